@@ -20,9 +20,7 @@ from siliconprof.render import (
     roofline,
     roofline_points,
     scenario_drawing,
-    scenario_needs,
     stack,
-    stack_boxes,
     style,
 )
 from siliconprof.render.book import Block, Book
@@ -181,14 +179,14 @@ def test_forty_devices_stay_one_small_drawing(tmp_path: Path) -> None:
         cells.append(training(0.001 * (1 + index), **GPU | {"device": name}))
         cells[-1]["scenario"]["device_memory_bytes"] = devices[-1]["memory_bytes"]
     drawn = Drawn(make(tmp_path, cells, devices=devices), "stack")
-    built = stack_boxes.build(drawn.data)
+    built = stack.build(drawn.data)
     for narrow in (False, True):
         assert stack.draw(built, narrow).get_size_inches()[1] < 5.5
     assert len(built.layers[4]) == 2
     one(drawn.said("stack"), "NVIDIA: 40 devices", "h200-0, ", "40 of 40 cells measured")
-    here = scenario_needs.own_devices(drawn.own)
+    here = scenario_drawing.own_devices(drawn.own)
     assert len(here) == 41
-    figure = scenario_drawing.draw([], here[:40], scenario_needs.paper_devices(drawn.own), False)
+    figure = scenario_drawing.draw([], here[:40], scenario_drawing.paper_devices(drawn.own), False)
     assert figure.get_size_inches()[1] < 13
 
 
@@ -290,7 +288,7 @@ def test_own_trainings_are_drawn_as_their_records_hold_them(drawn: Drawn) -> Non
         "predicted 10.0\u2009MiB of 16.0\u2009MiB (62.5\u2009%), 1 fits",
     )
     one(said, "gpt2-nano: activations 6.00\u2009MiB, 60.0\u2009% of the prediction")
-    whole = next(n for n in scenario_needs.trainings(drawn.own) if n.precision == "amp-bf16")
+    whole = next(n for n in scenario_drawing.trainings(drawn.own) if n.precision == "amp-bf16")
     figure = scenario_drawing.draw([whole], [], [], False)
     ax = figure.axes[1]  # the legend's come first
     edges = [(box.get_x(), box.get_x() + box.get_width()) for box in ax.patches]
@@ -385,7 +383,7 @@ def test_nothing_measured_says_what_is_missing(tmp_path: Path) -> None:
     cell = without_result(training(1), "failed", "no such luck")
     drawn = Drawn(make(tmp_path, [cell]), outline=True)
     assert any(text.startswith("No roofline: no matrix product") for text in drawn.notes)
-    assert not stack_boxes.strands(stack_boxes.build(drawn.data), ["torch-cpu"])
+    assert not stack.strands(stack.build(drawn.data), ["torch-cpu"])
     assert "predicted; failed" in {row["Evidence"] for row in drawn.table("scenario-parts")}
 
 

@@ -238,9 +238,7 @@ def table(data: Data, operation: Operation, points: Sequence[Row]) -> Table:
     apart = [tables.told(operation.apart.capitalize(), operation.apart)] if operation.apart else []
     columns = [
         Column("Shape", value=shape),
-        tables.DEVICE,
-        tables.BACKEND,
-        tables.PRECISION,
+        *tables.PLACE,
         *apart,
         median("median", "ms", "step", UNTIMED, SYNCHRONISED, ("low", "high"), 3),
         count("n", "step_n", UNTIMED, "calls timed"),

@@ -570,16 +570,10 @@ def _draw(
         ax.spines["left"].set_visible(False)
         if panel.label_rows:
             marks.tag_labels(ax.yaxis, panel.label_rows)
+        look = {"va": "center", "size": style.SMALL_PT, "color": style.MUTED}
         for y, name in panel.headings.items():
-            ax.text(
-                -at.lefts[0] / at.inner,
-                y,
-                _fitting(name, at.lefts[0] + at.inner, style.SMALL_PT),
-                va="center",
-                size=style.SMALL_PT,
-                color=style.MUTED,
-                transform=ax.get_yaxis_transform(),
-            )
+            short = _fitting(name, at.lefts[0] + at.inner, style.SMALL_PT)
+            ax.text(-at.lefts[0] / at.inner, y, short, transform=ax.get_yaxis_transform(), **look)
     else:
         panel.y.mark(ax, "y", limits[1])
         if named_y:

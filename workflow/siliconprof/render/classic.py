@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from siliconprof import words
@@ -130,7 +131,8 @@ def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
             extrapolated=HOLLOW_NOTE if hollow else "",
         )
     book.table(f"{prefix}classic-ranges", "classic-ranges", classic_tables.ranges(data, pairs))
-    single = classic_tables.ratios_table(pairs)
+    every = [ratio for pair in pairs for ratio in pair.ratios]
+    single = Table.of(every, classic_tables.RATIOS, attrgetter("rows"))
     book.table(f"{prefix}classic-ratios", "classic-ratios", single, counted="line")
     judgements = [judgement for pair in pairs if (judgement := ratios.judged(data, pair))]
     if judgements:

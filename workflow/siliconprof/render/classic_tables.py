@@ -12,36 +12,11 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.throughputs import device_of
-from siliconprof.render import beside, ratios, uncertainty
+from siliconprof.render import beside, ratios, tables, uncertainty
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.ratios import (
-    Case,
-    Foretold,
-    Pair,
-    Ratio,
-    epoch,
-    is_cpu,
-    network,
-    side_name,
-    times,
-)
-from siliconprof.render.tables import (
-    BACKEND,
-    DEVICE,
-    Column,
-    Table,
-    Value,
-    count,
-    median,
-    missing,
-    number,
-    printed,
-    published,
-    quantity,
-    spanned,
-    told,
-)
+from siliconprof.render.ratios import Case, Foretold, Pair, Ratio, epoch, network, side_name, times
+from siliconprof.render.tables import Column, Table, Value, count, missing, number, spanned, told
 from siliconprof.render.training import PHASES
 from siliconprof.render.variants import Row, precision
 
@@ -76,8 +51,8 @@ def _batch_size(case: Case) -> Value | None:
 NAMES = (
     told("Network", _network),
     Column("batch size", "", True, value=lambda row: _batch_size(row["case"])),
-    DEVICE,
-    BACKEND,
+    tables.DEVICE,
+    tables.BACKEND,
     told("Precision", precision, folds=True),
 )
 
@@ -126,7 +101,7 @@ def _unmeasured(data: Data) -> list[Row]:
 def _epoch(row: Row) -> Value:
     whole = epoch(row)
     if whole is None:
-        return quantity(row.get("epoch_s"), NO_EPOCH)
+        return tables.quantity(row.get("epoch_s"), NO_EPOCH)
     return spanned(whole.middle, whole.low, whole.high, title=f"n = {whole.n} steps")
 
 
@@ -161,8 +136,13 @@ TIMES = (
     Column("Epoch is", "", False, WHOLE, "validation", value=_means),
     number("training", "s", "epoch_train_s", NO_EPOCH, "of the epoch"),
     number("validation", "s", "epoch_validation_s", NO_EPOCH, "of the epoch"),
-    median("unsplit step", "ms", "unsplit_step", NO_STEP, OF_UNSPLIT, ENDS, 3, below="interval"),
-    *(median(phase, "ms", phase, f"no {phase} phase is marked", OF_SPLIT) for phase in PHASES),
+    tables.median(
+        "unsplit step", "ms", "unsplit_step", NO_STEP, OF_UNSPLIT, ENDS, 3, below="interval"
+    ),
+    *(
+        tables.median(phase, "ms", phase, f"no {phase} phase is marked", OF_SPLIT)
+        for phase in PHASES
+    ),
     number("samples", "1/s", "samples_per_s", NO_STEP, "of the unsplit step"),
     count("parameters", "n_parameters", UNRECORDED),
     told("95 % interval", uncertainty.value, uncertainty.HELP, folds=True),
@@ -247,10 +227,6 @@ def _ratio(ratio: Ratio) -> Value:
     return spanned(ratio.middle, ratio.low, ratio.high)
 
 
-def _epochs_are(ratio: Ratio) -> str:
-    return ratios.EXTRAPOLATED if ratio.extrapolated else "measured"
-
-
 RATIOS = (  # every ratio with its interval, and the same of steps alone
     told("Side a", lambda ratio: side_name(ratio.a.row), folds=True),
     told("Side b", lambda ratio: side_name(ratio.b.row), folds=True),
@@ -260,15 +236,8 @@ RATIOS = (  # every ratio with its interval, and the same of steps alone
     number("epoch of b", "s", attrgetter("b.middle"), NO_EPOCH),
     Column("a over b", "×", True, FASTER, "interval", value=_ratio),
     number("by steps alone", "×", attrgetter("of_steps"), NO_STEP, OF_STEPS),
-    told("Epochs are", _epochs_are, folds=True),
+    told("Epochs are", lambda r: ratios.EXTRAPOLATED if r.extrapolated else "measured", folds=True),
 )
-
-
-def ratios_table(pairs: Sequence[Pair]) -> Table:
-    """Every ratio with its interval, and the same of steps alone."""
-    return Table.of(
-        [ratio for pair in pairs for ratio in pair.ratios], RATIOS, lambda ratio: ratio.rows
-    )
 
 
 GEOMETRIC = "the mean that suits ratios"
@@ -319,7 +288,7 @@ def ranges(data: Data, pairs: Sequence[Pair]) -> Table:
 
 
 def _foretold(foretold: Foretold) -> Value:
-    value = quantity(foretold.ratio, foretold.reason)
+    value = tables.quantity(foretold.ratio, foretold.reason)
     if not (foretold.a and foretold.b):
         return value
     rates = " / ".join(words.significant(rate / 1e9) for rate in (foretold.a, foretold.b))
@@ -364,7 +333,7 @@ def _is_about(row: Row, point: Row) -> bool:
 def _published_sides(row: Row, a: Row, b: Row) -> bool:
     """Whether two points are of a published pair's devices, in its order."""
     if row["device_b"] == "cpu":
-        fits = is_cpu(b) and (a["source"], a["host"]) == (b["source"], b["host"])
+        fits = ratios.is_cpu(b) and (a["source"], a["host"]) == (b["source"], b["host"])
     else:
         fits = b["device"] == row["device_b"]
     return bool(fits and a["device"] == row["device_a"])
@@ -375,7 +344,7 @@ def published_table(data: Data) -> Table:
     columns = (
         Column("Devices a and b", below="device b", value=partial(_devices, data)),
         told("Network", lambda row: row["model"] or "not named"),
-        printed("batch size", "", "batch_size"),
+        tables.printed("batch size", "", "batch_size"),
         Column("published: a over b", "×", True, value=_published_ratio),
         told("measured: a over b", partial(_measured, data), folds=True),
         told("Statement, source, how to read it", _statement),
@@ -392,7 +361,7 @@ def published_table(data: Data) -> Table:
 def _published_ratio(row: Row) -> Value:
     low, high = row["value_min"], row["value_max"]
     text = f"at least {low}" if high is None else f"up to {high}"
-    return published(low if low == high else text, row["source"])
+    return tables.published(low if low == high else text, row["source"])
 
 
 def _statement(row: Row) -> Value:

@@ -14,17 +14,7 @@ from siliconprof.render import chart, hover, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Panel, Scale
 from siliconprof.render.data import SWITCHED_OFF, Data, grouped
-from siliconprof.render.tables import (
-    BACKEND,
-    DEVICE,
-    PRECISION,
-    Column,
-    Table,
-    Value,
-    missing,
-    number,
-    told,
-)
+from siliconprof.render.tables import PLACE, Column, Table, Value, missing, number, told
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row, flagged
 
@@ -129,7 +119,7 @@ def _seen(rows: Sequence[Row], column: str, means: str) -> str:
     groups = grouped(rows, lambda row: row.get(column))
     parts = []
     if True in groups:
-        names = [_name(row) for row in groups[True]]
+        names = [f"{r['workload']}/{r['backend']}/{r['precision']}" for r in groups[True]]
         more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
         shown = words.listing([*names[:MOST_NAMED], *more])
         parts.append(f"seen in {words.count(len(names), 'cell')} ({shown})")
@@ -162,17 +152,14 @@ def _tally(rows: Sequence[Row], column: str, reason: str = "") -> str:
     return ", ".join(f"{value} in {words.count(n, 'cell')}" for value, n in counts.most_common())
 
 
-def _name(row: Row) -> str:
-    return f"{row['workload']}/{row['backend']}/{row['precision']}"
-
-
 # -- figure ------------------------------------------------------------------------------------
 
 
 def panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
     """Quantities that any cell has samples of, over minutes since the first cell began."""
     timed = [cell for cell in cells if cell["started_at"]]
-    began = {cell["started_at"]: _seconds(cell["started_at"]) for cell in timed}
+    times = {cell["started_at"] for cell in timed}
+    began = {time: datetime.fromisoformat(time).timestamp() for time in times}
     made = []
     for column, title, unit in CLOCK_PANELS:
         shown = []
@@ -188,10 +175,6 @@ def panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
             across = Scale("time since the first cell began / min", zero=True, most=6)
             made.append(Panel(shown, across, Scale(unit, most=4), title=title, high=0.8))
     return made
-
-
-def _seconds(time: str) -> float:
-    return datetime.fromisoformat(time).timestamp()
 
 
 def draw(data: Data, cells: Sequence[Row], narrow: bool) -> Any:
@@ -214,9 +197,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
     """Median, lowest and highest of each cell, and whether anything held its clock down."""
     return [
         told("Workload", "workload"),
-        DEVICE,
-        BACKEND,
-        PRECISION,
+        *PLACE,
         told("Scenario", "scenario", folds=True),
         *(
             number(

@@ -13,16 +13,9 @@ from siliconprof.render import chart, hover, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import RING, Chart, Panel, Scale
 from siliconprof.render.compare import Step
-from siliconprof.render.data import SWITCHED_OFF, Data
-from siliconprof.render.tables import Column, Table, Value, integer, quantity, told
-from siliconprof.render.variants import (
-    Row,
-    family_order,
-    flagged,
-    label,
-    model,
-    twins,
-)
+from siliconprof.render.data import SWITCHED_OFF, Data, grouped
+from siliconprof.render.tables import Column, Table, Value, count, number, quantity, told
+from siliconprof.render.variants import Row, family_order, flagged, label, model, pairs
 
 US = 1e-6
 DIFFERS = 0.05  # of the unsplit step
@@ -62,8 +55,7 @@ def add(data: Data, book: Book) -> None:
         )
     if waits := waiting(data):
         book.note(waits)
-    compared = pairs(data)
-    if compared:
+    if compared := paired(data):
         book.table("probes-paired", "probes-paired", paired_table(compared))
 
 
@@ -91,40 +83,14 @@ def waiting(data: Data) -> str | None:
 
 def probes_table(rows: Sequence[Row]) -> Table:
     """One line for each probe and backend: medians over its cells, and the worst."""
-    result = Table(
-        [
-            Column("Probe"),
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("How it reads, or why it does not"),
-            Column("cells", "", True),
-            Column("samples", "per cell", True),
-            Column("one sample", "µs", True, "median of the cells' medians; the largest below"),
-            Column("95th percentile", "µs", True, "the largest of the cells'"),
-            Column("of the cell's time", "%", True, "time inside the probe: median; largest below"),
-        ]
-    )
-    groups: dict[tuple, list[Row]] = {}
-    for row in rows:
-        if row["means"] != SWITCHED_OFF:
-            # a probe that is available nowhere has one line
-            backend = words.backend_name(row) if words.numbers([row], "samples") else ""
-            groups.setdefault((row["probe"], row["device"], backend), []).append(row)
-    for (probe, device, _), group in sorted(groups.items()):
-        why = "it is not available here: see the column before"
-        result.add(
-            probe,
-            device,
-            ", ".join(sorted({words.backend_name(row) for row in group})),
-            Value("; ".join(dict.fromkeys(str(row["means"]) for row in group)), mark="note"),
-            Value(str(len(group)), len(group)),
-            integer(_middle(group, "samples"), why),
-            _middle_and_worst(group, "sample_cost_median_s", US, why),
-            quantity(max(words.numbers(group, "sample_cost_p95_s"), default=None), why, US),
-            _middle_and_worst(group, "share_of_wall", 0.01, why),
-            of=group,
-        )
-    return result
+
+    def line(row: Row) -> tuple[str, str, str]:
+        # a probe that is available nowhere has one line
+        backend = words.backend_name(row) if words.numbers([row], "samples") else ""
+        return row["probe"], row["device"], backend
+
+    groups = grouped((row for row in rows if row["means"] != SWITCHED_OFF), line)
+    return Table.of([groups[name] for name in sorted(groups)], PROBES)
 
 
 def _middle(rows: Sequence[Row], column: str) -> float | None:
@@ -132,12 +98,48 @@ def _middle(rows: Sequence[Row], column: str) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def _middle_and_worst(rows: Sequence[Row], column: str, scale: float, why: str) -> Value:
-    value = quantity(_middle(rows, column), why, scale, digits=2)
+def _middle_and_worst(column: str, scale: float, group: Sequence[Row]) -> Value:
+    value = quantity(_middle(group, column), UNAVAILABLE, scale, digits=2)
     if value.reason:
         return value
-    worst = words.significant(max(words.numbers(rows, column)) / scale, 2)
+    worst = words.significant(max(words.numbers(group, column)) / scale, 2)
     return Value(value.text, value.sort, f"at most {worst}")
+
+
+def _most(group: Sequence[Row]) -> float | None:
+    return max(words.numbers(group, "sample_cost_p95_s"), default=None)
+
+
+def _backends(group: Sequence[Row]) -> str:
+    return ", ".join(sorted(set(map(words.backend_name, group))))
+
+
+def _means(group: Sequence[Row]) -> Value:
+    return Value("; ".join(dict.fromkeys(str(row["means"]) for row in group)), mark="note")
+
+
+UNAVAILABLE = "it is not available here: see the column before"
+ONE = "median of the cells' medians; the largest below"
+INSIDE = "time inside the probe: median; largest below"
+PROBES = (
+    told("Probe", lambda group: group[0]["probe"]),
+    told("Device", lambda group: group[0]["device"], folds=True),
+    told("Backend", _backends),
+    told("How it reads, or why it does not", _means),
+    Column("cells", "", True, value=lambda group: Value(str(len(group)), len(group))),
+    count("samples", partial(_middle, column="samples"), UNAVAILABLE, unit="per cell"),
+    Column(
+        "one sample", "µs", True, ONE, value=partial(_middle_and_worst, "sample_cost_median_s", US)
+    ),
+    number("95th percentile", "µs", _most, UNAVAILABLE, "the largest of the cells'"),
+    Column(
+        "of the cell's time",
+        "%",
+        True,
+        INSIDE,
+        value=partial(_middle_and_worst, "share_of_wall", 0.01),
+    ),
+)
 
 
 # -- the split ---------------------------------------------------------------------------------
@@ -178,16 +180,10 @@ def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
 # -- with and without --------------------------------------------------------------------------
 
 
-def pairs(data: Data) -> list[tuple[Row, Row]]:
+def paired(data: Data) -> list[tuple[Row, Row]]:
     """(without any probe, with them) of trainings that differ in nothing else."""
     rows = sorted(data.training(), key=family_order)
-    probed_like = twins(rows, "probes_off")
-    return [
-        (without, probed)
-        for without in rows
-        if without.get("probes_off")
-        for probed in probed_like(without)
-    ]
+    return pairs(rows, "probes_off", lambda row: row.get("probes_off"), lambda row: True)
 
 
 def _step(row: Row) -> Step:

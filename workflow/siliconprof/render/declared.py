@@ -19,18 +19,7 @@ from siliconprof.render import chart, hover, style
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import (
-    BACKEND,
-    DEVICE,
-    ONE_PRECISION,
-    Column,
-    Table,
-    Value,
-    quantity,
-    ranged,
-    text,
-    told,
-)
+from siliconprof.render.tables import ONE_PLACE, Column, Table, Value, quantity, ranged, text, told
 from siliconprof.render.variants import Row
 from siliconprof.workloads.base import KernelWorkload
 
@@ -45,12 +34,7 @@ WITH_EXHIBIT = (
     "vjp",
 )
 PROBES_WITH_EXHIBIT = ("clocks", "energy", "interference", "memory", "page_faults")
-PLACE = (
-    told("Workload", "workload", folds=True),
-    DEVICE,
-    BACKEND,
-    ONE_PRECISION,
-)
+NAMES = (told("Workload", "workload", folds=True), *ONE_PLACE)
 ROWS_PER_FIGURE = 40
 TINY = 1e-3  # a number below it is written with an exponent
 NOT_MEASURED = "the record does not hold it"
@@ -144,7 +128,7 @@ def probe_table(data: Data, probe: str) -> Table:
         Column(one.label, one.unit, True, _help(one), value=partial(value, one))
         for one in in_units(_quantities(probe), rows)
     )
-    return Table.of(rows, [*PLACE, *columns])
+    return Table.of(rows, [*NAMES, *columns])
 
 
 def in_units(quantities: Mapping[str, Quantity], rows: Sequence[Row]) -> Iterator[Shown]:
@@ -212,7 +196,7 @@ def draw(points: Sequence[Row], of: Shown, narrow: bool) -> Any:
 def table(points: Sequence[Row], quantities: Sequence[Shown]) -> Table:
     """Parameters of the points, and every quantity with its interval."""
     columns = [
-        *PLACE,
+        *NAMES,
         *(
             Column(one.label, one.unit, one.type != "string", value=partial(_parameter, name, one))
             for name, one in _parameters(points).items()

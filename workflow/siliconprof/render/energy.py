@@ -9,9 +9,9 @@ from typing import Any
 from siliconprof import words
 from siliconprof.analyse.equal_work import WHOLE_TRAININGS
 from siliconprof.render import chart, hover, style
-from siliconprof.render.book import Book
+from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import RING, Chart, Mark, Panel, Scale
-from siliconprof.render.data import Data
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import Column, Of, Table, count, number, told
 from siliconprof.render.traces import key
 from siliconprof.render.training import NAMES
@@ -44,11 +44,9 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 and words.number(row["energy_per_sample_j"]) is not None
             ]
             cells = list(dict.fromkeys(map(key, shown)))
-            for start in range(0, len(cells), CELLS_PER_FIGURE):
-                part = cells[start : start + CELLS_PER_FIGURE]
-                more = f"-{start // CELLS_PER_FIGURE + 1}" if start else ""
+            for name, part in parts(f"{prefix}energy-{device}", cells, CELLS_PER_FIGURE):
                 book.figure(
-                    f"{prefix}energy-{device}{more}",
+                    name,
                     "energy",
                     partial(draw, [row for row in shown if key(row) in part]),
                     device=data.device_name(shown[0]),
@@ -91,13 +89,14 @@ def _whole_trainings(data: Data) -> list[str]:
 
 def _reasons(points: Mapping[tuple, Row], rows: Sequence[Row]) -> list[str]:
     """One sentence for each reason why a source gave nothing, with the cells that it holds for."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if words.number(row.get("energy_per_step_j")) is None:
-            name = row.get("name")
-            source = f"{name} ({row['scope']})" if name else "Any source"
-            why = row.get("reason") or "no reason given"
-            groups.setdefault((source, why), []).append(row)
+
+    def silence(row: Row) -> tuple[str, str]:
+        name = row.get("name")
+        source = f"{name} ({row['scope']})" if name else "Any source"
+        return source, row.get("reason") or "no reason given"
+
+    without = (row for row in rows if words.number(row.get("energy_per_step_j")) is None)
+    groups = grouped(without, silence)
     with_source = set(map(key, rows))
     silent = [point for name, point in points.items() if name not in with_source]
     if silent:
@@ -168,6 +167,7 @@ def _joules(
 QUALITY = "counter: counted by hardware; model: estimated by firmware; integral: power over time"
 ASSUMED = "the paper adds 70 W for the host of an NVIDIA GPU: an assumption, measured nowhere"
 IDLE = "context open, nothing running"
+WITH_HOST, PER_STEP = "with 70 W assumed", "energy_per_step"
 COLUMNS = (  # a line for each cell and source; the paper's assumption has a column of its own
     *NAMES,
     told("Source", "name"),
@@ -179,12 +179,7 @@ COLUMNS = (  # a line for each cell and source; the paper's assumption has a col
     number("idle after", "W", "idle_after_w", _why, IDLE),
     _joules("above idle", "J per step", "net_energy_per_step_j", "idle power × time subtracted"),
     _joules(
-        "with 70 W assumed",
-        "J per step",
-        "energy_per_step_plus_assumed_host_j",
-        ASSUMED,
-        NO_HOST,
-        folds=True,
+        WITH_HOST, "J per step", f"{PER_STEP}_plus_assumed_host_j", ASSUMED, NO_HOST, folds=True
     ),
     number("window", "s", "window_s", "not recorded"),
     count("steps", "energy_steps", "not recorded"),

@@ -9,36 +9,11 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.scaling import ABOUT_BACKEND, ABOUT_SHAPE
-from siliconprof.render import expected, tables, timers
+from siliconprof.render import expected, grid_points, tables, timers
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.grid_points import (
-    MODEL,
-    MODULE,
-    MS,
-    NO_FORMULA,
-    UNTIMED,
-    Grid,
-    by_place,
-    devices_said,
-    grids,
-    place,
-    place_name,
-    seconds,
-    shape,
-    values,
-)
-from siliconprof.render.tables import (
-    Column,
-    Table,
-    Value,
-    count,
-    missing,
-    number,
-    quantity,
-    ranged,
-    told,
-)
+from siliconprof.render.grid_points import MS, NO_FORMULA, UNTIMED, Grid, place, place_name, values
+from siliconprof.render.tables import Column, Table, Value, count, number, quantity, ranged, told
 from siliconprof.render.variants import Row
 
 SETTINGS = (
@@ -60,13 +35,13 @@ NO_TIME, NO_CEILING = "no iteration was timed", "no ceiling was measured"
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """Every grid of these results, device by device."""
-    all_grids = grids(data)
+    all_grids = grid_points.grids(data)
     if not all_grids:
         if not prefix:
-            book.note(data.why_none(MODULE, "transformer grid"))
+            book.note(data.why_none(grid_points.MODULE, "transformer grid"))
         return
     for grid in all_grids:
-        where = devices_said(data, grid.points)
+        where = grid_points.devices_said(data, grid.points)
         book.heading(f"Grid search: {grid.workload}", anchor=f"{prefix}grid-{grid.workload}")
         book.facts(facts(grid, where))
         if grid.timed:
@@ -126,7 +101,7 @@ def facts(grid: Grid, where: str) -> list[tuple[str, str]]:
 def rows_of(data: Data, grid: Grid, about: str) -> list[Row]:
     """Lines of scaling.csv of a grid."""
     names = {place(point): place_name(point) for point in grid.points}
-    order = list(by_place(grid.points))
+    order = list(grid_points.by_place(grid.points))
     rows = [
         row | {"place_name": names[place(row)]}
         for row in data.scaling
@@ -166,7 +141,10 @@ def verdict_with_numbers(row: Row) -> str:
 
 
 def _model(row: Row) -> Value:
-    return Value(shape(row), sort=", ".join(f"{row.get(name) or 0:06.0f}" for name in MODEL))
+    return Value(
+        grid_points.shape(row),
+        sort=", ".join(f"{row.get(name) or 0:06.0f}" for name in grid_points.MODEL),
+    )
 
 
 def _no_fit(row: Row) -> str:
@@ -211,9 +189,7 @@ SHARE = "share of the step"
 FIT_COLUMNS = (
     told("Model", _model),
     number("parameters", "10⁶", "n_parameters", "not counted"),
-    tables.DEVICE,
-    tables.BACKEND,
-    tables.ONE_PRECISION,
+    *tables.ONE_PLACE,
     told("batch sizes", lambda row: str(row.get("batch_sizes") or "").replace(";", ", ")),
     number("fixed", "ms", "fixed_s", _no_fit, FIXED, under=_interval),
     number("each sample", "ms", "per_sample_s", _no_fit),
@@ -243,21 +219,8 @@ def _status(point: Row) -> Value:
     return Value(state, sort=state, mark=f"status-{state}", title=words.STATUS_WORDS.get(state, ""))
 
 
-def _reason(point: Row) -> Value:
-    reason = str(point.get("point_reason") or "")
-    return Value(reason or words.DASH, sort=reason, mark="note")
-
-
 def _stem(point: Row) -> str:
     return "unsplit_step" if point.get("unsplit_step_median_s") else "step"
-
-
-def _iteration(point: Row) -> Value:
-    return ranged(point, _stem(point), MS, NO_TIME, digits=3)
-
-
-def _repeats(point: Row) -> float | None:
-    return words.number(point.get(f"{_stem(point)}_n"))
 
 
 def _no_tool(point: Row) -> str:
@@ -282,7 +245,7 @@ def _against(head: str, column: str, of: str, otherwise: str) -> Column:
     """How many times as long as expected a point took."""
 
     def over(point: Row) -> float | None:
-        wanted, took = words.number(point.get(f"{column}_s")), seconds(point)
+        wanted, took = words.number(point.get(f"{column}_s")), grid_points.seconds(point)
         return took / wanted if wanted and took else None
 
     def why(point: Row) -> str:
@@ -296,7 +259,7 @@ def _if_measured(column: Column) -> Column:
 
     def value(point: Row) -> Any:
         if status(point) != "ok":
-            return missing(UNTIMED)
+            return tables.missing(UNTIMED)
         return column.value(point) if column.value else None
 
     return replace(column, value=value)
@@ -309,8 +272,10 @@ SIZE, SIZE_PEAK = "exact, by the size estimator", "peak by the size estimator"
 PEAK, UNCOUNTED = "of device memory, measured", "not counted for every point"
 BLOCKS = "blocks × iterations"
 TIMES = (
-    Column("iteration", "ms", True, OURS, value=_iteration),
-    count("n", _repeats, NO_TIME, "iterations timed"),
+    Column(
+        "iteration", "ms", True, OURS, value=lambda p: ranged(p, _stem(p), MS, NO_TIME, digits=3)
+    ),
+    count("n", lambda point: point.get(f"{_stem(point)}_n"), NO_TIME, "iterations timed"),
     number("autorange", "ms", "autorange_median_s", _no_tool, TOOL, under=_blocks, below=BLOCKS),
     Column("over ours", "", True, RATIO, value=_over),
     number("tokens", "1/s", "tokens_per_s", NO_TIME),
@@ -322,11 +287,9 @@ TIMES = (
 COLUMNS = (
     *(count(head, name, "not recorded", folds=True) for name, head in SETTINGS),
     number("parameters", "10⁶", "n_parameters", "not counted", SIZE),
-    tables.DEVICE,
-    tables.BACKEND,
-    tables.ONE_PRECISION,
+    *tables.ONE_PLACE,
     told("Status", _status),
-    told("Reason", _reason, folds=True),
+    told("Reason", "point_reason", folds=True, mark="note"),
     *map(_if_measured, TIMES),
     number("predicted", "MiB", "predicted_peak_bytes", "not predicted", SIZE_PEAK),
 )

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.render import chart, hover, overall, style
+from siliconprof.render import chart, hover, overall, style, variants
 from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
@@ -15,16 +15,7 @@ from siliconprof.render.compare import Step, compared, manner, ratio, ratio_word
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, number, told
 from siliconprof.render.training import MS
-from siliconprof.render.variants import (
-    Row,
-    family,
-    family_order,
-    has_no_speed,
-    label,
-    precision,
-    twins,
-    variant,
-)
+from siliconprof.render.variants import Row, family, has_no_speed, label, pairs, precision, variant
 
 PHASES = (
     ("forward", "forward"),
@@ -36,29 +27,29 @@ PAIR_IN = (0.38, 0.38)
 PAIRS_PER_FIGURE = 16
 
 
-def pairs(data: Data) -> Iterator[tuple[Row, Row]]:
+def both_ways(data: Data) -> list[tuple[Row, Row]]:
     """(training of every parameter, training of adapters): equal but for what is trained."""
-    points = sorted(data.training(), key=family_order)
-    like = twins(points, "n_trainable_parameters")
-    for full in points:
-        if not full.get("lora_rank") and not has_no_speed(full):
-            for adapted in like(full):
-                if adapted.get("lora_rank") and not has_no_speed(adapted):
-                    yield full, adapted
+    rows = [
+        row for row in sorted(data.training(), key=variants.family_order) if not has_no_speed(row)
+    ]
+
+    def is_adapted(row: Row) -> bool:
+        return bool(row.get("lora_rank"))
+
+    return pairs(rows, "n_trainable_parameters", lambda row: not is_adapted(row), is_adapted)
 
 
 def finding(data: Data) -> Finding | None:
     """What adapters on a frozen rest save over the training of every parameter."""
     comparisons: list[overall.Comparison] = []
-    for full_row, adapted_row in pairs(data):
+    for full_row, adapted_row in both_ways(data):
         full, adapted = Step.of(full_row), Step.of(adapted_row)
         if not full or not adapted:
             continue
-        adapters = _adapters(adapted_row)
-        line = compared(
-            f"{_place(full_row)}, {adapters}: {_comparison_text(full, adapted)}", full, adapted
-        )
-        shared = f"{family(full_row).name}, {words.backend_name(full_row)}, {manner(full_row)}"
+        adapters, name = _adapters(adapted_row), family(full_row).name
+        place = f"{name} on {words.backend_name(full_row)} ({manner(full_row)})"
+        line = compared(f"{place}, {adapters}: {_comparison_text(full, adapted)}", full, adapted)
+        shared = f"{name}, {words.backend_name(full_row)}, {manner(full_row)}"
         names = ("training every parameter", adapters)
         comparisons.append(overall.Comparison(full, adapted, names, shared, line))
     return overall.finding("LoRA", [("", comparisons)], "lora")
@@ -79,10 +70,6 @@ def _comparison_text(full: Step, adapted: Step) -> str:
     return f"{text} ({', '.join(shares)})"
 
 
-def _place(row: Row) -> str:
-    return f"{family(row).name} on {words.backend_name(row)} ({manner(row)})"
-
-
 def _adapters(row: Row) -> str:
     return next(word for word in variant(row) if word.startswith("LoRA"))
 
@@ -99,7 +86,7 @@ def _relative(full: Row, adapted: Row, part: str) -> float | None:
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """A figure and a table, where any training was measured both ways."""
-    all_pairs = list(pairs(data))
+    all_pairs = both_ways(data)
     if not all_pairs:
         if any(row.get("lora_rank") for row in data.training()):
             book.note(
@@ -114,19 +101,19 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     book.table(f"{prefix}lora", "lora", table)
 
 
-def draw(pairs: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
+def draw(compared_rows: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
     """One row a pair, one panel a phase: above training all of it, below the adapters alone."""
     legend = [
         (style.swatch(style.shade("grey")), "every parameter is trained"),
         (style.swatch(style.shade("grey", 45)), "LoRA: adapters alone, the rest is frozen"),
     ]
-    names = [f"{family(full).name}\n{label(full)}" for full, _ in pairs]
+    names = [f"{family(full).name}\n{label(full)}" for full, _ in compared_rows]
     panels = [
         Panel(
-            [mark for y, pair in enumerate(pairs) for mark in _bars(y, pair, part)],
+            [mark for y, pair in enumerate(compared_rows) for mark in _bars(y, pair, part)],
             Scale("ms", zero=True, most=3, unit=MS),
             labels=names,
-            label_rows=pairs,
+            label_rows=compared_rows,
             title=name,
             row_in=PAIR_IN,
         )
@@ -166,11 +153,7 @@ def _trained(pair: tuple[Row, Row]) -> float:
     return pair[1]["n_trainable_parameters"] / pair[0]["n_parameters"]
 
 
-def _ratio(pair: tuple[Row, Row]) -> Value:
-    full, adapted = map(Step.of, pair)
-    return ratio(full, adapted, "one of the two has no unsplit step")
-
-
+NO_STEP = "one of the two has no unsplit step"
 MEDIANS = "every parameter trained → LoRA; medians"
 ALLOWED = "whole step; what both 95 % intervals allow below"
 COLUMNS = (
@@ -182,5 +165,11 @@ COLUMNS = (
     told("Adapters", lambda pair: _adapters(pair[1]), folds=True),
     number("trained", "%", _trained, "", "parameters that the optimizer changes, of all"),
     *(Column(name, "ms", True, MEDIANS, value=partial(_both, part)) for part, name in PHASES),
-    Column("full / LoRA", "", True, ALLOWED, value=_ratio),
+    Column(
+        "full / LoRA",
+        "",
+        True,
+        ALLOWED,
+        value=lambda pair: ratio(Step.of(pair[0]), Step.of(pair[1]), NO_STEP),
+    ),
 )

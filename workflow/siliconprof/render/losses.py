@@ -14,20 +14,11 @@ from typing import Any
 import numpy as np
 
 from siliconprof import words
-from siliconprof.render import chart, hover, strokes, style
+from siliconprof.render import chart, hover, strokes, style, variants
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.variants import (
-    PRECISION_ORDER,
-    WORK,
-    Row,
-    as_slug,
-    family,
-    label,
-    variant,
-    work_apart,
-)
+from siliconprof.render.variants import PRECISION_ORDER, WORK, Row, family, label, work_apart
 
 LINES_PER_FIGURE = 20
 # What losses depend on and the time of a step does not, with the words for it.
@@ -48,7 +39,7 @@ def _baseline_first(point: Row) -> tuple:
         PRECISION_ORDER.index(point["precision"]) if ranked else len(PRECISION_ORDER),
         not point["backend"].startswith("torch"),
         point["trainer"] != "plain",
-        variant(point),
+        variants.variant(point),
         point["source"] != "this host",
         point["host"],
         point["device"],
@@ -96,7 +87,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         for device, rows in grouped(group, lambda point: point["device"]).items():
             others = [row for row in rows if row is not baseline]
             where = "" if baseline["device"] == device else f" on {data.device_name(baseline)}"
-            name = f"{prefix}loss-{kind.slug}{as_slug(apart)}-{device}-{sha}"
+            name = f"{prefix}loss-{kind.slug}{variants.as_slug(apart)}-{device}-{sha}"
             for figure, part in parts(name, others, LINES_PER_FIGURE):
                 book.figure(
                     figure,

@@ -19,7 +19,7 @@ from siliconprof.render.compare import step_column
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import Table, count, number, told
 from siliconprof.render.training import NAMES
-from siliconprof.render.variants import Row, has_no_speed, label, precision, twins
+from siliconprof.render.variants import Row, has_no_speed, label, pairs, precision
 
 Pair = tuple[Row, Row]
 NO_STEPS = "the training steps of this cell are not in its record"
@@ -154,21 +154,18 @@ def add_faults(data: Data, book: Book) -> None:
         return
     book.heading("Page faults", anchor="faults")
     book.table("faults", "faults", Table.of(rows, COLUMNS), counted="training cell")
-    if pairs := _allocators(rows):
-        table = Table.of(pairs, ALLOCATORS, about=lambda pair: pair)
+    if both := _allocators(rows):
+        table = Table.of(both, ALLOCATORS, about=lambda pair: pair)
         book.table("allocators", "allocators", table)
 
 
 def _allocators(rows: Sequence[Row]) -> list[Pair]:
     """(default, other) of trainings that differ in the allocator's setting only."""
-    others = twins(rows, "allocator")
-    return [
-        (default, other)
-        for default in rows
-        if default.get("allocator") in (None, "default")
-        for other in others(default)
-        if other.get("allocator") not in (None, "default")
-    ]
+
+    def usual(row: Row) -> bool:
+        return row.get("allocator") in (None, "default")
+
+    return pairs(rows, "allocator", usual, lambda row: not usual(row))
 
 
 def _minor(side: int, pair: Pair) -> float | None:

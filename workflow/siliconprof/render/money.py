@@ -17,13 +17,14 @@ from siliconprof.render import chart, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import ROW_IN, Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.energy import ASSUMED, NO_HOST
+from siliconprof.render.energy import ASSUMED, NO_HOST, WITH_HOST
 from siliconprof.render.tables import Column, Table, Value, missing, number, published, told, usd
 from siliconprof.render.training import NAMES
 from siliconprof.render.variants import Row, as_usual, has_no_speed, model
 
 HOUR_S = 3600.0
 NO_TIME = "no step time in its record"
+STEPS = "USD per 1,000 steps"
 ALONE = "of that scope alone"
 MOST_PANELS = 4
 PANEL_IN = 2.1
@@ -62,9 +63,7 @@ def add(data: Data, book: Book) -> None:
         )
     groups = offers(data, points, listed)
     book.figure(
-        "price-performance",
-        "price-performance",
-        partial(draw, groups, sheet(data, prices)),
+        "price-performance", "price-performance", partial(draw, groups, sheet(data, prices))
     )
     pairs = [(title, pair) for title, group in groups.items() for pair in money.pairs(group)]
     if pairs:
@@ -96,6 +95,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     def why_no_cost(row: Row) -> str:
         return row["energy_reason"] or money.NO_TARIFF
 
+    def why_no_host(row: Row) -> str:
+        return NO_HOST if row["scope"] else why(row)
+
     def scope(row: Row) -> Value | str:
         return f"{row['scope']} ({row['source_name']})" if row["scope"] else missing(why(row))
 
@@ -104,17 +106,17 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
         number("time", "h per 1,000 steps", _hours, NO_TIME),
         told("Scope", scope, "what the energy was spent in, by the named source"),
         number("energy", "kWh per 1,000 steps", "kwh_per_1000_steps", why, ALONE),
-        number("electricity", "USD per 1,000 steps", "usd_per_1000_steps", why_no_cost, ALONE),
+        number("electricity", STEPS, "usd_per_1000_steps", why_no_cost, ALONE),
         number("electricity", "USD per 10⁶ samples", "usd_per_million_samples", why_no_cost, ALONE),
-        number(
-            "with 70 W assumed",
-            "USD per 1,000 steps",
-            "usd_per_1000_steps_with_host",
-            lambda row: NO_HOST if row["scope"] else why(row),
-            ASSUMED,
-            folds=True,
+        number(WITH_HOST, STEPS, "usd_per_1000_steps_with_host", why_no_host, ASSUMED, folds=True),
+        Column(
+            "price",
+            "USD",
+            True,
+            "of what is named below",
+            "what it buys",
+            value=lambda row: priced(row["price"]),
         ),
-        Column("price", "USD", True, "of what is named below", "what it buys", value=_price),
         number(
             "speed per price",
             "samples/s per 1,000 USD",
@@ -128,10 +130,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _hours(row: Row) -> float | None:
     seconds = row["seconds_per_1000_steps"]
     return None if seconds is None else seconds / HOUR_S
-
-
-def _price(row: Row) -> Value:
-    return priced(row["price"])
 
 
 def priced(price: Price) -> Value:

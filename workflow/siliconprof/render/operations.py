@@ -108,9 +108,7 @@ def shapes_table(data: Data, points: Sequence[Row]) -> Table:
     columns = [
         told("Taken from", "of"),
         Column("Shape", value=by_shape.shape),
-        tables.DEVICE,
-        tables.BACKEND,
-        tables.PRECISION,
+        *tables.PLACE,
         count("in a step", "count", "not counted", unit="times"),
         number("median", "ms", "step_median_s", by_shape.UNTIMED, "of one product, synchronised"),
         number("in a step", "ms", together, by_shape.UNTIMED, "median × times"),

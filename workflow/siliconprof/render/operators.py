@@ -63,13 +63,7 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
         line = known[point_key(row)].get(part)
         return hover.seconds(line["seconds"], line["low_s"], line["high_s"]) if line else ""
 
-    parts = training.Parts(
-        "parts",
-        STEP_OF,
-        seconds,
-        hover_text,
-        hatch=HATCH,
-    )
+    parts = training.Parts("parts", STEP_OF, seconds, hover_text, hatch=HATCH)
     return training.draw(data, rows, narrow, parts=parts)
 
 

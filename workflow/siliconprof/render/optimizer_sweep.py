@@ -13,32 +13,13 @@ from typing import Any
 import numpy as np
 
 from siliconprof import words
-from siliconprof.render import chart, strokes, style
+from siliconprof.render import chart, strokes, style, tables
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.grid_points import Scale as Values
-from siliconprof.render.grid_points import (
-    by_place,
-    devices_said,
-    named,
-    place_name,
-    seconds,
-    shape,
-)
-from siliconprof.render.tables import (
-    BACKEND,
-    DEVICE,
-    ONE_PRECISION,
-    Column,
-    Table,
-    Value,
-    count,
-    missing,
-    number,
-    quantity,
-    told,
-)
+from siliconprof.render.grid_points import by_place, devices_said, named, place_name, seconds, shape
+from siliconprof.render.tables import ONE_PLACE, Column, Table, Value, missing, number, told
 from siliconprof.render.variants import Row
 
 MODULE = "optimizer_sweep"
@@ -227,13 +208,11 @@ def columns(data: Data) -> list[Column]:
             Column(head, "", True, HELP.get(name, ""), folds=True, value=partial(_setting, name))
             for name, head in SETTINGS.items()
         ),
-        DEVICE,
-        BACKEND,
-        ONE_PRECISION,
+        *ONE_PLACE,
         told("Outcome", _outcome),
-        told("What shows it", _reason, folds=True),
+        told("What shows it", _reason, folds=True, mark="note"),
         Column("final loss", "nat", True, FINAL, value=_final),
-        count("steps", steps, _why, "taken; a diverged training ends early"),
+        tables.count("steps", steps, _why, "taken; a diverged training ends early"),
         number("step", "ms", seconds, _why, "median"),
     ]
 
@@ -258,15 +237,14 @@ def _why(point: Row) -> str:
     return "not recorded" if ok else str(point.get("point_reason") or "no reason given")
 
 
-def _reason(point: Row) -> Value:
-    reason = point.get("outcome_reason") if _state(point) == "ok" else _why(point)
-    return Value(str(reason or words.DASH), sort=str(reason or ""), mark="note")
+def _reason(point: Row) -> str | None:
+    return point.get("outcome_reason") if _state(point) == "ok" else _why(point)
 
 
 def _final(point: Row) -> Value:
     if diverged(point):
         return missing("none: it diverged")
-    return quantity(point.get("final_loss"), _why(point), digits=4)
+    return tables.quantity(point.get("final_loss"), _why(point), digits=4)
 
 
 def _setting(name: str, point: Row) -> Value:

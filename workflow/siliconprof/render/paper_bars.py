@@ -18,10 +18,7 @@ from siliconprof.render.variants import Row
 from siliconprof.store.records import HERE
 
 ROWS_PER_PANEL, ROWS_PER_FIGURE = 24, 48
-HATCHED: style.Entry = (
-    style.swatch("none", style.PUBLISHED_HATCH),
-    "published, not measured here",
-)
+HATCHED: style.Entry = (style.swatch("none", style.PUBLISHED_HATCH), "published, not measured here")
 
 
 class Span(NamedTuple):

@@ -10,30 +10,13 @@ from typing import NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.published_values import model_and_size
-from siliconprof.render import beside, paper_bars, style, uncertainty
+from siliconprof.render import beside, paper_bars, style, tables, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Panel
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.paper_bars import Bar, Span, filled, place
-from siliconprof.render.tables import (
-    HOST,
-    Column,
-    Table,
-    Value,
-    count,
-    missing,
-    number,
-    spanned,
-    told,
-)
-from siliconprof.render.variants import (
-    PRECISION_ORDER,
-    Row,
-    as_usual,
-    has_no_speed,
-    model,
-    variant,
-)
+from siliconprof.render.tables import HOST, Column, Table, Value, missing, number, spanned, told
+from siliconprof.render.variants import PRECISION_ORDER, Row, as_usual, has_no_speed, model, variant
 
 MS = 1e-3
 PICTURE = "published only as a picture, not as numbers"
@@ -311,7 +294,7 @@ def columns(data: Data) -> Sequence[Column]:
         told("Trainer", "trainer"),
         told("Precision", "precision", folds=True),
         told("Ran as", applied),
-        count("batch", "samples_per_step", "not recorded"),
+        tables.count("batch", "samples_per_step", "not recorded"),
         time("forward"),
         time("backward"),
         number("both", "ms per sample", lambda row: sum(middles(row)) / MS, ""),

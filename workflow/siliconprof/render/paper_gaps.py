@@ -6,17 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from siliconprof import words
-from siliconprof.analyse.published_gaps import (
-    ALL,
-    BANDWIDTH,
-    FIGURE_3,
-    LAUNCHES,
-    NOTHING,
-    PHASES,
-    PRODUCTS,
-    TABLE_4,
-    WHOLE,
-)
+from siliconprof.analyse import published_gaps
+from siliconprof.analyse.published_gaps import ALL, LAUNCHES, PHASES, PRODUCTS, TABLE_4, WHOLE
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import Column, Table, Value, missing, told
@@ -61,7 +52,7 @@ def add(data: Data, book: Book) -> None:
     """What the numbers say, in sentences, and the table."""
     book.heading("Table 4 and Figure 3: what can explain the gaps", anchor="paper-gaps")
     all_gaps = gaps(data.published_gaps)
-    pictured = sum(row["published_in"] == FIGURE_3 for row in data.published_gaps)
+    pictured = sum(row["published_in"] == published_gaps.FIGURE_3 for row in data.published_gaps)
     book.note(" ".join(sentences(all_gaps, pictured)))
     book.table("paper-gaps", "paper-gaps", table(data, all_gaps))
 
@@ -118,7 +109,7 @@ def table(data: Data, all_gaps: Sequence[Gap]) -> Table:
         share("launches", LAUNCHES),
         share("launches, no update", LAUNCHES, "without_update"),
         share("products", PRODUCTS),
-        share("bandwidth", BANDWIDTH),
+        share("bandwidth", published_gaps.BANDWIDTH),
         told("What this supports", supported),
     )
     return Table.of(all_gaps, columns, about=lambda gap: None, notes=NOTES)
@@ -129,7 +120,7 @@ def bounded(row: Row) -> Value:
     if row["reason"]:
         return missing(row["reason"])
     most = words.percent(row["most_share"])
-    text = {NOTHING: "none", WHOLE: f"all ({most})"}.get(row["can_be"], most)
+    text = {published_gaps.NOTHING: "none", WHOLE: f"all ({most})"}.get(row["can_be"], most)
     title = f"{row['least_s_per_sample']:.3g} to {row['most_s_per_sample']:.3g} s per sample"
     return Value(
         text,

@@ -17,7 +17,7 @@ from siliconprof.render import chart, hover, style
 from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
-from siliconprof.render.data import Data
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import Column, Table, Value, count, missing, number, published, told
 from siliconprof.render.training import NAMES
 from siliconprof.render.variants import Row, has_no_speed, label, model
@@ -141,7 +141,8 @@ def draw(data: Data, compared: list[tuple[Row, float]], narrow: bool) -> Any:
         shown.append(chart.dot(measured / MIB, ratio, row, text, shape, 3.6))
     sizes = [(peak(row) or 0) / MIB for row in rows]
     middle = (min(sizes) * max(sizes)) ** 0.5
-    for name, apart in _missed_models(compared):
+    for (name, _), pairs in grouped(missed(compared), lambda p: (model(p[0]), p[1] > 1)).items():
+        apart = [((peak(row) or 0) / MIB, ratio) for row, ratio in pairs]
         x, y = (sum(axis) / len(apart) for axis in zip(*apart, strict=True))
         right = x > middle
         edge = (min if right else max)(x for x, _ in apart)
@@ -156,16 +157,6 @@ def draw(data: Data, compared: list[tuple[Row, float]], narrow: bool) -> Any:
     )
     within = (style.swatch(style.shade("grey", 12)), f"within {words.whole_percent(WITHIN)}")
     return Chart([panel], [*style.backends(rows, 3.6), *(places or models), within]).figure(narrow)
-
-
-def _missed_models(
-    compared: list[tuple[Row, float]],
-) -> list[tuple[str, list[tuple[float, float]]]]:
-    """(model, [(measured MiB, ratio)]) of cells outside the band; above and below it apart."""
-    groups: dict[tuple[str, bool], list[tuple[float, float]]] = {}
-    for row, ratio in missed(compared):
-        groups.setdefault((model(row), ratio > 1), []).append(((peak(row) or 0) / MIB, ratio))
-    return [(name, places) for (name, _), places in groups.items()]
 
 
 def table(rows: list[Row]) -> Table:
@@ -202,6 +193,8 @@ def _verdict(row: Row) -> Value:
 
 
 FORETOLD = "before it ran; what stays on the device of an offloaded one"
+AT_START = "resident after imports, before the model"
+SAMPLED = "largest of about ten samples a second"
 COUNTED = "the most memory that was ever in use on the device"
 COLUMNS = (
     *NAMES,
@@ -209,20 +202,8 @@ COLUMNS = (
     number("device peak", "MiB", peak, _why_no_peak, COUNTED),
     number("predicted / measured", "", predicted_over_measured, _why_apart),
     told("Verdict", _verdict),
-    number(
-        "RSS at start",
-        "MiB",
-        "rss_at_start_bytes",
-        NO_PROBE,
-        "resident after imports, before the model",
-    ),
-    number(
-        "RSS peak",
-        "MiB",
-        "rss_peak_sampled_bytes",
-        NO_PROBE,
-        "largest of about ten samples a second",
-    ),
+    number("RSS at start", "MiB", "rss_at_start_bytes", NO_PROBE, AT_START),
+    number("RSS peak", "MiB", "rss_peak_sampled_bytes", NO_PROBE, SAMPLED),
     number("RSS growth", "MiB", _growth, NO_PROBE, "the peak without what the imports had taken"),
 )
 
@@ -254,21 +235,21 @@ def models_table(data: Data) -> Table:
     return Table.of(data.models, columns, about=lambda row: None)
 
 
-def _sized(row: Row) -> Value:
-    return Value(row["size"], sort=words.number(row["n_parameters"]))
-
-
-def _sixteen_bytes(row: Row) -> float:
-    return memory_model.BYTES_PER_PARAMETER * row["n_parameters"]
-
-
 SIXTEEN_BYTES = "fp32 weights, gradients, two moments of AdamW"
+BYTES = memory_model.BYTES_PER_PARAMETER
 FORMULA = "10⁶ parameters × 16 / 1024, computed"
 MODELS = (
     told("Model", "model"),
-    told("Size", _sized),
+    told("Size", lambda row: Value(row["size"], sort=words.number(row["n_parameters"]))),
     count("parameters", "n_parameters", "unknown", "exact, from the configuration"),
     count("trained with LoRA", "lora_trainable", "has no adapters here", "rank 8"),
-    number("16 bytes each", "GiB", _sixteen_bytes, "unknown", SIXTEEN_BYTES, digits=4),
+    number(
+        "16 bytes each",
+        "GiB",
+        lambda row: BYTES * row["n_parameters"],
+        "unknown",
+        SIXTEEN_BYTES,
+        digits=4,
+    ),
     number("the paper's formula", "“GiB”", "paper_gib", "unknown", FORMULA, digits=4),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from siliconprof import words
 from siliconprof.render import beside
@@ -67,11 +66,9 @@ def _table(
         own = (part for part in _parts(row) if part.lower() not in repeated)
         return Value("; ".join(own), mark="note")
 
-    source = (
-        told("Source", lambda row: Value(row["source"], row["source"], mark="prose"), folds=True),
-        told("How to read it", note, folds=True),
-    )
-    table = Table.of(rows, [*columns, *source], lambda row: None, shared, css=css)
+    source = told("Source", "source", folds=True, mark="prose")
+    reading = told("How to read it", note, folds=True)
+    table = Table.of(rows, [*columns, source, reading], lambda row: None, shared, css=css)
     if lengths and any(value.mark == "measured" for row in table.rows for value in row):
         table.notes.append(LENGTHS)
     return table
@@ -292,15 +289,12 @@ def statements(data: Data) -> Table:
         devices = (data.listed_name(row[column]) for column in ("device_a", "device_b"))
         return Value(" against ".join(filter(None, devices)) or words.DASH, mark="prose")
 
-    def prose(name: str, row: Row) -> Value:
-        return Value(row[name] or words.DASH, row[name] or "", mark="prose")
-
     return _table(
         [row for name in STATEMENTS for row in data.published[name]],
-        told("Statement", partial(prose, "statement")),
+        told("Statement", "statement", mark="prose"),
         Column("Value", "", True, value=value),
         told("Compared", compared),
-        told("Of what", partial(prose, "model")),
+        told("Of what", "model", mark="prose"),
         BATCH_SIZE,
     )
 

@@ -10,20 +10,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from siliconprof import words
-from siliconprof.render import setting, truth
+from siliconprof.render import setting, tables, truth
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import (
-    HOST,
-    Column,
-    Table,
-    Value,
-    badged,
-    count,
-    missing,
-    number,
-    told,
-)
+from siliconprof.render.tables import HOST, Column, Table, Value, count, missing, number, told
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row
 from siliconprof.store import columns
@@ -214,7 +204,7 @@ def _method(cell: Row) -> Value:
 
 RECORDS = (  # the file behind every cell, and the hash of its content
     told("Record", lambda cell: _note(cell["record"])),
-    told("Source", partial(badged, "source")),
+    told("Source", partial(tables.badged, "source")),
     told("SHA-256 of its content", lambda cell: Value(cell["record_sha256"], mark="hash")),
     told("started, UTC", lambda cell: (cell["started_at"] or "")[:19].replace("T", " ")),
     told("Code", lambda cell: (cell["git_commit"] or "")[:12]),

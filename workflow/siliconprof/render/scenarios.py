@@ -96,10 +96,6 @@ def _outcome(cell: Row) -> Value:
     return Value(status, status, reason=why, mark=f"status-{status}")
 
 
-def _source(cell: Row) -> str:
-    return cell.get("capacity_source") or ""
-
-
 def _share_text(cell: Row) -> str:
     share = _share(cell)
     return "" if share is None else words.percent(share)
@@ -122,37 +118,27 @@ def unenforced(cell: Row) -> str:
 
 
 NO_MODEL, NO_CAPACITY = "no memory model", "the device's memory is unknown"
-NOT_DERIVED = "no memory model, or no capacity is known"
+NONE = missing("no memory model, or no capacity is known")
 NO_LIMIT = "no limit, so no peak to confirm"
 PREDICTED = "by the memory model, without offloading; below its share of the capacity"
+OFFLOADED, NOT = "predicted, offloaded", "not offloaded"
 STAYS = (
     "what stays on the device of an offloaded training: what its confirmed peak is compared with"
 )
+MAY_USE = "what the cell may use"
+OF: dict[str, Any] = {"title": lambda cell: cell.get("capacity_source") or ""}
 SHARE: dict[str, Any] = {"under": _share_text, "below": "share of capacity"}
 COLUMNS = (
     *NAMES,
     told("Asked for", "scenario"),
-    told(
-        "Derived",
-        lambda cell: cell["scenario_derived"] or missing(NOT_DERIVED),
-        "by the memory model",
-    ),
+    told("Derived", lambda cell: cell["scenario_derived"] or NONE, "by the memory model"),
     told("Applied", _applied, "what was run"),
     told("Limit", limit),
     told("Outcome", _outcome),
     count("batch", "batch_size", "was not run", "samples a step"),
     number("predicted", "MiB", "predicted_memory_bytes", NO_MODEL, PREDICTED, **SHARE),
-    number(
-        "predicted, offloaded",
-        "MiB",
-        "predicted_offloaded_bytes",
-        "not offloaded",
-        STAYS,
-        folds=True,
-    ),
-    number(
-        "capacity", "MiB", "capacity_bytes", NO_CAPACITY, "what the cell may use", title=_source
-    ),
+    number(OFFLOADED, "MiB", "predicted_offloaded_bytes", NOT, STAYS, folds=True),
+    number("capacity", "MiB", "capacity_bytes", NO_CAPACITY, MAY_USE, **OF),
     number("confirmed peak", "MiB", "confirmed_peak_bytes", NO_LIMIT, "held under the limit"),
 )
 

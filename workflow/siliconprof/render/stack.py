@@ -1,36 +1,51 @@
-"""The drawing of the stack that was measured, after the paper's Figure 1; see `stack_boxes`."""
+"""The drawing of the stack that was measured, after the paper's Figure 1.
+
+Five layers, from what is trained to what it runs on. A line joins two boxes where at least one
+cell was measured through both, in the colour of its backend; it is grey where every cell that
+would pass through both is unsupported.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from siliconprof import words
+from matplotlib.patches import FancyBboxPatch, PathPatch
+from matplotlib.path import Path
+
+from siliconprof import plugins, words
+from siliconprof.analyse import throughputs
 from siliconprof.render import marks, style
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.stack_boxes import (
-    DEVICE,
-    LAYERS,
-    OK,
-    UNSUPPORTED,
-    Box,
-    Stack,
-    backends_of,
-    build,
-    line_of,
-    line_text,
-    ordered,
-    strands,
-)
-from siliconprof.render.variants import Row
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.variants import Row, backend_place
 from siliconprof.store.records import HERE
+from siliconprof.workloads.base import KernelWorkload
 
+FAMILY_ORDER = ("GPT-2", "Whisper", "Transformers", "MLP, CNN, LSTM")  # then others, operations
+LAYERS = ("Workload", "Trainer", "Framework", "Backend", "Device")
+TRAINERS = {
+    None: "no trainer",
+    "plain": "plain loop",
+    "hf": "Hugging Face Trainer",
+    "epochs": "epoch loop",
+    "training_run": "whole training",
+}
+DEEPSPEED = "DeepSpeed"
+FRAMEWORKS = {"torch": "torch", "mlx": "MLX"}
+LIBRARY_OF = {"torch-cuda": "CUDA", "torch-mps": "MPS"}  # of a GPU, by backend
+MLX_LIBRARY = {"apple": "Metal", "nvidia": "CUDA"}  # and of MLX on it, by the GPU's vendor
+MOST_DEVICES, MOST_SOFTWARE = 5, 5  # boxes of a layer; more are put together
+SOFTWARE, DEVICE = 2, 4  # first layer that is put together, and the last one
+JOINED = {2: "versions", 3: "libraries", DEVICE: "devices"}
+OK, UNSUPPORTED = "ok", "unsupported"
 BOX_IN, GAP_IN, LINE_IN = 0.36, 0.4, 0.08  # a box's height, between layers, between its lines
 SIDE_IN, TOP_IN = 0.06, 0.03
 BOLD = 1.22  # wider than plain text
+DASHED = (0, (2, 2))
 
 
 def add(data: Data, book: Book) -> None:
@@ -48,6 +63,195 @@ def add(data: Data, book: Book) -> None:
         grey=" Grey, dashed: every cell that would go there is unsupported." if unmeasured else "",
         elsewhere=" Framed in violet: devices of other hosts." if elsewhere else "",
     )
+
+
+# -- boxes and lines --------------------------------------------------------------------------
+
+
+class Box(NamedTuple):
+    """One box: its layer and its two lines of text."""
+
+    layer: int
+    title: str
+    below: str = ""
+    badge: str = ""  # of another host or a reference
+
+
+@dataclass
+class Stack:
+    """Boxes of every layer with their cells, and the cells of each pair of neighbours."""
+
+    layers: list[dict[Box, list[Row]]] = field(default_factory=lambda: [{} for _ in LAYERS])
+    pairs: dict[tuple[Box, Box], list[Row]] = field(default_factory=dict)
+
+
+def build(data: Data) -> Stack:
+    """Every cell's way through the layers; boxes put together where there are too many."""
+    versions = _versions(data)
+    ways = [(row, way(data, row, versions)) for row in data.cells]
+    joined = []
+    for layer in range(len(LAYERS)):
+        members: dict[Box, set[str]] = {}  # of a device's box the devices that it stands for
+        for row, boxes in ways:
+            device = str(row["device"]) if layer == DEVICE else ""
+            members.setdefault(boxes[layer], set()).add(device)
+        joined.append(_joined({box: len(devices) for box, devices in members.items()}, layer))
+    stack = Stack()
+    for row, boxes in ways:
+        placed = [names.get(box, box) for names, box in zip(joined, boxes, strict=True)]
+        for layer, box in enumerate(placed):
+            stack.layers[layer].setdefault(box, []).append(row)
+        for pair in zip(placed, placed[1:], strict=False):
+            stack.pairs.setdefault(pair, []).append(row)
+    return stack
+
+
+def way(data: Data, row: Row, versions: dict[tuple, str]) -> list[Box]:
+    """The five boxes of one cell."""
+    backend, kind = row["backend"], family_of(row)
+    trainer = DEEPSPEED if row.get("offloads") else TRAINERS.get(row["trainer"], row["trainer"])
+    framework = framework_of(backend)
+    version = row.get("framework_version") or versions.get((row["source"], row["host"], framework))
+    entry = data.device(row)
+    own = data.host["devices"] if row["source"] == HERE else []
+    found: Row = next((device for device in own if device["id"] == row["device"]), {})
+    vendor = (entry or {}).get("vendor") or found.get("vendor")
+    badge = words.SOURCE_BADGES.get(row["source"], "")
+    memory = words.number(row.get("device_memory_bytes"))
+    name = data.device_name(row)
+    return [
+        Box(0, kind),
+        Box(1, str(trainer)),
+        Box(2, framework, str(version) if version else "version not recorded"),
+        Box(3, backend, _library(row, vendor)),
+        Box(
+            DEVICE,
+            _short(name),
+            f"{words.mebibytes(memory) if memory else 'memory unknown'} · {row['host']}",
+            badge,
+        ),
+    ]
+
+
+def family_of(row: Row) -> str:
+    """What a cell's workload belongs to; its module where the plug-in is not here."""
+    workload = throughputs.workload_of(row)
+    return str(row["module"]) if workload is None else str(workload.family)
+
+
+def framework_of(backend: str) -> str:
+    """What a backend computes with; its own name where the plug-in is not here."""
+    if backend not in plugins.names("backends"):
+        return str(backend)
+    framework = plugins.load("backends", backend).framework
+    return FRAMEWORKS.get(framework, framework)
+
+
+def _versions(data: Data) -> dict[tuple, str]:
+    """(source, host, framework) -> the version that its measured cells name; the first of them."""
+    return {
+        (row["source"], row["host"], framework_of(row["backend"])): str(row["framework_version"])
+        for row in reversed(data.cells)
+        if row.get("framework_version")
+    }
+
+
+def _library(row: Row, vendor: str | None) -> str:
+    """What a backend multiplies with: on a CPU the BLAS that was mapped, on a GPU its interface."""
+    if row["device_kind"] == "cpu":
+        return f"CPU, {row['blas']}" if row.get("blas") else "CPU, BLAS not recorded"
+    return LIBRARY_OF.get(row["backend"]) or MLX_LIBRARY.get(vendor or "") or "GPU"
+
+
+def _joined(counts: Mapping[Box, int], layer: int) -> dict[Box, Box]:
+    """Box -> the one that stands for it, where a layer has more than can be told apart.
+
+    Devices are put together by vendor, software by its name; this host's stay apart from others'.
+    Equal devices of one host are one box from the start, which says how many they are.
+    """
+    several = {box: box._replace(title=f"{n} × {box.title}") for box, n in counts.items() if n > 1}
+    if len(counts) <= (MOST_DEVICES if layer == DEVICE else MOST_SOFTWARE) or layer < SOFTWARE:
+        return several
+
+    def kind(box: Box) -> tuple[str, str]:
+        """The first word of a device, `NVIDIA`, `Apple`; all of a software's name."""
+        name = re.split(r"[\s,]", box.title, maxsplit=1)[0] if layer == DEVICE else box.title
+        return name, box.badge
+
+    for (title, badge), group in grouped(counts, kind).items():
+        if len(group) > 1:
+            names = _few([box.title if layer == DEVICE else box.below for box in group])
+            title_of_all = f"{title}: {sum(counts[box] for box in group)} {JOINED[layer]}"
+            several |= dict.fromkeys(group, Box(layer, title_of_all, names, badge))
+    return several
+
+
+def _short(name: str) -> str:
+    """A device's name with one word of its vendor at most."""
+    return re.sub(r"^(NVIDIA) GeForce ", r"\1 ", name).replace(" GPU cores", "")
+
+
+def _few(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
+    return ", ".join(names[:2]) + (f", and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def line_of(rows: Sequence[Row]) -> str | None:
+    """How a pair is joined: `ok`, `unsupported`, or None, where nothing was measured."""
+    statuses = {row["status"] for row in rows}
+    if OK in statuses:
+        return OK
+    return UNSUPPORTED if UNSUPPORTED in statuses else None
+
+
+def backends_of(stack: Stack) -> list[str]:
+    """Backends with a measured cell, in the page's order."""
+    backends = {
+        row["backend"] for rows in stack.layers[0].values() for row in rows if row["status"] == OK
+    }
+    return sorted(backends, key=backend_place)
+
+
+def strands(stack: Stack, backends: Sequence[str]) -> list[tuple[Box, Box, str | None, list[Row]]]:
+    """(upper box, lower box, backend or None where all is unsupported, its cells) of every line."""
+    lines: list[tuple[Box, Box, str | None, list[Row]]] = []
+    for (upper, lower), rows in stack.pairs.items():
+        kind = line_of(rows)
+        if kind == UNSUPPORTED:
+            lines.append((upper, lower, None, [r for r in rows if r["status"] == UNSUPPORTED]))
+        for name in backends if kind == OK else ():
+            own = [row for row in rows if row["backend"] == name and row["status"] == OK]
+            if own:
+                lines.append((upper, lower, name, own))
+    return lines
+
+
+def line_text(upper: Box, lower: Box, backend: str | None, rows: Sequence[Row]) -> str:
+    """What is shown beside the pointer on a line."""
+    between = f"{upper.title} to {lower.title}"
+    if backend is None:
+        reasons = sorted({str(row["reason"]) for row in rows})
+        return f"{between}: {words.count(len(rows), 'cell')} unsupported ({'; '.join(reasons)})"
+    return f"{between}, {backend}: {words.count(len(rows), 'cell')} measured"
+
+
+def ordered(stack: Stack) -> list[list[Box]]:
+    """Boxes of each layer from left to right: under what they are joined with, on the mean."""
+
+    def family_place(box: Box) -> tuple[bool, int, str]:
+        known = box.title in FAMILY_ORDER
+        place = FAMILY_ORDER.index(box.title) if known else len(FAMILY_ORDER)
+        return (box.title == KernelWorkload.family, place, box.title)
+
+    layers = [sorted(stack.layers[0], key=family_place)]
+    for boxes in stack.layers[1:]:
+
+        def mean(box: Box, above: Sequence[Box] = layers[-1]) -> float:
+            ends = [above.index(upper) for upper, lower in stack.pairs if lower == box]
+            return sum(ends) / len(ends)
+
+        layers.append(sorted(boxes, key=mean))
+    return layers
 
 
 # -- figure ------------------------------------------------------------------------------------
@@ -139,37 +343,26 @@ def draw(stack: Stack, narrow: bool) -> Any:
 
 def _lines(ax: Any, stack: Stack, places: dict[Box, Place], backends: Sequence[str]) -> None:
     """Curves from box to box; those of one box leave it in the order of their ends."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
     lines = strands(stack, backends)
-    ports: dict[tuple[int, bool], float] = {}
-    for is_upper in (True, False):
-        by_box: dict[Box, list[int]] = {}
-        far: list[float] = []  # where each line ends on its other side
-        for index, (upper, lower, _, _) in enumerate(lines):
-            by_box.setdefault(upper if is_upper else lower, []).append(index)
-            far.append(places[lower if is_upper else upper].middle)
-        for box, indices in by_box.items():
-            indices.sort(key=lambda i: (far[i], str(lines[i][2])))
-            place = places[box]
-            room = min(place.width - 0.12, 0.11 * (len(indices) - 1))
+    ports: dict[tuple[int, int], float] = {}  # a line and its side -> where that leaves its box
+    for side in (0, 1):
+        own, far = ([line[:2][end] for line in lines] for end in (side, 1 - side))
+        for box in dict.fromkeys(own):
+            indices = [index for index, one in enumerate(own) if one == box]
+            indices.sort(key=lambda i: (places[far[i]].middle, str(lines[i][2])))
+            room = min(places[box].width - 0.12, 0.11 * (len(indices) - 1))
             for order, index in enumerate(indices):
                 share = order / (len(indices) - 1) - 0.5 if len(indices) > 1 else 0.0
-                ports[index, is_upper] = place.middle + share * room
+                ports[index, side] = places[box].middle + share * room
     for index, (upper, lower, backend, rows) in enumerate(lines):
-        x0, x1 = ports[index, True], ports[index, False]
+        x0, x1 = ports[index, 0], ports[index, 1]
         y0, y1 = places[upper].top + BOX_IN, places[lower].top
         bend = (y1 - y0) / 2
         path = Path(
             [(x0, y0), (x0, y0 + bend), (x1, y1 - bend), (x1, y1)],
             [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4],
         )
-        look: dict[str, Any] = {
-            "edgecolor": style.FAINT,
-            "linewidth": 0.9,
-            "linestyle": (0, (2, 2)),
-        }
+        look: dict[str, Any] = {"edgecolor": style.FAINT, "linewidth": 0.9, "linestyle": DASHED}
         if backend is not None:
             look = {"edgecolor": style.shade(backend), "linewidth": 1.3}
         line = PathPatch(path, facecolor="none", **look)
@@ -184,8 +377,6 @@ def _fitting(text: str, room: float, size: float) -> str:
 
 
 def _box(ax: Any, box: Box, rows: Sequence[Row], place: Place, narrow: bool) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
     measured = any(row["status"] == OK for row in rows)
     edge = style.shade("other") if box.badge else style.MUTED if measured else style.FAINT
     ink = style.INK if measured else style.MUTED
@@ -197,47 +388,28 @@ def _box(ax: Any, box: Box, rows: Sequence[Row], place: Place, narrow: bool) -> 
         facecolor=style.PAPER,
         edgecolor=edge,
         linewidth=1.1 if box.badge else 0.7,
-        linestyle="-" if measured else (0, (2, 2)),
+        linestyle="-" if measured else DASHED,
     )
     ax.add_patch(frame)
     below = _below(box, narrow) or _counted(rows)
     room = place.width - 0.06
     title = _fitting(box.title, room / BOLD, style.TEXT_PT)
-    texts = [
-        ax.text(
-            place.middle,
-            place.top + 0.125,
-            title,
-            ha="center",
-            va="center",
-            size=style.TEXT_PT,
-            weight="bold",
-            color=ink,
-        ),
-        ax.text(
-            place.middle,
-            place.top + 0.255,
+    written: list[tuple[float, str, dict[str, Any]]] = [
+        (0.125, title, {"size": style.TEXT_PT, "weight": "bold", "color": ink}),
+        (
+            0.255,
             _fitting(below, room, style.SMALL_PT),
-            ha="center",
-            va="center",
-            size=style.SMALL_PT,
-            color=style.MUTED,
+            {"size": style.SMALL_PT, "color": style.MUTED},
         ),
     ]
     if box.badge:  # on the frame's lower edge
-        texts.append(
-            ax.text(
-                place.middle,
-                place.top + BOX_IN,
-                box.badge,
-                ha="center",
-                va="center",
-                size=style.SMALL_PT - 0.7,
-                style="italic",
-                color=style.shade("other"),
-                bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6},
-            )
-        )
+        look = {"size": style.SMALL_PT - 0.7, "style": "italic", "color": style.shade("other")}
+        look["bbox"] = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6}
+        written.append((BOX_IN, box.badge, look))
+    texts = [
+        ax.text(place.middle, place.top + down, words_, ha="center", va="center", **look)
+        for down, words_, look in written
+    ]
     text = ", ".join(filter(None, (box.title, box.below, box.badge)))
     devices = list(dict.fromkeys(str(row["device"]) for row in rows))
     listed = f" ({', '.join(devices)})" if box.layer == DEVICE and len(devices) > 1 else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 from siliconprof import words
 from siliconprof.hosts import registry
-from siliconprof.render import beside, grid, optimizer_sweep, wide_deep
+from siliconprof.render import beside, grid, grid_points, optimizer_sweep, wide_deep
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, published, told
@@ -42,7 +42,7 @@ def add(own: Data, book: Book, everyone: Data) -> None:
 
 def present(part: Data) -> bool:
     """Whether a host measured anything of this study."""
-    modules = (grid.MODULE, optimizer_sweep.MODULE)
+    modules = (grid_points.MODULE, optimizer_sweep.MODULE)
     return any(
         cell["module"] in modules or cell["trainer"] == wide_deep.TRAINER for cell in part.cells
     )
@@ -80,26 +80,16 @@ def statements(data: Data) -> Table:
         return Value(words.significant(ratio), sort=ratio, mark="computed", title=title)
 
     columns = [
-        _prose("Statement", lambda row: row["statement"]),
+        told("Statement", "statement", mark="prose"),
         told("Value", _printed),
         told("Compared", lambda row: Value(compared(row) or words.DASH, mark="prose")),
-        _prose("Of what", lambda row: row["model"], folds=True),
+        told("Of what", "model", folds=True, mark="prose"),
         told("measured", measured, folds=True),
         Column("by data sheets", "×", True, folds=True, value=by_sheets),
-        _prose("Source", lambda row: row["source"], folds=True),
+        told("Source", "source", folds=True, mark="prose"),
         told("How to read it", lambda row: Value(row["note"] or "", mark="note"), folds=True),
     ]
     return Table.of(data.published[PUBLISHED], columns, about=lambda row: None)
-
-
-def _prose(head: str, source: Callable[[Row], str | None], folds: bool = False) -> Column:
-    """A column of sentences."""
-
-    def value(row: Row) -> Value:
-        text = source(row)
-        return Value(text or words.DASH, sort=text or "", mark="prose")
-
-    return told(head, value, folds=folds)
 
 
 def _printed(row: Row) -> Value:

@@ -14,12 +14,8 @@ from typing import Any
 
 from matplotlib import rcParams
 from matplotlib.figure import Figure
-from matplotlib.ticker import (
-    FixedLocator,
-    FuncFormatter,
-    MaxNLocator,
-    NullFormatter,
-)
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
 from siliconprof import plugins, words
 from siliconprof.analyse.equal_work import as_usual
@@ -336,22 +332,12 @@ def legend(
 
 def swatch(face: str, hatch: str | None = None) -> Callable[[Any, float, float], Any]:
     """A legend sample: a filled box."""
-    from matplotlib.patches import Rectangle
-
-    def draw(ax: Any, x: float, y: float) -> None:
-        ax.add_patch(
-            Rectangle(
-                (x, y - 0.045),
-                0.15,
-                0.09,
-                facecolor=face,
-                hatch=hatch,
-                edgecolor=MUTED if hatch else "none",
-                linewidth=0,
-            )
-        )
-
-    return draw
+    look: dict[str, Any] = {
+        "facecolor": face,
+        "hatch": hatch,
+        "edgecolor": MUTED if hatch else "none",
+    }
+    return lambda ax, x, y: ax.add_patch(Rectangle((x, y - 0.045), 0.15, 0.09, linewidth=0, **look))
 
 
 def sample(marker: str | None = None, line: Any = "none", **style: Any) -> Any:
@@ -390,13 +376,8 @@ def devices(rows: Iterable[Any], name: Callable[[Any], str], size: float) -> lis
     name_of = {row["device"]: name(row) for row in rows}
     if len(name_of) < 2:
         return []
-    return [
-        (
-            sample(device_mark(device), color=MUTED, markersize=size, markerfacecolor="none"),
-            device_name,
-        )
-        for device, device_name in name_of.items()
-    ]
+    look = {"color": MUTED, "markersize": size, "markerfacecolor": "none"}
+    return [(sample(device_mark(device), **look), called) for device, called in name_of.items()]
 
 
 def plain_ticks(axis: Any, most: int = 5, scale: float = 1.0) -> None:

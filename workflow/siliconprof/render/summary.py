@@ -16,7 +16,6 @@ from siliconprof.render import (
     study_findings,
     why,
     wide_deep,
-    wide_deep_curves,
 )
 from siliconprof.render.book import Book
 from siliconprof.render.compare import (
@@ -273,7 +272,7 @@ def _diverged(data: Data) -> list[str]:
         (f"{family(point).name}: {label(point)}", data.traces.series(point, "loss"))
         for point in data.training()
     ] + [
-        (wide_deep_curves.name(point), wide_deep_curves.column(data, point, "loss").tolist())
+        (wide_deep.name(point), wide_deep.column(data, point, "loss").tolist())
         for point in wide_deep.trainings(data)
     ]
     return [f"{name} {text}." for name, values in courses if (text := divergence(values))]

@@ -103,12 +103,9 @@ def _unclipped(svg: str) -> str:
         width_of_line = _WIDTH.search(match[0])
         stroke = float(width_of_line[1]) if width_of_line else 1.0
         edge = min(0.3 - stroke / 2, 0.05) if _STROKE.search(match[0]) else 0.05
-        xs, ys = numbers[0::2], numbers[1::2]
-        inside = (
-            min(xs) >= left - edge
-            and max(xs) <= left + width + edge
-            and min(ys) >= top - edge
-            and max(ys) <= top + height + edge
+        inside = all(
+            first - edge <= min(values) and max(values) <= first + size + edge
+            for values, first, size in ((numbers[::2], left, width), (numbers[1::2], top, height))
         )
         return match[0].replace(clip[0], "") if inside else match[0]
 

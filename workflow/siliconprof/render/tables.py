@@ -125,13 +125,8 @@ class Table:
         def visible(items: Sequence[Any]) -> list[Any]:
             return [item for index, item in enumerate(items) if index not in hidden]
 
-        return Table(
-            visible(self.columns),
-            [visible(row) for row in self.rows],
-            notes,
-            self.row_classes,
-            self.row_cells,
-        )
+        rows = [visible(row) for row in self.rows]
+        return replace(self, columns=visible(self.columns), rows=rows, notes=notes)
 
     def first(self, most: int) -> Table:
         """The first rows, and below them a note of how many there are; the files have all."""
@@ -141,28 +136,17 @@ class Table:
             f"The first {most} of {words.grouped(len(self.rows))} rows; the files have all of "
             "them, and the filter sees these alone."
         )
-        return Table(
-            self.columns,
-            self.rows[:most],
-            [*self.notes, note],
-            self.row_classes[:most],
-            self.row_cells[:most],
-        )
+        classes, cells = self.row_classes[:most], self.row_cells[:most]
+        return Table(self.columns, self.rows[:most], [*self.notes, note], classes, cells)
 
     def footnoted(self) -> tuple[list[list[Value]], list[tuple[str, str]]]:
         """(rows with footnote letters, the footnotes as (letter, reason))."""
-        letters: dict[str, str] = {}
-        marked = []
-        for row in self.rows:
-            line = []
-            for value in row:
-                if value.reason:
-                    if value.reason not in letters:
-                        letters[value.reason] = _letter(len(letters))
-                    line.append(Value(**{**vars(value), "footnote": letters[value.reason]}))
-                else:
-                    line.append(value)
-            marked.append(line)
+        reasons = dict.fromkeys(value.reason for row in self.rows for value in row if value.reason)
+        letters = {reason: _letter(index) for index, reason in enumerate(reasons)}
+        marked = [
+            [replace(v, footnote=letters[v.reason]) if v.reason else v for v in row]
+            for row in self.rows
+        ]
         return marked, [(letter, reason) for reason, letter in letters.items()]
 
     def to_csv(self) -> str:
@@ -178,14 +162,10 @@ class Table:
         for row in self.rows:
             line: list[Any] = []
             for value, column, has_range in zip(row, self.columns, ranged, strict=True):
-                if value.mark == "missing":
-                    line.append("")
-                elif column.numeric and isinstance(value.sort, (int, float)):
-                    line.append(value.sort)
-                else:
-                    line.append(_harmless(_badged(value)))
-                if has_range:
-                    line.append(_harmless(value.below))
+                is_number = column.numeric and isinstance(value.sort, (int, float))
+                text_ = value.sort if is_number else _harmless(_badged(value))
+                line.append("" if value.mark == "missing" else text_)
+                line += [_harmless(value.below)] * has_range
             writer.writerow(line)
         return stream.getvalue()
 
@@ -364,6 +344,10 @@ def _of(row: Any, source: Of) -> Any:
     return row.get(source) if isinstance(source, str) else source(row)
 
 
+def _why(row: Any, why: Of) -> str:
+    return why if isinstance(why, str) else why(row)
+
+
 def number(
     head: str,
     unit: str,
@@ -384,8 +368,7 @@ def number(
     """
 
     def value(row: Any) -> Value:
-        reason = why if isinstance(why, str) else why(row)
-        shown = quantity(_of(row, source), reason, SIZES.get(unit, 1.0), digits)
+        shown = quantity(_of(row, source), _why(row, why), SIZES.get(unit, 1.0), digits)
         return shown if shown.reason else replace(shown, below=under(row), title=title(row))
 
     return Column(head, unit, True, help, value=value, **more)
@@ -404,8 +387,7 @@ def median(
     """A column of medians with a range of their series below; see `ranged`."""
 
     def value(row: Any) -> Value:
-        reason = why if isinstance(why, str) else why(row)
-        return ranged(row, stem, SIZES[unit], reason, *ends, digits)
+        return ranged(row, stem, SIZES[unit], _why(row, why), *ends, digits)
 
     return Column(head, unit, True, help, value=value, **more)
 
@@ -431,21 +413,33 @@ def count(
     """A column of counts; see `number`."""
 
     def value(row: Any) -> Value:
-        shown = integer(_of(row, source), why if isinstance(why, str) else why(row))
+        shown = integer(_of(row, source), _why(row, why))
         return shown if shown.reason else replace(shown, below=under(row))
 
     return Column(head, unit, True, help, value=value, **more)
 
 
-def told(head: str, source: Of, help: str = "", folds: bool = False) -> Column:
-    """A column of words."""
-    return Column(head, help=help, folds=folds, value=lambda row: _of(row, source))
+def told(head: str, source: Of, help: str = "", folds: bool = False, mark: str = "") -> Column:
+    """A column of words.
+
+    Args:
+        mark: the class of sentences, `prose` or `note`.
+    """
+
+    def value(row: Any) -> Any:
+        told_of_row = _of(row, source)
+        if not mark:
+            return told_of_row
+        return Value(str(told_of_row or words.DASH), sort=str(told_of_row or ""), mark=mark)
+
+    return Column(head, help=help, folds=folds, value=value)
 
 
 DEVICE = told("Device", "device", folds=True)
 BACKEND = told("Backend", words.backend_name)
 PRECISION = told("Precision", "precision")
 ONE_PRECISION = told("Precision", "precision", folds=True)
+PLACE, ONE_PLACE = (DEVICE, BACKEND, PRECISION), (DEVICE, BACKEND, ONE_PRECISION)
 
 
 def badged(name: str, row: Mapping[str, Any]) -> Value:

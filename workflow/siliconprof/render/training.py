@@ -8,34 +8,13 @@ from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import flagged
-from siliconprof.render import chart, hover, style, uncertainty
+from siliconprof.render import chart, hover, style, tables, uncertainty, variants
 from siliconprof.render.book import Book, told_parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.compare import NO_STEP, Step
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import (
-    BACKEND,
-    DEVICE,
-    Column,
-    Table,
-    Value,
-    count,
-    median,
-    missing,
-    number,
-    told,
-)
-from siliconprof.render.variants import (
-    NO_SPEED,
-    Family,
-    Row,
-    family_order,
-    has_no_speed,
-    label,
-    model,
-    precision,
-    variant,
-)
+from siliconprof.render.tables import BACKEND, DEVICE, Column, Table, Value, median, number, told
+from siliconprof.render.variants import NO_SPEED, Family, Row, has_no_speed, model, variant
 
 MS = 1e-3
 Name = Callable[[Row, bool], str]  # of a row; for a phone in lines
@@ -87,7 +66,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             why = words.listing(sorted({f"{c['status']}: {c['reason']}" for c in failed}))
             book.note(f"{kind.name}: no figure, no cell of it was measured ({why}).")
             continue
-        rows = sorted([*points, *failed], key=family_order)
+        rows = sorted([*points, *failed], key=variants.family_order)
         stem = f"{prefix}training-{kind.slug}"
         for name, part, chunk in told_parts(stem, rows, ROWS_PER_FIGURE):
             book.figure(
@@ -106,7 +85,11 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 
 def draw(
-    data: Data, rows: Sequence[Row], narrow: bool, name: Name = label, parts: Parts = OF_PHASES
+    data: Data,
+    rows: Sequence[Row],
+    narrow: bool,
+    name: Name = variants.label,
+    parts: Parts = OF_PHASES,
 ) -> Any:
     """Stacked times on the left, their shares on the right (below, on a phone).
 
@@ -242,7 +225,7 @@ NAMES = [  # what names the training cell of a row
     Column("Workload", below="variant", value=workload_name),
     DEVICE,
     BACKEND,
-    told("Precision", precision),
+    told("Precision", variants.precision),
 ]
 
 
@@ -255,7 +238,7 @@ def _why_no_phase(phase: str, row: Row) -> str:
 def _interval(row: Row) -> Value:
     step = Step.of(row)
     if step is None:
-        return missing(NO_STEP)
+        return tables.missing(NO_STEP)
     return Value("–".join(words.significant(end / MS) for end in (step.low, step.high)), step.low)
 
 
@@ -279,7 +262,7 @@ TIMES = (
     median("unsplit step", "ms", "unsplit_step", NO_STEP, UNSPLIT),
     Column("unsplit, 95 %", "ms", help=INTERVAL, value=_interval),
     Column("95 % interval", help=uncertainty.HELP, folds=True, value=uncertainty.value),
-    count("n", "unsplit_step_n", NO_STEP, "unsplit steps timed"),
+    tables.count("n", "unsplit_step_n", NO_STEP, "unsplit steps timed"),
     number("split / unsplit", "", "split_over_unsplit", NO_RATIO, COST_OF_CLOCK, digits=4),
     median("free-running", "ms", "free_running_step", NO_FREE, FREE),
     number("unsplit / free", "", "unsplit_over_free_running", NO_RATIO, COST_OF_WAIT, digits=4),

@@ -165,6 +165,14 @@ def twins(rows: Sequence[Row], *names: str) -> Callable[[Row], list[Row]]:
     return of
 
 
+def pairs(
+    rows: Sequence[Row], name: str, first: Callable[[Row], Any], second: Callable[[Row], Any]
+) -> list[tuple[Row, Row]]:
+    """Every two rows, one of each kind, that differ in a column and in no other; see `twins`."""
+    like = twins(rows, name)
+    return [(a, b) for a in rows if first(a) for b in like(a) if second(b)]
+
+
 def backend_place(backend: str) -> tuple[int, str]:
     """Sort key: GPUs first; backends that are not listed come last, by name."""
     return _place(backend, BACKEND_ORDER)
