@@ -15,6 +15,7 @@ is nowhere in the bundle: with it, likely names could be tried in the record unt
 from __future__ import annotations
 
 import hmac
+import json
 import os
 import re
 import secrets
@@ -84,18 +85,13 @@ def _hmac(salt_: bytes, kind: str, value: str) -> str:
     return hmac.new(salt_, f"{kind}:{value}".encode(), "sha256").hexdigest()
 
 
-def _words(value: Any) -> Iterator[str]:
-    """Every text in a JSON value that stands alone, and the words of which its keys are made."""
-    if isinstance(value, str):
-        yield value.casefold()
-    elif isinstance(value, dict):
-        for key, entry in value.items():
-            yield from (key.casefold(), *key.casefold().split("_"))
-            yield from _words(entry)
-    elif isinstance(value, list):
-        for entry in value:
-            if not isinstance(entry, float | int):
-                yield from _words(entry)
+def _words(document: Mapping[str, Any]) -> Iterator[str]:
+    """Every text in a document that stands alone, and the words of which its keys are made."""
+    text = json.dumps(document, ensure_ascii=False).casefold()
+    for word, colon in re.findall(r'"((?:[^"\\]|\\.)*)"(:?)', text):
+        yield word
+        if colon:
+            yield from word.split("_")
 
 
 class Anonymiser:
