@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from conftest import QUICK, ROOT, Checkout
 from siliconprof.analyse import ceilings
+from siliconprof.render import ceilings as ceilings_drawn
+from siliconprof.render import roofline_points
 from siliconprof.store.cell import canonical_json
 from synthetic_results import (
     CPU,
@@ -20,6 +22,7 @@ from synthetic_results import (
     Page,
     base_record,
     kernel_launch,
+    load,
     make,
     render,
     training,
@@ -336,6 +339,20 @@ def test_mixed_precision_is_held_against_the_faster_of_its_formats(tmp_path: Pat
 
 
 # -- the page ------------------------------------------------------------------------------------
+
+
+def test_a_ceiling_and_a_roofline_carry_the_flag_of_the_cell(tmp_path: Path) -> None:
+    noisy = matmul([product((1, 512, 512, 512), 1e11)]) | {
+        "flags": [{"code": "noisy", "detail": "30 % apart"}]
+    }
+    data = load(make(tmp_path, [noisy, bandwidth(2e10, 8e10)]))
+    shown = ceilings_drawn.ceilings_table(data)
+    heads = [column.head for column in shown.columns]
+    badge = {head: value.badge for head, value in zip(heads, shown.rows[0], strict=True)}
+    assert (badge["fastest product"], badge["memory"]) == ("noisy", "")
+    dots = list(roofline_points.points(data))
+    assert dots and all("(flagged noisy)" in dot.hover_text for dot in dots)
+    assert dots[0].limits.cautions == ("noisy", "", "")
 
 
 @pytest.fixture(scope="module")

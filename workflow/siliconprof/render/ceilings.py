@@ -43,10 +43,21 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     _checks(data, book, prefix)
 
 
+def caution(data: Data, line: Row) -> str:
+    """`noisy` where the cell that a line of ceilings.csv is from is flagged so; see `words.caution`."""
+    cells = (cell for cell in data.cells if cell["record"] == line["record"])
+    return words.caution(*cells).removeprefix("flagged ")
+
+
 def _by(data: Data, quantities: Iterable[str], name: Callable[[Row], tuple]) -> list[Lines]:
     """Lines of ceilings.csv by what each is named; of several launchers the quickest counts."""
     wanted = set(quantities)
-    groups = grouped((line for line in data.ceilings if line["quantity"] in wanted), name)
+    lines = (
+        line | {"caution": caution(data, line)}
+        for line in data.ceilings
+        if line["quantity"] in wanted
+    )
+    groups = grouped(lines, name)
 
     def last_is_quickest(group: list[Row]) -> list[Row]:
         return sorted(reversed(group), key=lambda line: -(line["value"] or math.inf))
@@ -77,7 +88,7 @@ def _figure(line: Row, scale: float = GIGA) -> Value:
     n = words.number(line["n"])
     counted = f", n = {n:.0f}" if n else ""
     title = f"{line['workload']}{counted}: {line['record']}"
-    return replace(value, below=line["how"], title=title)
+    return replace(value, below=line["how"], title=title, badge=line["caution"])
 
 
 def _share(line: Row) -> Value:

@@ -22,9 +22,10 @@ from siliconprof.render.roofline_points import (
     Dot,
     above,
     points,
+    remark,
     roof,
 )
-from siliconprof.render.tables import Column, Table, Value, missing, number, quantity, told
+from siliconprof.render.tables import Column, Table, Value, missing, quantity, told
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row, backend_place, model
 
@@ -191,6 +192,7 @@ def _products(dots: Sequence[Dot]) -> dict[str, str]:
     """The fastest product of each backend in words."""
     return {
         dot.row["backend"]: f"{words.backend_name(dot.row)} {words.scaled(product, 'FLOP/s')}"
+        f"{remark(dot.limits.cautions[0])}"
         for dot in dots
         if (product := dot.limits.product)
     }
@@ -214,14 +216,18 @@ def _ceilings(dots: Sequence[Dot], frame: Frame) -> Iterator[Mark]:
     """Memory and cache of the device, and the fastest product of each backend."""
     limits, rows = dots[0].limits, [dot.row for dot in dots]
     firsts = grouped(sorted(dots, key=lambda dot: backend_place(dot.row["backend"])), _backend)
-    products = {name: group[0].limits.product for name, group in firsts.items()}
-    measured = {name: value for name, value in products.items() if value}
+    own_limits = {name: group[0].limits for name, group in firsts.items()}
+    measured = {name: one.product for name, one in own_limits.items() if one.product}
     fastest = max(measured.values(), default=None)
-    for bandwidth, kind in ((limits.memory, "memory"), (limits.cache, "cache")):
+    slopes = zip(
+        (limits.memory, limits.cache), ("memory", "cache"), limits.cautions[1:], strict=True
+    )
+    for bandwidth, kind, caution in slopes:
         if bandwidth:
             start, end = frame.roof(fastest, bandwidth)[0][:2]
             if start < end:
-                yield from _slope(bandwidth, kind, start, end, rows, frame.scale)
+                told_rate = f"{words.scaled(bandwidth, 'byte/s')}{remark(caution)}"
+                yield from _slope(bandwidth, kind, told_rate, start, end, rows, frame.scale)
     steepest = max(filter(None, (limits.memory, limits.cache)), default=None)
     for name, value in measured.items():
         row, height = firsts[name][0].row, value / frame.scale
@@ -229,6 +235,7 @@ def _ceilings(dots: Sequence[Dot], frame: Frame) -> Iterator[Mark]:
         text = (
             f"Fastest product measured, {words.backend_name(row)} "
             f"{PEAK_OF_PRECISION[row['precision']]}: {words.scaled(value, 'FLOP/s')}"
+            f"{remark(own_limits[name].cautions[0])}"
         )
         own = [dot.row for dot in firsts[name]]
         look = {"color": style.shade(name), "linewidth": 1.4}
@@ -240,11 +247,17 @@ def _backend(dot: Dot) -> str:
 
 
 def _slope(
-    bandwidth: float, kind: str, start: float, end: float, rows: Sequence[Row], scale: float
+    bandwidth: float,
+    kind: str,
+    told_rate: str,
+    start: float,
+    end: float,
+    rows: Sequence[Row],
+    scale: float,
 ) -> Iterator[Mark]:
     """A bandwidth up to where the fastest product bounds it, and its name along it."""
     under = kind == "memory"  # above it there may be the data sheet's line
-    text = f"Measured bandwidth of {kind}: {words.scaled(bandwidth, 'byte/s')}"
+    text = f"Measured bandwidth of {kind}: {told_rate}"
     ys = [start * bandwidth / scale, end * bandwidth / scale]
     look = {"color": style.MUTED, "linewidth": 1.4 if under else 0.8}
     yield chart.line([start, end], ys, rows, text, **look)
@@ -255,7 +268,7 @@ def _slope(
         return ax.text(
             at,
             at * bandwidth / scale * (0.93 if under else 1.05),
-            f"{kind} {words.scaled(bandwidth, 'B/s')}",
+            f"{kind} {told_rate.replace('byte', 'B')}",
             size=style.SMALL_PT,
             color=style.MUTED,
             va="top" if under else "bottom",
@@ -322,6 +335,11 @@ def _roof(dot: Dot) -> Value:
     return replace(quantity(dot.roof.flop_per_s, "", GIGA), below=dot.roof.bound)
 
 
+def _rate(dot: Dot) -> Value:
+    caution = words.caution(dot.row).removeprefix("flagged ")
+    return replace(quantity(dot.flop_per_s, "", GIGA), badge=caution)
+
+
 def _intensity(dot: Dot) -> Value:
     at_most = "≤ " if dot.kind == TRAINING else ""
     return Value(f"{at_most}{words.significant(dot.intensity)}", sort=dot.intensity)
@@ -361,7 +379,7 @@ COLUMNS = (
     told("Point", lambda dot: describe(dot.row) or missing("the only one of its cell")),
     told("Precision", lambda dot: dot.row["precision"]),
     Column("intensity", "FLOP/byte", True, BYTES, value=_intensity),
-    number("rate", "GFLOP/s", lambda dot: dot.flop_per_s, "", RATE),
+    Column("rate", "GFLOP/s", True, RATE, value=_rate),
     Column("roof", "GFLOP/s", True, ROOF, "bound", value=_roof),
     Column("share of roof", "%", True, value=_share),
     Column(

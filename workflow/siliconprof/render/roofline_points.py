@@ -15,6 +15,7 @@ from siliconprof import words
 from siliconprof.analyse import step_work
 from siliconprof.analyse.equal_work import checkpointed
 from siliconprof.analyse.throughputs import describe, device_of, place
+from siliconprof.render.ceilings import caution
 from siliconprof.render.data import Data
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row, variant
@@ -27,12 +28,18 @@ PRODUCTS, MEMORY, CACHE = "products", "memory", "cache"
 NO_PRODUCT = "no product of this device, backend and number format was measured"
 
 
+def remark(text: str) -> str:
+    """` (noisy)`; empty where there is nothing to remark."""
+    return f" ({text})" if text else ""
+
+
 class Limits(NamedTuple):
     """What bounds a row: FLOP/s and bytes/s, None where it was neither measured nor printed."""
 
     product: float | None
     memory: float | None
     cache: float | None = None
+    cautions: tuple[str, str, str] = ("", "", "")  # flags of the cells that these three are from
 
 
 class Roof(NamedTuple):
@@ -73,7 +80,7 @@ class Dot:
         return (
             f"{self.name}, {words.backend_name(self.row)} {self.row['precision']}: "
             f"{at_most}{words.significant(self.intensity)} FLOP/byte, "
-            f"{words.scaled(self.flop_per_s, 'FLOP/s')}, {share}"
+            f"{words.scaled(self.flop_per_s, 'FLOP/s')}{remark(words.caution(self.row))}, {share}"
         )
 
 
@@ -148,15 +155,19 @@ class Bounds:
         where, data = (*place(row), row["precision"]), self.data
         if where not in self._limits_of:
             caches = [
-                line["value"]
+                line
                 for line in data.ceilings
                 if line["quantity"] == "cache_bandwidth" and device_of(line) == device_of(row)
             ]
+            cache = max(caches, key=lambda line: line["value"] or 0.0, default=None)
+            lines = [*(data.ceiling(row, name) for name in ("matmul", "memory_bandwidth")), cache]
+            flags = [caution(data, line) if line else "" for line in lines]
             (product, memory), (sheet, sheet_memory) = (
                 [data.ceiling_value(row, name, column) for name in ("matmul", "memory_bandwidth")]
                 for column in ("value", "datasheet_value")
             )
-            own = Limits(product, memory, max(filter(None, caches), default=None))
+            cache_rate = cache["value"] if cache else None
+            own = Limits(product, memory, cache_rate, (flags[0], flags[1], flags[2]))
             printed = Limits(data.peak_flop_per_s(row) or sheet, sheet_memory)
             self._limits_of[where] = own, printed, data.cache_bytes(row)
         return self._limits_of[where]
