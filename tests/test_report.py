@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+from siliconprof.render import chart, style
 from synthetic_results import Page, make, make_page, matmul, training
 
 CONTENDED = {"code": "contended", "detail": "2.0 cores by other processes"}
@@ -69,6 +71,15 @@ def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> No
     words = dict(re.findall(r'<text class="(\w+)"[^>]*>(\d\d)</text>', figure))
     inks = {re.search(rf"\.{name}{{[^}}]*fill: ([^;}}]*)", alone.html)[1] for name in words}
     assert inks and "var(--paper)" not in inks  # on bars that are hollow
+
+
+def test_a_disturbed_dot_is_seen_although_its_edge_is_paper_elsewhere() -> None:
+    row = training(0.010)["cell"] | {"flags": "contended"}
+    edge = {"markeredgecolor": style.PAPER, "markeredgewidth": 0.4}
+    ax = Figure().subplots()
+    chart.dot(1, 1, row, "10 ms", **edge).onto(ax)
+    (dot,) = ax.lines
+    assert dot.get_markerfacecolor() == style.PAPER != dot.get_markeredgecolor()
 
 
 def test_devices_of_all_hosts_are_held_against_each_other(tmp_path: Path) -> None:

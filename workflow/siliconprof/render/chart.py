@@ -76,7 +76,8 @@ def _hollow(artist: Any) -> None:
     if isinstance(artist, Rectangle):
         artist.set(edgecolor=artist.get_facecolor(), facecolor=style.PAPER, linewidth=0.8)
     elif isinstance(artist, Line2D) and artist.get_marker() not in ("None", "x", None):
-        artist.set(markerfacecolor=style.PAPER, markeredgewidth=0.8)
+        edge = {"markeredgecolor": artist.get_color(), "markeredgewidth": 0.8}
+        artist.set(markerfacecolor=style.PAPER, **edge)
 
 
 def _ink(of: Any, look: Mapping[str, Any]) -> dict[str, Any]:
