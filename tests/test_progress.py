@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -25,9 +26,13 @@ def test_state_counts_names_and_estimates():
     assert state.line(5.0, "warm-up 4") == "cell 1 of 3  cpu-x · mlx · w · auto · fp32  warm-up 4"
     state.finished(1, now=10.0)
     state.started(2, "measure", wildcards, now=10.0)
-    assert state.line(14.0, "").endswith("about 16 s left")  # two of 10 s, 4 s into the first
+    # Two of 10 s, 4 s into the first, and the page.
+    assert state.line(14.0, "").endswith("about 18 s left")
     state.finished(2, now=200.0)
     assert state.line(200.0, "").endswith("about 2 min left")
+    state.started(3, "measure", wildcards, now=200.0)
+    state.finished(3, now=200.0)
+    assert state.line(200.0, "") == "about 2 s left"
 
 
 @pytest.mark.slow
@@ -93,3 +98,41 @@ def lock_held(checkout: Checkout) -> Iterator[Callable[[], None]]:
     with open(checkout.environment["SILICONPROF_LOCK_FILE"], "w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield lambda: fcntl.flock(stream, fcntl.LOCK_UN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("terminal", [False, True], ids=["file", "terminal"])
+def test_an_interrupted_run_says_how_far_it_came(checkout: Checkout, terminal: bool) -> None:
+    product = {"module": "matmul", "shapes": [[1, 8, 8, 8]], "burst": 0}
+    checkout.configure(
+        host="desk",
+        backends=["mlx"],
+        timing=QUICK | {"iterations": 300, "max_iterations": 300},
+        workloads={"one": product, "two": product | {"shapes": [[1, 128, 128, 128]]}},
+    )
+    reader, writer = pty.openpty() if terminal else os.pipe()
+    environment = dict(os.environ) | checkout.environment | {"TERM": "xterm", "COLUMNS": "120"}
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "report"]
+    where = {"cwd": checkout.path, "env": environment, "start_new_session": True}
+    process = subprocess.Popen(command, **where, stdout=writer, stderr=writer)
+    os.close(writer)
+    text = ""
+    while True:
+        try:
+            chunk = os.read(reader, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        if b"1/2" in chunk:
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        text += chunk.decode(errors="replace")
+    os.close(reader)
+    assert process.wait() == 130, text
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+    (last,) = [line for line in text.splitlines() if line.strip()][-1:]
+    assert last == "Interrupted: 1 of 2 cells are done. Run the same command to go on.", text
+    first = checkout.stamps()
+    assert "Traceback" not in text and len(first) == 1
+    checkout.snakemake("measured")
+    assert len(checkout.stamps()) == 2 and first.items() <= checkout.stamps().items()

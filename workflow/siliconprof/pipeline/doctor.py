@@ -65,9 +65,25 @@ def report(host: Mapping[str, Any], devices: registry.Registry) -> dict[str, Any
         "now": now,
         "advice": [
             *remedies.of(host),
-            *_now_advice(host, now),
+            *_now_advice(host, now, now["load_average_1min"]),
         ],
     }
+
+
+def before_a_run(
+    host: Mapping[str, Any], busy_cores: float | None, has_fp16: bool
+) -> Iterator[str]:
+    """Lines on what could be mended before cells are measured.
+
+    Args:
+        host: a host file's content.
+        busy_cores: cores that other processes use now. The load average still has what went before
+            the run: its own installation, or the run that was interrupted.
+        has_fp16: whether a cell on the CPU is in fp16.
+    """
+    for one in (*remedies.of(host), *_now_advice(host, _now(), busy_cores)):
+        if one["mend"] and (has_fp16 or one["about"] != remedies.FP16):
+            yield from _remedy_lines(one)
 
 
 def _probe(name: str) -> dict[str, Any]:
@@ -112,8 +128,10 @@ def _now() -> dict[str, Any]:
     }
 
 
-def _now_advice(host: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Remedy]:
-    """Reasons against measuring at this moment."""
+def _now_advice(
+    host: Mapping[str, Any], now: Mapping[str, Any], load: float | None
+) -> Iterator[Remedy]:
+    """Reasons against measuring at this moment; the load is in cores, None where unknown."""
     if now["cpp_compiler"] is None:
         yield remedy(
             "C++ compiler",
@@ -121,7 +139,7 @@ def _now_advice(host: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Rem
             "cannot be built",
             "install one: apt install g++ on Debian or Ubuntu, xcode-select --install on a Mac",
         )
-    load, cores = now["load_average_1min"], host["cpu"]["usable_cores"]
+    cores = host["cpu"]["usable_cores"]
     if load is not None and load > BUSY_SHARE * cores:
         yield remedy(
             "load",
@@ -212,11 +230,14 @@ def as_text(document: Mapping[str, Any]) -> str:
     if not document["advice"]:
         return "\n".join([*lines, "", "Nothing to mend."])
     lines += ["", "To know and to mend"]
-    for advice in document["advice"]:
-        lines.append(f"  {advice['about']}: {advice['why']}")
-        if advice["mend"]:
-            lines.append(f"    -> {advice['mend']}")
+    lines += (f"  {line}" for one in document["advice"] for line in _remedy_lines(one))
     return "\n".join(lines)
+
+
+def _remedy_lines(one: Remedy) -> Iterator[str]:
+    yield f"{one['about']}: {one['why']}"
+    if one["mend"]:
+        yield f"  -> {one['mend']}"
 
 
 def _device_row(device: Mapping[str, Any]) -> tuple[str, ...]:

@@ -90,11 +90,12 @@ def made_at() -> int | None:
         return None
 
 
-def mark_stale(made_before: int | None) -> None:
+def mark_stale(made_before: int | None, how: str) -> None:
     """Say in both pages, if this run has not made them, that they are an earlier run's, and why.
 
     Args:
         made_before: `made_at` when the run began.
+        how: what became of the run: it "failed", or "was interrupted".
     """
     if made_at() not in (None, made_before) or temporary.damaged(PAGE):
         return
@@ -102,10 +103,10 @@ def mark_stale(made_before: int | None) -> None:
         with writing(LEFT_OUT):
             LEFT_OUT.unlink(missing_ok=True)  # so that the next run makes it
         when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        why = f" ({_reason()})" if _reason() else ""
+        why = f" ({reason})" if how == "failed" and (reason := _reason()) else ""
         banner = (
-            '<p class="box" id="stale" role="note">This page is an earlier run\u2019s: a run failed at '
-            f"{when} before it had made the page again{html.escape(why)}.</p>\n"
+            '<p class="box" id="stale" role="note">This page is an earlier run\u2019s: a run '
+            f"{how} at {when} before it had made the page again{html.escape(why)}.</p>\n"
         )
         for page in (PAGE, STUDY):
             text = _STALE.sub("", page.read_text(encoding="utf-8"))

@@ -28,6 +28,8 @@ from siliconprof.store import documents, record
 RECORDS = Path("results/records")
 SNAKEMAKE_LOGGER = "snakemake.logging"
 LOOK_EVERY_S = 1.0
+STAGE_S = 1.5  # a job that measures nothing, of a dozen between the cells and the page; a guess
+INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing")
 CHATTER_EVENTS = (
     "JOB_INFO",
     "JOB_FINISHED",
@@ -47,8 +49,8 @@ CHATTER = (
 )
 
 
-def attach(cells_here: bool) -> None:
-    """Say from now on what becomes of the cells, in place of Snakemake's lists.
+def attach(cells_here: bool) -> CellHandler:
+    """Say from now on what becomes of the cells, in place of Snakemake's lists; what says it.
 
     Args:
         cells_here: whether they are measured on this host, where it is known what each is doing.
@@ -60,8 +62,8 @@ def attach(cells_here: bool) -> None:
         ):
             handler.addFilter(worth_a_line)  # the log file has all
     if not cells_here:
-        logger.addHandler(CellHandler())
-        return
+        logger.addHandler(display := CellHandler())
+        return display
     descriptor, name = tempfile.mkstemp(prefix="siliconprof-", suffix=".progress")
     os.close(descriptor)
     os.environ[PROGRESS_FILE_VARIABLE] = name
@@ -70,6 +72,7 @@ def attach(cells_here: bool) -> None:
     display = LiveHandler(path) if sys.stderr.isatty() else CellHandler()
     logger.addHandler(display)
     _follow_waits(path, display.say)
+    return display
 
 
 def _follow_waits(path: Path, tell: Callable[[str], None]) -> None:
@@ -111,14 +114,18 @@ class State:
     def __init__(self) -> None:
         self.cells_total = 0
         self.cells_done = 0
+        self.stages_total = 0  # jobs that measure nothing
+        self.stages_done = 0
         self.running: dict[int, tuple[str, str, float]] = {}  # job -> cell or "", label, start
         self.cell_seconds: list[float] = []
+        self.interrupted = False
 
     def run_info(self, counts: dict[str, int]) -> None:
         """The jobs that are due, by rule."""
         self.cells_total = sum(
             count for rule, count in counts.items() if rule.startswith("measure")
         )
+        self.stages_total = counts.get("total", sum(counts.values())) - self.cells_total
 
     def started(self, job: int, rule: str, wildcards: dict[str, str], now: float) -> None:
         """A job begins."""
@@ -132,23 +139,38 @@ class State:
         if cell:
             self.cells_done += 1
             self.cell_seconds.append(now - start)
+        else:
+            self.stages_done += 1
         return cell
 
     def seconds_left(self, now: float) -> float | None:
-        """Seconds that the cells left should take, by the mean so far; None before the first ends."""
+        """Seconds of the cells left, by the mean so far, and of tables and page after them.
+
+        None before the first cell ends.
+        """
+        stages_s = STAGE_S * max(self.stages_total - self.stages_done, 0)
+        if not self.cells_total:
+            return stages_s
         if not self.cell_seconds:
             return None
         mean = sum(self.cell_seconds) / len(self.cell_seconds)
         spent = sum(now - start for cell, _, start in self.running.values() if cell)
-        return max(mean * (self.cells_total - self.cells_done) - min(spent, mean), 0.0)
+        left_s = mean * (self.cells_total - self.cells_done) - min(spent, mean)
+        return max(left_s, 0.0) + stages_s
+
+    def interruption(self) -> str:
+        """How far an interrupted run has come; empty for one that was not interrupted."""
+        if not self.interrupted:
+            return ""
+        done = f": {self.cells_done} of {self.cells_total} cells are done" * bool(self.cells_total)
+        return f"Interrupted{done}. Run the same command to go on."
 
     def line(self, now: float, doing: str) -> str:
         """One line for a person."""
         labels = [label for _, label, _ in self.running.values()]
         parts = []
-        if self.cells_total:
-            current = min(self.cells_done + 1, self.cells_total)
-            parts.append(f"cell {current} of {self.cells_total}")
+        if self.cells_done < self.cells_total:
+            parts.append(f"cell {self.cells_done + 1} of {self.cells_total}")
         parts += labels[:1]
         if doing:
             parts.append(doing)
@@ -171,9 +193,14 @@ class CellHandler(logging.Handler):
         """Print a line."""
         print(printable(line), file=sys.stderr, flush=True)
 
+    def end(self) -> None:
+        """Leave the terminal to others."""
+
     def emit(self, record: logging.LogRecord) -> None:
         """Follow one event of Snakemake's log; never let a display fault end a run."""
         try:
+            if record.getMessage().startswith(INTERRUPTED):
+                self.state.interrupted = True
             self.follow(getattr(getattr(record, "event", None), "name", ""), vars(record))
         except Exception:
             self.handleError(record)
@@ -235,9 +262,13 @@ class LiveHandler(CellHandler):
         """See `CellHandler.follow`."""
         super().follow(event, fields)
         if event == "RUN_INFO":
-            self.live.start()
+            self.live.start(refresh=True)
+
+    def end(self) -> None:
+        """See `CellHandler.end`."""
+        self.live.stop()
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        self.live.stop()
+        self.end()
         super().close()

@@ -69,6 +69,7 @@ class Here:
             host = host_file.stored(results, experiment["host"])
         present = [device["id"] for device in host["devices"]]
         cluster.check(experiment, devices, host["label"], present)
+        self.host = host
         self.labels = [host["label"]]
         self.facts_sha256 = host_file.facts_sha256(host)
         self._expansion = matrix.expand(experiment, devices, host)

@@ -14,9 +14,11 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,7 +30,17 @@ from siliconprof.hosts import detect, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
 from siliconprof.measure import fork_server, lock, takeover
 from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
-from siliconprof.pipeline import cluster_run, ending, progress, provenance, run_here, slurm, startup
+from siliconprof.pipeline import (
+    cluster_run,
+    doctor,
+    ending,
+    progress,
+    provenance,
+    run_here,
+    slurm,
+    startup,
+)
+from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
 from siliconprof.store import records, temporary, validation
 from siliconprof.store.cell import canonical_json
@@ -148,6 +160,7 @@ class Workflow:
         return closure.files([f"siliconprof.{stage}", *roots])
 
 
+INTERRUPTED_STATUS = 130  # what a shell says of a program that Ctrl-C has ended
 # Options of Snakemake under which no job runs.
 RUNS_NOTHING = re.compile(
     r"-[a-zA-Z]*[nlSDt][a-zA-Z]*"
@@ -240,11 +253,14 @@ def prepare(
     except UserError as error:
         _stop(error)
     if main_process and not dry_run:
+        sys.excepthook = _say_interrupted
         logging.getLogger(progress.SNAKEMAKE_LOGGER).addHandler(ending.NothingToDo(snakemake))
     gc.freeze()  # it all lives as long as the process, so the collector need not walk it again
     return workflow
 
 
+_display: progress.CellHandler | None = None  # of a run that may write
+_remedies: Callable[[], Iterator[str]] | None = None  # of the host, where its cells are measured
 _made_before: int | None = 0  # when the page was last made; 0 where the run is for no page
 
 
@@ -262,16 +278,38 @@ def started(settings: Any, dag: Any) -> None:
         _stop(error)
     global _made_before
     _made_before = ending.made_at() if ending.wants_page(settings.targets) else 0
+    if _display and _remedies and any(j.rule.name == "measure" for j in dag.needrun_jobs()):
+        for line in _remedies():
+            _display.say(line)
     if forces_measuring(settings):
         takeover.offer([], RESULTS / "history")
     startup.hear_sigterm()
 
 
 def failed() -> None:
-    """A run has failed."""
+    """A run has failed, or a person has ended it.
+
+    Raises:
+        SystemExit: the latter, of which Snakemake has nothing more to say.
+    """
+    interruption = ""
+    if _display:
+        _display.end()
+        interruption = _display.state.interruption()
     startup.explain(RESULTS)
     if _made_before != 0:
-        ending.mark_stale(_made_before)
+        ending.mark_stale(_made_before, "was interrupted" if interruption else "failed")
+    if interruption:
+        print(interruption, file=sys.stderr, flush=True)
+        raise SystemExit(INTERRUPTED_STATUS)
+
+
+def _say_interrupted(kind: Any, error: Any, trace: Any) -> None:
+    """What Python says of an exception that ends the process: a line, where a person has ended it."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("Interrupted. Run the same command to go on.", file=sys.stderr, flush=True)
+    else:
+        sys.__excepthook__(kind, error, trace)
 
 
 def check_readable(configfile: str) -> str:
@@ -382,6 +420,7 @@ def _prepare(
     checkpoints: Any,
     again: str,
 ) -> Workflow:
+    load, began_s = interference.ForeignLoad(), time.monotonic()
     fingerprint.load_cache(RESULTS / "history" / fingerprint.CACHE)
     experiment, devices = _checked(raw, here=through is None)
     run: run_here.Here | cluster_run.Nodes
@@ -415,10 +454,18 @@ def _prepare(
                 shared_jobs.install()
                 slurm.warn({label: experiment["cluster"][label] for label in run.labels})
             run.prepare()
-            progress.attach(cells_here=through is None)
+            global _display
+            _display = progress.attach(cells_here=through is None)
         else:
             startup.settle_records(run.planned(), RESULTS, dry_run=True)
             startup.show_set_back(RESULTS)
+    if isinstance(run, run_here.Here):
+        global _remedies
+        cells = [planned.cell for planned in run.planned()]
+        has_fp16 = any(c.device_kind == "cpu" and c.precision.endswith("fp16") for c in cells)
+        # Before anything of this run's own is started and not waited for.
+        busy_cores = load.cores(time.monotonic() - began_s)
+        _remedies = partial(doctor.before_a_run, run.host, busy_cores, has_fp16)
     # Where cells are measured: in the one process of a run here, or in a job on a node.
     if main_process == (through is None) and not dry_run:
         fork_server.start()
