@@ -20,6 +20,7 @@ localrules:
     prepare_images,
     matrix,
     reference,
+    retry,
     aggregate,
     ceilings,
     expected,
@@ -45,6 +46,7 @@ rule measured:
     """Every record of this run's hosts, and no page."""
     input:
         FLOW.records,
+        FLOW.retried,
 
 
 onstart:

@@ -95,7 +95,7 @@ class Scratch:
         self.path = folder / "project"
         self.output = folder / "output.txt"  # of all that ran here
         self.environment = {LOCK_VARIABLE: str(lock or folder / "host.lock")}
-        self.config: dict[str, Any] = {}
+        self.config: dict[str, Any] = {"retry_contended_s": 0}
 
     @classmethod
     def new(cls, folder: Path, cells: int, training: bool = False) -> Scratch:

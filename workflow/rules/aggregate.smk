@@ -62,6 +62,7 @@ rule aggregate:
         schema="workflow/schemas/record.schema.yaml",
         columns="workflow/siliconprof/store/columns.yaml",
         matrix="results/matrix.json",
+        retried=FLOW.retried,
         foreign=FLOW.foreign,
         reference=FLOW.reference,
     output:

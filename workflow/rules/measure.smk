@@ -5,6 +5,9 @@
 # out:  results/records/{host}/{device}/{backend}/{workload}/{scenario}/{precision}.json
 # by:   results/history/…, results/captures/…, results/kept/…: by-products that no rule owns
 #
+# retry: the same cells, where other processes disturbed them, once all have been measured. It replaces
+# records before any table is made of them; what it leaves, results/retried.txt, is newer than they.
+#
 # The wildcard is a cell's path and matches those of this run's hosts and no other: records of other
 # hosts are leaf inputs of `aggregate` and belong to no rule. Here there is one rule, `measure`; on a
 # cluster there is one for every label, `measure_{label}`, whose resources lead to its nodes. One
@@ -43,3 +46,28 @@ for KIND in FLOW.measuring:
                 --output {output:q} \
                 >{log:q} 2>&1
             """
+
+
+rule retry:
+    """Measure once more what other processes disturbed, within a budget."""
+    input:
+        FLOW.records,
+        matrix="results/matrix.json",
+        registry="config/devices.yaml",
+    output:
+        "results/retried.txt",
+    log:
+        "results/logs/retry.log",
+    resources:
+        accelerator=1,
+    params:
+        budget_s=FLOW.retry_budget_s,
+    shell:
+        r"""
+        python -m siliconprof.pipeline.retry \
+            --matrix {input.matrix:q} \
+            --registry {input.registry:q} \
+            --budget {params.budget_s} \
+            --output {output:q} \
+            >{log:q} 2>&1
+        """

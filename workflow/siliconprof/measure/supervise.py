@@ -458,6 +458,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=Path,
         help="folder for finished points and checkpoints; default: none is kept",
     )
+    parser.add_argument(
+        "--instead-of", metavar="SHA256", help="the disturbed record after which this one is made"
+    )
     arguments = parser.parse_args(argv)
     trial = trial_of(arguments.cell, arguments.time_limit)
     cell = trial.cell
@@ -467,7 +470,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     declared = json.loads(arguments.environment)
     if arguments.history:
         fingerprint.load_cache(arguments.history / fingerprint.CACHE)
-    earlier = takeover.find(cell, method_code(cell), declared, arguments.history)
+    earlier = None
+    if not arguments.instead_of:
+        earlier = takeover.find(cell, method_code(cell), declared, arguments.history)
     if earlier is not None:
         record.restore(arguments.output, earlier)
         if arguments.keep:
@@ -488,6 +493,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     wall_s = time.monotonic() - began_s
     result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
     result["planned_method"] = arguments.method
+    if arguments.instead_of:
+        result["method"] = (result.get("method") or {}) | {"instead_of": arguments.instead_of}
     # An interrupt during the moment that writing the record takes would lose the cell.
     hear(signal.SIG_IGN)
     composed = compose(trial, result, declared, started)

@@ -27,6 +27,7 @@ from siliconprof.store import documents, record
 
 RECORDS = Path("results/records")
 SNAKEMAKE_LOGGER = "snakemake.logging"
+RETRIED = Path("results/retried.txt")
 LOOK_EVERY_S = 1.0
 STAGE_S = 1.5  # a job that measures nothing, of a dozen between the cells and the page; a guess
 INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing")
@@ -215,9 +216,14 @@ class CellHandler(logging.Handler):
                 fields["jobid"], fields["rule_name"], dict(fields.get("wildcards") or {}), now
             )
         elif event in ("JOB_FINISHED", "JOB_ERROR"):
-            cell = self.state.finished(int(fields.get("job_id", fields.get("jobid", -1))), now)
+            job = int(fields.get("job_id", fields.get("jobid", -1)))
+            _, label, _ = self.state.running.get(job, ("", "", now))
+            cell = self.state.finished(job, now)
             if cell and event == "JOB_FINISHED":
                 self._tell(cell)
+            elif label == "retry" and event == "JOB_FINISHED":
+                for line in RETRIED.read_text(encoding="utf-8").splitlines():
+                    self.say(line)
 
     def _tell(self, cell: str) -> None:
         """Say what a cell's record holds; nothing where storage is not here, but elsewhere."""

@@ -48,6 +48,7 @@ from siliconprof.store.cell import canonical_json
 RESULTS = Path("results")
 REGISTRY = Path("config/devices.yaml")
 BUNDLE_SCHEMAS = [f"workflow/schemas/{name}.schema.yaml" for name in ("manifest", "record", "host")]
+RETRIED = "results/retried.txt"
 BUILTIN_TEXT = "workflow/siliconprof/datasets/data/builtin_text.txt"
 # Plug-ins that a stage loads by name: tables have a column for what each workload declares, the page
 # shows what each probe does, and a cell depends on the code and the libraries of all its plug-ins.
@@ -84,6 +85,8 @@ class Workflow:
     facts: str | None  # changes with what is known of the one host of a run here
     focus: list[str]  # file of the host that the page is about, where the config decides
     not_measured: str  # devices with reasons, as JSON
+    retried: list[str]  # made when disturbed cells were measured again; none where none ever is
+    retry_budget_s: float
     records: list[Callable[[Any], list[str]]]  # of those hosts; on a cluster it shows later which
     foreign: list[str]  # other hosts', plain leaf inputs
     reference: list[str]  # folders of shipped bundles
@@ -479,6 +482,8 @@ def _prepare(
         facts=run.facts_sha256,
         focus=_focus(experiment, run),
         not_measured=canonical_json(run.not_measured),
+        retried=[RETRIED] if through is None and experiment["retry_contended_s"] else [],
+        retry_budget_s=experiment["retry_contended_s"],
         records=run.records(),
         foreign=foreign,
         reference=[f"results/reference/{path.stem}" for path in _files("config/measured/*.zip")],

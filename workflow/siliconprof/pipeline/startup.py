@@ -240,6 +240,7 @@ DERIVED = (
     "tables/left_out_ceilings.csv",
     "tables/*.csv",
     "reference/*/.snakemake_timestamp",
+    "retried.txt",
     "matrix.json",
 )
 
