@@ -427,7 +427,10 @@ def test_scenarios_of_the_papers_cells_in_the_plan() -> None:
     assert near["batch_size_found"] and near["batch_size"] > 1
     assert 0.85 * 24 * GIB < near["predicted_memory_bytes"] <= 0.9 * 24 * GIB
     text = plan.as_text(made)
-    assert f"{near['batch_size']} (found)" in text and "limit (the device's memory)" in text
+    assert (
+        "1 cell: the memory model has found its batch size" in text
+        and "limit (the device's memory)" in text
+    )
     assert "skipped" in text and "the device has 12 GiB" in text
 
 

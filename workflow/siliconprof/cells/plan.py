@@ -1,6 +1,6 @@
 """What a run would do, before it does it: cells, scenario, memory, time and disk.
 
-`siliconprof plan` prints a table, `--json` the same as data, `--commands` a script that measures
+`siliconprof plan` prints tables of 100 columns, `--json` the same as data, `--commands` a script that measures
 the cells on a host without the pipeline, see `by_hand`. A cell is due when its record differs from
 the cell's description, code or versions of today; `snakemake -n report` shows Snakemake's decision.
 """
@@ -11,7 +11,9 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,10 @@ START_UP_S = {"torch": 6.0, "mlx": 3.0}  # imports and model, as seen on two cor
 RECORD_BYTES = 40_000  # a record with its copy in the history is twice this; a guess
 TOKENS_BYTES = 1_300_000  # the built-in text as arrays
 MEL_FRAMES_PER_S = 100  # of 4 bytes for every band
+NEVER = "never measured"
+WIDTH = 100  # columns of the text
+SHORTEST_NAME = 12  # that a workload's name is cut to where the table is wider
+HEAD = ("backend", "workload", "precision", "scenario", "batch", "MiB", "s", "state")
 
 
 def expected_seconds(planned: matrix.PlannedCell, earlier: Mapping[str, Any] | None) -> float:
@@ -45,7 +51,7 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
     cell = planned.cell
     path = Path(matrix.record_path(cell))
     earlier: dict[str, Any] | None = None
-    reasons = ["never measured"]
+    reasons = [NEVER]
     if path.exists():
         try:
             earlier = record.read_in_place(path, check_schema=False)
@@ -161,86 +167,118 @@ def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mappin
 
 def mebibytes(value: int | None) -> str:
     """A size for a table column."""
-    return "-" if value is None else f"{value / 2**20:,.1f}"
-
-
-def scenario_text(entry: Mapping[str, Any]) -> str:
-    """The scenario that will run, and in brackets the memory model's where it differs."""
-    applied, derived = entry["scenario_applied"], entry["scenario_derived"] or "unknown"
-    return applied if derived in (applied, "unknown") else f"{applied} (by the model {derived})"
-
-
-def batch_text(entry: Mapping[str, Any]) -> str:
-    """Samples per step, marked where the memory model chose them."""
-    if entry["batch_size"] is None:
+    if value is None:
         return "-"
-    return f"{entry['batch_size']}{' (found)' if entry['batch_size_found'] else ''}"
+    return f"{value / 2**20:,.{0 if value >= 100 * 2**20 else 1}f}"
+
+
+def remarks(entry: Mapping[str, Any], usual_bytes: int | None) -> Iterator[str]:
+    """What there is to say of a cell beside its numbers.
+
+    Args:
+        usual_bytes: memory that most cells of its device may use.
+    """
+    applied, derived = entry["scenario_applied"], entry["scenario_derived"]
+    if entry["why"] not in (None, NEVER):
+        yield entry["why"]
+    if derived not in (None, applied):
+        yield f"by the memory model its scenario is '{derived}'"
+    if entry["batch_size_found"]:
+        yield "the memory model has found its batch size"
+    if entry["capacity_bytes"] not in (None, usual_bytes):
+        yield f"it may use {mebibytes(entry['capacity_bytes'])} MiB"
 
 
 def as_text(plan: Mapping[str, Any]) -> str:
-    """The plan as a table and a few lines."""
-    head = (
-        "backend",
-        "workload",
-        "precision",
-        "scenario",
-        "batch",
-        "MiB",
-        "of MiB",
-        "s",
-        "state",
-        "why",
-    )
-    lines = [head]
-    for entry in plan["cells"]:
-        cell = entry["cell"]
-        lines.append(
-            (
-                f"{cell['device']} {cell['backend']}",
-                cell["workload"],
-                cell["precision"],
-                scenario_text(entry),
-                batch_text(entry),
-                mebibytes(entry["predicted_memory_bytes"]),
-                mebibytes(entry["capacity_bytes"]),
-                f"{entry['expected_s']:.0f}",
-                entry["state"],
-                entry["why"] or "",
-            )
-        )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
-    text = [
-        "  ".join(
-            [*(word.ljust(width) for word, width in zip(line, widths, strict=False)), line[-1]]
-        ).rstrip()
-        for line in lines
-    ]
-    limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
-    for how, source in sorted(limit for limit in limits if limit[0]):
-        text.append(f"limit ({source}): {how}")
-    for folder, reason in plan["data_refused"].items():
-        text.append(f"prepared again: {folder}: {reason}")
-    for nodes in plan["cluster"]:
-        cells = nodes["cells"]
-        status = "a node is looked at first"
-        if cells is not None:
-            status = f"{sum(entry['due'] for entry in cells)} of {len(cells)} cells would run"
-        where = f"cluster's nodes '{nodes['label']}' ({nodes['device']})"
-        text.append(f"{where}: {status}, through a profile: {nodes['how']}")
-    there = [missing for nodes in plan["cluster"] for missing in nodes["not_measured"]]
-    for missing in [*plan["not_measured"], *there]:
-        text.append(f"not measured: {missing['device']}: {missing['reason']}")
-    for name, entry in plan["backends_unavailable"].items():
-        mend = f"; {entry['mend']}" if entry["mend"] else ""
-        text.append(f"backend {name} is not available: {entry['reason']}{mend}")
+    """The plan for a person: what it comes to, a table for each device, notes, what is missing."""
+    notes: dict[str, list[str]] = {}  # remark -> cells that it is of
+    tables = []
+    for device in dict.fromkeys(entry["cell"]["device"] for entry in plan["cells"]):
+        rows = [entry for entry in plan["cells"] if entry["cell"]["device"] == device]
+        tables += ["", *_device_table(device, rows, notes)]
+    lines = [*_summary(plan), *tables, ""]
+    for number, (remark, cells) in enumerate(notes.items(), start=1):
+        lines.append(f"[{number}] {_cells(len(cells))}: {remark}")
+    lines += _missing(plan)
+    return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="    ") for line in lines).strip()
+
+
+def _summary(plan: Mapping[str, Any]) -> Iterator[str]:
+    """What a run would do in all, and how many cells are in which state."""
     totals = plan["totals"]
-    text.append(
-        f"{totals['due']} of {totals['cells']} cells would run on host '{plan['host']}': about "
+    yield (
+        f"{totals['due']} of {_cells(totals['cells'])} would run on host '{plan['host']}': about "
         f"{totals['expected_s']:.0f} s of measuring, {mebibytes(totals['expected_disk_bytes'])} MiB "
         f"of disk; the largest model is predicted to need "
         f"{mebibytes(totals['largest_predicted_memory_bytes'])} MiB"
     )
-    return "\n".join(text)
+    states = Counter("new" if entry["why"] == NEVER else entry["state"] for entry in plan["cells"])
+    yield ", ".join(f"{count} {state}" for state, count in states.most_common())
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell{'s' * (count != 1)}"
+
+
+def _device_table(
+    device: str, rows: Sequence[Mapping[str, Any]], notes: dict[str, list[str]]
+) -> Iterator[str]:
+    """A device's head and its cells, one line each.
+
+    Args:
+        notes: gets the cells of each remark; its place there is its number.
+    """
+    capacities = Counter(entry["capacity_bytes"] for entry in rows)
+    usual = capacities.most_common(1)[0][0]
+    of = "" if usual is None else f", {mebibytes(usual)} MiB may be used"
+    yield f"{device}: {_cells(len(rows))}{of}"
+    lines = [HEAD]
+    for entry in rows:
+        cell, state = entry["cell"], "new" if entry["why"] == NEVER else entry["state"]
+        for remark in remarks(entry, usual):
+            notes.setdefault(remark, []).append(entry["record"])
+            state += f" [{list(notes).index(remark) + 1}]"
+        lines.append(
+            (
+                cell["backend"],
+                cell["workload"],
+                cell["precision"],
+                entry["scenario_applied"],
+                str(entry["batch_size"] or "-"),
+                mebibytes(entry["predicted_memory_bytes"]),
+                f"{entry['expected_s']:.0f}",
+                state,
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    over = sum(widths) + 2 * len(widths) - WIDTH
+    widths[1] = max(widths[1] - max(over, 0), SHORTEST_NAME)
+    for line in lines:
+        name = line[1] if len(line[1]) <= widths[1] else f"{line[1][: widths[1] - 1]}…"
+        shown = zip((line[0], name, *line[2:]), widths, strict=True)
+        yield "  " + "  ".join(word.ljust(width) for word, width in shown).rstrip()
+
+
+def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Limits of memory, data that are refused, nodes of a cluster, devices and backends not here."""
+    limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
+    for how, source in sorted(limit for limit in limits if limit[0]):
+        yield f"limit ({source}): {how}"
+    for folder, reason in plan["data_refused"].items():
+        yield f"prepared again: {folder}: {reason}"
+    for nodes in plan["cluster"]:
+        cells = nodes["cells"]
+        status = "a node is looked at first"
+        if cells is not None:
+            status = f"{sum(entry['due'] for entry in cells)} of {_cells(len(cells))} would run"
+        where = f"cluster's nodes '{nodes['label']}' ({nodes['device']})"
+        yield f"{where}: {status}, through a profile: {nodes['how']}"
+    there = [missing for nodes in plan["cluster"] for missing in nodes["not_measured"]]
+    for missing in [*plan["not_measured"], *there]:
+        yield f"not measured: {missing['device']}: {missing['reason']}"
+    for name, entry in plan["backends_unavailable"].items():
+        mend = f"; {entry['mend']}" if entry["mend"] else ""
+        yield f"backend {name} is not available: {entry['reason']}{mend}"
 
 
 def load_experiment(configfile: str) -> dict[str, Any]:
