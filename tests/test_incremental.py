@@ -238,16 +238,6 @@ def test_new_axes_run_exactly_the_new_cells(project):
             assert not set(variables["taken_out"]) & alien.keys()
 
 
-def test_a_shape_added_to_a_sweep_reruns_that_cell_alone(project):
-    def grow(config):
-        config["workloads"]["product"]["shapes"].append([1, 8, 8, 8])
-
-    reconfigure(project, grow)
-    assert rerun(project) == {"mlx/product/fp32"}
-    (record,) = [r for k, r in project.records().items() if "/mlx/product/" in k]
-    assert [point["params"]["m"] for point in record["points"]] == [16, 8]
-
-
 def test_an_edited_module_reruns_its_cells_and_the_record_shows_the_edit(project):
     module = project.path / "workflow/siliconprof/workloads/matmul.py"
     text = module.read_text()
@@ -264,10 +254,32 @@ def test_an_edited_module_reruns_its_cells_and_the_record_shows_the_edit(project
     assert flops == {7.0 * 16**3}
 
 
-def test_an_edited_backend_reruns_its_cells_alone(project):
-    module = project.path / "workflow/siliconprof/backends/torch_cpu.py"
-    module.write_text(module.read_text() + "\nANOTHER = 1\n")
-    assert rerun(project) == {"torch-cpu/product-torch/fp32"}
+def test_an_edit_makes_the_cells_due_that_it_touches(project):
+    """A sweep's shapes, a backend's code, versions; each undone before the next."""
+    host = project.path / "results/hosts/desk.json"
+    backend = project.path / "workflow/siliconprof/backends/torch_cpu.py"
+    shapes = json.loads(json.dumps(TINY))
+    shapes["workloads"]["product"]["shapes"].append([1, 8, 8, 8])
+    told = json.loads(host.read_text())
+    in_torch, in_mlx = {"torch-cpu/product-torch/fp32"}, {"mlx/nano-2/fp32"}
+
+    def newer(part: str, **version: str) -> str:
+        return json.dumps(told | {part: told[part] | version})
+
+    for path, text, expected in (
+        (project.path / "config/config.yaml", json.dumps(shapes), {"mlx/product/fp32"}),
+        (backend, backend.read_text() + "\nANOTHER = 1\n", in_torch),
+        (host, newer("packages", **{"mlx-lm": "0.0.1"}), in_mlx),
+        (host, newer("packages", mlx="0.0.1"), in_mlx | {"mlx/product/fp32", "mlx/launch/fp32"}),
+        (host, newer("blas", torch="another"), in_torch),
+        (host, newer("packages", peft="0.0.1"), set()),
+    ):
+        before = path.read_bytes()
+        path.write_text(text)
+        said = project.snakemake("-n", TABLE).stdout
+        cells = [key.split("/") for key in re.findall(r"output: results/records/(\S+)\.json", said)]
+        assert {f"{key[2]}/{key[3]}/{key[5]}" for key in cells} == expected, path.name
+        path.write_bytes(before)
 
 
 def test_what_the_child_loaded_was_declared(measured):
@@ -391,24 +403,6 @@ def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
     weights.write_bytes(before[weights])
     (tmp_path / "own").rename(tmp_path / "taken-away")  # what was prepared from it stands
     assert said() == (None, {})
-
-
-def test_a_changed_version_reruns_what_uses_it(project):
-    path = project.path / "results/hosts/desk.json"
-
-    def edit(change):
-        host = json.loads(path.read_text())
-        change(host)
-        path.write_text(json.dumps(host))
-
-    edit(lambda host: host["packages"].update({"mlx-lm": "0.0.1"}))
-    assert rerun(project) == {"mlx/nano-2/fp32"}
-    edit(lambda host: host["packages"].update({"mlx": "0.0.1"}))
-    assert rerun(project) == {"mlx/nano-2/fp32", "mlx/product/fp32", "mlx/launch/fp32"}
-    edit(lambda host: host["blas"].update({"torch": "another"}))
-    assert rerun(project) == {"torch-cpu/product-torch/fp32"}
-    edit(lambda host: host["packages"].update({"peft": "0.0.1"}))
-    assert rerun(project) == set()
 
 
 def test_an_edited_template_measures_nothing(project):
