@@ -41,6 +41,7 @@ MARKER_OF = {name: marker for name, _, marker in KINDS}
 BESIDE_MATVEC = 0.7  # FLOP per byte
 MOST_DOTS = 160  # of a panel; above it a cell is one mark
 MOST_NAMED = 5
+PALE = 25  # of a marker's face: hollow is what other processes disturbed
 FOLD_ABOVE = 12
 SHEET: dict[str, Any] = {"color": style.shade("other"), "linewidth": 1.0, "dashes": (3, 1.5)}
 HATCHED = style.published() | {"linewidth": 0, "edgecolor": style.shade("other", 60)}
@@ -171,8 +172,8 @@ def draw(dots: Sequence[Dot], narrow: bool) -> Any:
         *((style.sample(marker, **look), name) for kind, name, marker in KINDS if kind in kinds),
     ]
     if any(dot.cached for dot in dots):
-        hollow = style.sample("o", **look, markerfacecolor=style.PAPER)
-        legend.append((hollow, "hollow: fits the last-level cache"))
+        pale = style.sample("o", **look, markerfacecolor=style.shade("grey", PALE))
+        legend.append((pale, "pale: fits the last-level cache"))
     legend.append((_ceiling_sample(style.MUTED), "measured ceiling"))
     if any(dot.sheet.product or dot.sheet.memory for dot in dots):
         legend.append((_sheet_sample, "data sheet"))
@@ -290,10 +291,11 @@ def _dots(dots: Sequence[Dot], scale: float) -> Iterator[Mark]:
 
     for items in grouped(enumerate(dots), cell).values():
         group = [dot for _, dot in items]
-        first, hue = group[0], style.shade(group[0].row["backend"])
+        first, backend = group[0], group[0].row["backend"]
+        hue = style.shade(backend)
         xs, ys = [dot.intensity for dot in group], [dot.flop_per_s / scale for dot in group]
         look = {"color": hue, "markersize": 3.2, "markeredgewidth": 0.8, "linewidth": 0}
-        look |= {"markerfacecolor": style.PAPER if first.cached else hue}
+        look |= {"markerfacecolor": style.shade(backend, PALE) if first.cached else hue}
         look |= {"marker": MARKER_OF[first.kind]}
         yield chart.line(xs, ys, [dot.row for dot in group], _hover_text(group), **look)
     for index, dot in enumerate(above(dots)[:MOST_NAMED]):
