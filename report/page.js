@@ -48,6 +48,30 @@ all("main table").forEach((table) => {
   });
 });
 
+// -- a table wider than the page shows its first columns, the rest on request ---------------------
+
+const FIRST_COLUMNS = 7; // as in style.css
+const desk = matchMedia("(min-width: 72rem)"); // as in style.css: there the contents lie beside
+
+function cutWide() {
+  const tables = desk.matches ? all("main .scroll > table:not(.cut, .uncut)") : [];
+  const wide = () => tables.filter(({ parentElement: box }) => box.scrollWidth > box.clientWidth);
+  wide().forEach((table) => table.classList.add("tight")); // its words wrap
+  for (const table of wide()) {
+    const more = table.tHead.rows[0].cells.length - FIRST_COLUMNS;
+    if (more <= 0) continue;
+    const button = make("button", { type: "button", class: "columns" }, `Show ${more} more columns`);
+    button.addEventListener("click", () => {
+      table.classList.replace("cut", "uncut");
+      button.remove();
+    });
+    table.classList.add("cut");
+    table.parentElement.before(button);
+  }
+}
+cutWide();
+addEventListener("toggle", cutWide, true); // what was folded away had no width
+
 // -- words are found in tables ------------------------------------------------------------------
 
 const SEARCHED_ROWS = 8; // more than these do not show at one glance
@@ -80,7 +104,7 @@ all("figure.table").forEach((figure) => {
 
 // -- one filter for tables and charts, kept in the address so that a view can be linked ----------
 
-const AXES = ["device", "backend", "workload", "precision"];
+const AXES = ["device", "backend", "workload", "precision", "trainer"];
 const form = document.getElementById("filter");
 const cells = form ? JSON.parse(document.getElementById("cells").textContent) : [];
 const boxes = AXES.map((axis) => (form ? all(`input[name=${axis}]`, form) : []));
@@ -114,6 +138,7 @@ function filter() {
     }
   });
   counters.forEach((count) => count());
+  const compared = compareTwo(ticks, shown);
 
   const total = cells.length;
   const left = on ? shown.filter(Boolean).length : total;
@@ -128,6 +153,7 @@ function filter() {
     if (names.length) said.push(`${AXES[axis]} ${names.join(" or ")}`);
     const chosen = group[0].closest("details").querySelector(".chosen");
     chosen.textContent = names.length > 1 ? ` ${names.length} of ${group.length}` : names[0] ?? "";
+    if (axis === compared) chosen.textContent = `A ${names[0]}, B ${names[1]}`;
     group.forEach((box, index) => {
       const many = cells.filter((cell) => cell[axis] === index && passes(cell, ticks, axis)).length;
       box.parentElement.querySelector(".count").textContent = many;
@@ -160,7 +186,9 @@ function arrive() {
   document.getElementById(anchor)?.scrollIntoView();
 }
 
-if (form && cells.length > 1) {
+// Once the whole script has been read.
+addEventListener("DOMContentLoaded", () => {
+  if (!form) return;
   form.hidden = false;
   root.classList.add("filterable");
   form.addEventListener("change", () => (filter(), keep()));
@@ -174,13 +202,12 @@ if (form && cells.length > 1) {
   addEventListener("hashchange", arrive);
   filter();
   if (address().query) arrive();
-}
+});
 
 // What lies over the page closes with Escape and with a press elsewhere.
 const contents = document.querySelector("nav details");
-const desk = matchMedia("(min-width: 72rem)"); // as in style.css: there the contents lie beside
 const over = () => [
-  ...all("#filter details[open]"),
+  ...all("#filter details[open], .save[open]"),
   ...(desk.matches || !contents.open ? [] : [contents]),
 ];
 addEventListener("keydown", (event) => {
@@ -236,7 +263,7 @@ function tell(event) {
     )
     .find((mark) => mark && words(mark));
   if (!said) return hush();
-  tip.textContent = words(said);
+  tip.textContent = said.dataset.side ? `${said.dataset.side}: ${words(said)}` : words(said);
   tip.hidden = false;
   const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
   const above = event.clientY - tip.offsetHeight - 12;
@@ -287,10 +314,3 @@ const seen = new IntersectionObserver(
   { rootMargin: "-10% 0px -80% 0px" },
 );
 all("main > section").forEach((section) => seen.observe(section));
-
-let unfolded = [];
-addEventListener("beforeprint", () => {
-  unfolded = all("main details:not([open])");
-  unfolded.forEach((details) => (details.open = true));
-});
-addEventListener("afterprint", () => unfolded.forEach((details) => (details.open = false)));

@@ -1538,7 +1538,7 @@ def test_the_papers_devices_decide_its_claims(tmp_path: Path) -> None:
 def test_section_marks_what_is_no_verdict_and_knows_its_cells(tmp_path: Path) -> None:
     """Two backends of this host: analogues of MLX against MPS, shown with their cells."""
     results = make_results(tmp_path, [training(0.010), training(0.030, backend="mlx")])
-    book = Book(results / "figures", results)
+    book = Book(results / "figures")
     book.section("claims")
     claims_section.add(load(results), book)
     note, counts, *_ = book.sections[-1].blocks

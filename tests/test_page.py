@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import csv
 import json
+import re
 import shutil
 import subprocess
 import tarfile
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,19 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from synthetic_results import CPU, make, make_page, matmul, training, without_result
+from selenium.webdriver.support.wait import WebDriverWait
+from siliconprof import words
+from siliconprof.render.compare import Step, ratio_words
+from synthetic_results import (
+    CPU,
+    H200,
+    load,
+    make,
+    make_page,
+    matmul,
+    training,
+    without_result,
+)
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -28,7 +44,7 @@ AXE = "axe-core@4.14.1"
 DESK, PHONE = (1280, 900), (390, 800)
 LEGIBLE = 4.5  # WCAG 2.2, success criterion 1.4.3
 MAX_BYTES = 4_000_000
-MOST_SCREENS = 8
+MOST_SCREENS, MOST_PAPER, MOST_TAB_STOPS = 8, 15, 300
 
 pytestmark = [
     pytest.mark.slow,
@@ -172,7 +188,36 @@ def rows(browser: Browser, table: str) -> list[list[str]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def three_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of this host, of a server and of a Mac; one training here was disturbed."""
+
+    def ways(step_s: float, **axes: Any) -> list[dict[str, Any]]:
+        return [
+            training(step_s * slower * longer, precision=precision, trainer=trainer, **axes)
+            for precision, slower in (("fp32", 1.0), ("amp-bf16", 1.3))
+            for trainer, longer in (("plain", 1.0), ("hf", 1.1))
+        ]
+
+    here = [*ways(0.1), *ways(0.2, backend="mlx"), matmul(), matmul(backend="mlx")]
+    here[1]["flags"] = [{"code": "contended", "detail": "2.0 cores by other processes"}]
+    server = ways(0.01, host="server", device="h200", backend="torch-cuda", device_kind="gpu")
+    mac = [
+        made
+        for step_s, backend in ((0.05, "torch-mps"), (0.06, "mlx"))
+        for made in ways(step_s, host="mac", device="m4", backend=backend, device_kind="gpu")
+    ]
+    results = make(tmp_path_factory.mktemp("three"), here, [*server, *mac], devices=[CPU, H200])
+    make_page(results)
+    return results
+
+
 # -- the report --------------------------------------------------------------------------------
+
+TAB_STOPS = """
+return Array.from(document.querySelectorAll("a[href], button, input, summary, [tabindex='0']"))
+    .filter((e) => e.checkVisibility({ visibilityProperty: true })).length
+"""
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
@@ -187,12 +232,19 @@ def test_the_report_is_short_and_leads_to_the_study(
         assert browser.js(f"return {root}.scrollHeight") <= MOST_SCREENS * DESK[1]
         wide = "return Array.from(document.querySelectorAll('.scroll'), (s) => s.scrollWidth - s.clientWidth)"
         assert max(browser.js(wide)) <= 0
+        assert browser.js(TAB_STOPS) <= MOST_TAB_STOPS
+        paper = browser.driver.execute_cdp_cmd("Page.printToPDF", {"paperHeight": 11.7})
+        sheets = re.findall(rb"/Type */Page\b", base64.b64decode(paper["data"]))
+        assert 1 < len(sheets) <= MOST_PAPER
+    browser.js("location.hash = '#?backend=mlx&backend=torch-cpu'")  # with a comparison
+    browser.driver.find_element(By.ID, "compared-steps")
     browser.js(axe)
     found = browser.driver.execute_async_script(
         "axe.run({ resultTypes: ['violations'], preload: false }).then((r) => arguments[0]("
         "r.violations.map((v) => `${v.id}: ${v.nodes[0].html}`)))"
     )
     assert found == []
+    browser.one("#clear").click()
     links = browser.js("return Array.from(document.querySelectorAll('a[href]'), (a) => a.href)")
     assert any(link.startswith(study.as_uri()) for link in links)
     text = {page.name: page.read_text(encoding="utf-8") for page in (report, study)}
@@ -452,9 +504,9 @@ def test_the_filter_obeys_the_keyboard(browser: Browser, study: Path) -> None:
     assert browser.js("return document.querySelector('#filter details[open]')") is None
 
 
-def test_paper_gets_every_row_and_no_control(browser: Browser, study: Path) -> None:
+def test_paper_gets_every_open_row_and_no_control(browser: Browser, study: Path) -> None:
     browser.open(study, "#summary?backend=mlx", media="print")
-    hidden = ["nav", "#filter", ".skip", ".find", ".files", "#theme"]
+    hidden = ["nav", "#filter", ".skip", ".find", ".save", "#theme"]
     assert (
         browser.js(
             """return arguments[0].filter((selector) =>
@@ -464,19 +516,165 @@ def test_paper_gets_every_row_and_no_control(browser: Browser, study: Path) -> N
         == []
     )
     assert "A filter was on: backend mlx." in browser.one("#filtered").text
-    browser.js("dispatchEvent(new Event('beforeprint'))")
     cut = browser.js(
         """return Array.from(document.querySelectorAll("main tbody tr:not([hidden])"))
-            .filter((row) => !row.closest(".gone") && !row.getClientRects().length).length"""
+            .filter((row) => !row.closest(".gone, details:not([open])"))
+            .filter((row) => !row.getClientRects().length).length"""
     )
     clipped = browser.js(
         """return Array.from(document.querySelectorAll(".scroll"))
             .filter((e) => e.scrollHeight > e.clientHeight + 1).length"""
     )
     assert (cut, clipped) == (0, 0)
-    browser.js("dispatchEvent(new Event('afterprint'))")
     browser.open(study, media="print")
     assert browser.one("#filtered").text == ""
+
+
+# -- two are compared ----------------------------------------------------------------------------
+
+
+def shown_table(browser: Browser, table: str) -> list[list[str]]:
+    """The text of a table's visible cells, the small print left out."""
+    found: list[list[str]] = browser.js(
+        """return Array.from(document.querySelectorAll(`#${arguments[0]} tbody tr`))
+            .filter((row) => row.getClientRects().length)
+            .map((row) => Array.from(row.cells, (cell) => {
+                const copy = cell.cloneNode(true);
+                copy.querySelectorAll("small").forEach((part) => part.remove());
+                return copy.textContent.trim();
+            }))""",
+        table,
+    )
+    return found
+
+
+@pytest.mark.parametrize("page", ["report.html", "study.html"])
+def test_two_of_an_axis_are_compared_everywhere(
+    browser: Browser, three_hosts: Path, page: str
+) -> None:
+    browser.open(three_hosts / page)
+    browser.tick("backend", "mlx")
+    browser.tick("backend", "torch-cpu")
+    both = cells_of(browser, "backend", "mlx"), cells_of(browser, "backend", "torch-cpu")
+    wrong = browser.js(
+        """const [a, b] = arguments;
+        return Array.from(document.querySelectorAll("main [data-of]"), (part) => {
+            const of = part.dataset.of.split(" ").map(Number);
+            const sides = [a, b].map((cells) => of.some((cell) => cells.includes(cell)));
+            const alone = of.every((cell) => a.includes(cell)) ? "A"
+                : of.every((cell) => b.includes(cell)) ? "B" : undefined;
+            const shown = part.tagName === "TR" ? !part.hidden : !part.classList.contains("out");
+            return shown === sides.includes(true) && part.dataset.side === alone ? null : part.outerHTML;
+        }).filter(Boolean)""",
+        *map(list, both),
+    )
+    assert wrong == []
+    assert browser.js("return location.hash") == "#?backend=mlx&backend=torch-cpu"
+    place = browser.js("return location.hash")
+    own = [point for point in load(three_hosts).training() if point["host"] == "desk"]
+    steps = {
+        (p["backend"], p["precision"], p["trainer"]): step for p in own if (step := Step.of(p))
+    }
+    rows = shown_table(browser, "compared-steps")
+    assert len(rows) == len(steps) / 2 == 4
+    for name, a, b, a_speed, b_speed, verdict in rows:
+        _, _, precision, trainer = name.split(" · ")
+        mlx, torch = (steps[backend, precision, trainer] for backend in ("mlx", "torch-cpu"))
+        assert a == words.significant(mlx.middle * 1e3)
+        disturbed = " disturbed" if (precision, trainer) == ("fp32", "hf") else ""
+        assert b == words.significant(torch.middle * 1e3) + disturbed
+        assert a_speed == words.significant(mlx.row["samples_per_s"])
+        assert b_speed == words.significant(torch.row["samples_per_s"])
+        assert verdict == f"B is {ratio_words(mlx, torch)} faster than A"
+    # From the faster step over what the slower one takes longer for to the slower step.
+    first, *parts, last = shown_table(browser, "compared-why-1")
+    assert (first[0], last[0]) == ("step of B", "step of A")
+    total = float(first[1]) + sum(float(part[1].replace("−", "-")) for part in parts)
+    assert total == pytest.approx(float(last[1]), rel=0.01)
+    # The same from the address alone; without ticks it is gone.
+    browser.open(three_hosts / page, place)
+    assert shown_table(browser, "compared-steps") == rows
+    browser.one("#clear").click()
+    left = "return document.querySelectorAll('.live, [data-side], tspan.side').length"
+    assert browser.js(left) == 0
+    assert browser.said() == []
+
+
+def test_devices_of_two_hosts_are_compared_by_their_fastest_ways(
+    browser: Browser, three_hosts: Path
+) -> None:
+    browser.open(three_hosts / "report.html", "#?device=h200&device=m4&precision=fp32")
+    rows = shown_table(browser, "compared-steps")
+    assert [row[0] for row in rows] == ["gpt2-nano · fp32 · plain", "gpt2-nano · fp32 · hf"]
+    assert all(row[-1].startswith("A is 5.00 × [") for row in rows)
+    assert "torch-mps" in browser.one("#compared-steps").text
+    browser.one("#clear").click()
+    browser.tick("trainer", "none")
+    browser.tick("trainer", "hf")
+    assert "No two trainings do equal work" in browser.one("#compared").text
+    assert "No gap between these two was explained." in browser.one("main").text
+
+
+def test_every_device_is_in_the_first_screen(browser: Browser, three_hosts: Path) -> None:
+    browser.open(three_hosts / "report.html")
+    seen = browser.js(
+        """return Array.from(document.querySelectorAll("#table-answer tbody tr"))
+            .filter((row) => row.getBoundingClientRect().bottom <= innerHeight)
+            .map((row) => row.cells[1].textContent)"""
+    )
+    assert len(seen) == 3 and any("m4" in text for text in seen) and any("H200" in t for t in seen)
+    browser.open(three_hosts / "report.html", "#?backend=mlx&backend=torch-cpu", size=PHONE)
+    for table in ("table-answer", "compared-steps"):
+        edges = browser.js(
+            "return Array.from(document.querySelectorAll(`#${arguments[0]} td, #${arguments[0]} td *`),"
+            " (cell) => cell.getBoundingClientRect().right)",
+            table,
+        )
+        assert max(edges) <= PHONE[0], table
+
+
+# -- files from within the page ------------------------------------------------------------------
+
+
+def saved(browser: Browser, folder: Path, exhibit: str, kind: str, suffix: str) -> bytes:
+    """What a click in an exhibit's menu leaves in the downloads."""
+    browser.driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
+    )
+    menu = browser.one(f"#{exhibit} .save")
+    browser.js("arguments[0].scrollIntoView({ block: 'center' })", menu)
+    if not menu.get_property("open"):
+        menu.find_element(By.CSS_SELECTOR, "summary").click()
+    menu.find_element(By.XPATH, f".//button[text()='{kind}']").click()
+    path = folder / f"{exhibit.removeprefix('figure-')}.{suffix}"
+    WebDriverWait(browser.driver, 30).until(lambda _: path.exists() and path.stat().st_size)
+    return path.read_bytes()
+
+
+def test_tables_and_figures_are_saved_from_the_page_alone(
+    browser: Browser, three_hosts: Path, tmp_path: Path
+) -> None:
+    browser.open(three_hosts / "report.html", "#?device=cpu-x&device=h200")
+    text = saved(browser, tmp_path, "table-answer", "CSV", "csv").decode()
+    head, *lines = csv.reader(text.splitlines())
+    shown = rows(browser, "table-answer")
+    assert head[:2] == ["Model", "Model: below"] and len(lines) == len(shown) == 2
+    speed, step = head.index("speed"), head.index("a step (ms)")
+    assert [line[0] for line in lines] == ["gpt2-nano"] * 2
+    assert [(line[speed], line[step]) for line in lines] == [(row[2], row[3]) for row in shown]
+    whole = (three_hosts / "figures/table-answer.csv").read_text(encoding="utf-8")
+    files = {row["a step (ms)"] for row in csv.DictReader(whole.splitlines())}
+    assert {float(line[step]) for line in lines} <= {float(f"{float(v):.6g}") for v in files}
+    markdown = saved(browser, tmp_path, "table-answer", "Markdown", "md").decode()
+    assert markdown.startswith("Table 1.") and markdown.count("\n| gpt2-nano") == 2
+    latex = saved(browser, tmp_path, "compared-steps", "LaTeX", "tex").decode()
+    assert latex.count(r" \\") == 5 and r"95 \% intervals" in latex
+    drawing = saved(browser, tmp_path, "figure-glance", "SVG", "svg").decode()
+    assert ET.fromstring(drawing).tag.endswith("svg") and "gpt2-nano" in drawing
+    assert "class=" not in drawing and "var(" not in drawing
+    image = saved(browser, tmp_path, "figure-glance", "PNG", "png")
+    assert image.startswith(b"\x89PNG") and len(image) > 5000
+    assert browser.said() == []
 
 
 # -- tables and hover ----------------------------------------------------------------------------
@@ -489,7 +687,8 @@ def numeric_table(browser: Browser) -> tuple[str, int]:
             const index = Array.from(table.querySelectorAll("thead th")).findIndex((head, i) => {
                 const cells = Array.from(table.tBodies[0].rows, (row) => row.cells[i]);
                 const missing = cells.filter((c) => c.classList.contains("missing")).length;
-                return head.classList.contains("num") && missing && cells.length > missing + 8;
+                return head.classList.contains("num") && head.checkVisibility()
+                    && missing && cells.length > missing + 8;
             });
             if (index >= 0 && table.checkVisibility()) return [table.closest("figure").id, index];
         }"""

@@ -117,7 +117,7 @@ def test_html_is_well_formed(full_page: Page) -> None:
     ids = [values["id"] for _, values in full_page.tags if values.get("id")]
     assert len(ids) == len(set(ids))
     links = [values for _, values in full_page.tags if values.get("href")]
-    wanted = {values["href"] for values in links if "download" not in values}
+    wanted = {values["href"] for values in links}
     wanted |= set(re.findall(r"url\((#[^)]*)\)", full_page.html))
     wanted.remove("report.html")  # the page that this one belongs to
     assert wanted and {name.removeprefix("#") for name in wanted if name} <= set(ids)
@@ -128,9 +128,8 @@ def test_nothing_is_loaded_from_anywhere(full_page: Page) -> None:
         assert tag not in ("link", "img", "iframe", "object", "embed", "base", "image"), tag
         for name in ("src", "srcset", "data", "action", "poster"):
             assert name not in values, (tag, values)
-        for name in ("href", "xlink:href"):  # files that the page links lie beside it
-            allowed = ("figures/",) if "download" in values else ("#", "report.html")
-            assert (values.get(name) or allowed[0]).startswith(allowed), (tag, values)
+        for name in ("href", "xlink:href"):
+            assert (values.get(name) or "#").startswith(("#", "report.html")), (tag, values)
     assert not re.search(r"url\((?!#)", full_page.html)
     assert "@import" not in full_page.html
     assert not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|import\()", full_page.html)

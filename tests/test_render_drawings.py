@@ -52,7 +52,7 @@ class Drawn:
         self.own = self.data.only(HERE)
         style.apply()
         kind = Outline if outline else Book
-        self.book = kind(results / "figures", results)
+        self.book = kind(results / "figures")
         self.book.common["intervals"] = "within one process"
         self.book.section("setting")
         for name in names or DRAWINGS:

@@ -59,7 +59,6 @@ class Block:
     items: list[Any] = field(default_factory=list)
     more: list[Any] = field(default_factory=list)  # findings under a line that opens them
     of: list[str] = field(default_factory=list)  # of each row the numbers of its cells
-    files: list[tuple[str, str]] = field(default_factory=list)  # what it is, where it lies
 
 
 @dataclass
@@ -83,7 +82,7 @@ class Page:
 
     facts: dict[str, str]  # title, host_line, when, counts, closing
     sections: list[Section]  # of the study
-    facets: dict[str, list[Any]]  # see `siliconprof.render.marks.Facets.listed`
+    facets: dict[str, list[Any]]  # see `siliconprof.render.marks.Facets.listed`, and `compared`
     colours: str  # CSS of both themes
     css: str = ""  # of the drawings
     left_out: list[LeftOut] = field(default_factory=list)  # beside what its boxes say

@@ -6,14 +6,12 @@ figure and table is also written as files of its own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from siliconprof import words
 from siliconprof.render import figures, marks, svg
@@ -64,14 +62,12 @@ class Book:
 
     Args:
         folder: where figures and tables will lie as files; `staged` is where they are written.
-        page_folder: where the page will lie.
         for_print: figures become files for print, and nothing else is made.
     """
 
     def __init__(
         self,
         folder: Path,
-        page_folder: Path,
         workers: int = 1,
         staged: Path | None = None,
         for_print: bool = False,
@@ -79,8 +75,8 @@ class Book:
         self.folder = folder
         self.staged = staged or folder  # where files are written
         self.for_print = for_print
-        self.link = quote(Path(os.path.relpath(folder, page_folder)).as_posix())
         self.facets = marks.Facets()
+        self.compared: dict[str, list[Any]] = {}  # see `siliconprof.render.compared.listed`
         self.styles = svg.Styles()
         self.crew = Crew(workers)
         # Figures, which work draws each, and the part that it is of.
@@ -189,7 +185,6 @@ class Book:
             f"figure-{name}",
             self._numbered("figure"),
             badge=self.origin,
-            files=self._files(name, SVG="svg"),
         )
         if self._has_room(key):
             self._add(block)
@@ -262,10 +257,6 @@ class Book:
         block.text = trial.caption or ""
         return self._work(name, trial.draw, block.badge)()
 
-    def _files(self, stem: str, **suffixes: str) -> list[tuple[str, str]]:
-        """(format, where it lies seen from the page) of the files of one figure or table."""
-        return [(kind, f"{self.link}/{quote(stem)}.{end}") for kind, end in suffixes.items()]
-
     def table(
         self,
         name: str,
@@ -304,7 +295,6 @@ class Book:
                 folded=folded,
                 badge=self.origin,
                 of=[self.facets.of(cells) for cells in shown.row_cells],
-                files=self._files(stem, CSV="csv", Markdown="md", LaTeX="tex"),
             )
         )
 
@@ -354,7 +344,7 @@ class _Trial(Book):
     """
 
     def __init__(self, book: Book, part: Part, wanted: str = "") -> None:
-        super().__init__(book.folder, book.folder)
+        super().__init__(book.folder)
         self.part_of, self.wanted = part, wanted
 
     def begin(self) -> None:

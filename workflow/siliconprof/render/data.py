@@ -223,6 +223,10 @@ class Data:
         row = next((cell for cell in self.cells if cell["device"] == device), None)
         return self.device_name(row) if row else device
 
+    def trainer_of(self, workload: str) -> str:
+        """What drives a workload; `none` where it trains nothing."""
+        return next((c["trainer"] for c in self.cells if c["workload"] == workload), None) or "none"
+
     def listed_name(self, device: str | None) -> str:
         """What the registry calls a device; its id where it has none."""
         return str(self.registry["devices"].get(device, {}).get("name", device or ""))

@@ -37,6 +37,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         classic,
         clocks,
         closing,
+        compared,
         cost,
         declared,
         energy,
@@ -154,6 +155,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     here(history.add)
     with book.on_report():
         book.part(lambda some, into: report.end(some, into, again or quality.AGAIN), data)
+    book.part(lambda some, _: book.compared.update(compared.listed(some, book.facets)), data)
     paper.settle(book)
     measured = sum(cell["status"] == "ok" for cell in own.cells)
     return {
@@ -192,7 +194,6 @@ def draw(arguments: argparse.Namespace) -> None:
         staged.mkdir(parents=True)
         book = Book(
             arguments.figures,
-            arguments.page.parent,
             most_workers(arguments.jobs),
             staged,
             arguments.print,
@@ -210,7 +211,7 @@ def draw(arguments: argparse.Namespace) -> None:
             page = blocks.Page(
                 facts,
                 book.study,
-                book.facets.listed(data.name_of_device),
+                book.facets.listed(data.name_of_device, data.trainer_of) | book.compared,
                 css,
                 book.styles.css(),
                 [*left_out.of_tables(arguments.tables), *unread],

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 FACETS = ("device", "backend", "workload", "precision")
+AXES = (*FACETS, "trainer")  # of the page's filter; a workload has one trainer
 Cell = tuple[str, ...]  # a value for each facet
 _PREFIX = "of:"
 _ID = re.compile(rf' id="{_PREFIX}([^"]*)"(/?)>')
@@ -65,26 +66,28 @@ class Facets:
         numbers = [self._numbers.setdefault(cell, len(self._numbers)) for cell in shown]
         return " ".join(map(str, sorted(set(numbers))))
 
-    def listed(self, device_name: Callable[[str], str] = str) -> dict[str, list[Any]]:
+    def listed(
+        self, device_name: Callable[[str], str] = str, trainer: Callable[[str], str] = str
+    ) -> dict[str, list[Any]]:
         """What the page's filter needs.
 
         Args:
             device_name: what people call a device.
+            trainer: what drives a workload.
 
         Returns:
-            For each facet its values as [value, name]; under `cells` one list of indices into
+            For each of `AXES` its values as [value, name]; under `cells` one list of indices into
             them for each number that stands in an attribute.
         """
-        values = [sorted({cell[i] for cell in self._numbers}) for i in range(len(FACETS))]
+        cells = [(*cell, trainer(cell[FACETS.index("workload")])) for cell in self._numbers]
+        values = [sorted(set(of_axis)) for of_axis in zip(*cells, strict=True)] or [[]] * len(AXES)
         facets: dict[str, list[Any]] = {
-            facet: [
-                [value, device_name(value) if facet == "device" else value] for value in of_facet
-            ]
-            for facet, of_facet in zip(FACETS, values, strict=True)
+            axis: [[value, device_name(value) if axis == "device" else value] for value in of_axis]
+            for axis, of_axis in zip(AXES, values, strict=True)
         }
         facets["cells"] = [
-            [of_facet.index(value) for of_facet, value in zip(values, cell, strict=True)]
-            for cell in self._numbers
+            [of_axis.index(value) for of_axis, value in zip(values, cell, strict=True)]
+            for cell in cells
         ]
         return facets
 

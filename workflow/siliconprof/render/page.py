@@ -25,6 +25,8 @@ from siliconprof.render.blocks import Block, Caption, Section, Text
 from siliconprof.render.tables import CAPTION, latex, markdown
 from siliconprof.store import left_out, temporary, validation
 
+SCRIPTS = ("page.js", "save.js", "compared.js")  # one after the other on both pages
+
 
 @dataclass(frozen=True)
 class Template:
@@ -90,7 +92,7 @@ def read_template(folder: Path) -> Template:
     if not isinstance(captions, dict):
         raise UserError(f"{folder / 'captions.yaml'}: expected a map of texts")
     inlined = {}
-    for name in ("style.css", "page.js"):
+    for name in ("style.css", *SCRIPTS):
         try:
             inlined[name] = (folder / name).read_text(encoding="utf-8")
         except OSError as error:
@@ -109,7 +111,8 @@ def read_template(folder: Path) -> Template:
     except jinja2.TemplateSyntaxError as error:
         raise UserError(f"{folder / 'page.html.j2'}: line {error.lineno}: {error}") from None
     texts = Captions(folder / "captions.yaml", captions)
-    return Template(page, inlined["style.css"], inlined["page.js"], texts)
+    script = "\n".join(inlined[name] for name in SCRIPTS)
+    return Template(page, inlined["style.css"], script, texts)
 
 
 def write(arguments: argparse.Namespace) -> None:
