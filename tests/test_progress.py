@@ -136,3 +136,17 @@ def test_an_interrupted_run_says_how_far_it_came(checkout: Checkout, terminal: b
     assert "Traceback" not in text and len(first) == 1
     checkout.snakemake("measured")
     assert len(checkout.stamps()) == 2 and first.items() <= checkout.stamps().items()
+
+
+def test_a_run_that_is_interrupted_as_it_starts_ends_with_a_line(checkout: Checkout) -> None:
+    command = [sys.executable, "-m", "siliconprof.pipeline.cli", "run", "--cores", "1", "report"]
+    environment = dict(os.environ) | checkout.environment | {"PYTHONPATH": "workflow"}
+    process = subprocess.Popen(
+        command, cwd=checkout.path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    said = process.stderr.readline()  # what Snakemake begins with, before it has a workflow
+    process.send_signal(signal.SIGINT)
+    said += process.stderr.read()
+    assert process.wait() != 0 and "Traceback" not in said
+    assert said.splitlines()[-1] == "Interrupted. Run the same command to go on.", said

@@ -34,6 +34,7 @@ from siliconprof.pipeline import (
     cluster_run,
     doctor,
     ending,
+    launch,
     progress,
     provenance,
     run_here,
@@ -256,7 +257,7 @@ def prepare(
     except UserError as error:
         _stop(error)
     if main_process and not dry_run:
-        sys.excepthook = _say_interrupted
+        sys.excepthook = launch.say_interrupted
         logging.getLogger(progress.SNAKEMAKE_LOGGER).addHandler(ending.NothingToDo(snakemake))
     gc.freeze()  # it all lives as long as the process, so the collector need not walk it again
     return workflow
@@ -305,14 +306,6 @@ def failed() -> None:
     if interruption:
         print(interruption, file=sys.stderr, flush=True)
         raise SystemExit(INTERRUPTED_STATUS)
-
-
-def _say_interrupted(kind: Any, error: Any, trace: Any) -> None:
-    """What Python says of an exception that ends the process: a line, where a person has ended it."""
-    if issubclass(kind, KeyboardInterrupt):
-        print("Interrupted. Run the same command to go on.", file=sys.stderr, flush=True)
-    else:
-        sys.__excepthook__(kind, error, trace)
 
 
 def check_readable(configfile: str) -> str:
