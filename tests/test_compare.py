@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, ROOT, Checkout, copy_project
-from siliconprof.compare import comparison
+from siliconprof.compare import comparison, noise_floor, replicate
 from siliconprof.compare.result_sets import Measured, ResultSet
 from siliconprof.remote import bundle
 from siliconprof.stats import inference
 from siliconprof.store import record
 from siliconprof.store.cell import AXES
-from synthetic_results import kernel_launch, matmul, training
+from synthetic_results import kernel_launch, make, matmul, training
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOISE, DRIFT = 0.015, 0.2  # between processes; from the first to the last
@@ -238,6 +238,37 @@ def test_a_noise_floor_lets_single_processes_decide(tmp_path):
     assert "damaged noise floor" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+def test_without_arguments_a_noise_floor_is_of_the_last_run_s_main_cells(tmp_path, monkeypatch):
+    """Of each backend a training and an operation, those of this host alone."""
+    trainings = [training(0.1), training(0.1, workload="gpt2-nano-hf", trainer="hf")]
+    made = [*trainings, training(0.2, backend="mlx"), matmul(), kernel_launch()]
+    results = make(tmp_path, made)
+    monkeypatch.setattr(noise_floor, "node_id", lambda: made[0]["environment"].get("node"))
+    cells = noise_floor.main_cells(noise_floor.last_run(results))
+    assert [(entry["cell"]["backend"], entry["cell"]["workload"]) for entry in cells] == [
+        ("mlx", "gpt2-nano-plain"),
+        ("torch-cpu", "gpt2-nano-plain"),
+        ("torch-cpu", "matmul-small"),
+    ]
+    monkeypatch.setattr(noise_floor, "node_id", lambda: "elsewhere")
+    assert noise_floor.last_run(results) == []
+
+
+def test_as_many_cells_are_measured_as_there_is_time_for(tmp_path, monkeypatch):
+    clock, calls = [0.0], []
+
+    def once(side: Any, entry: Any, into: Path, scratch: Path) -> tuple[str, None]:
+        clock[0] += entry["takes_s"]
+        calls.append(entry["takes_s"])
+        return "ok", None
+
+    monkeypatch.setattr(replicate, "_measure_once", once)
+    monkeypatch.setattr(replicate.time, "monotonic", lambda: clock[0])
+    entries = [{"cell": matmul()["cell"], "takes_s": seconds} for seconds in (5, 4, 9)]
+    assert replicate.measure([(replicate.Side.here(), entries)], 12, tmp_path, 60.0) == []
+    assert (clock[0], calls.count(9)) == (54.0, 1) and calls.count(5) == calls.count(4) == 5
+
+
 def test_one_side_after_the_other_is_ambiguous(tmp_path):
     for index in range(8):
         put(tmp_path / "a", process(matmul(), 1.0 + 0.001 * index, index))
@@ -429,6 +460,9 @@ def test_records_of_another_schema_are_left_out_and_named(tmp_path):
     old = process(matmul(), 3.0, 5) | {"schema_version": 0}
     old["sha256"] = record.content_sha256(old)
     record.keep_in_history(old, json.dumps(old), tmp_path / "a" / "history")
+    for name in ("code.json", ".checks/0.json"):  # what else a history holds is no record
+        (tmp_path / "a" / "history" / ".checks").mkdir(exist_ok=True)
+        (tmp_path / "a" / "history" / name).write_text("{}")
     _, document = compared(tmp_path)
     (line,) = document["left_out"]
     assert "record of schema version 0; this version reads" in line

@@ -83,7 +83,7 @@ def cells(a: ResultSet, b: ResultSet) -> tuple[list[tuple[Measured, Measured]], 
             side, lone = ("A", left) if left else ("B", right)
             other = "B" if left else "A"
             unmatched += [Unmatched(side, cell.path, f"{other} has no such cell") for cell in lone]
-        else:
+        elif left[0].processes or right[0].processes:  # else no side has anything to compare
             problem = _refusal(left[0], right[0])
             if problem:
                 unmatched.append(problem)
@@ -103,13 +103,13 @@ def across(a: ResultSet, b: ResultSet) -> tuple[list[tuple[Measured, Measured]],
         for right in b.cells:
             same_work = all(left.cell[axis] == right.cell[axis] for axis in SHARED_AXES)
             apart = left.device != right.device and not (once and left.path > right.path)
-            if same_work and apart:
+            if same_work and apart and (left.processes or right.processes):
                 problem = _refusal(left, right)
                 unmatched += [problem] if problem else []
                 pairs += [] if problem else [(left, right)]
     seen = {cell.path for pair in pairs for cell in pair} | {entry.path for entry in unmatched}
     for side, cells_ in (("A", a.cells), ("B", () if once else b.cells)):
-        lone = (cell for cell in cells_ if cell.path not in seen)
+        lone = (cell for cell in cells_ if cell.path not in seen and cell.processes)
         unmatched += [Unmatched(side, cell.path, "no other device has it") for cell in lone]
     return pairs, unmatched
 

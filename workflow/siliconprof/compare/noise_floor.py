@@ -1,8 +1,12 @@
 """A host's noise floor: how much processes of the same cell differ on it.
 
-    siliconprof noise-floor [--cells PATTERN ...] [-n 12]    measure some cells n times each
+    siliconprof noise-floor                                  the last run's main cells, in a minute
+    siliconprof noise-floor --cells PATTERN ... [-n 12]      measure some cells n times each
     siliconprof noise-floor --from FOLDER                    use processes that exist already
 
+The main cells are of each backend the quickest training, plain and in fp32 where there is one, and
+the quickest operation that computes something: the floor of any other point is that of the noisiest
+of its backend. Of these as many are measured, and as often from five times on, as a minute allows.
 It is stored in `results/noise-floor/{host}.json`, where `siliconprof compare` reads it: with it a
 ratio of single processes has an error, though a wide one. Every call adds a run, so that the floor
 covers differences from day to day too.
@@ -14,20 +18,24 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from siliconprof.compare import replicate
+from siliconprof.compare.replicate import Entry
 from siliconprof.compare.result_sets import Measured, load
 from siliconprof.errors import UserError, stage
+from siliconprof.hosts.environment import node_id
 from siliconprof.stats import inference
-from siliconprof.store import documents
+from siliconprof.store import documents, matrix_file, record
 from siliconprof.store.noise_floors import LEAST_VALUES, VERSION, floor_path, read
 from siliconprof.store.record import write_atomically
 
 PROCESSES = 12
+MOST_S = 60.0  # of the main cells, all in all
+SHORT_S = 0.5  # of one of them, in place of its own budget
 
 
 def figures(cells: Iterable[Measured]) -> list[dict[str, Any]]:
@@ -102,14 +110,48 @@ def lines(path: Path) -> list[str]:
     return texts
 
 
-def default_cells(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Paths of a backend's quickest kernel and its quickest training, for every backend."""
-    chosen: dict[tuple[str, str, bool], Mapping[str, Any]] = {}
-    for entry in sorted(entries, key=lambda entry: entry["expected_s"]):
+def last_run(results: Path) -> list[Entry]:
+    """The cells of the last run that were measured here, each with the seconds that it took."""
+    if not (results / "matrix.json").is_file():
+        return []
+    entries: list[Entry] = []
+    for planned in matrix_file.read(results / "matrix.json")["cells"]:
+        path = results / "records" / f"{replicate.cell_path(planned['cell'])}.json"
+        data = record.read_in_place(path, check_schema=False) if path.is_file() else None
+        if data and data["status"] == "ok" and data["environment"].get("node") == node_id():
+            entries.append(
+                {
+                    "cell": planned["cell"],
+                    "environment": data["environment"]["declared"],
+                    "state": "measured",
+                    "expected_s": data["accounting"].get("child_wall_s") or 0.0,
+                    "computes": any(point["flops"] for point in data["points"]),
+                }
+            )
+    return entries
+
+
+def main_cells(entries: Sequence[Entry]) -> list[Entry]:
+    """Of every backend the quickest training, then the quickest operation of each."""
+
+    def order(entry: Entry) -> tuple[bool, bool, bool, float]:
+        cell, computes = entry["cell"], entry.get("computes", True)
+        plain = cell["trainer"] in (None, "plain")
+        return not computes, cell["precision"] != "fp32", not plain, entry["expected_s"]
+
+    quickest: dict[tuple[bool, str, str], Entry] = {}
+    for entry in sorted(entries, key=order):
         cell = entry["cell"]
         if entry["state"] != "unsupported":
-            chosen.setdefault((cell["device"], cell["backend"], cell["trainer"] is None), entry)
-    return [replicate.cell_path(entry["cell"]) for entry in chosen.values()]
+            quickest.setdefault((not cell["trainer"], cell["device"], cell["backend"]), entry)
+    return [hurried(quickest[key]) for key in sorted(quickest)]
+
+
+def hurried(entry: Entry) -> Entry:
+    """The same in less time: processes differ by more than what a short one knows less exactly."""
+    timing = dict(entry["cell"]["timing"])
+    timing |= {"budget_s": min(timing.get("budget_s", SHORT_S), SHORT_S), "retries": 0}
+    return dict(entry) | {"cell": dict(entry["cell"]) | {"timing": timing}}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -130,9 +172,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.n < LEAST_VALUES:
             raise UserError(f"-n {arguments.n}: a noise floor needs {LEAST_VALUES} processes")
         this = replicate.Side.here()
-        cells = replicate.chosen_cells(this, arguments, default_cells)
+        named = arguments.cells or arguments.cell
+        if named:
+            cells = replicate.chosen_cells(this, arguments)
+        else:
+            cells = main_cells(last_run(results) or this.plan(arguments.configfile))
+        if not cells:
+            raise UserError("none of the experiment's cells can run here")
         folder = results / "replicates" / replicate.stamp("noise-floor")
-        for line in replicate.measure([(this, cells)], arguments.n, folder):
+        within_s = math.inf if named else MOST_S
+        for line in replicate.measure([(this, cells)], arguments.n, folder, within_s):
             print(f"not measured: {line}", file=sys.stderr)
         paths = add(results, folder / "a")
     print("\n".join(line for path in paths for line in lines(path)))

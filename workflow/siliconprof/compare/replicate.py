@@ -19,11 +19,13 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +33,7 @@ from typing import Any
 
 from siliconprof.errors import UserError, stage
 from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.stats.inference import LEAST_PROCESSES
 from siliconprof.store.cell import AXES, Cell, canonical_json
 
 CONFIG = Path("config/config.yaml")
@@ -111,29 +114,21 @@ def parse_cells(texts: Sequence[str]) -> list[Entry]:
     return [{"cell": cell, "environment": {}, "state": "given"} for cell in cells]
 
 
-def chosen_cells(
-    side: Side,
-    arguments: argparse.Namespace,
-    default: Callable[[Sequence[Entry]], Sequence[str]] | None = None,
-) -> list[Entry]:
+def chosen_cells(side: Side, arguments: argparse.Namespace) -> list[Entry]:
     """The cells that the command line asks for.
-
-    Args:
-        default: the cells' paths to use from the plan where no pattern is given.
 
     Raises:
         UserError: no cell is chosen, a pattern matches none, or no chosen cell can run here.
     """
     if arguments.cell:
         return parse_cells(arguments.cell)
-    if not arguments.cells and default is None:
+    if not arguments.cells:
         raise UserError(
             "no cells are chosen; pass --cells PATTERN (`siliconprof plan --json` lists the cells)"
         )
     entries = side.plan(arguments.configfile)
-    patterns = arguments.cells or list(default(entries) if default else [])
     paths = [cell_path(entry["cell"]) for entry in entries]
-    for pattern in patterns:
+    for pattern in arguments.cells:
         if not fnmatch.filter(paths, pattern):
             raise UserError(
                 f"--cells '{pattern}': matches no cell of {arguments.configfile}; its cells: "
@@ -142,10 +137,8 @@ def chosen_cells(
     chosen = [
         entry
         for entry, path in zip(entries, paths, strict=True)
-        if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+        if any(fnmatch.fnmatchcase(path, pattern) for pattern in arguments.cells)
     ]
-    if not chosen:
-        raise UserError(f"{arguments.configfile}: none of its cells can run here")
     possible = [entry for entry in chosen if entry["state"] != "unsupported"]
     if not possible:
         raise UserError(f"{cell_path(chosen[0]['cell'])}: cannot run here: {chosen[0]['why']}")
@@ -177,11 +170,17 @@ def counterparts(entries: Sequence[Entry], other: Side, configfile: Path) -> lis
 # -- measuring ---------------------------------------------------------------------------------
 
 
-def measure(sides: Sequence[tuple[Side, Sequence[Entry]]], n: int, folder: Path) -> list[str]:
+def measure(
+    sides: Sequence[tuple[Side, Sequence[Entry]]], n: int, folder: Path, within_s: float = math.inf
+) -> list[str]:
     """Measure the cells of one or two sides in turn, n processes each.
 
     A cell that failed is not measured again. Both sides read the data of this checkout: they
     run in an empty folder that has only `results/data`.
+
+    Args:
+        within_s: cells are left out from the end, but for the first, where the first turn shows that
+            five turns would take longer; after five, no turn begins that would end later.
 
     Returns:
         One line for each cell that failed.
@@ -190,25 +189,31 @@ def measure(sides: Sequence[tuple[Side, Sequence[Entry]]], n: int, folder: Path)
         UserError: a side refuses the cell.
     """
     failed: dict[int, str] = {}
-    cells = len(sides[0][1])
-    total, count = n * cells * len(sides), 0
+    kept, spent_s = list(range(len(sides[0][1]))), 0.0
     with tempfile.TemporaryDirectory(prefix="siliconprof-") as scratch:
         (Path(scratch) / "results").mkdir()
         (Path(scratch) / "results" / "data").symlink_to(CHECKOUT / "results" / "data")
         for turn in range(n):
-            for index in range(cells):
-                order = list(enumerate(sides))
-                for which, (side, entries) in order if turn % 2 == 0 else reversed(order):
-                    count += 1
+            if turn >= LEAST_PROCESSES and spent_s * (turn + 1) / turn > within_s:
+                break
+            taken_s = []
+            for index in kept:
+                began_s = time.monotonic()
+                for which in range(len(sides))[:: -1 if turn % 2 else 1]:
+                    side, entries = sides[which]
                     if index in failed:
                         continue
-                    into = folder / "ab"[which]
+                    into, path = folder / "ab"[which], cell_path(entries[index]["cell"])
                     status, reason = _measure_once(side, entries[index], into, Path(scratch))
-                    path = cell_path(entries[index]["cell"])
-                    line = f"{count}/{total} {'ab'[which]} {path}: {status}"
+                    line = f"{turn + 1}/{n} {into.name} {path}: {status}"
                     print(line, file=sys.stderr, flush=True)
                     if status != "ok":
-                        failed[index] = f"{path}: {'ab'[which]}: {status}: {reason}"
+                        failed[index] = f"{path}: {into.name}: {status}: {reason}"
+                taken_s.append(time.monotonic() - began_s)
+            spent_s += sum(taken_s)
+            while turn == 0 and len(kept) > 1 and LEAST_PROCESSES * sum(taken_s) > within_s:
+                kept.pop()
+                taken_s.pop()
     return list(failed.values())
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from siliconprof.errors import UserError
 from siliconprof.remote.bundle_check import read_bundle
 from siliconprof.stats import statistics
-from siliconprof.store import documents, migration, record
+from siliconprof.store import record
 from siliconprof.store.cell import AXES, canonical_json
 from siliconprof.store.validation import nearest
 
@@ -178,30 +178,25 @@ def _stored(source: Path, left_out: list[str]) -> Iterator[tuple[bool, dict[str,
     folder = results_folder(source)
     damaged = []
     checked: set[str] = set()  # a record and its copy in the history: the schema takes longest
-    for part in ("records", "history"):
-        for path in sorted((folder / part).rglob("*.json")):
+    for part, depth in (("records", len(AXES) - 1), ("history", len(AXES))):
+        for path in sorted((folder / part).glob("*/" * depth + "*.json")):
             try:
-                version = documents.read(path)["schema_version"]
-                if not migration.can_migrate(version, record.SCHEMA_VERSION):
-                    left_out.append(
-                        f"{path}: record of schema version {version}; this version reads "
-                        f"{record.SCHEMA_VERSION} and some older ones"
-                    )
-                    continue
                 data = record.read(path, check_schema=False)
-                if data["sha256"] not in checked:
-                    data = record.read(path)
-                    checked.add(data["sha256"])
-                own = record.cell_path(data)
-                place = path.with_suffix("") if part == "records" else path.parent
-                if place.relative_to(folder / part).as_posix() != own:
-                    left_out.append(f"{path}: misplaced record: it is that of the cell {own}")
-                    continue
-                yield part == "records", data
+                problems = [] if data["sha256"] in checked else record.schema_problems(data)
+                if problems:
+                    raise UserError(f"{path}: damaged record: {problems[0]}")
+            except (record.OlderRecord, record.NewerRecord) as error:
+                left_out.append(str(error))
             except UserError as error:
                 damaged.append(str(error))
-            except (ValueError, KeyError, TypeError, OSError) as error:
-                damaged.append(f"{path}: damaged record: {error}")
+            else:
+                checked.add(data["sha256"])
+                own = record.cell_path(data)
+                place = path.with_suffix("") if part == "records" else path.parent
+                if place.relative_to(folder / part).as_posix() == own:
+                    yield part == "records", data
+                else:
+                    left_out.append(f"{path}: misplaced record: it is that of the cell {own}")
     if damaged:
         raise UserError("\n".join(damaged))
 
