@@ -296,8 +296,8 @@ def test_two_hosts_of_one_folder(tmp_path):
     assert "threads: 2 against 8" in point["notes"]
     (alone,) = document["unmatched"]
     assert alone["side"] == "B" and "gpt2" in alone["path"] and not alone["broken"]
-    same = compared(tmp_path, "--host-a", "desk", "--host-b", "far")
-    assert same == (status, document | {"a": same[1]["a"], "b": same[1]["b"]})
+    by_host = ("--where-a", "host=desk", "--where-b", "host=far")
+    assert compared(tmp_path, *by_host) == (status, document)
 
 
 def test_two_devices_of_one_host(tmp_path):

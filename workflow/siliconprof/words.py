@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 DASH = "–"
@@ -250,3 +250,10 @@ def caution(*cells: Mapping[str, Any]) -> str:
         if code in codes
     ]
     return f"flagged {listing(remarks)}" if remarks else ""
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows of a table for a terminal: columns of equal width, two spaces between."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (map(str.ljust, row, widths) for row in rows)
+    return ["  ".join(line).rstrip() for line in lines]

@@ -32,13 +32,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from siliconprof import words
 from siliconprof.compare import matching, result_sets
-from siliconprof.compare.comparison import Comparison, compare
+from siliconprof.compare.comparison import Comparison, compare, geometric_mean
 from siliconprof.errors import UserError, stage
 from siliconprof.store import noise_floors
 
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 BYTES = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+MOST_NAMED = 3  # cells of one note
 
 # -- as text -----------------------------------------------------------------------------------
 
@@ -48,12 +50,6 @@ def quantity(value: float, metric: str) -> str:
     units = BYTES if metric.endswith("_bytes") else SECONDS
     scale, unit = next((entry for entry in units if value >= entry[0]), units[-1])
     return f"{value / scale:.4g} {unit}"
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    if min(values) <= 0:
-        return 0.0
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def as_text(comparison: Comparison) -> str:
@@ -72,7 +68,9 @@ def as_text(comparison: Comparison) -> str:
         "ratio: B's over A's, above 1 is slower; 95 % interval; threshold "
         f"{100 * comparison.threshold:g} %"
     )
-    lines = [("cell", "point", "metric", "A", "B", "n", "ratio", "interval", "verdict")]
+    lines: list[tuple[str, ...]] = [
+        ("cell", "point", "metric", "A", "B", "n", "ratio", "interval", "verdict")
+    ]
     reasons = list(dict.fromkeys(row.reason for row in comparison.rows))
     for row in comparison.rows:
         same_path = row.cell_a.split("/")[1:] == row.cell_b.split("/")[1:]
@@ -81,23 +79,26 @@ def as_text(comparison: Comparison) -> str:
                 "/".join(row.cell_a.split("/")[1:]) if same_path else f"{row.cell_a} {row.cell_b}",
                 matching.label(row.point),
                 row.metric,
-                quantity(_geometric_mean(row.figures_a), row.metric),
-                quantity(_geometric_mean(row.figures_b), row.metric),
+                *(
+                    quantity(geometric_mean(side) or 0.0, row.metric)
+                    for side in (row.figures_a, row.figures_b)
+                ),
                 f"{len(row.figures_a)}+{len(row.figures_b)}",
                 "-" if row.ratio is None else f"{row.ratio:.3f}",
                 "-" if row.low is None else f"{row.low:.3f} to {row.high:.3f}",
                 row.text + (f" [{1 + reasons.index(row.reason)}]" if len(reasons) > 1 else ""),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines if comparison.rows else ():
-        cells = [word.ljust(width) for word, width in zip(line, widths, strict=True)]
-        text.append("  ".join(cells).rstrip())
+    text += words.aligned(lines) if comparison.rows else []
     for number, reason in enumerate(reasons, 1):
         text.append(f"[{number}] {reason}" if len(reasons) > 1 else f"why: {reason}")
+    noted: dict[str, list[str]] = {}
     for path, notes in {row.cell_a: row.notes for row in comparison.rows}.items():
-        if notes:
-            text.append(f"note: {path}: {'; '.join(notes)}")
+        for note in notes:
+            noted.setdefault(note, []).append(path)
+    for note, paths in noted.items():
+        more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+        text.append(f"note: {note}: {', '.join(paths[:MOST_NAMED])}{more}")
     for entry in comparison.unmatched:
         word = "FAILED IN B" if entry.broken else f"only in {entry.side}"
         text.append(f"{word}: {entry.path}: {entry.reason}")
@@ -114,14 +115,14 @@ def as_text(comparison: Comparison) -> str:
 # -- command line ------------------------------------------------------------------------------
 
 
-def conditions(option: str, words: Sequence[str], host: str | None) -> dict[str, str]:
-    """KEY=VALUE words as a mapping.
+def conditions(option: str, given: Sequence[str], host: str | None) -> dict[str, str]:
+    """What was given as KEY=VALUE as a mapping.
 
     Raises:
-        UserError: a word is not KEY=VALUE, or a key occurs twice.
+        UserError: one is not KEY=VALUE, or a key occurs twice.
     """
     mapping = {"host": host} if host else {}
-    for word in words:
+    for word in given:
         key, equals, value = word.partition("=")
         if not equals or not key or not value:
             raise UserError(f"{option} {word}: expected KEY=VALUE, such as torch=2.13.0")
@@ -185,8 +186,6 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("a", metavar="A", help="folder or bundle, or FOLDER@HOST")
     parser.add_argument("b", metavar="B", nargs="?", help="like A; may be left out, see above")
-    parser.add_argument("--host-a", metavar="HOST", help="A's host, where it has several")
-    parser.add_argument("--host-b", metavar="HOST", help="B's host")
     where = "host, device, backend, workload, ..., commit, python, or a package's name"
     parser.add_argument("--where-a", nargs="+", default=[], metavar="KEY=VALUE", help=where)
     parser.add_argument("--where-b", nargs="+", default=[], metavar="KEY=VALUE", help=where)
@@ -227,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare and print; see the module for the exit status."""
     arguments = arguments_of(argv)
     path_a, host_a = split_host(arguments.a)
-    selects_b = arguments.host_b or arguments.where_b or arguments.across_devices
+    selects_b = arguments.where_b or arguments.across_devices
     both = result_sets.sides(path_a)
     if arguments.b is not None:
         path_b, host_b = split_host(arguments.b)
@@ -238,11 +237,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         raise UserError(f"{path_a}: B is missing; name B, or pass --where-a and --where-b")
     sides = []
-    for option, path, host, words in (
-        ("--where-a", path_a, arguments.host_a or host_a, arguments.where_a),
-        ("--where-b", path_b, arguments.host_b or host_b, arguments.where_b),
+    for option, path, host, given in (
+        ("--where-a", path_a, host_a, arguments.where_a),
+        ("--where-b", path_b, host_b, arguments.where_b),
     ):
-        sides.append(result_sets.load(path, conditions(option, words, host), arguments.cells))
+        sides.append(result_sets.load(path, conditions(option, given, host), arguments.cells))
     floors = read_floors([path_a, path_b], arguments.noise_floor)
     comparison = compare(
         sides[0],

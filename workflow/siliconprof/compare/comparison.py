@@ -118,12 +118,11 @@ def _remedy(a: Figures, b: Figures) -> str:
     return f"and a verdict needs {LEAST_PROCESSES} a side, measured in turn: {remedy}"
 
 
-def _plain_ratio(a: Figures, b: Figures) -> float | None:
-    """The ratio of geometric means, where it has no error."""
-    if any(value <= 0 for _, value in [*a, *b]):
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """Of figures of processes; None where one is 0."""
+    if min(values) <= 0:
         return None
-    means = [math.fsum(math.log(value) for _, value in side) / len(side) for side in (a, b)]
-    return math.exp(means[1] - means[0])
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def without_error(ratio: float | None, reason: str, disturbed: bool) -> tuple[str, str]:
@@ -230,7 +229,9 @@ def compare(
                 for side in (left, right)
                 for floor in [floors.get(side.cell["host"])]
             ]
-            ratio, low, high = _plain_ratio(figures_a, figures_b), None, None
+            values_a, values_b = ([value for _, value in side] for side in (figures_a, figures_b))
+            mean_a, mean_b = geometric_mean(values_a), geometric_mean(values_b)
+            ratio, low, high = mean_b / mean_a if mean_a and mean_b else None, None, None
             result, reason = estimate(figures_a, figures_b, left.machine == right.machine, noise)
             verdict = AMBIGUOUS
             if veto:
@@ -240,7 +241,6 @@ def compare(
             elif metric.endswith("_s"):
                 verdict, reason = without_error(ratio, reason, disturbed)
             estimates.append(result)
-            values_a, values_b = ([value for _, value in side] for side in (figures_a, figures_b))
             rows.append(
                 Row(
                     *(left.path, right.path, point, metric),

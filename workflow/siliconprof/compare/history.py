@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from siliconprof import words
 from siliconprof.analyse import history
 from siliconprof.analyse.equal_work import flagged
 from siliconprof.compare import comparison, matching
@@ -108,11 +109,7 @@ def as_text(lines: Sequence[Row]) -> str:
         )
     text = []
     for head, rows in groups.items():
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        text.append(head)
-        for row in rows:
-            cells = [word.ljust(width) for word, width in zip(row, widths, strict=True)]
-            text.append(f"  {'  '.join(cells)}".rstrip())
+        text += [head, *(f"  {line}" for line in words.aligned(rows))]
     return "\n".join(text) or "no cell was measured more than once"
 
 

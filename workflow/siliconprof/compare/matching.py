@@ -8,7 +8,7 @@ lacks is always reported.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,89 +28,86 @@ class Unmatched:
     broken: bool = False  # A has it, and B failed
 
 
-@dataclass(frozen=True)
-class Identity:
-    """Which parts of two cells must be equal, given what is compared."""
-
-    host: bool
-    device: bool
-    kind: bool  # CPU or GPU
-
-    @classmethod
-    def of(cls, a: ResultSet, b: ResultSet) -> Identity:
-        """The identity that two result sets and their conditions imply."""
-        compared = {key for key in a.conditions if key in b.conditions}
-        hosts_a, hosts_b = a.values("host"), b.values("host")
-        host = not ("host" in compared or len(hosts_a) == len(hosts_b) == 1)
-        other_hosts = not host and hosts_a != hosts_b
-        device = not ("device" in compared or other_hosts)
-        return cls(host, device, "device" not in compared)
-
-    def key(self, measured: Measured) -> tuple[Any, ...]:
-        """Equal for cells that match.
-
-        Where devices are compared, only the framework of the backend must be equal, so that torch
-        on Metal matches torch on CUDA.
-        """
-        cell = measured.cell
-        parts = [cell[axis] for axis in SHARED_AXES]
-        if self.host:
-            parts.append(cell["host"])
-        if self.device:
-            return (*parts, cell["device"], cell["backend"])
-        if self.kind:
-            parts.append(cell["device_kind"])
-        return (*parts, plugins.load("backends", cell["backend"]).framework)
+Pairs = tuple[list[tuple[Measured, Measured]], list[Unmatched]]  # that match, and all others
 
 
-def cells(a: ResultSet, b: ResultSet) -> tuple[list[tuple[Measured, Measured]], list[Unmatched]]:
-    """(pairs of matching cells, all others)."""
-    identity = Identity.of(a, b)
-    of_a: dict[tuple[Any, ...], list[Measured]] = {}
-    of_b: dict[tuple[Any, ...], list[Measured]] = {}
-    for groups, results in ((of_a, a), (of_b, b)):
+def _key_of(a: ResultSet, b: ResultSet) -> Callable[[Measured], tuple[Any, ...]]:
+    """What is equal for cells that match: all that two result sets do not compare.
+
+    Where devices are compared, only the framework of the backend must be equal, so that torch on
+    Metal matches torch on CUDA; where they are not named, a CPU is compared with a CPU.
+    """
+    compared = {key for key in a.conditions if key in b.conditions}
+    hosts_a, hosts_b = a.values("host"), b.values("host")
+    any_host = "host" in compared or len(hosts_a) == len(hosts_b) == 1
+    any_device = "device" in compared or (any_host and hosts_a != hosts_b)
+    axes = [*SHARED_AXES, *([] if any_host else ["host"])]
+    axes += [] if "device" in compared else ["device_kind"] if any_device else ["device", "backend"]
+
+    def key(measured: Measured) -> tuple[Any, ...]:
+        parts = [measured.cell[axis] for axis in axes]
+        if "backend" not in axes:
+            parts.append(plugins.load("backends", measured.cell["backend"]).framework)
+        return tuple(parts)
+
+    return key
+
+
+def cells(a: ResultSet, b: ResultSet) -> Pairs:
+    """Pairs of matching cells, and all others."""
+    key = _key_of(a, b)
+    groups: dict[tuple[Any, ...], dict[str, list[Measured]]] = {}
+    for side, results in (("A", a), ("B", b)):
         for measured in results.cells:
-            groups.setdefault(identity.key(measured), []).append(measured)
-    pairs = []
-    unmatched = []
-    for key in [*of_a, *(key for key in of_b if key not in of_a)]:
-        left, right = of_a.get(key, []), of_b.get(key, [])
-        if len(left) > 1 or len(right) > 1:
-            reason = "several cells match; narrow with --where-a and --where-b, such as device=X"
-            unmatched += [Unmatched("A", cell.path, reason) for cell in left]
-            unmatched += [Unmatched("B", cell.path, reason) for cell in right]
-        elif not right or not left:
-            side, lone = ("A", left) if left else ("B", right)
-            other = "B" if left else "A"
-            unmatched += [Unmatched(side, cell.path, f"{other} has no such cell") for cell in lone]
-        elif left[0].processes or right[0].processes:  # else no side has anything to compare
-            problem = _refusal(left[0], right[0])
-            if problem:
-                unmatched.append(problem)
-            else:
-                pairs.append((left[0], right[0]))
-    return pairs, unmatched
+            groups.setdefault(key(measured), {"A": [], "B": []})[side].append(measured)
+    candidates, unmatched = [], []
+    for group in groups.values():
+        if len(group["A"]) == len(group["B"]) == 1:
+            candidates.append((group["A"][0], group["B"][0]))
+            continue
+        several = "several cells match; narrow with --where-a and --where-b, such as device=X"
+        for side, other in ("AB", "BA"):
+            reason = several if len(group["A"] + group["B"]) > 1 else f"{other} has no such cell"
+            unmatched += [Unmatched(side, cell.path, reason) for cell in group[side]]
+    return _comparable(candidates, unmatched)
 
 
-def across(a: ResultSet, b: ResultSet) -> tuple[list[tuple[Measured, Measured]], list[Unmatched]]:
+def across(a: ResultSet, b: ResultSet) -> Pairs:
     """Pairs of cells of different devices that do the same work by any backend, and all others.
 
     Where both sides are the same cells, a pair stands once.
     """
     once = (a.source, a.conditions) == (b.source, b.conditions)
-    pairs, unmatched = [], []
-    for left in a.cells:
-        for right in b.cells:
-            same_work = all(left.cell[axis] == right.cell[axis] for axis in SHARED_AXES)
-            apart = left.device != right.device and not (once and left.path > right.path)
-            if same_work and apart and (left.processes or right.processes):
-                problem = _refusal(left, right)
-                unmatched += [problem] if problem else []
-                pairs += [] if problem else [(left, right)]
-    seen = {cell.path for pair in pairs for cell in pair} | {entry.path for entry in unmatched}
-    for side, cells_ in (("A", a.cells), ("B", () if once else b.cells)):
-        lone = (cell for cell in cells_ if cell.path not in seen and cell.processes)
-        unmatched += [Unmatched(side, cell.path, "no other device has it") for cell in lone]
+    candidates = [
+        (left, right)
+        for left in a.cells
+        for right in b.cells
+        if all(left.cell[axis] == right.cell[axis] for axis in SHARED_AXES)
+        and left.device != right.device
+        and not (once and left.path > right.path)
+    ]
+    seen = {cell.path for pair in candidates for cell in pair}
+    unmatched = [
+        Unmatched(side, cell.path, "no other device has it")
+        for side, cells_ in (("A", a.cells), ("B", () if once else b.cells))
+        for cell in cells_
+        if cell.path not in seen and cell.processes
+    ]
+    return _comparable(candidates, unmatched)
+
+
+def _comparable(
+    candidates: Sequence[tuple[Measured, Measured]], unmatched: list[Unmatched]
+) -> Pairs:
+    """The pairs that can be compared; the others join the unmatched, unless neither has figures."""
+    pairs = []
+    for left, right in candidates:
+        if not left.processes and not right.processes:
+            continue
+        if problem := _refusal(left, right):
+            unmatched.append(problem)
+        else:
+            pairs.append((left, right))
     return pairs, unmatched
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Measured:
     @property
     def path(self) -> str:
         """`host/device/backend/…`"""
-        return "/".join(self.cell[axis] for axis in AXES)
+        return record.cell_path(self.newest)
 
     @property
     def group(self) -> str:
@@ -163,12 +163,6 @@ def sides(source: Path) -> tuple[Path, Path] | None:
     return folders if all((side / "records").is_dir() for side in folders) else None
 
 
-def _bundled(source: Path) -> Iterator[tuple[bool, dict[str, Any]]]:
-    """(True, record) of a bundle, where every record is current."""
-    for data in read_bundle(source).records.values():
-        yield True, dict(data)
-
-
 def _stored(source: Path, left_out: list[str]) -> Iterator[tuple[bool, dict[str, Any]]]:
     """(whether it is current, record) of a folder, without records that this version cannot read.
 
@@ -216,8 +210,12 @@ def load(source: Path, conditions: Mapping[str, str], patterns: Sequence[str] = 
     packed = source.is_file()
     if packed and not zipfile.is_zipfile(source):
         raise UserError(f"{source}: neither a folder nor a bundle (a zip)")
-    stored = _bundled(source) if packed else _stored(source, left_out)
-    records: dict[str, dict[str, Any]] = {}  # by hash: a record and its copy in the history
+    stored: Iterable[tuple[bool, Mapping[str, Any]]] = (
+        ((True, data) for data in read_bundle(source).records.values())
+        if packed
+        else _stored(source, left_out)
+    )
+    records: dict[str, Mapping[str, Any]] = {}  # by hash: a record and its copy in the history
     current: set[str] = set()
     for is_current, data in stored:
         records[data["sha256"]] = data
@@ -229,15 +227,14 @@ def load(source: Path, conditions: Mapping[str, str], patterns: Sequence[str] = 
         raise UserError("\n".join(lines))
     chosen = _chosen(source, everything, conditions)
     if patterns:
-        chosen = [data for data in chosen if _matches(data["cell"], patterns)]
+        chosen = [
+            data
+            for data in chosen
+            if any(fnmatch.fnmatchcase(record.cell_path(data), pattern) for pattern in patterns)
+        ]
         if not chosen:
             raise UserError(f"{source}: no cell matches {' or '.join(patterns)}")
     return ResultSet(source, conditions, _grouped(chosen, current), left_out)
-
-
-def _matches(cell: Mapping[str, Any], patterns: Sequence[str]) -> bool:
-    path = "/".join(cell[axis] for axis in AXES)
-    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
 # -- choosing ----------------------------------------------------------------------------------
@@ -262,8 +259,8 @@ def _meets(value: str | None, expected: str) -> bool:
 
 
 def _chosen(
-    source: Path, records: Sequence[dict[str, Any]], conditions: Mapping[str, str]
-) -> list[dict[str, Any]]:
+    source: Path, records: Sequence[Mapping[str, Any]], conditions: Mapping[str, str]
+) -> list[Mapping[str, Any]]:
     """The records that meet all conditions.
 
     Raises:
@@ -300,11 +297,11 @@ def _group(data: Mapping[str, Any]) -> str:
     )
 
 
-def _grouped(records: Sequence[dict[str, Any]], current: set[str]) -> list[Measured]:
+def _grouped(records: Sequence[Mapping[str, Any]], current: set[str]) -> list[Measured]:
     """The group that counts of each cell: that of `records/` if there is one, else the newest."""
-    cells: dict[str, list[dict[str, Any]]] = {}
+    cells: dict[str, list[Mapping[str, Any]]] = {}
     for data in sorted(records, key=lambda data: (data["started_at"], data["sha256"])):
-        cells.setdefault("/".join(data["cell"][axis] for axis in AXES), []).append(data)
+        cells.setdefault(record.cell_path(data), []).append(data)
     measured = []
     for _, of_cell in sorted(cells.items()):
         newest = next((data for data in of_cell if data["sha256"] in current), of_cell[-1])
