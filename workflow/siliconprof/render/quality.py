@@ -16,7 +16,7 @@ from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import HOST, Column, Table, Value, count, missing, number, told
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row
-from siliconprof.store import columns
+from siliconprof.store import columns, table_files
 
 FOLD_ABOVE = 12
 AGAIN = "snakemake --cores 1 report"
@@ -172,6 +172,7 @@ def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> 
     book.heading("Provenance", anchor="provenance")
     experiment = data.matrix["experiment"]
     folder = data.results.as_posix()
+    tables = [name for name in columns.tables() if name != table_files.RESULTS]
     book.facts(
         [
             ("Experiment", str(experiment.get("experiment", ""))),
@@ -183,7 +184,7 @@ def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> 
                 f"{folder}/hosts/{data.host['label']}.json, made from facts with "
                 f"SHA-256 {data.host['quick_facts_sha256'][:12]}…",
             ),
-            ("Tables", f"{folder}/tables, as CSV: {', '.join(columns.tables())}"),
+            ("Tables", f"{folder}/results.csv; {folder}/tables, as CSV: {', '.join(tables)}"),
             (
                 "Figures",
                 f"{book.folder.as_posix()}: every figure as SVG, PNG and PDF, every table "
