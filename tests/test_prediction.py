@@ -126,6 +126,31 @@ def test_a_training_that_was_never_run_is_predicted_on_the_terminal(
     assert told and float(told[1]) == pytest.approx(1e3 * step_s(rows_of(4, 64)), rel=HARDLY)
 
 
+def test_advice_is_predicted_where_operators_were_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = make(tmp_path, [measured(*shape) for shape in SHAPES], devices=(CPU,))
+
+    def step(batch_size: str, seq_len: str) -> dict[str, Any]:
+        asked = ["--model", "gpt2-nano", "--batch", batch_size, "--seq-len", seq_len, "--json"]
+        assert cli.dispatch(["advise", *asked, "--results", str(results)]) == 0
+        devices = json.loads(capsys.readouterr().out)["devices"]
+        (here,) = (device for device in devices if device["this_host"])
+        others = {d["step_s"]["evidence"] for d in devices if d is not here}
+        assert others == {None}
+        found: dict[str, Any] = here["step_s"]
+        return found
+
+    near = step("3", "48")
+    assert near["value"] == pytest.approx(step_s(rows_of(3, 48)), rel=HARDLY)
+    assert near["low"] <= near["value"] <= near["high"] and near["evidence"] == "predicted"
+    assert (
+        "operators of 4 other trainings" in near["basis"] and "off in the median" in near["basis"]
+    )
+    far = step("512", "1024")
+    assert far["value"] is None and "8 times the operations" in far["basis"]
+
+
 def test_what_cannot_be_predicted_is_one_line(tmp_path: Path) -> None:
     results = make(tmp_path, [measured(4, 64), measured(2, 64)], devices=(CPU,))
     for asked, mistake in (

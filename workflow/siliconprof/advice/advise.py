@@ -4,15 +4,17 @@
     siliconprof advise --model gpt2-xl --batch 16 --budget 5000
     siliconprof advise --parameters 1.5e9 --batch 8 --seq-len 512 --precision amp-bf16 --json
 
-It covers every device of the registry and of this host. Measurements, of this host or others, come
-from results/tables; where there is none, from the paper's Tables 4 and 5, or from predictions as
-ranges; else a value is unknown. The prices of devices and electricity come from the config.
+It covers every device of the registry and of this host, and shows those of which it has a figure: that
+are here, or have a speed or a price. Measurements, of this host or others, come from results/tables;
+where there is none, from the paper's Tables 4 and 5, or from the operators of other trainings there,
+as `siliconprof predict` has them; else a value is unknown. The prices of devices and electricity come
+from the config.
 
 --json prints an object: question, n_parameters, flops_per_step, flops_source, conclusion,
-price_per_kwh, and devices, the most useful first. Of a device: device, name, this_host, backend,
-scenario (fits, near-capacity, offload, unknown, cannot), why, need_bytes, offloaded_bytes,
-capacity_bytes, capacity_source, step_s and samples_per_s (low, value, high; value is null for a
-range), energy_per_1000_steps_j by scope ("at most": a bound), electricity_per_1000_steps_usd,
+price_per_kwh, and devices, all of them, the most useful first. Of a device: device, name, this_host,
+backend, scenario (fits, near-capacity, offload, unknown, cannot), why, need_bytes, offloaded_bytes,
+capacity_bytes, capacity_source, step_s and samples_per_s (low, value, high, evidence, basis),
+energy_per_1000_steps_j by scope (likewise; "at most": a bound), electricity_per_1000_steps_usd,
 price_usd, price_of, price_source, within_budget (yes, no, unknown). What is unknown is null.
 """
 
@@ -27,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.advice import ranking
-from siliconprof.advice.parts import Estimate, Facts
+from siliconprof.advice.parts import Facts
 from siliconprof.advice.ranking import Advice, Answer
 from siliconprof.advice.words import two_digits
-from siliconprof.analyse import money, published_values
+from siliconprof.analyse import money, prediction, published_values
 from siliconprof.cells import advice_question, plan
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import registry
@@ -40,79 +42,62 @@ from siliconprof.store.validation import nearest
 
 REGISTRY = Path("config/devices.yaml")
 PUBLISHED = Path("config/published")
-PUBLISHED_TABLES = ("table4_pass_time", "table5_energy")
+TABLES = ("table4_pass_time", "table5_energy")
 WIDTH = 100
 SHORT = {"near-capacity": "near"}
 HOST_MISSING = "This host's own devices are left out: no results/matrix.json; a run makes it."
 
 
-def published_tables(folder: Path = PUBLISHED) -> dict[str, list[dict[str, str]]]:
-    """The tables of the paper that advice cites."""
-    return {name: published_values.read_table(folder / f"{name}.csv") for name in PUBLISHED_TABLES}
-
-
 def read_facts(folder: Path, devices: registry.Registry) -> Facts:
     """What the results of a run say, every file of which may be missing, and what is published."""
-    host = None
-    matrix = folder / "matrix.json"
-    if matrix.is_file():
-        host = matrix_file.read(matrix)["host"]
-    tables = folder / "tables"
+    published = {name: published_values.read_table(PUBLISHED / f"{name}.csv") for name in TABLES}
+    matrix, tables = folder / "matrix.json", folder / "tables"
+    host = matrix_file.read(matrix)["host"] if matrix.is_file() else None
     if not (tables / "points.csv").is_file():
-        return Facts([], [], host, published_tables(), devices)
+        return Facts((), (), host, published, devices, ())
     results = Results(tables)
-    points = table_files.rows(results.of_ok_cells())
-    return Facts(points, results.rows("energy"), host, published_tables(), devices)
+    points, energy = table_files.rows(results.of_ok_cells()), results.rows("energy")
+    timed = prediction.sound(prediction.trainings(results))
+    return Facts(points, energy, host, published, devices, timed)
 
 
 # -- the table -----------------------------------------------------------------------------------
 
 
+HEAD = (
+    *("device", "backend", "GiB", "memory", "samples/s", "h", "kWh", "USD", "price", "evidence"),
+)
+WORDS = (0, 1, 3, 9)  # columns of words, which begin at the left
+
+
 def as_text(advice: Advice, price_per_kwh: float | None, has_host: bool) -> str:
     """The conclusion, a table of at most `WIDTH` characters, and notes on its numbers."""
-    head = (
-        "device",
-        "backend",
-        "GiB",
-        "memory",
-        "samples/s",
-        "h",
-        "kWh",
-        "USD",
-        "price",
-        "evidence",
-    )
     question = advice.question
-    notes: list[str] = []
-    lines: list[tuple[str, ...]] = [head]
-    able = [answer for answer in advice.answers if answer.scenario != "cannot"]
-    for answer in able:
-        lines.append(_line(answer, notes))
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = [
         f"{question.title}: {advice_question.millions(advice.n_parameters)} parameters, "
         f"{float(f'{advice.flops / 1e12:.3g}'):,.10g} TFLOP a step",
         *(line for sentence in advice.conclusion for line in _wrapped(f"- {sentence}")),
         "",
-        *(
-            " ".join(
-                word.ljust(width) if index < 2 or index in (3, 9) else word.rjust(width)
-                for index, (word, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ),
-        "",
     ]
-    if not able:
-        text = text[: -len(lines) - 1]
-    cannot = [answer for answer in advice.answers if answer.scenario == "cannot"]
+    notes: list[str] = []
+    lines = [HEAD, *(_line(one, notes) for one in advice.shown if one.scenario != "cannot")]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    if len(lines) > 1:
+        for line in lines:
+            cells = [
+                cell.ljust(width) if index in WORDS else cell.rjust(width)
+                for index, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ]
+            text.append(" ".join(cells).rstrip())
+        text.append("")
+    cannot = [one for one in advice.answers if one.scenario == "cannot"]
     if cannot:
-        ids = ", ".join(answer.candidate.id for answer in cannot)
+        ids = ", ".join(one.candidate.id for one in cannot)
         first = "the first because" if len(cannot) > 1 else "because"
         text += _wrapped(f"Cannot run it: {ids}; {first}: {cannot[0].why}.")
     text += [line for index, note in enumerate(notes) for line in _wrapped(f"[{index + 1}] {note}")]
-    if advice.question.shape_assumption():
-        text += _wrapped(f"Note: {advice.question.shape_assumption()}.")
+    if question.shape_assumption():
+        text += _wrapped(f"Note: {question.shape_assumption()}.")
     tariff = "no price of electricity (report.price_per_kwh is null)"
     if price_per_kwh is not None:
         tariff = f"electricity at {price_per_kwh:g} USD a kWh, from report.price_per_kwh"
@@ -136,11 +121,9 @@ def _line(one: Answer, notes: list[str]) -> tuple[str, ...]:
     bound = "≤" if energy and energy[0] == money.AT_MOST else ""
     joules = (energy[1].value or energy[1].high) if energy else None
     kwh = None if joules is None else joules * ranking.STEPS / money.J_PER_KWH
-    usd = one.cost_usd(joules)
     price = "?" if one.price.usd is None else f"{one.price.usd:,.0f}"
     price += "c" if one.price.usd is not None and one.price.of == money.COMPUTER else ""
     price += "!" if one.budget == "no" else ""
-    gib = f"{(one.need_bytes or 0) / 2**30:.3g}/{(one.capacity_bytes or 0) / 2**30:.3g}"
     note = one.step.basis
     if energy and energy[0] != money.AT_MOST:
         note += f"; energy: {energy[1].evidence}, {energy[1].basis}"
@@ -149,24 +132,19 @@ def _line(one: Answer, notes: list[str]) -> tuple[str, ...]:
     return (
         textwrap.shorten(f"{'*' if one.candidate.here else ''}{one.candidate.id}", 22),
         one.backend,
-        gib,
+        f"{(one.need_bytes or 0) / 2**30:.3g}/{(one.capacity_bytes or 0) / 2**30:.3g}",
         SHORT.get(one.scenario, one.scenario),
-        _spread(one.step.per(one.batch_size)),
-        _spread(one.step.times(ranking.STEPS / 3600)),
-        "-" if kwh is None else f"{bound}{two_digits(kwh)}",
-        "-" if usd is None else f"{bound}{two_digits(usd)}",
+        _or_dash(one.samples_per_s),
+        _or_dash(one.step.times(ranking.STEPS / 3600).value),
+        _or_dash(kwh, bound),
+        _or_dash(one.cost_usd(joules), bound),
         price,
         f"{one.step.evidence or 'unknown'} [{notes.index(note) + 1}]",
     )
 
 
-def _spread(one: Estimate) -> str:
-    """`1.5`, or `0.17-0.72` for a range."""
-    if one.value is not None:
-        return two_digits(one.value)
-    if one.low is None or one.high is None:
-        return "-"
-    return f"{two_digits(one.low)}-{two_digits(one.high)}"
+def _or_dash(value: float | None, bound: str = "") -> str:
+    return "-" if value is None else f"{bound}{two_digits(value)}"
 
 
 # -- the command ---------------------------------------------------------------------------------

@@ -1,27 +1,21 @@
 """The speed and energy of a training on a device, each with its evidence.
 
 Three kinds of evidence, in this order: the same cell was `measured` (here, on another host, in a
-reference bundle); the same model was `published` (the paper's Tables 4 and 5); or the value is
-`predicted` as operations over a rate, always as a range. A rate is one of these:
-
-1. the device's own rate in its nearest trainings;
-2. its data sheet's peak times the share of its peak (MFU) that another device reached in its
-   nearest training with the same backend and number format;
-3. its data sheet's peak times the MFU that Table 4 implies, a range (`advice.published`).
-
-Nearest is by operations of one step; more than `FARTHEST` times as many or as few are too far.
-Without any rate the answer is unknown, and the reason says what to measure.
+reference bundle); the same model was `published` (the paper's Tables 4 and 5); or the step is
+`predicted` from the operators of other trainings on the device, see `analyse.prediction`, as exactly
+as such predictions are of trainings that were measured there. Otherwise the answer is unknown.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from siliconprof.advice.parts import (
     MEASURED,
     PREDICTED,
+    PUBLISHED,
     Candidate,
     Estimate,
     Facts,
@@ -30,20 +24,23 @@ from siliconprof.advice.parts import (
     record_name,
     seconds,
 )
-from siliconprof.advice.published import TABLE4_LENGTHS, Share
+from siliconprof.analyse import prediction
 from siliconprof.analyse.equal_work import as_usual, checkpointed
+from siliconprof.analyse.operator_rows import group
 from siliconprof.analyse.record_rows import KEY
-from siliconprof.cells.advice_question import CLIP_SECONDS, Question, millions
-from siliconprof.hosts import registry
-from siliconprof.hosts.datasheet import TERA
+from siliconprof.cells.advice_question import CLIP_SECONDS, SEQ_LEN, Question, millions
+from siliconprof.errors import UserError
+from siliconprof.session import inventory
 from siliconprof.store.records import HERE, REFERENCE
+from siliconprof.store.table_files import point_key
 
-FARTHEST = 30.0  # times the operations of a step; small steps are bound by something else
-NEAREST = 3  # measured trainings that make a range
 SAME_MODEL = 0.2  # relative: a small model's parameters depend on the data's vocabulary
-# Factors that widen a predicted range at either end: assumptions, larger for another device.
-SAME_DEVICE_SPREAD, OTHER_DEVICE_SPREAD = 1.25, 2.0
+SPEECH = {"dataset_clip_seconds": CLIP_SECONDS, "dataset_n_mels": 80}
 WHERE = {HERE: "here", REFERENCE: "in a reference bundle"}  # else on another host
+UNASKED = "unknown: not measured, not published; “siliconprof advise” predicts it where it can"
+UNTIMED = (
+    "unknown: not measured, not published, and no training there has operators that were timed"
+)
 
 
 # -- the same cell -------------------------------------------------------------------------------
@@ -127,122 +124,106 @@ def _better(row: Row, before: Estimate | None) -> bool:
     return before is None or row["quality"] == "counter"
 
 
-# -- operations over a rate ----------------------------------------------------------------------
+# -- Tables 4 and 5 of the paper -----------------------------------------------------------------
 
 
-def predicted(
-    question: Question,
-    workload: Any,
-    candidate: Candidate,
-    backend: str,
-    facts: Facts,
-    shares_of_table4: Mapping[str, Sequence[Share]],
-) -> Estimate:
-    """Seconds of a step as a range, or why it is unknown."""
-    flops, peak = workload.flops_per_step()[0], candidate.peak(question.precision)
-    number_format = registry.PEAK_OF_PRECISION[question.precision]
-    near, too_far = _near(question, flops, backend, facts)
-    own_points = [point for point in near if of_candidate(point, candidate)][:NEAREST]
-    if own_points:
-        rates = [float(point["flop_per_s"]) for point in own_points]
-        spread = SAME_DEVICE_SPREAD
-        basis = f"this device's own rate in {_names(own_points)}, ± a factor of {spread:g}"
-        return _range(flops, min(rates) / spread, max(rates) * spread, peak, basis)
-    if peak is None:
-        reason = (
-            f"no source gives its peak in {number_format}"
-            if candidate.entry
-            else ("it is not in the registry of data sheets")
-        )
-        return Estimate(
-            basis=f"unknown: {reason}, and no training near this one was measured on it"
-        )
-    shares = [(mfu, point) for point in near if (mfu := _mfu(point, facts)) is not None]
-    alike = [pair for pair in shares if _like(pair[1], candidate, facts)]
-    if alike:
-        mfu, point = alike[0]
-        spread = OTHER_DEVICE_SPREAD
-        basis = (
-            f"peak × {100 * mfu:.1f} %, the share that {point['device']} reached in {_names([point])}, "
-            f"± a factor of {spread:g}"
-        )
-        return _range(flops, peak * mfu / spread, peak * mfu * spread, peak, basis)
-    implied = shares_of_table4.get(backend) if question.precision == "fp32" else None
-    if implied:
-        neighbours = _beside(implied, peak)
-        if all(1 / FARTHEST <= flops / share.flops <= FARTHEST for share in neighbours):
-            low, high = min(s.low for s in neighbours), max(s.high for s in neighbours)
-            basis = (
-                f"peak × {100 * low:.1f} % to {100 * high:.1f} %, the share that Table 4 of Feng "
-                f"et al. 2025 implies for {' and '.join(share.name for share in neighbours)} with "
-                f"{TABLE4_LENGTHS[0]} to {neighbours[0].longest} tokens"
+def published(
+    question: Question, candidate: Candidate, backend: str, facts: Facts
+) -> Estimate | None:
+    """Seconds of a step by Table 4: the same model and trainer, scaled by samples.
+
+    The table prints no sequence length, so this covers only the length that we assume, `SEQ_LEN`.
+    """
+    settings = (question.precision, question.trainer, question.lora_rank, question.seq_len)
+    if settings != ("fp32", "plain", 0, SEQ_LEN):
+        return None
+    for row in facts.published.get("table4_pass_time", ()):
+        if row["device"] != candidate.id or row["backend"] != backend:
+            continue
+        if row["workload"].lower() == question.model:
+            batch = int(row["batch_size"])
+            scaled = (
+                "" if batch == question.batch_size else f", scaled from batch {batch} by samples"
             )
-            return _range(flops, peak * low, peak * high, peak, basis)
-        too_far = True
-    too_far_text = (
-        f"; the others do over {FARTHEST:g} times more or less work per step" if too_far else ""
-    )
-    return Estimate(
-        basis=f"unknown: no measured or published training near this one with {backend} in "
-        f"{number_format}{too_far_text}"
-    )
-
-
-def _beside(implied: Sequence[Share], peak: float) -> list[Share]:
-    """The rows of Table 4 with the next lower and next higher peak, or only one at its ends."""
-    lower = [one for one in implied if one.peak <= peak]
-    higher = [one for one in implied if one.peak >= peak]
-    ends = [max(lower, key=lambda one: one.peak)] if lower else []
-    ends += [min(higher, key=lambda one: one.peak)] if higher else []
-    return list(dict.fromkeys(ends))
-
-
-def _near(question: Question, flops: float, backend: str, facts: Facts) -> tuple[list[Row], bool]:
-    """(measured trainings in the same number format, nearest first; whether others are too far)."""
-    number_format = registry.PEAK_OF_PRECISION[question.precision]
-    amp = question.precision.startswith("amp-")
-    by_distance = [
-        (abs(math.log(float(point["flops"]) / flops)), index, point)
-        for index, point in enumerate(facts.trainings())
-        if point["backend"] == backend
-        and float(point.get("flops") or 0) > 0
-        and point.get("flop_per_s")
-        and registry.PEAK_OF_PRECISION[point["precision"]] == number_format
-        and point["precision"].startswith("amp-") == amp
-        and point.get("scenario_applied") != "offload"
-    ]
-    near = [point for far, _, point in sorted(by_distance) if far <= math.log(FARTHEST)]
-    return near, len(near) < len(by_distance)
-
-
-def _mfu(point: Row, facts: Facts) -> float | None:
-    """The share of its own device's peak that a training reached."""
-    entry = _entry(point, facts)
-    peak = registry.peak_tflops(entry, point["precision"]) if entry else None
-    share = float(point["flop_per_s"]) / (peak * TERA) if peak else None
-    return share if share is not None and share <= 1 else None
-
-
-def _entry(point: Row, facts: Facts) -> Row | None:
-    """The registry's entry of a point's device."""
-    for candidate in facts.candidates:
-        if candidate.entry is not None and of_candidate(point, candidate):
-            return candidate.entry
+            basis = (
+                f"{row['source']}: {row['pass_time_s']} s a pass at batch {batch}{scaled}; its "
+                f"sequence length is not printed ({SEQ_LEN} tokens are assumed), nor is whether it "
+                "includes the optimizer"
+            )
+            per_step = float(row["pass_time_s"]) / batch * question.batch_size
+            return Estimate(None, per_step, None, PUBLISHED, basis)
     return None
 
 
-def _like(point: Row, candidate: Candidate, facts: Facts) -> bool:
-    """Whether a share applies to the candidate: both devices have the same vendor and kind."""
-    entry = _entry(point, facts)
-    own = candidate.entry
-    return bool(entry and own and (entry["vendor"], entry["kind"]) == (own["vendor"], own["kind"]))
+def published_energy(question: Question, candidate: Candidate, facts: Facts) -> dict[str, Estimate]:
+    """Joules of a step by Table 5, by scope, scaled by samples."""
+    if question.lora_rank:
+        return {}
+    for row in facts.published.get("table5_energy", ()):
+        same = row["workload"].lower() == question.model and row["precision"] == question.precision
+        if row["device"] == candidate.id and same:
+            batch = int(row["batch_size"])
+            scaled = (
+                "" if batch == question.batch_size else f", scaled from batch {batch} by samples"
+            )
+            basis = f"{row['source']}: {row['energy_per_iteration_j']} J at batch {batch}{scaled}"
+            joules = float(row["energy_per_iteration_j"]) / batch * question.batch_size
+            return {"gpu": Estimate(None, joules, None, PUBLISHED, f"{basis} ({row['scope']})")}
+    return {}
 
 
-def _names(points: Sequence[Row]) -> str:
-    return ", ".join(f"{point['workload']} ({point['precision']})" for point in points)
+# -- operators of other trainings ----------------------------------------------------------------
 
 
-def _range(flops: float, slow: float, fast: float, peak: float | None, basis: str) -> Estimate:
-    """Seconds at two rates in FLOP/s, neither above the peak."""
-    fast = fast if peak is None else min(fast, peak)
-    return Estimate(flops / fast, None, flops / min(slow, fast), PREDICTED, basis)
+@cache
+def operators(question: Question, backend: str, threads: int) -> Sequence[dict[str, Any]]:
+    """The operators of a step, read from one on this host, which is not timed.
+
+    Raises:
+        UserError: this host has no memory for it.
+    """
+    workload = question.workload()
+    inventory.require_memory(workload, question.precision, backend)
+    parameters = SPEECH | workload.parameters
+    step = inventory.Training(workload, parameters, backend, question.precision, threads)
+    return [row | {"group": group(row["kind"], row["phase"])} for row in step.operators()]
+
+
+def predicted(
+    question: Question, workload: Any, candidate: Candidate, backend: str, facts: Facts
+) -> Estimate:
+    """Seconds of a step by the operators of other trainings, or why it is unknown."""
+    if facts.timed is None:
+        return Estimate(basis=UNASKED)
+    there = [
+        training
+        for training in facts.timed
+        if training.point["backend"] == backend and of_candidate(training.point, candidate)
+    ]
+    if not there:
+        return Estimate(basis=UNTIMED)
+    first = min(there, key=lambda training: training.point["source"] != HERE).place
+    there = [training for training in there if training.place == first]
+    most = prediction.REACH * max(training.point["flops"] or 0.0 for training in there)
+    if workload.flops_per_step()[0] > most:
+        return Estimate(
+            basis=f"unknown: its step has more than {prediction.REACH:g} times the operations of any "
+            "training there whose operators were timed"
+        )
+    try:
+        rows = operators(question, backend, int(there[0].point["threads"]))
+    except UserError as error:
+        return Estimate(basis=f"unknown: {error}")
+    model = (question.module, question.trainer, question.lora_rank or None)
+    found = prediction.Timed(there).predict(rows, model)
+    if found.refusal:
+        return Estimate(basis=f"unknown: {found.refusal}")
+    keys = {point_key(training.point) for training in there}
+    errors = prediction.errors(line for line in facts.predictions if point_key(line) in keys)
+    off = errors.median_size if errors else 0.0
+    basis = (
+        f"predicted from the operators of {len(there)} other trainings there; such predictions are "
+    )
+    basis += f"{errors}" if errors else "untried"
+    ends = (found.seconds / (1 + off), found.seconds * (1 + off))
+    return Estimate(ends[0], found.seconds, ends[1], PREDICTED, basis)

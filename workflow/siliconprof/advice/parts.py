@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from siliconprof.analyse import prediction
+from siliconprof.analyse.prediction import Training
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.hosts import registry
-from siliconprof.hosts.datasheet import TERA
 from siliconprof.memory import memory_model
 from siliconprof.store.records import HERE
 
@@ -25,17 +25,10 @@ class Estimate:
     """A number with its range and its basis, or the reason why there is none."""
 
     low: float | None = None
-    value: float | None = None  # None where only a range is known
+    value: float | None = None  # None where only a bound is known
     high: float | None = None
     evidence: str | None = None
     basis: str = ""  # the cell, table or rate that it is from, or why it is unknown
-
-    @property
-    def middle(self) -> float | None:
-        """For sorting: the value, else the range's geometric mean."""
-        if self.value is not None or self.low is None or self.high is None:
-            return self.value
-        return math.sqrt(self.low * self.high)
 
     def times(self, factor: float) -> Estimate:
         """The estimate times a factor."""
@@ -75,11 +68,6 @@ class Candidate:
         }
         return memory_model.capacity(None, memory_model.usable(device), self.memory_bytes)
 
-    def peak(self, precision: str) -> float | None:
-        """The data sheet's peak in FLOP/s."""
-        rate = registry.peak_tflops(self.entry, precision) if self.entry else None
-        return None if rate is None else rate * TERA
-
 
 @dataclass(frozen=True)
 class Facts:
@@ -90,6 +78,9 @@ class Facts:
     host: Row | None = None  # the host file's content
     published: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     registry: Mapping[str, Any] = field(default_factory=dict)
+    timed: Sequence[Training] | None = (
+        None  # whose operators were timed; None where nobody predicts
+    )
 
     def trainings(self) -> Iterable[Row]:
         """The points of trainings whose times are meaningful."""
@@ -97,6 +88,11 @@ class Facts:
             timed = point.get("trainer") in ("plain", "hf") and seconds(point)
             if timed and NO_SPEED_FLAG not in (point.get("flags") or "").split(";"):
                 yield point
+
+    @cached_property
+    def predictions(self) -> list[dict[str, Any]]:
+        """Lines of predicted.csv: the timed trainings, each predicted by the others."""
+        return prediction.lines(self.timed or ())
 
     @cached_property
     def candidates(self) -> list[Candidate]:

@@ -8,11 +8,12 @@ computed device by device, and every number has its evidence (`advice.evidence`)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.advice import evidence, published
+from siliconprof.advice import evidence
 from siliconprof.advice.parts import (
     MEASURED,
     PREDICTED,
@@ -29,7 +30,6 @@ from siliconprof.memory import footprint, memory_model
 
 SCENARIOS = ("fits", "near-capacity", "offload", "unknown", "cannot")
 STEPS = 1000.0
-Shares = Mapping[str, Sequence[published.Share]]
 BOUND = "at most: the board's power on its data sheet × the longest time"
 NO_ENERGY = "unknown: not measured, not published, and {}"
 RANK_OF_BUDGET = {"yes": 0, "unknown": 1, "no": 2}
@@ -60,17 +60,13 @@ class Answer:
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second at the slow end of the range; None if unknown.
-
-        For ranges by Table 4 that end assumes 128 tokens, as its own rows do here.
-        """
-        longest = self.step.value or self.step.high
-        return self.batch_size / longest if longest else None
+        """Samples per second; None if unknown."""
+        return self.batch_size / self.step.value if self.step.value else None
 
     @property
-    def is_guess(self) -> bool:
-        """Whether it is a CPU of unknown speed, whose memory alone does not make it useful."""
-        return self.candidate.kind == "cpu" and self.samples_per_s is None
+    def has_figure(self) -> bool:
+        """Whether more is known of it than that it is in the registry: it is here, or has a speed or a price."""
+        return self.candidate.here or bool(self.step.value) or self.price.usd is not None
 
     def widest(self) -> tuple[str, Estimate] | None:
         """(scope, J per step) of the widest scope, never a sum of scopes; None if unknown."""
@@ -85,17 +81,11 @@ class Answer:
 
     def as_dict(self) -> dict[str, Any]:
         """As a JSON object."""
-        energy = self.widest()
-
-        def estimate(one: Estimate) -> dict[str, Any]:
-            return {
-                "low": one.low,
-                "value": one.value,
-                "high": one.high,
-                "evidence": one.evidence,
-                "said": one.basis,
-            }
-
+        energy, electricity = self.widest(), None
+        if energy and self.price_per_kwh is not None:
+            scope, joules = energy
+            costs = {end: self.cost_usd(getattr(joules, end)) for end in ("value", "high")}
+            electricity = {"scope": scope} | costs
         return {
             "device": self.candidate.id,
             "name": self.candidate.name,
@@ -107,22 +97,12 @@ class Answer:
             "offloaded_bytes": self.offloaded_bytes,
             "capacity_bytes": self.capacity_bytes,
             "capacity_source": self.capacity_source,
-            "step_s": estimate(self.step),
-            "samples_per_s": {
-                "low": self.batch_size / self.step.high if self.step.high else None,
-                "value": self.batch_size / self.step.value if self.step.value else None,
-                "high": self.batch_size / self.step.low if self.step.low else None,
-            },
+            "step_s": asdict(self.step),
+            "samples_per_s": asdict(self.step.per(self.batch_size)),
             "energy_per_1000_steps_j": {
-                scope: estimate(one.times(STEPS)) for scope, one in self.energy.items()
+                scope: asdict(one.times(STEPS)) for scope, one in self.energy.items()
             },
-            "electricity_per_1000_steps_usd": {
-                "scope": energy[0],
-                "value": self.cost_usd(energy[1].value),
-                "high": self.cost_usd(energy[1].high),
-            }
-            if energy and self.price_per_kwh is not None
-            else None,
+            "electricity_per_1000_steps_usd": electricity,
             "price_usd": self.price.usd,
             "price_of": self.price.of if self.price.usd is not None else None,
             "price_source": self.price.said,
@@ -139,23 +119,17 @@ class Advice:
     n_parameters: int
     flops: float
     flops_source: str
-    conclusion: Sequence[str] = field(default_factory=tuple)
+    conclusion: Sequence[str]
+
+    @property
+    def shown(self) -> list[Answer]:
+        """The answers with a figure."""
+        return [answer for answer in self.answers if answer.has_figure]
 
     def as_dict(self) -> dict[str, Any]:
         """As a JSON object."""
-        question = self.question
         return {
-            "question": {
-                "model": question.model,
-                "parameters": question.parameters,
-                "batch_size": question.batch_size,
-                "seq_len": question.seq_len,
-                "precision": question.precision,
-                "lora_rank": question.lora_rank,
-                "trainer": question.trainer,
-                "budget_usd": question.budget_usd,
-                "shape": question.shape_assumption(),
-            },
+            "question": asdict(self.question) | {"shape": self.question.shape_assumption()},
             "n_parameters": self.n_parameters,
             "flops_per_step": self.flops,
             "flops_source": self.flops_source,
@@ -178,44 +152,23 @@ def answer(
         price_per_kwh: the price of electricity in USD.
         only: ids of the devices to include; empty = all.
     """
-    workload, shares = question.workload(), published.table4_shares(facts)
+    asked = Asked(question, facts, prices or {}, price_per_kwh)
     answers = [
-        _best(
-            [
-                _answer(
-                    question,
-                    workload,
-                    candidate,
-                    backend,
-                    facts,
-                    shares,
-                    prices or {},
-                    price_per_kwh,
-                )
-                for backend in candidate.backends
-            ]
-        )
+        min((asked.answer(candidate, backend) for backend in candidate.backends), key=_suits)
         for candidate in facts.candidates
         if candidate.backends and (not only or {candidate.id, *candidate.own_ids} & set(only))
     ]
     answers.sort(key=usefulness)
-    flops, source = workload.flops_per_step()
-    return Advice(
-        question,
-        answers,
-        workload.n_parameters(),
-        flops,
-        source,
-        tuple(conclusion(question, answers, bool(only))),
-    )
+    flops, source = asked.workload.flops_per_step()
+    said = conclusion(question, answers, bool(only))
+    return Advice(question, answers, asked.workload.n_parameters(), flops, source, said)
 
 
 def usefulness(one: Answer) -> tuple:
-    """Sort key: able, known to be useful, budget, scenario, known speed, speed, known price, price."""
+    """Sort key: able, budget, scenario, known speed, speed, known price, price."""
     speed = one.samples_per_s
     return (
         one.scenario == "cannot",
-        one.is_guess,
         RANK_OF_BUDGET.get(one.budget or "yes", 0),
         SCENARIOS.index(one.scenario),
         speed is None,
@@ -226,39 +179,72 @@ def usefulness(one: Answer) -> tuple:
     )
 
 
-def _best(answers: Sequence[Answer]) -> Answer:
-    """The answer with the best scenario, then the best evidence, then the highest speed."""
+def _suits(one: Answer) -> tuple:
+    """Sort key: the best scenario, then the best evidence, then the highest speed."""
     kinds = (MEASURED, PUBLISHED, PREDICTED, None)
-    return min(
-        answers,
-        key=lambda one: (
-            SCENARIOS.index(one.scenario),
-            kinds.index(one.step.evidence),
-            -(one.samples_per_s or 0.0),
-        ),
-    )
+    rank = SCENARIOS.index(one.scenario), kinds.index(one.step.evidence)
+    return *rank, -(one.samples_per_s or 0.0)
 
 
-def _answer(
-    question: Question,
-    workload: Any,
-    candidate: Candidate,
-    backend: str,
-    facts: Facts,
-    shares: Shares,
-    prices: Mapping[str, float],
-    price_per_kwh: float | None,
-) -> Answer:
-    plugin = plugins.load("backends", backend)
-    capacity, source = candidate.capacity()
-    need = footprint.total(workload.memory_bytes(question.precision, backend))
-    offloaded = footprint.total(workload.offloaded_memory_bytes(question.precision, backend))
-    refusal = _refusal(question, workload, candidate, plugin)
-    if refusal:
-        scenario, why = "cannot", refusal
-    elif not capacity:
-        scenario, why = "unknown", "its memory is unknown"
-    else:
+@dataclass(frozen=True)
+class Asked:
+    """A question with all that answers it."""
+
+    question: Question
+    facts: Facts
+    prices: Mapping[str, float]
+    price_per_kwh: float | None
+
+    @cached_property
+    def workload(self) -> Any:
+        """The training, for its work, memory and parameters."""
+        return self.question.workload()
+
+    def answer(self, candidate: Candidate, backend: str) -> Answer:
+        """Of one device on one backend."""
+        question, workload = self.question, self.workload
+        capacity, source = candidate.capacity()
+        need = footprint.total(workload.memory_bytes(question.precision, backend))
+        offloaded = footprint.total(workload.offloaded_memory_bytes(question.precision, backend))
+        scenario, why = self._scenario(candidate, backend, need, offloaded)
+        step = Estimate(basis=f"it cannot run: {why}")
+        energy: dict[str, Estimate] = {}
+        if scenario != "cannot":
+            step, energy = self._figures(candidate, backend, scenario)
+        price = money.price_of(candidate.entry, [candidate.id, *candidate.own_ids], self.prices)
+        return Answer(
+            candidate,
+            backend,
+            scenario,
+            why,
+            need,
+            offloaded if scenario == "offload" else None,
+            capacity,
+            source,
+            step,
+            energy,
+            price,
+            question.batch_size,
+            _within(question.budget_usd, price, candidate.here),
+            self.price_per_kwh,
+        )
+
+    def _scenario(
+        self, candidate: Candidate, backend: str, need: int, offloaded: int
+    ) -> tuple[str, str]:
+        """(how it could run, why not or why so), by the memory model, as for every cell."""
+        question, plugin = self.question, plugins.load("backends", backend)
+        trainer = plugins.load("trainers", question.trainer)()
+        refusal = (
+            plugin.precisions.get(question.precision)
+            or self.workload.supports(plugin.framework, question.precision)
+            or trainer.supports(plugin.framework, candidate.kind, question.precision)
+        )
+        if refusal:
+            return "cannot", refusal
+        capacity, source = candidate.capacity()
+        if not capacity:
+            return "unknown", "its memory is unknown"
         decision = memory_model.decide(
             memory_model.Question(
                 requested="auto",
@@ -271,65 +257,25 @@ def _answer(
             )
         )
         why = (decision.reason or "").removesuffix("; force: true measures it all the same")
-        scenario = "cannot" if decision.status else decision.applied
-    step = Estimate(basis=f"it cannot run: {why}")
-    energy: dict[str, Estimate] = {}
-    if scenario != "cannot":
-        step, energy = _figures(question, workload, candidate, backend, scenario, facts, shares)
-    price = money.price_of(candidate.entry, [candidate.id, *candidate.own_ids], prices)
-    return Answer(
-        candidate,
-        backend,
-        scenario,
-        why,
-        need,
-        offloaded if scenario == "offload" else None,
-        capacity,
-        source,
-        step,
-        energy,
-        price,
-        question.batch_size,
-        _within(question.budget_usd, price, candidate.here),
-        price_per_kwh,
-    )
+        return "cannot" if decision.status else decision.applied, why
 
-
-def _refusal(question: Question, workload: Any, candidate: Candidate, plugin: Any) -> str | None:
-    """Why the device cannot run this training, whatever its memory; None where it can."""
-    trainer = plugins.load("trainers", question.trainer)()
-    return (
-        plugin.precisions.get(question.precision)
-        or workload.supports(plugin.framework, question.precision)
-        or trainer.supports(plugin.framework, candidate.kind, question.precision)
-    )
-
-
-def _figures(
-    question: Question,
-    workload: Any,
-    candidate: Candidate,
-    backend: str,
-    scenario: str,
-    facts: Facts,
-    shares: Shares,
-) -> tuple[Estimate, dict[str, Estimate]]:
-    """(seconds of a step, joules of a step by scope)."""
-    energy: dict[str, Estimate] = {}
-    measurement = evidence.measured(question, workload, candidate, backend, scenario, facts)
-    if measurement:
-        step, point = measurement
-        energy = evidence.measured_energy(point, facts)
-    elif scenario == "offload":
-        return Estimate(basis=OFFLOAD_UNKNOWN), {}
-    else:
-        step = published.published(question, candidate, backend, facts) or evidence.predicted(
-            question, workload, candidate, backend, facts, shares
-        )
-    energy = energy or published.published_energy(question, candidate, facts)
-    if not energy:
-        energy = _bound(candidate, step)
-    return step, energy
+    def _figures(
+        self, candidate: Candidate, backend: str, scenario: str
+    ) -> tuple[Estimate, dict[str, Estimate]]:
+        """(seconds of a step, joules of a step by scope)."""
+        of, facts = (self.question, self.workload, candidate, backend), self.facts
+        energy: dict[str, Estimate] = {}
+        measurement = evidence.measured(*of, scenario, facts)
+        if measurement:
+            step, point = measurement
+            energy = evidence.measured_energy(point, facts)
+        elif scenario == "offload":
+            return Estimate(basis=OFFLOAD_UNKNOWN), {}
+        else:
+            published = evidence.published(self.question, candidate, backend, facts)
+            step = published or evidence.predicted(*of, facts)
+        energy = energy or evidence.published_energy(self.question, candidate, facts)
+        return step, energy or _bound(candidate, step)
 
 
 def _bound(candidate: Candidate, step: Estimate) -> dict[str, Estimate]:

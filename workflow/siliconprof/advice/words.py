@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from siliconprof.advice.parts import MEASURED, PREDICTED, PUBLISHED
+from siliconprof.advice.parts import MEASURED, PUBLISHED
 from siliconprof.analyse import money
 from siliconprof.cells.advice_question import Question
 
 if TYPE_CHECKING:
     from siliconprof.advice.ranking import Answer
-
-
-WIDE = 3.0  # high over low end of a predicted range, from which on the conclusion mentions it
 
 
 def conclusion(question: Question, answers: Sequence[Answer], chosen: bool = False) -> list[str]:
@@ -87,16 +84,6 @@ def conclusion(question: Question, answers: Sequence[Answer], chosen: bool = Fal
             f"it; no source gives a price{', so they may cost more' * bool(limit)}; set yours in "
             "report.prices."
         )
-    widths = [
-        one.step.high / one.step.low
-        for one in fitting
-        if one.step.high and one.step.low and one.step.evidence == PREDICTED
-    ]
-    if widths and max(widths) >= WIDE:
-        sentences.append(
-            f"Predicted ranges are up to {two_digits(max(widths))} times wide: where two of them "
-            "overlap, either device may be faster. The order is by their slow ends."
-        )
     return sentences
 
 
@@ -128,9 +115,6 @@ def speed_text(one: Answer) -> str:
     """`2.9 samples/s (published)`; empty when unknown."""
     if one.step.value:
         return f"{two_digits(one.batch_size / one.step.value)} samples/s ({one.step.evidence})"
-    if one.step.low and one.step.high:
-        slow, fast = (two_digits(one.batch_size / end) for end in (one.step.high, one.step.low))
-        return f"{slow} to {fast} samples/s ({one.step.evidence})"
     return ""
 
 

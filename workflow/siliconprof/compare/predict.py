@@ -20,19 +20,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from siliconprof.advice import evidence
 from siliconprof.advice.advise import question_of
 from siliconprof.analyse import prediction
-from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
+from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING
 from siliconprof.analyse.prediction import PLACE, Prediction, Timed, Training
-from siliconprof.cells.advice_question import CLIP_SECONDS
 from siliconprof.compare import explain
 from siliconprof.errors import UserError, stage
-from siliconprof.session import inventory
 from siliconprof.store import results
 from siliconprof.store.table_files import Row, point_key
 from siliconprof.store.validation import nearest
 
-SPEECH = {"dataset_clip_seconds": CLIP_SECONDS, "dataset_n_mels": 80}
 MS = 1e-3
 PREDICTED = tuple(part for part in PARTS if part not in (BLOCKED, WAITING))
 
@@ -76,14 +74,9 @@ def of_model(arguments: argparse.Namespace) -> Asked:
         UserError: the mistakes in how it is named.
     """
     question = question_of(arguments)
-    workload = question.workload()
-    parameters = SPEECH | workload.parameters
 
     def operators(like: Training) -> Sequence[Row]:
-        backend, threads = like.point["backend"], int(like.point["threads"])
-        inventory.require_memory(workload, question.precision, backend)
-        step = inventory.Training(workload, parameters, backend, question.precision, threads)
-        return [row | {"group": group(row["kind"], row["phase"])} for row in step.operators()]
+        return evidence.operators(question, like.point["backend"], int(like.point["threads"]))
 
     model = (question.module, question.trainer, question.lora_rank or None)
     return Asked(question.title, model, float(question.batch_size), operators)

@@ -10,7 +10,7 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.advice import ranking
-from siliconprof.advice.parts import MEASURED, PREDICTED, PUBLISHED, Candidate, Estimate, Facts
+from siliconprof.advice.parts import PREDICTED, PUBLISHED, Candidate, Estimate, Facts
 from siliconprof.advice.ranking import Advice, Answer
 from siliconprof.advice.words import speed_text
 from siliconprof.analyse import money
@@ -36,7 +36,6 @@ LOOKS = {  # scenario -> marker, step of the ramp or None, words
 }
 TITLES = {"unified": "Unified memory: usable share", "dedicated": "Memory of the card"}
 CANNOT = "the device cannot run it"
-MOST_SHOWN = 12  # lines that stand open
 
 
 def add(data: Data, book: Book) -> None:
@@ -67,39 +66,17 @@ def add(data: Data, book: Book) -> None:
         shape = advice.question.shape_assumption()
         if shape:
             book.note(f"{shape}.")
-        shown, others = split(advice.answers)
-        values: dict[str, Any] = {
-            "question": advice.question.title,
-            "parameters": words.significant(advice.n_parameters / 1e6),
-            "work": words.scaled(advice.flops, "FLOP"),
-        }
-        book.table(f"advice-{index}", "advice", table(shown), **values)
-        if others:
-            summary = words.count(len(others), "more device")
-            book.table(
-                f"advice-{index}-others", "advice-others", table(others), folded=summary, **values
-            )
-
-
-def split(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
-    """(what stands open, what is folded): open is what is here, priced, measured or published."""
-    shown = [
-        answer
-        for answer in answers
-        if answer.candidate.here
-        or answer.price.usd is not None
-        or answer.step.evidence in (MEASURED, PUBLISHED)
-    ] or list(answers[:MOST_SHOWN])
-    shown_ids = {id(answer) for answer in shown}
-    return shown, [answer for answer in answers if id(answer) not in shown_ids]
+        book.table(
+            f"advice-{index}",
+            "advice",
+            Table.of(advice.shown, COLUMNS, about=lambda answer: None),
+            question=advice.question.title,
+            parameters=words.significant(advice.n_parameters / 1e6),
+            work=words.scaled(advice.flops, "FLOP"),
+        )
 
 
 MARKS = {PUBLISHED: "published", PREDICTED: "computed"}
-
-
-def table(answers: Sequence[Answer]) -> Table:
-    """A line for each device, the most useful first."""
-    return Table.of(answers, COLUMNS, about=lambda answer: None)
 
 
 def _device(answer: Answer) -> Value:
@@ -134,14 +111,11 @@ def _hours(answer: Answer) -> Value:
 
 
 def estimate(one: Estimate, unknown: str) -> Value:
-    """One number with its mark, a range, or a dash with the reason."""
-    mark = MARKS.get(one.evidence or "", "")
-    if one.value is not None:
-        return Value(words.significant(one.value, 2), sort=one.value, mark=mark, title=one.basis)
-    if one.low is None or one.high is None:
+    """One number with its mark, or a dash with the reason."""
+    if one.value is None:
         return missing(unknown)
-    ends = "–".join(words.significant(end, 2) for end in (one.low, one.high))
-    return Value(ends, sort=one.middle, mark=mark, title=one.basis)
+    mark = MARKS.get(one.evidence or "", "")
+    return Value(words.significant(one.value, 2), sort=one.value, mark=mark, title=one.basis)
 
 
 def _energy(answer: Answer, as_usd: bool) -> Value:
@@ -181,9 +155,9 @@ COLUMNS = (
         "nobody knows its memory",
         "of the device's memory",
     ),
-    Column("speed", "samples/s", True, "one number or a range, by its evidence", value=_speed),
+    Column("speed", "samples/s", True, "by its evidence", value=_speed),
     Column("time", "h per 1,000 steps", True, value=_hours),
-    told("Evidence", _evidence, "of the speed: measured, published, or predicted as a range"),
+    told("Evidence", _evidence, "of the speed: measured, or published"),
     Column(
         "energy",
         "kWh per 1,000 steps",
