@@ -11,12 +11,12 @@ failed is a row with its status and reason.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from siliconprof import options
 from siliconprof.analyse import cell_columns, other_methods, record_rows, step_parts
 from siliconprof.analyse import history as history_
 from siliconprof.errors import UserError, printable, stage
@@ -148,12 +148,7 @@ def write_tables(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the tables."""
-    parser = argparse.ArgumentParser(prog="siliconprof.analyse.aggregate", description=__doc__)
-    parser.add_argument("--matrix", type=Path, required=True)
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--reference", type=Path, nargs="*", default=[], help="unpacked bundles")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    arguments = parser.parse_args(argv)
+    arguments = options.parsed(main, argv, "matrix", "results", "reference", "output-dir")
     matrix = matrix_file.read(arguments.matrix)
     results = arguments.results
     write_tables(

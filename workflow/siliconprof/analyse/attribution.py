@@ -20,7 +20,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from siliconprof import words
+from siliconprof import options, words
 from siliconprof.analyse import step_parts
 from siliconprof.analyse.equal_work import by_phases, compiles, flagged, has_no_speed, work
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
@@ -389,15 +389,8 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the table."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.analyse.attribution",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--tables", type=Path, required=True, help="of aggregate")
-    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    left_out.guarded("attribution", write, parser.parse_args(argv))
+    arguments = options.parsed(main, argv, "tables", "noise-floors", "output-dir")
+    left_out.guarded("attribution", write, arguments)
     return 0
 
 

@@ -17,8 +17,8 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from siliconprof import options
 from siliconprof.analyse import ceilings, results_table, throughputs
 from siliconprof.analyse.throughputs import (
     BYTE,
@@ -380,17 +380,10 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the tables."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.analyse.ceilings",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    arguments = options.parsed(
+        main, argv, "matrix", "tables", "registry", "noise-floors", "output-dir"
     )
-    parser.add_argument("--matrix", type=Path, required=True)
-    parser.add_argument("--tables", type=Path, required=True, help="folder of aggregate's tables")
-    parser.add_argument("--registry", type=Path, required=True)
-    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    left_out.guarded("ceilings", write, parser.parse_args(argv))
+    left_out.guarded("ceilings", write, arguments)
     return 0
 
 

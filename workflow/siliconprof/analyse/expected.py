@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
+from siliconprof import options
 from siliconprof.analyse import scaling
 from siliconprof.analyse.ceilings import Limits
 from siliconprof.analyse.throughputs import Noise, metric
@@ -92,17 +92,10 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write both tables."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.analyse.expected",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    arguments = options.parsed(
+        main, argv, "matrix", "tables", "registry", "noise-floors", "output-dir"
     )
-    parser.add_argument("--matrix", type=Path, required=True)
-    parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of ceilings")
-    parser.add_argument("--registry", type=Path, required=True)
-    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    left_out.guarded("expected", write, parser.parse_args(argv))
+    left_out.guarded("expected", write, arguments)
     return 0
 
 

@@ -19,10 +19,9 @@ import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from siliconprof import words
+from siliconprof import options, words
 from siliconprof.analyse.equal_work import flagged
 from siliconprof.analyse.operator_rows import FRAMEWORK, OTHERS, PARTS
 from siliconprof.errors import stage
@@ -333,14 +332,8 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the table."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.analyse.prediction",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--tables", type=Path, required=True, help="of aggregate")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    left_out.guarded("prediction", write, parser.parse_args(argv))
+    arguments = options.parsed(main, argv, "tables", "output-dir")
+    left_out.guarded("prediction", write, arguments)
     return 0
 
 

@@ -20,15 +20,13 @@ equal by sample, weights by pass, so they weigh more where the batch is smaller.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
-from siliconprof import plugins, words
+from siliconprof import options, plugins, words
 from siliconprof.analyse import step_work
 from siliconprof.analyse.published_values import Published, Unknown, model_and_size
 from siliconprof.errors import UserError, stage
@@ -353,15 +351,7 @@ def figure3_rows(published: Published) -> Iterator[Row]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write published_gaps.csv."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.analyse.published_gaps",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--published", type=Path, required=True, help="folder of published tables")
-    parser.add_argument("--registry", type=Path, required=True, help="the device registry")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    arguments = parser.parse_args(argv)
+    arguments = options.parsed(main, argv, "published", "registry", "output-dir")
     published = Published(arguments.published, registry.load(arguments.registry))
     try:
         lines = [*table4_rows(published), *figure3_rows(published)]

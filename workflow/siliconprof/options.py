@@ -1,0 +1,38 @@
+"""The options that stages share, each declared once; all of them are files or folders."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "matrix": {"required": True, "help": "the expansion, results/matrix.json"},
+    "tables": {"required": True, "help": "folder of the tables of earlier stages"},
+    "registry": {"required": True, "help": "the device registry"},
+    "published": {"required": True, "help": "folder of published tables"},
+    "noise-floors": {"nargs": "*", "default": [], "help": "of any hosts"},
+    "results": {"default": Path("results"), "help": "of a run"},
+    "reference": {"nargs": "*", "default": [], "help": "unpacked bundles"},
+    "output-dir": {"required": True, "help": "folder for what is written"},
+}
+
+
+def parsed(main: Callable[..., int], argv: Sequence[str] | None, *names: str) -> argparse.Namespace:
+    """What a stage is called with.
+
+    Args:
+        main: of the stage, whose module's text is the help.
+        names: the options that it takes, of `OPTIONS`.
+    """
+    module = sys.modules[main.__module__]
+    parser = argparse.ArgumentParser(
+        prog=module.__spec__.name if module.__spec__ else None,
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name in names:
+        parser.add_argument(f"--{name}", type=Path, **OPTIONS[name])
+    return parser.parse_args(argv)
