@@ -32,23 +32,22 @@ from siliconprof.store import table_files
 from synthetic_results import CPU, make, render, training
 
 # A model that each workload trains -> what its parameters are here, operations over its formula's.
-MODELS: Mapping[str, tuple[str, dict[str, Any], tuple[float, float]]] = {
-    "gpt2": ("text", {"size": "nano", "batch_size": 2, "seq_len": 32}, (0.98, 1.02)),
+MODELS: Mapping[str, tuple[dict[str, Any], tuple[float, float]]] = {
+    "gpt2": ({"size": "nano", "batch_size": 2, "seq_len": 32}, (0.98, 1.02)),
     "transformer_lm": (
-        "text",
         {"n_layer": 2, "n_embd": 64, "n_head": 4, "batch_size": 2, "seq_len": 32},
         (0.95, 1.05),
     ),
-    "whisper": ("speech", {"size": "nano", "batch_size": 2}, (1.0, 1.05)),
+    "whisper": ({"size": "nano", "batch_size": 2}, (1.0, 1.05)),
     # MLX's gradients of a convolution are convolutions of what it pads.
-    "cnn": ("images", {"batch_size": 8, "batch_sizes": [8]}, (0.99, 1.2)),
-    "lstm": ("images", {"batch_size": 8, "batch_sizes": [8]}, (0.96, 1.08)),
+    "cnn": ({"batch_size": 8, "batch_sizes": [8]}, (0.99, 1.2)),
+    "lstm": ({"batch_size": 8, "batch_sizes": [8]}, (0.96, 1.08)),
 }
 
 
 def trained(module: str, name: str = "torch-cpu", **more: Any) -> tuple[Any, PhaseClock, Any]:
     """(a stepper on one thread, a clock, a batch) of a real training."""
-    kind, own, _ = MODELS[module]
+    own, _ = MODELS[module]
     plugin = plugins.load("workloads", module)
     defaults = {key: schema.get("default") for key, schema in plugin.PARAMETERS.items()}
     data = {"dataset_vocab_size": 512, "dataset_clip_seconds": 2, "dataset_n_mels": 80}
@@ -80,7 +79,7 @@ def looked_at(module: str, name: str = "torch-cpu", **more: Any) -> tuple[dict[s
 def test_a_steps_operators_do_the_work_of_the_models_formula(module: str, backend: str) -> None:
     found, workload = looked_at(module, backend)
     work = sum(row["count"] * (row["flops"] or 0) for row in found["rows"])
-    low, high = MODELS[module][2]
+    low, high = MODELS[module][1]
     assert low <= work / workload.flops_per_step()[0] <= high
     assert found["reason"] is None
     assert all(row["role"] for row in found["rows"])

@@ -96,15 +96,16 @@ def measured(
     if not points:
         return None
     point = min(points, key=lambda p: (p["source"] != HERE, p["source"] != REFERENCE, p["host"]))
-    value, ends = seconds(point), []
-    for end in ("low", "high"):
-        bound = point.get(f"unsplit_step_{end}_s") or point.get(f"step_{end}_s")
-        ends.append(float(bound) if bound else value)
+    value = seconds(point)
+    low, high = (
+        point.get(f"unsplit_step_{end}_s") or point.get(f"step_{end}_s") or value
+        for end in ("low", "high")
+    )
     where = WHERE.get(point["source"], "on another host")
     basis = f"measured {where}: {record_name(point)}"
     if not _equal(point.get("n_parameters"), workload.n_parameters()):
         basis += f", with the vocabulary of its data: {millions(float(point['n_parameters']))} parameters"
-    return Estimate(ends[0], value, ends[1], MEASURED, basis), point
+    return Estimate(low, value, high, MEASURED, basis), point
 
 
 def measured_energy(point: Row, facts: Facts) -> dict[str, Estimate]:
@@ -112,16 +113,12 @@ def measured_energy(point: Row, facts: Facts) -> dict[str, Estimate]:
     by_scope: dict[str, Estimate] = {}
     for row in facts.energy:
         same = all(row[axis] == point[axis] for axis in KEY)
-        joules = row.get("energy_per_step_j")
-        if same and joules and _better(row, by_scope.get(row["scope"])):
-            basis = f"{row['name']} ({row['scope']}, {row['quality']}): {record_name(point)}"
-            by_scope[row["scope"]] = Estimate(None, float(joules), None, MEASURED, basis)
+        joules, scope = row.get("energy_per_step_j"), row["scope"]
+        # A counter replaces an integral.
+        if same and joules and (scope not in by_scope or row["quality"] == "counter"):
+            basis = f"{row['name']} ({scope}, {row['quality']}): {record_name(point)}"
+            by_scope[scope] = Estimate(None, float(joules), None, MEASURED, basis)
     return by_scope
-
-
-def _better(row: Row, before: Estimate | None) -> bool:
-    """Whether a line replaces the earlier one of its scope: a counter replaces an integral."""
-    return before is None or row["quality"] == "counter"
 
 
 # -- Tables 4 and 5 of the paper -----------------------------------------------------------------
@@ -138,20 +135,14 @@ def published(
     if settings != ("fp32", "plain", 0, SEQ_LEN):
         return None
     for row in facts.published.get("table4_pass_time", ()):
-        if row["device"] != candidate.id or row["backend"] != backend:
-            continue
-        if row["workload"].lower() == question.model:
-            batch = int(row["batch_size"])
-            scaled = (
-                "" if batch == question.batch_size else f", scaled from batch {batch} by samples"
+        same = row["workload"].lower() == question.model and row["backend"] == backend
+        if row["device"] == candidate.id and same:
+            seconds_, basis = _scaled(row, "pass_time_s", "s a pass", question)
+            basis += (
+                f"; its sequence length is not printed ({SEQ_LEN} tokens are assumed), nor is "
+                "whether it includes the optimizer"
             )
-            basis = (
-                f"{row['source']}: {row['pass_time_s']} s a pass at batch {batch}{scaled}; its "
-                f"sequence length is not printed ({SEQ_LEN} tokens are assumed), nor is whether it "
-                "includes the optimizer"
-            )
-            per_step = float(row["pass_time_s"]) / batch * question.batch_size
-            return Estimate(None, per_step, None, PUBLISHED, basis)
+            return Estimate(None, seconds_, None, PUBLISHED, basis)
     return None
 
 
@@ -162,14 +153,18 @@ def published_energy(question: Question, candidate: Candidate, facts: Facts) -> 
     for row in facts.published.get("table5_energy", ()):
         same = row["workload"].lower() == question.model and row["precision"] == question.precision
         if row["device"] == candidate.id and same:
-            batch = int(row["batch_size"])
-            scaled = (
-                "" if batch == question.batch_size else f", scaled from batch {batch} by samples"
-            )
-            basis = f"{row['source']}: {row['energy_per_iteration_j']} J at batch {batch}{scaled}"
-            joules = float(row["energy_per_iteration_j"]) / batch * question.batch_size
+            joules, basis = _scaled(row, "energy_per_iteration_j", "J", question)
             return {"gpu": Estimate(None, joules, None, PUBLISHED, f"{basis} ({row['scope']})")}
     return {}
+
+
+def _scaled(row: Row, column: str, unit: str, question: Question) -> tuple[float, str]:
+    """A printed number for the question's batch, and what it rests on."""
+    batch = int(row["batch_size"])
+    basis = f"{row['source']}: {row[column]} {unit} at batch {batch}"
+    if batch != question.batch_size:
+        basis += f", scaled from batch {batch} by samples"
+    return float(row[column]) / batch * question.batch_size, basis
 
 
 # -- operators of other trainings ----------------------------------------------------------------

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from siliconprof.analyse import prediction
+from siliconprof.analyse.equal_work import has_no_speed
 from siliconprof.analyse.prediction import Training
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.hosts import registry
@@ -17,7 +18,6 @@ from siliconprof.store.records import HERE
 Row = Mapping[str, Any]
 MEASURED, PUBLISHED, PREDICTED = "measured", "published", "predicted"
 SCOPES = ("wall", "soc", "gpu", "cpu-package")  # of energy, the widest first
-NO_SPEED_FLAG = "offload_on_cpu"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Facts:
         """The points of trainings whose times are meaningful."""
         for point in self.points:
             timed = point.get("trainer") in ("plain", "hf") and seconds(point)
-            if timed and NO_SPEED_FLAG not in (point.get("flags") or "").split(";"):
+            if timed and not has_no_speed(point):
                 yield point
 
     @cached_property
