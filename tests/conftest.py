@@ -8,8 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,7 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
 
+from siliconprof import plugins  # noqa: E402
 from siliconprof.measure import fork_server  # noqa: E402
+from siliconprof.store import record  # noqa: E402
 from siliconprof.store.cell import Cell  # noqa: E402
 
 # Files of some minutes: with workers they come first, lest one of them is the last to begin.
@@ -116,6 +119,11 @@ class Checkout:
         command = [sys.executable, "-m", f"siliconprof.{module}", *arguments]
         return self.run(*command, check=check, env=environment, **more)
 
+    def measure(self, cell: Cell, output: str = "record.json", *more: str) -> dict[str, Any]:
+        """The record that the measuring command leaves of a cell, checked."""
+        self.stage("measure", "--cell", cell.to_json(), "--output", output, *more)
+        return record.read(self.path / output)
+
     def configure(self, **config: Any) -> None:
         """Write config/config.yaml; nothing is measured twice because of other tests."""
         text = yaml.safe_dump({"retry_contended_s": 0} | config, sort_keys=False)
@@ -132,6 +140,39 @@ class Checkout:
     def stamps(self) -> dict[str, tuple[str, str]]:
         """Path -> (hash, start) of every record: a re-measured one differs."""
         return {key: (r["sha256"], r["started_at"]) for key, r in self.records().items()}
+
+
+def defaults(module: str, **own: Any) -> dict[str, Any]:
+    """A workload's parameters, as a config fills them in."""
+    known = plugins.load("workloads", module).PARAMETERS
+    return {key: value["default"] for key, value in known.items() if "default" in value} | own
+
+
+def opened(name: str, precision: str = "fp32", threads: int = 2) -> Any:
+    """A backend on this machine's CPU; two threads that wait for each other crawl when busy."""
+    backend = plugins.load("backends", name)()
+    can, found = backend.available()
+    assert can, f"{found}; install envs/cpu.txt"
+    backend.open("cpu", 0, threads, precision)
+    return backend
+
+
+def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    """Wait for a condition; its value, or the test fails."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.01)
+    return value
+
+
+class NoClock:
+    """The clock of a step that nobody times."""
+
+    split, waits = False, True
+
+    def edge(self, phase: str) -> None:
+        """A phase ends."""
 
 
 def record_problems(value: Any, part: str) -> list[str]:
@@ -182,8 +223,19 @@ def copy_project(target: Path) -> Checkout:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     """A fresh copy of the project with a lock of its own, so that tests do not queue."""
-    copy = copy_project(tmp_path / "project").share_imports()
-    copy.environment["SILICONPROF_LOCK_FILE"] = str(tmp_path / "host.lock")
+    return own_project(tmp_path)
+
+
+def own_project(folder: Path, shared: bool = True) -> Checkout:
+    """The same in a folder.
+
+    Args:
+        shared: see `Checkout.share_imports`.
+    """
+    copy = copy_project(folder / "project")
+    if shared:
+        copy.share_imports()
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(folder / "host.lock")
     return copy
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import mmap
 import os
 import time
 from typing import Any
 
 import pytest
-from conftest import QUICK, Checkout, copy_project, cpu_cell, record_problems
+from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
 from quiet import MACHINE
 from siliconprof import plugins
 from siliconprof.analyse import ceilings
@@ -22,7 +21,6 @@ from siliconprof.probes import page_faults
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
 from siliconprof.stats import statistics
-from siliconprof.store import validation
 from siliconprof.store.cell import PRECISIONS, Cell
 from siliconprof.workloads import bandwidth, first_touch
 
@@ -50,14 +48,12 @@ CELLS = {
 
 def cell(backend: str, module: str, name: str | None = None, **parameters: Any) -> Cell:
     """A cell on this machine's CPU, with the defaults that the config would fill in."""
-    described = plugins.load("workloads", module).PARAMETERS
-    defaults = {key: value["default"] for key, value in described.items() if "default" in value}
     return cpu_cell(
         backend=backend,
         workload=name or module,
         module=module,
         device_memory_bytes=2**34,
-        parameters=defaults | parameters,
+        parameters=defaults(module, **parameters),
     )
 
 
@@ -71,19 +67,9 @@ def session(asked: Cell) -> Session:
     return Session(asked, backend, workload, lambda message: None)
 
 
-def measured(project: Checkout, asked: Cell) -> dict[str, Any]:
-    """The record that `python -m siliconprof.measure` leaves of a cell."""
-    path = f"results/records/{asked.path}.json"
-    project.stage("measure", "--cell", asked.to_json(), "--output", path)
-    record = json.loads((project.path / path).read_text(encoding="utf-8"))
-    assert validation.problems(record, validation.load_schema("record")) == []
-    return record
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    copy = copy_project(tmp_path_factory.mktemp("bandwidth") / "project").share_imports()
-    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
+    copy = own_project(tmp_path_factory.mktemp("bandwidth"))
     return copy
 
 
@@ -92,7 +78,7 @@ def records(project: Checkout) -> dict[tuple[str, str], dict[str, Any]]:
     """(workload, backend) -> record."""
     with MACHINE.used(alone=True):  # a first touch is compared with a second
         return {
-            (module, backend): measured(project, cell(backend, module, **parameters))
+            (module, backend): project.measure(cell(backend, module, **parameters))
             for module, parameters in CELLS.items()
             for backend in CPU_BACKENDS
         }
@@ -179,8 +165,8 @@ def test_results_that_are_faulted_in_anew_are_flagged(project: Checkout) -> None
     The same cell as it is, and with glibc's own thresholds.
     """
     own = {"allocator": "default"}
-    keeps = measured(project, cell("mlx", "bandwidth", "keeps", **FAULTING))
-    returns = measured(project, cell("mlx", "bandwidth", "returns", **FAULTING, **own))
+    keeps = project.measure(cell("mlx", "bandwidth", "keeps", **FAULTING))
+    returns = project.measure(cell("mlx", "bandwidth", "returns", **FAULTING, **own))
     (kept,), (faulted,) = keeps["points"], returns["points"]
     assert "faulted_anew" not in codes(keeps)
     pages = kept["bytes"] / 2 / mmap.PAGESIZE
@@ -371,7 +357,7 @@ def test_a_gpu_transfers_both_ways(project: Checkout, backend: str) -> None:
     can, why = plugins.load("backends", backend)().available()
     if not can or (backend == "mlx" and not machine.is_mac()):
         pytest.skip(why)
-    record = measured(project, asked)
+    record = project.measure(asked)
     assert record["status"] == "ok", record["reason"]
     found = {(p["params"]["direction"], p["params"]["pinned"]) for p in record["points"]}
     directions = (_streams.HOST_TO_DEVICE, _streams.DEVICE_TO_HOST)

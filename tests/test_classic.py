@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import QUICK, ROOT, cpu_cell, record_problems
+from conftest import QUICK, ROOT, NoClock, cpu_cell, defaults, opened, record_problems
 from siliconprof import plugins
-from siliconprof.cells import config
 from siliconprof.datasets import dataset_spec, image_data, image_synthesis, prepare
 from siliconprof.errors import UserError
 from siliconprof.hosts.sensors import sources as sensors
@@ -44,29 +43,9 @@ SPEC = {"name": "garments", "kind": "images", "source": "builtin"}
 COUNTS = {"n_train": 100, "n_validation": 40, "n_test": 50}
 
 
-class NoClock:
-    """The clock of a step that nobody times."""
-
-    split, waits = False, True
-
-    def edge(self, phase: str) -> None:
-        """A phase ends."""
-
-
 def workload(name: str, **more: Any) -> Any:
     """A network with the defaults of its module."""
-    plugin = plugins.load("workloads", name)
-    defaults = {k: v["default"] for k, v in plugin.PARAMETERS.items() if "default" in v}
-    return plugin({**defaults, "batch_sizes": [32], **more})
-
-
-def opened(name: str) -> Any:
-    """A CPU backend in fp32, on one thread: two that wait for each other crawl on a busy host."""
-    backend = plugins.load("backends", name)()
-    can, found = backend.available()
-    assert can, found
-    backend.open("cpu", 0, 1, "fp32")
-    return backend
+    return plugins.load("workloads", name)(defaults(name, **{"batch_sizes": [32]} | more))
 
 
 def pictures(seed: int, n: int = 32) -> dict[str, np.ndarray]:
@@ -104,7 +83,9 @@ def trained(asked: Cell, data: image_data.ImageData, journal: Journal | None = N
     """A session whose training has run; its points pass the record's schema."""
     trial = Trial(asked)
     its_workload, trainer = trial.workload, trial.trainer
-    session = Session(asked, opened(asked.backend), its_workload, lambda message: None, journal)
+    session = Session(
+        asked, opened(asked.backend, threads=1), its_workload, lambda message: None, journal
+    )
     session.scenario = Trial(asked).scenario()
     session._data = data
     trainer.prepare(session)
@@ -121,7 +102,7 @@ def test_parameters_are_keras_s(name: str) -> None:
     assert {"mlp": 435_402, "cnn": 93_322, "lstm": 81_674} == PARAMETERS
     assert workload(name).n_parameters() == PARAMETERS[name]
     for backend in BACKENDS:
-        stepper = opened(backend).stepper(workload(name), 0)
+        stepper = opened(backend, threads=1).stepper(workload(name), 0)
         seen = stepper.dtypes(pictures(0))
         assert seen == {
             "trained_parameters": PARAMETERS[name],
@@ -234,7 +215,7 @@ def test_networks_are_keras_s_in_torch_and_mlx(name: str) -> None:
     first = float(-np.log(shares[np.arange(32), batch["labels"]]).mean())
     losses = {}
     for backend in BACKENDS:
-        stepper = opened(backend).stepper(ours, 1)
+        stepper = opened(backend, threads=1).stepper(ours, 1)
         outputs = stepper.outputs(batch)
         assert outputs.dtype == np.float32
         np.testing.assert_allclose(outputs, expected, atol=2e-6 * np.abs(expected).max())
@@ -249,20 +230,6 @@ def test_networks_are_keras_s_in_torch_and_mlx(name: str) -> None:
             assert not second.requires_grad and not second.any()
     assert losses["torch-cpu"] == pytest.approx(losses["mlx"], rel=1e-4)
     assert len(set(losses["mlx"])) == 6
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_dropout_is_in_the_training_alone(backend: str) -> None:
-    batch = pictures(7)
-    plain, dropping = (opened(backend).stepper(workload("mlp", dropout=d), 1) for d in (0.0, 0.5))
-    assert np.array_equal(plain.outputs(batch), dropping.outputs(batch))
-    assert np.array_equal(dropping.outputs(batch), dropping.outputs(batch))
-    assert dropping.step(batch, NoClock())() != plain.step(batch, NoClock())()
-    first, again = (
-        opened(backend).stepper(workload("mlp", dropout=0.5), 1).step(batch, NoClock())()
-        for _ in range(2)
-    )
-    assert first == again  # what is dropped follows from the seed
 
 
 @pytest.mark.slow
@@ -491,31 +458,6 @@ def test_every_batch_size_has_an_energy_window_of_its_own(monkeypatch: pytest.Mo
 
 
 def test_what_cannot_be_is_said_in_a_line() -> None:
-    experiment = {
-        "devices": ["local"],
-        "datasets": {"garments": {k: v for k, v in (SPEC | COUNTS).items() if k != "name"}},
-        "workloads": {
-            "big": {
-                "module": "cnn",
-                "trainer": "epochs",
-                "batch_sizes": [8, 128],
-                "dataset": "garments",
-            },
-            "none": {"module": "lstm", "trainer": "epochs", "batch_sizes": [8]},
-            "plain": {
-                "module": "mlp",
-                "trainer": "plain",
-                "batch_sizes": [8, 8],
-                "max_steps": 1,
-                "dataset": "garments",
-            },
-        },
-    }
-    said = "\n".join(config.check(experiment))
-    assert "workloads.big.batch_sizes.1: is 128; the data set has 100 training images" in said
-    assert "workloads.none.dataset: is missing; the LSTM trains on " in said
-    assert "workloads.plain.trainer: is 'plain', which does not train mlp" in said
-    assert "workloads.plain.batch_sizes" in said and "workloads.plain.max_steps" in said
     with pytest.raises(UserError, match="batch_sizes: 30 makes 2 whole batches of 60 images"):
         trained(cell("mlx", "mlp", batch_sizes=[8, 30]), garments(60, 10, 10))
     half = dataclasses.replace(cell("mlx", "mlp"), precision="bf16")

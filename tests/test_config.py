@@ -105,7 +105,6 @@ def test_a_wrong_config_is_refused_with_all_its_mistakes(checkout: Checkout) -> 
 
 
 def test_a_wrong_registry_is_refused_with_all_its_mistakes(checkout: Checkout) -> None:
-    """The device registry's mistakes come with the config's, each under its own file's name."""
     path = checkout.path / "config" / "devices.yaml"
     text = path.read_text(encoding="utf-8")
     document = yaml.safe_load(text)
@@ -125,22 +124,53 @@ def test_a_wrong_registry_is_refused_with_all_its_mistakes(checkout: Checkout) -
     assert "did you mean 'bandwidth_gb_per_s'" in lines[2]
 
 
+def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    for text, said in (
+        ("workloads:\n  a: {module: matmul\n  b: 3\n", "line 3, column 4: not YAML"),
+        ("- a\n- b\n", "is empty or no mapping"),
+        ("", "is empty or no mapping"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError) as refused:
+            config.read(str(path))
+        assert str(refused.value).startswith(f"{path}: {said}")
+
+
+WORDS = {"source": "builtin", "vocab_size": 300}
+TALK = WORDS | {"kind": "speech", "clip_seconds": 1}
+IMAGES = {"kind": "images", "source": "builtin", "n_train": 100, "n_validation": 40, "n_test": 50}
+TRAINED = {"trainer": "plain", "size": "nano", "batch_size": 4, "dataset": "words"}
+GPT2 = TRAINED | {"module": "gpt2"}
+WHISPER = TRAINED | {"module": "whisper", "dataset": "talk"}
+EPOCHS = {"trainer": "epochs", "batch_sizes": [8], "dataset": "garments"}
+GRID = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_size": [1]}
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("entry", "said"),
     [
-        ("config.yaml", "workloads:\n  a: {module: matmul\n  b: 3\n", "line 3, column 4: not YAML"),
-        ("config.yaml", "- a\n- b\n", "is empty or no mapping"),
-        ("config.yaml", "", "is empty or no mapping"),
-        ("devices.yaml", "devices: {\n", "line 2, column 1: not YAML"),
+        (GPT2 | {"weights": "pretrained"}, "weights_path"),
+        (GPT2 | {"batch_size": "auto"}, "batch_size: is 'auto'"),
+        (GPT2 | {"lora_rank": -1}, "lora_rank: is -1"),
+        (GPT2 | {"probes": ["memroy"]}, "did you mean 'memory'"),
+        (WHISPER | {"dataset": "words"}, "is of kind text"),
+        (WHISPER | {"target_len": 449}, "448"),
+        (WHISPER | {"vocab_size": 299}, "the data set has 300 tokens"),
+        (WHISPER | {"size": "medum"}, "did you mean 'medium'"),
+        (EPOCHS | {"module": "cnn", "batch_sizes": [8, 128]}, "the data set has 100 training"),
+        (EPOCHS | {"module": "mlp", "trainer": "plain"}, "which does not train mlp"),
+        (EPOCHS | {"module": "mlp", "batch_sizes": [8, 8]}, "batch_sizes"),
+        (EPOCHS | {"module": "mlp", "max_steps": 1}, "max_steps"),
+        (GRID, "n_embd: is [16]; expected one that is a multiple of 2 n_head of [3, 16]"),
+        ({"module": "kernel_launch", "processes": 9}, "processes: is 9"),
     ],
+    ids=str,
 )
-def test_a_file_that_is_no_yaml_is_refused(
-    checkout: Checkout, name: str, text: str, said: str
-) -> None:
-    """One line says which file, and where in it."""
-    (checkout.path / "config" / name).write_text(text, encoding="utf-8")
-    (line,) = refusal(checkout)
-    assert line.startswith(f"config/{name}: {said}")
+def test_a_mistake_in_an_entry_is_one_line(entry: dict[str, Any], said: str) -> None:
+    data = {"words": WORDS, "talk": TALK, "garments": IMAGES}
+    (line,) = config.check({"datasets": data, "workloads": {"a": entry}})
+    assert line.startswith("workloads.a.") and said in line
 
 
 @pytest.mark.slow
@@ -218,12 +248,10 @@ def test_a_damaged_record_stops_the_command_once(checkout: Checkout) -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_shipped_configs_are_right(name: str) -> None:
-    """Every key of every config in the project is one of the schema, with a value that it takes."""
     assert config.check(shipped(name)) == []
 
 
 def test_the_shipped_registry_is_right() -> None:
-    """The registry passes its own check, and the paper's devices are all in it."""
     devices = registry.load(ROOT / "config" / "devices.yaml")["devices"]
     assert set(shipped("paper.yaml")["devices"]) - {"local"} <= devices.keys()
 
@@ -245,7 +273,6 @@ def keys(schema: dict[str, Any], where: str = "") -> Iterator[tuple[str, dict[st
 
 
 def test_every_key_is_described_and_says_its_unit() -> None:
-    """Each has a description; a key in seconds or bytes names that unit in words."""
     schema = validation.load_schema("config")
     all_keys = dict(keys(schema))
     for module in plugins.names("workloads"):
@@ -261,14 +288,12 @@ def test_every_key_is_described_and_says_its_unit() -> None:
 
 
 def test_every_default_is_a_value_that_the_key_takes() -> None:
-    """A default passes the key's own schema."""
     for name, inner in keys(validation.load_schema("config")):
         if "default" in inner:
             assert validation.problems(inner["default"], inner) == [], name
 
 
 def test_defaults_are_filled_in_and_overridden(quick_schema: None) -> None:
-    """Nothing downstream knows a default; an entry's own timing goes before the experiment's."""
     whole = config.resolve(
         {
             "timing": {"iterations": 7},
@@ -318,7 +343,6 @@ def changed(document: Any, path: tuple[Any, ...], change: Callable[[Any, Any], A
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_unknown_key_is_refused_wherever_it_stands(name: str, quick_schema: None) -> None:
-    """One more line for it at every level of every shipped config, and it says where."""
     document = shipped(name)
     mappings = [path for path in places(document) if isinstance(at(document, path), dict)]
     assert {len(path) for path in mappings} >= {0, 1, 2}
@@ -356,27 +380,18 @@ SMALL: dict[str, Any] = {
 VALUES: list[Any] = [
     None,
     True,
-    0,
     -1,
-    3,
     1.5,
     10**30,
     float("nan"),
-    float("inf"),
     "",
-    "zzz",
     "a b",
     "../x",
-    "auto",
     datetime.date(2026, 1, 1),
     [],
     {},
-    [1],
-    [[]],
     [None],
     ["x", 1],
-    {"a": 1},
-    {"a": {}},
     {1: 2},
 ]
 
@@ -415,8 +430,8 @@ def test_no_config_ends_in_a_traceback(quick_schema: None) -> None:
             for name in (1, None, True, datetime.date(2026, 1, 1)):
                 moved = changed(SMALL, path, lambda w, k, n=name: w.update({n: w.pop(k)}))
                 assert not accepted(moved)
-    assert verdicts[True] > 30
-    assert verdicts[False] > 300
+    assert verdicts[True] > 20
+    assert verdicts[False] > 200
 
 
 # -- the cells that a config makes -------------------------------------------------------------
@@ -537,10 +552,6 @@ PAPER_DEVICES = {
 def test_a_config_makes_the_cells_that_it_says(
     name: str, elsewhere: set[str], host: dict[str, Any]
 ) -> None:
-    """On each backend of each device, the entries of its kind in their own precisions.
-
-    A device that the config names and the host lacks is listed as not measured, with the reason.
-    """
     raw = shipped(name)
     devices = registry.load(ROOT / "config" / "devices.yaml")
     expansion = matrix.expand(config.resolve(raw), devices, host)
@@ -603,17 +614,17 @@ def test_a_cell_knows_all_that_it_needs() -> None:
     assert other.environment["packages"].keys() == {"mlx"}
 
 
-def test_the_file_of_cells_is_the_expansion(tmp_path: Path, checkout: Checkout) -> None:
+def test_the_file_of_cells_is_the_expansion(tmp_path: Path) -> None:
     """`python -m siliconprof.cells.matrix` writes what the Snakefile schedules, for later stages."""
     experiment = config.resolve(shipped("paper.yaml"))
     (tmp_path / "host.json").write_text(json.dumps(ULTRA), encoding="utf-8")
-    checkout.stage(
-        "cells.matrix",
-        f"--experiment={json.dumps(experiment)}",
-        f"--host-file={tmp_path / 'host.json'}",
-        "--registry=config/devices.yaml",
-        f"--output={tmp_path / 'matrix.json'}",
-    )
+    options = {
+        "experiment": json.dumps(experiment),
+        "host-file": tmp_path / "host.json",
+        "registry": ROOT / "config/devices.yaml",
+        "output": tmp_path / "matrix.json",
+    }
+    assert matrix.main([f"--{name}={value}" for name, value in options.items()]) == 0
     written = json.loads((tmp_path / "matrix.json").read_text(encoding="utf-8"))
     devices = registry.load(ROOT / "config" / "devices.yaml")
     expansion = matrix.expand(experiment, devices, ULTRA)
@@ -623,7 +634,6 @@ def test_the_file_of_cells_is_the_expansion(tmp_path: Path, checkout: Checkout) 
 
 
 def test_a_device_that_nobody_knows_is_refused() -> None:
-    """Neither in the registry nor on the host: every such name in a line, with the nearest."""
     experiment = config.resolve(SMALL) | {"devices": ["local", "h20", "m2-ultra-67"]}
     devices = registry.load(ROOT / "config" / "devices.yaml")
     with pytest.raises(UserError) as refused:

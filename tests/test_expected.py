@@ -1,16 +1,13 @@
 """Expected against actual time, and what bounds a grid: from records over the real stages.
 
-Also the columns and tables of whole trainings and sweeps, and the formula for the operators of a
-step, held against what torch and MLX really do.
+Also the columns and tables of whole trainings and sweeps.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +17,6 @@ import pytest
 from siliconprof import plugins
 from siliconprof.analyse import aggregate, expected, step_work
 from siliconprof.session import quality
-from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import line_fit
 from siliconprof.store import columns, noise_floors, table_files
 from synthetic_results import CPU, H200, ROOT, base_record, kernel_launch, make, training, words
@@ -530,142 +526,6 @@ def test_epochs_and_both_timings_in_points(tmp_path: Path) -> None:
     (row,) = of_cell(results, "points", "mlp")
     assert (row["epoch_s"], row["epoch_train_s"], row["epoch_means"]) == (6.0, 5.0, "measured")
     assert (row["network"], row["test_accuracy"], row["test_samples"]) == ("mlp", 0.7, 10000)
-
-
-# -- the operators of a step ---------------------------------------------------------------------
-
-QUIET = (
-    "aten::empty",
-    "aten::new_empty",
-    "aten::_unsafe_view",
-    "aten::_local_scalar_dense",
-    "aten::lift_fresh",
-    "profiler::",
-)
-# MLX's operations that only look at their input in another way.
-VIEWS = {
-    "AsStrided",
-    "Broadcast",
-    "Copy",
-    "ExpandDims",
-    "Flatten",
-    "Reshape",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "StopGradient",
-    "Transpose",
-    "Unflatten",
-}
-
-
-def stepping(backend_name: str, n_layer: int, precision: str, checkpointing: bool) -> Any:
-    """What runs the second step of a small model on a backend's CPU, and the backend."""
-    import numpy as np
-
-    plugin = plugins.load("workloads", "transformer_lm")
-    defaults = {name: value.get("default") for name, value in plugin.PARAMETERS.items()}
-    workload = plugin(
-        defaults
-        | {
-            "n_layer": n_layer,
-            "n_embd": 32,
-            "n_head": 4,
-            "d_ff": 48,
-            "seq_len": 16,
-            "vocab_size": 64,
-            "dataset_vocab_size": 64,
-            "batch_size": 2,
-            "gradient_checkpointing": checkpointing,
-        }
-    )
-    backend = plugins.load("backends", backend_name)()
-    backend.import_framework()
-    backend.open("cpu", 0, 1, precision)
-    stepper = backend.stepper(workload, 0)
-    ids = np.zeros((2, 16), np.int32)
-    clock = PhaseClock(backend)
-    clock.split = False
-
-    def step() -> None:
-        stepper.step({"input_ids": ids, "labels": ids}, clock)
-
-    step()
-    return step, backend
-
-
-KINDS = [
-    ("fp32", False, 1),
-    ("fp32", False, 3),
-    ("fp32", True, 3),
-    ("amp-bf16", True, 2),
-    ("bf16", False, 2),
-]
-
-
-def dispatched_by_torch(step: Callable[[], Any]) -> Counter[str]:
-    """Operators that a step hands to torch, without what only looks at memory."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    found: Counter[str] = Counter()
-
-    class Count(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if not func.is_view and not func.name().startswith(QUIET):
-                found[func.name()] += 1
-            return func(*args, **(kwargs or {}))
-
-    with Count():
-        step()
-    return found
-
-
-def evaluated_by_mlx(
-    step: Callable[[], Any], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> Counter[str]:
-    """Operators in the graphs that a step has MLX evaluate, without views."""
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-
-    found: Counter[str] = Counter()
-    real = mx.eval
-
-    def looked_at(*values: Any) -> None:
-        graph = folder / "graph.dot"
-        mx.export_to_dot(str(graph), *(v for _, v in tree_flatten(values) if hasattr(v, "shape")))
-        found.update(re.findall(r'label ?= ?"([A-Za-z]\w*)"', graph.read_text()))
-        real(*values)
-
-    monkeypatch.setattr(mx, "eval", looked_at)
-    step()
-    return Counter({name: number for name, number in found.items() if name not in VIEWS})
-
-
-@pytest.mark.parametrize(("precision", "checkpointing", "n_layer"), KINDS)
-def test_formula_counts_what_torch_dispatches(
-    precision: str, checkpointing: bool, n_layer: int
-) -> None:
-    step, _ = stepping("torch-cpu", n_layer, precision, checkpointing)
-    found = dispatched_by_torch(step)
-    told, _ = step_work.launches("torch-cpu", n_layer, precision, checkpointing)
-    assert told == pytest.approx(found.total(), rel=0.03), found  # another torch may fuse one more
-
-
-@pytest.mark.parametrize(("precision", "checkpointing", "n_layer"), KINDS)
-def test_formula_counts_what_mlx_has_in_its_graph(
-    precision: str,
-    checkpointing: bool,
-    n_layer: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    step, _ = stepping("mlx", n_layer, precision, checkpointing)
-    found = evaluated_by_mlx(step, tmp_path, monkeypatch)
-    told, how = step_work.launches("mlx", n_layer, precision, checkpointing)
-    assert told == pytest.approx(found.total(), rel=0.03), found
-    assert "too many" in how
 
 
 def test_backends_differ_in_what_they_update_at_once() -> None:

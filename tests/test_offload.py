@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import QUICK, ROOT, Checkout, copy_project
+from conftest import QUICK, ROOT, Checkout, copy_project, defaults
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
 from siliconprof.hosts import host_file, offload_ops, registry
@@ -229,9 +229,7 @@ def test_without_deepspeed_a_cell_says_how_to_get_it(project: Checkout, tmp_path
 def test_on_a_gpu_an_adam_that_is_not_compiled_is_built_or_flagged() -> None:
     """`make ENV=cuda` builds it; a cell that has to use torch's on the host says so."""
     flags = {}
-    properties = plugins.load("workloads", "gpt2").PARAMETERS
-    own = {k: v["default"] for k, v in properties.items() if "default" in v}
-    own |= TEXT | {"dataset_vocab_size": 300}
+    own = defaults("gpt2", **TEXT | {"dataset_vocab_size": 300})
     for compiled in (False, True):
         session: Any = SimpleNamespace(
             cell=SimpleNamespace(device_kind="gpu", precision="fp32"),

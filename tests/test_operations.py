@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, ROOT, Checkout, copy_project
+from conftest import QUICK, ROOT, Checkout, copy_project, own_project
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
 from siliconprof.hosts import registry
@@ -82,8 +82,7 @@ def measured(
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A copy of the project with a lock of its own."""
-    made = copy_project(tmp_path_factory.mktemp("operations") / "project").share_imports()
-    made.environment["SILICONPROF_LOCK_FILE"] = str(made.path.parent / "host.lock")
+    made = own_project(tmp_path_factory.mktemp("operations"))
     return made
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from conftest import QUICK, ROOT, cpu_cell, record_problems
+from conftest import QUICK, ROOT, cpu_cell, opened, record_problems
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
 from siliconprof.captures.base import Capture
@@ -59,15 +59,6 @@ if os.environ.get("SILICONPROF_PLAYED"):  # test_played.py runs this file beside
 WORKLOADS = plugins.names("workloads")
 HEAVY = {"torch", "mlx", "mlx_lm", "transformers", "datasets", "accelerate", "psutil", "numpy"}
 PARTS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-
-
-def opened(name: str, precision: str = "fp32") -> Any:
-    """A CPU backend, open on two threads."""
-    backend = plugins.load("backends", name)()
-    can, found = backend.available()
-    assert can, f"{found}; install envs/cpu.txt"
-    backend.open("cpu", 0, 2, precision)
-    return backend
 
 
 def usable(name: str) -> list[str]:
@@ -124,23 +115,19 @@ def session_of(cell: Cell) -> Session:
 # -- every plug-in -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "name"), ALL)
-def test_a_plugin_imports_no_framework(kind: str, name: str) -> None:
-    """Its module can be loaded where nothing is installed: to list it, plan, or refuse a cell."""
-    module = plugins.module_name(kind, name)
-    report = "print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys, {module}; {report}"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+def test_plugins_import_no_framework() -> None:
+    """Their modules can be loaded where nothing is installed: to list them, plan, or refuse."""
+    modules = [plugins.module_name(kind, name) for kind, name in ALL]
+    program = (
+        "import importlib, sys\n"
+        f"for name in {modules}:\n"
+        "    importlib.import_module(name)\n"
+        f"    assert not {HEAVY} & {{m.split('.')[0] for m in sys.modules}}, name\n"
     )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = set(done.stdout.split())
-    assert "siliconprof" in found
-    assert found & HEAVY == set()
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
@@ -171,7 +158,7 @@ def test_discovery_finds_files_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_backend_describes_itself(name: str) -> None:
-    """Framework, kind of device, packages that are tracked, and a word on every precision."""
+    """Framework, packages that are tracked, a word on every precision and on this host."""
     plugin = plugins.load("backends", name)
     assert plugin.framework in ("torch", "mlx")
     assert plugin.device_kind in ("cpu", "gpu", None)
@@ -181,15 +168,8 @@ def test_a_backend_describes_itself(name: str) -> None:
     for precision, reason in plugin.precisions.items():
         assert reason is None or (isinstance(reason, str) and reason), precision
     assert plugin.precisions["fp32"] is None
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_backend_says_whether_it_works_here(name: str) -> None:
-    """`available` answers with a reason on every host, and raises on none."""
-    can, found = plugins.load("backends", name)().available()
-    assert isinstance(can, bool)
-    assert isinstance(found, str)
-    assert found
+    can, found = plugin().available()
+    assert isinstance(can, bool) and isinstance(found, str) and found
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -259,7 +239,6 @@ def test_a_wrong_product_is_in_no_band(name: str) -> None:
 
 
 def test_bands_leave_no_gap() -> None:
-    """Every error below the last band's end belongs to exactly one precision."""
     edges = [(low, high) for _, low, high in ERROR_BANDS]
     assert edges[0][0] == 0
     assert all(a[1] == b[0] for a, b in zip(edges, edges[1:], strict=False))
@@ -271,7 +250,6 @@ def test_bands_leave_no_gap() -> None:
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_arrays_are_the_same_for_a_seed(name: str) -> None:
-    """Normal numbers: unit variance, equal for equal seeds, different for others."""
     backend = opened(name)
     first, again, other = (numpy_of(backend.normal((50, 40), seed)) for seed in (3, 3, 4))
     assert first.shape == (50, 40)
@@ -297,7 +275,6 @@ def test_the_trivial_operator_adds_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CPU_BACKENDS if name.startswith("torch")])
 def test_torch_has_the_threads_that_were_asked_for(name: str) -> None:
-    """Neither as many as there are cores, nor as another cell had."""
     backend = opened(name)
     for threads in (3, 2):
         backend.open("cpu", 0, threads, "fp32")
@@ -306,7 +283,6 @@ def test_torch_has_the_threads_that_were_asked_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_a_copy_has_memory_of_its_own(name: str) -> None:
-    """What is written to it in place does not show in the original."""
     backend = opened(name)
     value = backend.normal((8,), 0)
     before = numpy_of(value).copy()
@@ -341,13 +317,11 @@ def test_a_step_on_a_cpu_that_nothing_counts_is_a_reason(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_an_error_of_our_own_loses_no_device(name: str) -> None:
-    """Other work still runs in this process, so the sweep goes on in it."""
     assert opened(name).lost(ValueError("no such shape")) is None
 
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_memory_is_counted_or_said_to_be_unknown(name: str) -> None:
-    """None where the framework does not count; else bytes that follow an array's life."""
     backend = opened(name)
     before = backend.memory_bytes()
     if before is None:
@@ -404,7 +378,6 @@ def test_more_work_takes_more_time(name: str) -> None:
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_an_empty_kernel_is_launched_or_said_to_be_missing(name: str) -> None:
-    """A launcher that works, or None and why: never a number of something else."""
     backend = opened(name)
     kernel, note = backend.empty_kernel()
     assert isinstance(note, str)
@@ -424,7 +397,6 @@ def numpy_of(value: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_workloads_keys_are_described(name: str) -> None:
-    """Each key has a valid schema, a description, and a default or is required."""
     plugin = plugins.load("workloads", name)
     assert plugin.PARAMETERS
     assert set(plugin.REQUIRED) <= plugin.PARAMETERS.keys()
@@ -518,20 +490,7 @@ def test_kernels_give_points_that_a_record_takes(name: str, backend: str, words:
     assert 0 < session.timed_s < 60
 
 
-@pytest.mark.parametrize("backend", CPU_BACKENDS)
-def test_a_wrong_product_is_not_timed(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """matmul checks its result against float64 first and fails the cell when it is wrong."""
-    session = session_of(cell_of(backend, "matmul", parameters=parameters_of("matmul")))
-    session.workload.parameters["shapes"] = [[1, 32, 32, 32]]
-    right = session.backend.matmul
-    monkeypatch.setattr(session.backend, "matmul", lambda a, b: right(a, b) * 1.01)
-    with pytest.raises(ArithmeticError, match="is wrong"):
-        session.workload.measure(session)
-    assert session.points == []
-
-
 def test_matmul_counts_its_work() -> None:
-    """2 m k n operations and three matrices of bytes per product, at the width of the precision."""
     for precision, width in (("fp32", 4), ("bf16", 2)):
         cell = cell_of("mlx", "matmul", precision=precision)
         session = session_of(cell)
@@ -558,7 +517,6 @@ def numbers_of_parameters() -> list[str]:
 
 @pytest.mark.parametrize("size", numbers_of_parameters())
 def test_gpt2_counts_its_parameters_as_transformers_does(size: str) -> None:
-    """The formula gives exactly what the model has, counted on torch's meta device."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -572,24 +530,7 @@ def test_gpt2_counts_its_parameters_as_transformers_does(size: str) -> None:
     assert workload.n_parameters() == sum(p.numel() for p in model.parameters())
 
 
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [
-        ("small", 124_439_808),
-        ("medium", 354_823_168),
-        ("large", 774_030_080),
-        ("xl", 1_557_611_200),
-    ],
-)
-def test_gpt2_sizes_are_openais(size: str, expected: int) -> None:
-    """The published models' exact counts; a data set's smaller vocabulary changes nothing."""
-    workload = gpt2(size, dataset_vocab_size=300)
-    assert workload.vocab_size == 50257
-    assert workload.n_parameters() == expected
-
-
 def test_gpt2_draws_every_weight() -> None:
-    """The initial weights are as many as the formula says, and follow GPT-2's deviations."""
     workload = gpt2("nano")
     weights = dict(workload.initial_weights(0))
     assert sum(array.size for array in weights.values()) == workload.n_parameters()
@@ -653,66 +594,11 @@ def tokens(seed: int, rows: int = 2, columns: int = 32) -> dict[str, np.ndarray]
     return {"input_ids": drawn, "labels": labels}
 
 
-def torch_loss_and_gradients(
-    workload: Any, batch: dict[str, np.ndarray]
-) -> tuple[float, dict[str, Any]]:
-    """Loss, and gradient by transformers' name."""
-    opened("torch-cpu")
-    import torch
-
-    model = workload.torch_model(5)
-    tensors = {name: torch.from_numpy(array).long() for name, array in batch.items()}
-    loss = workload.torch_loss(model, tensors)
-    loss.backward()
-    named = model.transformer.named_parameters()
-    return float(loss.detach()), {name: numpy_of(p.grad) for name, p in named}
-
-
-def test_gpt2_is_the_same_model_in_torch_and_mlx() -> None:
-    """Equal weights and tokens give equal losses and equal gradients of every tensor, to 1e-5."""
-    workload, batch = gpt2("nano"), tokens(11)
-    torch_loss, torch_gradients = torch_loss_and_gradients(workload, batch)
-    mx = opened("mlx").mx
-    from mlx.utils import tree_flatten
-
-    model = workload.mlx_model(5)
-
-    def loss_of(parameters: Any) -> Any:
-        model.update(parameters)
-        return workload.mlx_loss(model, {name: mx.array(a) for name, a in batch.items()})
-
-    loss, gradients = mx.value_and_grad(loss_of)(model.trainable_parameters())
-    ours = {name: np.array(value) for name, value in tree_flatten(gradients)}
-    theirs = model.sanitize({name: mx.array(value) for name, value in torch_gradients.items()})
-    assert loss.item() == pytest.approx(torch_loss, rel=1e-5)
-    assert torch_loss == pytest.approx(math.log(512), abs=0.2)  # nothing is learned yet
-    assert ours.keys() == theirs.keys()
-    assert sum(value.size for value in ours.values()) == workload.n_parameters()
-    for name, value in ours.items():
-        expected = np.array(theirs[name])
-        assert np.abs(expected).max() > 1e-8 or name.endswith("c_attn.bias"), name
-        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5, err_msg=name)
-        scale = np.linalg.norm(expected)
-        assert np.linalg.norm(value - expected) <= 1e-5 * max(scale, 1e-2), name
-
-
 def losses(backend: str, precision: str, steps: int = 12) -> tuple[list[float], Stepper]:
     """Losses of optimizer steps through the backend's own stepper, and the stepper."""
     stepper = opened(backend, precision).stepper(gpt2("nano", learning_rate=0.003), 5)
     fetch = [stepper.step(tokens(100 + step, rows=4), NoClock()) for step in range(steps)]
     return [loss() for loss in fetch], stepper
-
-
-@pytest.mark.slow
-def test_gpt2_learns_alike_in_torch_and_mlx() -> None:
-    """Twelve AdamW steps from equal weights over equal batches: losses agree to 1e-4."""
-    ours, theirs = losses("mlx", "fp32")[0], losses("torch-cpu", "fp32")[0]
-    assert ours == pytest.approx(theirs, rel=1e-4)
-    assert len(set(ours)) == 12
-    # Random tokens teach their frequencies at most: what counts is that the weights moved.
-    start = [torch_loss_and_gradients(gpt2("nano"), tokens(100 + s, rows=4))[0] for s in (0, 11)]
-    assert ours[0] == pytest.approx(start[0], rel=1e-5)
-    assert abs(ours[11] - start[1]) > 1e-3
 
 
 @pytest.mark.slow
@@ -740,8 +626,6 @@ def test_a_stepper_tells_the_dtypes_it_used(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
-    """Known phases only, each once, ending with the optimizer; split or not, the same loss."""
-
     class Recorder(NoClock):
         def __init__(self, split: bool) -> None:
             self.split, self.phases = split, []
@@ -962,7 +846,6 @@ def test_every_trainer_does_the_same_training(words: Path) -> None:
 
 @pytest.mark.parametrize("name", plugins.names("probes"))
 def test_a_probe_starts_samples_and_stops(name: str) -> None:
-    """Numbers or None, the same names each time, units in them, and a summary for the record."""
     plugin = plugins.load("probes", name)
     can, means = plugin.available()
     assert isinstance(can, bool) and means
@@ -1016,7 +899,6 @@ def touch(size: int) -> mmap.mmap:
 
 
 def test_touched_memory_shows_in_page_faults_and_resident_size() -> None:
-    """200 MB written for the first time fault once a page and are resident afterwards."""
     size = 200_000_000
     backend = opened(CPU_BACKENDS[0])
     faults, memory = (plugins.load("probes", name)() for name in ("page_faults", "memory"))
@@ -1038,7 +920,6 @@ def test_touched_memory_shows_in_page_faults_and_resident_size() -> None:
 
 @pytest.mark.alone
 def test_a_busy_foreign_process_is_flagged() -> None:
-    """One process that spins beside the measurement shows as about a core, and marks the record."""
     burn = subprocess.Popen(
         [sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
     )
@@ -1063,7 +944,6 @@ def test_a_busy_foreign_process_is_flagged() -> None:
 def test_ones_own_work_is_no_interference(
     foreign_s: float, flagged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the cell itself used is taken off; what is left is flagged above 0.2 cores."""
     own_s = 3.0
     now = {"busy": 100.0, "own": 7.0}
     monkeypatch.setattr(interference, "busy_seconds", lambda: now["busy"])

@@ -27,13 +27,13 @@ import mlx.core as mx
 import numpy as np
 import psutil
 import pytest
-from conftest import QUICK, ROOT, cpu_cell, record_problems
+from conftest import QUICK, ROOT, cpu_cell, defaults, opened, record_problems, until
 from siliconprof import plugins
 from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, nvml, rapl
 from siliconprof.hosts.sensors.base import Unreadable
 from siliconprof.probes import clocks, interference, memory, page_faults
-from siliconprof.session import energy, measurement, sampler, truth
+from siliconprof.session import energy, measurement, truth
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
 from siliconprof.session.trial import Trial
@@ -56,15 +56,6 @@ PRODUCTS = cpu_cell(
     parameters={"shapes": [[1, 64, 64, 64]], "burst_warmup": 1, "burst": 2, "burst_budget_s": 0.1},
     timing=QUICK | {"iterations": 30, "max_iterations": 30},
 )
-
-
-def opened(name: str = "torch-cpu") -> Any:
-    """A CPU backend, open on two threads."""
-    backend = plugins.load("backends", name)()
-    can, found = backend.available()
-    assert can, found
-    backend.open("cpu", 0, 2, "fp32")
-    return backend
 
 
 class Sampled:
@@ -91,14 +82,6 @@ def run(session: Sampled, seconds: float, **more: Any) -> Sampler:
     assert taken.summaries.keys() == set(plugins.names("probes"))
     json.dumps(taken.summaries, allow_nan=False)
     return taken
-
-
-def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Wait for a condition; the test fails where it does not come."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.fixture(scope="module")
@@ -149,22 +132,16 @@ def test_a_cell_measured_here_has_a_number_or_a_reason_from_every_probe(tmp_path
     assert all(sample["t_s"] >= 0 for sample in found["samples"])
 
 
-def test_the_doctor_names_every_probe_with_a_means_or_a_reason() -> None:
-    for name in plugins.names("probes"):
-        can, said = plugins.load("probes", name).available()
-        assert isinstance(can, bool) and said and "\n" not in said, name
-
-
 # -- the sampler -------------------------------------------------------------------------------
 
 
 def test_a_control_run_takes_no_samples_and_says_so() -> None:
-    none = run(Sampled(opened()), 0.15, only=[])
+    none = run(Sampled(opened("torch-cpu")), 0.15, only=[])
     assert none.samples == []
     assert all(not summary["available"] for summary in none.summaries.values())
     assert {s["means"] for s in none.summaries.values()} == {"switched off for this cell"}
     assert none.summaries["clocks"]["throttled"] is None
-    one = run(Sampled(opened()), 0.15, only=["page_faults"])
+    one = run(Sampled(opened("torch-cpu")), 0.15, only=["page_faults"])
     assert all(
         sample.keys() == {"t_s", "minor_faults", "major_faults", "swap_in_bytes", "swap_out_bytes"}
         for sample in one.samples
@@ -186,7 +163,7 @@ def test_a_probe_that_breaks_is_switched_off_and_the_others_go_on(
     monkeypatch.setattr(page_faults.Plugin, "start", lambda self, backend: None)
     monkeypatch.setattr(page_faults.Plugin, "sample", breaks_at_the_third)
     monkeypatch.setattr(interference.Plugin, "stop", lambda self, wall_s: 1 / 0)
-    taken = run(Sampled(opened()), 0.8)
+    taken = run(Sampled(opened("torch-cpu")), 0.8)
     assert len(calls) == 3
     faults = taken.summaries["page_faults"]
     assert faults["reason"] == "OSError: the bus is gone"
@@ -195,7 +172,7 @@ def test_a_probe_that_breaks_is_switched_off_and_the_others_go_on(
     assert len(taken.samples) > 5 and all("rss_bytes" in sample for sample in taken.samples)
     assert "ZeroDivisionError" in taken.summaries["interference"]["reason"]
     monkeypatch.setattr(memory.Plugin, "start", lambda self, backend: 1 / 0)
-    taken = run(Sampled(opened()), 0.2, only=["memory"])
+    taken = run(Sampled(opened("torch-cpu")), 0.2, only=["memory"])
     assert "ZeroDivisionError" in taken.summaries["memory"]["reason"]
     assert taken.samples == []
 
@@ -209,7 +186,7 @@ def test_a_probe_s_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(self)
 
     monkeypatch.setattr(memory.Plugin, "sample", dear)
-    taken = run(Sampled(opened()), 0.8)
+    taken = run(Sampled(opened("torch-cpu")), 0.8)
     cost = taken.summaries["memory"]
     assert 0.02 <= cost["sample_cost_median_s"] < 0.06
     assert cost["samples"] == len(taken.samples)
@@ -389,7 +366,7 @@ class Nvidia:
             busy_percent=0,
             reasons=0,
         )
-        self.backend = opened()
+        self.backend = opened("torch-cpu")
 
     def show(self, **values: float) -> None:
         for name, value in values.items():
@@ -487,19 +464,12 @@ def test_a_training_measures_the_energy_of_its_unsplit_steps(
     sha256 = hashlib.sha256(tokens.tobytes()).hexdigest()
     facts = {"name": "words", "vocab_size": 300, "tokens_sha256": sha256}
     (tmp_path / "dataset.json").write_text(json.dumps(facts), encoding="utf-8")
-    own = plugins.load("workloads", "gpt2").PARAMETERS
-    defaults = {key: schema["default"] for key, schema in own.items() if "default" in schema}
-    parameters = defaults | {
-        "size": "nano",
-        "batch_size": 4,
-        "seq_len": 32,
-        "dataset_vocab_size": 300,
-    }
+    shape = {"size": "nano", "batch_size": 4, "seq_len": 32, "dataset_vocab_size": 300}
     cell = dataclasses.replace(
         PRODUCTS,
         module="gpt2",
         trainer="plain",
-        parameters=parameters,
+        parameters=defaults("gpt2", **shape),
         dataset=str(tmp_path),
         threads=1,
         timing=QUICK | {"energy_window_s": 1.0, "energy_idle_s": 0.3},
@@ -776,7 +746,7 @@ def test_rapl_that_only_root_may_read_says_how_to_mend(
     monkeypatch.setattr(Path, "read_text", read_text)
     (source,) = rapl.energy().sources
     assert source.reason is not None and "sudo chmod a+r" in source.reason
-    meter = EnergyMeter.of(opened(), plan(10, 5))
+    meter = EnergyMeter.of(opened("torch-cpu"), plan(10, 5))
     assert not meter.enabled and "sudo chmod a+r" in meter.summary()["reason"]
 
 
@@ -792,13 +762,13 @@ def test_a_cpu_cell_reads_its_package(packages: Path, hasty: None) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "read_text", counting)
-        meter = EnergyMeter.of(opened(), plan(0.55, 0.3))
+        meter = EnergyMeter.of(opened("torch-cpu"), plan(0.55, 0.3))
         meter.idle("before")
         train(meter)
         (found,) = meter.summary()["sources"]
         assert found["energy_j"] == pytest.approx(100 * meter.summary()["window_s"], rel=0.05)
         assert found["idle_before_w"] == pytest.approx(100, rel=0.1)
-        taken = run(Sampled(opened()), 0.5, only=["energy"])
+        taken = run(Sampled(opened("torch-cpu")), 0.5, only=["energy"])
     power = [sample["cpu_package_power_w"] for sample in taken.samples[1:]]
     assert power == pytest.approx([100] * len(power), rel=0.05)
 
@@ -833,13 +803,13 @@ def test_a_cpu_s_clock_temperature_and_throttling(
     monkeypatch.setattr(clocks, "STATE_INTERVAL_S", 0.0)
     can, means = clocks.Plugin.available()
     assert can and "cpu_clock_mhz" in means
-    cool = Sampled(opened())
+    cool = Sampled(opened("torch-cpu"))
     found = run(cool, 0.4, only=["clocks"])
     assert {sample["cpu_clock_mhz"] for sample in found.samples} == {4700.0}
     assert {sample["cpu_temperature_c"] for sample in found.samples} == {71.0}
     assert found.summaries["clocks"]["throttled"] is False
     assert found.summaries["clocks"]["power_capped"] is None
-    backend = opened()
+    backend = opened("torch-cpu")
     with monkeypatch.context() as patch:  # a GPU that nobody tells of, beside a cool CPU
         patch.setattr(type(backend), "gpu_address", lambda self: ("nvidia", "MIG-1"))
         found = run(Sampled(backend), 0.3, only=["clocks"])
@@ -911,7 +881,7 @@ def test_savers_of_power_are_flagged_where_they_limit(
     battery = None if plugged is None else SimpleNamespace(power_plugged=plugged, percent=80.0)
     monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
     monkeypatch.setattr(interference.environment, "power_source", lambda: None)
-    session = Sampled(opened())
+    session = Sampled(opened("torch-cpu"))
     found = run(session, 0.15, only=["interference"]).summaries["interference"]
     assert session.codes() - {"contended"} == codes
     assert codes <= FLAG_WORDS.keys()
@@ -970,7 +940,7 @@ def mac(library: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Mac:
     fake = ctypes.CDLL(path)
     fake.fake_set.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
     made = Mac(fake)
-    opened()  # torch is imported as on Linux
+    opened("torch-cpu")  # torch is imported as on Linux
     monkeypatch.setattr(apple, "LIBRARY", path)
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(machine, "cpu_model", lambda: made.chip)
@@ -982,7 +952,7 @@ def mac(library: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Mac:
 
 
 def on_its_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    backend = opened()
+    backend = opened("torch-cpu")
     monkeypatch.setattr(type(backend), "gpu_address", lambda self: ("apple", ""))
     return backend
 
@@ -1129,8 +1099,3 @@ def test_a_mac_s_swap_and_available_memory(mac: Mac) -> None:
     )
     mac.library.fake_memory(500, 20_000)
     assert first_touch.available_bytes() == 20_500 * mmap.PAGESIZE
-
-
-def test_samples_come_ten_times_a_second() -> None:
-    assert sampler.INTERVAL_S == 0.1 == energy.INTERVAL_S
-    assert energy.LEAST_WINDOW_S == 10 and energy.LEAST_UPDATES == 20

@@ -8,14 +8,12 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-from siliconprof import plugins
+from conftest import cpu_cell, defaults
 from siliconprof.render import (
-    draw,
     page,
     roofline,
     roofline_points,
@@ -27,7 +25,6 @@ from siliconprof.render.book import Block, Book
 from siliconprof.render.data import Data
 from siliconprof.render.headlines import efficiencies
 from siliconprof.session.trial import Trial
-from siliconprof.store.cell import Cell
 from siliconprof.store.records import HERE
 from synthetic_results import CPU, H200, ROOT, load, make, training, without_result
 from test_ceilings import bandwidth, matmul, matvec, product, vjp
@@ -130,16 +127,6 @@ def drawn(results: Path) -> Drawn:
     return Drawn(results)
 
 
-def test_every_drawing_stands_in_its_section(results: Path) -> None:
-    book = Outline(results / "outline", results)
-    draw.build(load(results), book, "command", results / "report.html")
-    found = {block.anchor: part.anchor for part in book.sections for block in part.blocks}
-    assert found["figure-stack"] == "setting"
-    assert found["figure-scenarios"] == found["table-scenario-parts"] == "memory"
-    assert found["figure-roofline-cpu-x"] == found["figure-roofline-h200"] == "ceilings"
-    assert found["table-roofline"] == "ceilings"
-
-
 # -- stack -------------------------------------------------------------------------------------
 
 
@@ -195,27 +182,9 @@ def test_forty_devices_stay_one_small_drawing(tmp_path: Path) -> None:
 
 def asked(module: str, gib: float, backend: str, **parameters: Any) -> Mapping[str, Any]:
     """What `measure` would write into the record of a cell about its scenario."""
-    plugin = plugins.load("workloads", module)
-    defaults = {key: v["default"] for key, v in plugin.PARAMETERS.items() if "default" in v}
-    own = {"zero_stage": 3, "dataset_vocab_size": 1024} | parameters
-    cell = Cell(
-        "h",
-        "d",
-        backend,
-        "w",
-        "auto",
-        "fp32",
-        module,
-        "hf",
-        "gpu",
-        0,
-        int(gib * 2**30),
-        1,
-        0,
-        None,
-        defaults | own,
-    )
-    assert asdict(cell)["backend"] == backend
+    own = defaults(module, **{"zero_stage": 3, "dataset_vocab_size": 1024} | parameters)
+    place = {"device_kind": "gpu", "device_memory_bytes": int(gib * 2**30), "trainer": "hf"}
+    cell = cpu_cell(backend=backend, workload="w", module=module, parameters=own, **place)
     return Trial(cell).scenario()
 
 
@@ -385,9 +354,3 @@ def test_nothing_measured_says_what_is_missing(tmp_path: Path) -> None:
     assert any(text.startswith("No roofline: no matrix product") for text in drawn.notes)
     assert not stack.strands(stack.build(drawn.data), ["torch-cpu"])
     assert "predicted; failed" in {row["Evidence"] for row in drawn.table("scenario-parts")}
-
-
-def test_no_cell_at_all_is_no_stack(tmp_path: Path) -> None:
-    drawn = Drawn(make(tmp_path, []), "stack", "scenarios", outline=True)
-    assert any(text.startswith("No stack is drawn") for text in drawn.notes)
-    assert "no training with a prediction" in drawn.blocks["figure-scenarios"].text

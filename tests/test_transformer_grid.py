@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -17,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import QUICK, ROOT, Checkout, cpu_cell
+from conftest import QUICK, ROOT, Checkout, cpu_cell, opened, until
 from siliconprof import plugins
 from siliconprof.hosts.environment import node_id
 from siliconprof.measure import fork_server
@@ -28,6 +27,7 @@ from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from siliconprof.store.journal import Journal
 from siliconprof.workloads import transformer_grid
+from test_faults import address_space
 
 SMALL = {"n_layer": [1, 2], "n_embd": [16], "n_head": [2], "seq_len": [16], "vocab_size": 64}
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
@@ -92,22 +92,11 @@ def by_size(made: Mapping[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:
 
 def session_of(asked: Cell) -> Any:
     """A session as the measuring process has it."""
-    trial = Trial(asked)
-    backend, workload = trial.backend, trial.workload
-    opened = backend()
-    can, found = opened.available()
-    assert can, found
-    opened.open("cpu", 0, 1, asked.precision)  # two wait for each other on a busy host
-    return Session(asked, opened, workload, lambda message: None)
+    backend = opened(asked.backend, asked.precision, 1)  # two wait for each other on a busy host
+    return Session(asked, backend, Trial(asked).workload, lambda message: None)
 
 
 # -- memory ------------------------------------------------------------------------------------
-
-
-def address_space(mib: int) -> Callable[[], None]:
-    """To be called in a new process: a limit that all it starts inherits."""
-    limit = mib * 2**20
-    return lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 @pytest.mark.slow
@@ -274,7 +263,7 @@ def test_both_ways_of_timing_stand_side_by_side() -> None:
     assert tuple(point["params"]) == ONE_MEASUREMENT
 
 
-def test_the_grid_is_all_combinations_that_are_models(checkout: Checkout) -> None:
+def test_the_grid_is_all_combinations_that_are_models() -> None:
     """Head dimensions that are no even number are left out and counted; the plan counts points."""
     grid = Trial(
         cell("mlx", n_embd=[16, 24], n_head=[1, 2, 8], d_ff=[None, 48], batch_size=[1])
@@ -284,13 +273,6 @@ def test_the_grid_is_all_combinations_that_are_models(checkout: Checkout) -> Non
     names = {transformer_grid.name_of(model) for model in grid.models()}
     assert len(names) == grid.n_points() == 14  # 8/3 of 16 is 48: the same model twice
     assert all(model.head_dim % 2 == 0 for model in grid.models())
-    entry = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_size": [1]}
-    checkout.configure(host="desk", workloads={"grid": entry})
-    refused = checkout.stage("cells.plan", check=False)
-    assert refused.returncode == 2
-    assert "n_embd: is [16]; expected one that is a multiple of 2 n_head of [3, 16]" in (
-        refused.stderr
-    )
 
 
 # -- the journal -------------------------------------------------------------------------------
@@ -306,14 +288,6 @@ def journal_lines(folder: Path, event: str = "point") -> list[dict[str, Any]]:
             except ValueError:
                 continue
     return [line for line in found if line["event"] == event]
-
-
-def until(condition: Callable[[], Any], seconds: float = 60) -> None:
-    """Wait for a condition, or fail."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.02)
 
 
 def alive(checkout: Checkout) -> list[psutil.Process]:

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
-from siliconprof import plugins
-from siliconprof.backends.base import Backend
+from conftest import ROOT, opened
 from siliconprof.datasets import prepared
 from siliconprof.datasets.token_data import TokenData
 from siliconprof.errors import UserError
@@ -42,15 +40,6 @@ def shaped(shape: tuple[Any, ...], **own: Any) -> Any:
     return lm(**dict(zip(names, shape, strict=True)), **own)
 
 
-def opened(name: str, precision: str = "fp32") -> Backend:
-    """A CPU backend, open on two threads."""
-    backend: Backend = plugins.load("backends", name)()
-    can, found = backend.available()
-    assert can, found
-    backend.open("cpu", 0, 2, precision)
-    return backend
-
-
 def words(n_tokens: int = 2000, vocab_size: int = 50) -> TokenData:
     """Numbered tokens: a token's neighbour is known from it."""
     tokens = (np.arange(n_tokens) % vocab_size).astype(np.uint16)
@@ -58,54 +47,6 @@ def words(n_tokens: int = 2000, vocab_size: int = 50) -> TokenData:
 
 
 # -- one model ---------------------------------------------------------------------------------
-
-
-def in_torch(workload: Any, batch: dict[str, np.ndarray]) -> tuple[Any, float, dict[str, Any]]:
-    """Logits, loss and gradients by name."""
-    import torch
-
-    model = workload.torch_model(5).train()
-    tensors = {name: torch.from_numpy(array).long() for name, array in batch.items()}
-    logits = workload.torch_output(model, tensors).detach().numpy()
-    loss = workload.torch_loss(model, tensors)
-    loss.backward()
-    return logits, loss.item(), {n: p.grad.numpy() for n, p in model.named_parameters()}
-
-
-def in_mlx(workload: Any, batch: dict[str, np.ndarray]) -> tuple[Any, float, dict[str, Any]]:
-    """The same in MLX."""
-    mx = opened("mlx").mx  # type: ignore[attr-defined]
-    from mlx.utils import tree_flatten
-
-    model = workload.mlx_model(5)
-    arrays = {name: mx.array(array) for name, array in batch.items()}
-
-    def loss_of(parameters: Any) -> Any:
-        model.update(parameters)
-        return workload.mlx_loss(model, arrays)
-
-    logits = np.array(workload.mlx_output(model, arrays))
-    loss, gradients = mx.value_and_grad(loss_of)(model.trainable_parameters())
-    return logits, loss.item(), {n: np.array(g) for n, g in tree_flatten(gradients)}
-
-
-@pytest.mark.parametrize("checkpointed", [False, True])
-def test_it_is_the_same_model_in_torch_and_mlx(checkpointed: bool) -> None:
-    """Equal outputs, loss and gradient of every tensor, whether layers are computed again or not."""
-    plain, workload = lm(), lm(gradient_checkpointing=checkpointed)
-    batch = dict(next(plain.batches(words(), 3)))
-    expected_logits, expected_loss, expected = in_torch(plain, batch)
-    assert expected.keys() == plain.weight_shapes().keys()
-    assert expected_loss == pytest.approx(math.log(50), abs=0.2)  # nothing is learned yet
-    for found in (in_torch(workload, batch), in_mlx(workload, batch)):
-        logits, loss, gradients = found
-        np.testing.assert_allclose(logits, expected_logits, atol=2e-6)
-        assert loss == pytest.approx(expected_loss, rel=1e-6)
-        assert gradients.keys() == expected.keys()
-        for name, value in gradients.items():
-            scale = np.linalg.norm(expected[name])
-            assert scale > 1e-6, name
-            assert np.linalg.norm(value - expected[name]) <= 1e-5 * scale, name
 
 
 def test_a_token_sees_those_before_it_and_where_they_are() -> None:
@@ -138,7 +79,6 @@ def part_of(name: str) -> str:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_parameters_are_counted_exactly(shape: tuple[Any, ...]) -> None:
-    """By part and in all, against the models that are really built (torch's on no memory)."""
     import torch
     from siliconprof.workloads import _transformer_torch
 
@@ -172,7 +112,6 @@ def test_operations_are_those_of_its_products() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "amp-bf16"])
 def test_what_its_layers_keep_is_counted(precision: str) -> None:
-    """The ledger's bytes against what a forward pass really left, in both frameworks."""
     sizes = {"n_layer": 2, "n_embd": 96, "n_head": 3, "d_ff": 200, "seq_len": 96}
     workload = lm(**sizes, vocab_size=300)
     for name, kept_in in (("torch-cpu", kept_in_torch), ("mlx", kept_in_mlx)):
@@ -212,7 +151,6 @@ def test_some_of_its_shapes_are_predicted_within_the_bound() -> None:
 
 
 def test_the_learning_rate_rises_falls_and_stays() -> None:
-    """Linear to the peak at the warm-up's last step, half a cosine, then a tenth."""
     workload = lm(learning_rate=0.01, warmup_steps=4, decay_steps=10)
     rates = [workload.learning_rate_at(step) for step in range(20)]
     assert rates[:5] == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01])
@@ -252,7 +190,6 @@ def test_held_out_tokens_are_never_trained_on() -> None:
 
 
 def test_mistakes_in_an_entry_are_told() -> None:
-    """Each with its key: sizes that are no model, a budget and what it solves."""
     data = {"vocab_size": 512}
     problems = transformer_lm.Plugin.problems
     entry = {"batch_size": 2, "n_embd": 64, "n_head": 4}

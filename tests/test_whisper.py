@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import QUICK, Checkout, copy_project
+from conftest import QUICK, Checkout, NoClock, defaults, own_project
 from siliconprof import plugins
 from siliconprof.datasets import data_folder
 from siliconprof.stats import statistics
@@ -34,10 +34,9 @@ SIZES = plugins.load("workloads", "whisper").PARAMETERS["size"]["enum"]
 
 def whisper(size: str = "nano", clip_seconds: int = 2, **more: Any) -> Any:
     """A Whisper workload as a cell has it."""
-    plugin = plugins.load("workloads", "whisper")
-    defaults = {key: p["default"] for key, p in plugin.PARAMETERS.items() if "default" in p}
     data = {"dataset_vocab_size": 300, "dataset_clip_seconds": clip_seconds, "dataset_n_mels": 80}
-    return plugin(defaults | data | {"size": size, "batch_size": 2} | more)
+    own = data | {"size": size, "batch_size": 2} | more
+    return plugins.load("workloads", "whisper")(defaults("whisper", **own))
 
 
 def noise(workload: Any, seed: int = 0) -> dict[str, Any]:
@@ -138,41 +137,6 @@ def test_memory_is_known_before_anything_is_read() -> None:
 # -- the same model ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clip_seconds", [1, 3])
-def test_it_is_the_same_model_in_torch_and_mlx(clip_seconds: int) -> None:
-    """Equal weights and batches give equal losses and equal gradients of every tensor."""
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-
-    workload = whisper(clip_seconds=clip_seconds)
-    batch = noise(workload)
-    model = workload.torch_model(5)
-    expected = workload.torch_loss(model, tensors(batch))
-    expected.backward()
-    assert float(expected.detach()) == pytest.approx(math.log(300), abs=0.3)  # nothing learned
-    names = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
-    assert sum(gradient.numel() for gradient in names.values()) == workload.n_trainable_parameters()
-
-    with mx.stream(mx.cpu):
-        copy = workload.mlx_model(5)
-        arrays = {name: mx.array(array) for name, array in batch.items()}
-
-        def loss_of(parameters: Any) -> Any:
-            copy.update(parameters)
-            return workload.mlx_loss(copy, arrays)
-
-        loss, gradients = mx.value_and_grad(loss_of)(copy.trainable_parameters())
-        ours = {name: np.array(value) for name, value in tree_flatten(gradients)}
-        theirs = copy.sanitize({name: mx.array(g.numpy()) for name, g in names.items()})
-        assert loss.item() == pytest.approx(float(expected.detach()), rel=1e-5)
-        assert ours.keys() == theirs.keys()
-        for name, value in ours.items():
-            wanted = np.array(theirs[name])
-            scale = np.linalg.norm(wanted)
-            assert scale > 1e-6, name  # a gradient reaches it
-            assert np.linalg.norm(value - wanted) <= 1e-5 * scale, name
-
-
 def test_filled_tokens_change_nothing() -> None:
     """Transcripts are cut or filled to target_len; what is filled has no part in the loss."""
 
@@ -215,8 +179,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory, given: Path) -> Checkout:
     """Whisper nano on the built-in speech: both trainers, both frameworks, AMP, a checkpoint."""
-    copy = copy_project(tmp_path_factory.mktemp("whisper") / "project").share_imports()
-    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
+    copy = own_project(tmp_path_factory.mktemp("whisper"))
     ten = QUICK | {"warmup_iterations": 2, "iterations": 4, "max_iterations": 4}
     pretrained = NANO | {
         "weights": "pretrained",
@@ -302,15 +265,6 @@ def test_no_part_of_mlx_s_model_computes_in_fp32_unasked(precision: str) -> None
     assert workload.mlx_output(stepper.model, arrays).dtype == backend.compute_dtype
 
 
-class NoClock:
-    """A clock that does not read."""
-
-    split, waits = False, True
-
-    def edge(self, phase: str) -> None:
-        pass
-
-
 def test_a_record_says_what_was_trained(study: Checkout) -> None:
     for backend in ("torch-cpu", "mlx"):
         record = records(study)["plain", backend]
@@ -385,23 +339,3 @@ def test_without_its_library_mlx_says_how_to_get_it(study: Checkout, tmp_path: P
     record = json.loads(output.read_text(encoding="utf-8"))
     assert record["status"] == "unsupported"
     assert "pip install mlx-audio" in record["reason"] and "\n" not in record["reason"]
-
-
-def test_mistakes_in_an_entry_are_one_line_each(checkout: Checkout) -> None:
-    checkout.configure(
-        datasets={"talk": TALK, "words": {"source": "builtin", "vocab_size": 300}},
-        workloads={
-            "a": NANO | {"dataset": "words"},
-            "b": NANO | {"target_len": 449},
-            "c": NANO | {"vocab_size": 299},
-            "d": NANO | {"size": "medum"},
-        },
-    )
-    done = checkout.snakemake("report", check=False)
-    assert done.returncode != 0
-    lines = sorted(line for line in done.stderr.splitlines() if line.startswith("config: "))
-    assert len(lines) == 4, done.stderr
-    for line, said in zip(
-        lines, ("is of kind text", "448", "the data set has 300 tokens", "medium"), strict=True
-    ):
-        assert said in line

@@ -1,0 +1,71 @@
+"""Models of a training are the same in torch and in MLX: loss, and gradient of every tensor."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import opened
+from test_plugins import gpt2, tokens
+from test_transformer_lm import lm, words
+from test_whisper import noise, tensors, whisper
+
+Found = tuple[float, dict[str, np.ndarray]]
+
+
+def in_torch(workload: Any, batch: dict[str, np.ndarray]) -> Found:
+    """(loss, gradient of each parameter by torch's name)."""
+    opened("torch-cpu")
+    model = workload.torch_model(5).train()
+    loss = workload.torch_loss(model, tensors(batch))
+    loss.backward()
+    named = getattr(model, "transformer", model).named_parameters()
+    return loss.item(), {name: p.grad.numpy() for name, p in named if p.requires_grad}
+
+
+def in_mlx(workload: Any, batch: dict[str, np.ndarray], theirs: dict[str, Any]) -> tuple[Any, ...]:
+    """(loss, gradients by MLX's name, those of torch by MLX's name)."""
+    mx = opened("mlx").mx
+    from mlx.utils import tree_flatten
+
+    model = workload.mlx_model(5)
+    arrays = {name: mx.array(array) for name, array in batch.items()}
+
+    def loss_of(parameters: Any) -> Any:
+        model.update(parameters)
+        return workload.mlx_loss(model, arrays)
+
+    loss, gradients = mx.value_and_grad(loss_of)(model.trainable_parameters())
+    if hasattr(model, "sanitize"):
+        theirs = model.sanitize({name: mx.array(value) for name, value in theirs.items()})
+    ours = {name: np.array(value) for name, value in tree_flatten(gradients)}
+    return loss.item(), ours, {name: np.array(value) for name, value in theirs.items()}
+
+
+@pytest.mark.parametrize(
+    ("workload", "batch"),
+    [
+        (gpt2("nano"), tokens(11)),
+        (whisper(clip_seconds=1), None),
+        (whisper(clip_seconds=3), None),
+        (lm(), None),
+        (lm(gradient_checkpointing=True), None),
+    ],
+    ids=["gpt2", "whisper", "whisper, 3 s", "transformer_lm", "checkpointed"],
+)
+def test_a_model_is_the_same_in_torch_and_mlx(workload: Any, batch: Any) -> None:
+    if batch is None:
+        spoken = hasattr(workload, "clip_seconds")
+        batch = noise(workload) if spoken else dict(next(workload.batches(words(), 3)))
+    expected_loss, expected = in_torch(workload, batch)
+    loss, found, expected = in_mlx(workload, batch, expected)
+    assert expected_loss == pytest.approx(math.log(workload.vocab_size), abs=0.3)  # nothing learned
+    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    assert found.keys() == expected.keys()
+    assert sum(value.size for value in found.values()) == workload.n_trainable_parameters()
+    for name, value in found.items():
+        scale = np.linalg.norm(expected[name])
+        assert scale > 1e-6 or name.endswith("c_attn.bias"), name  # a gradient reaches it
+        assert np.linalg.norm(value - expected[name]) <= 1e-5 * max(scale, 1e-2), name
