@@ -1,15 +1,14 @@
-"""Readers of what others wrote, against at least 100,000 documents that nobody meant.
+"""Readers of what others wrote, against tens of thousands of documents that nobody meant.
 
 Each reader answers with a value or with a `UserError` whose every line names the file; nothing
-else, not even slowly, and without a trace outside `results/`. Hypothesis hands out the seeds of
-batches (`fuzz_inputs`), so another seed or more examples are one variable away:
+else, not even slowly, and without a trace outside `results/`. Another seed, or all 100,000 inputs,
+are one variable away:
 
-    SILICONPROF_FUZZ_SEED=8 SILICONPROF_FUZZ_TIMES=10 python -m pytest tests/test_fuzz.py
+    SILICONPROF_FUZZ_SEED=8 SILICONPROF_FUZZ_TIMES=1 python -m pytest tests/test_fuzz.py
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import csv
 import io
@@ -32,7 +31,6 @@ import numpy as np
 import pytest
 import yaml
 from conftest import ROOT
-from hypothesis import HealthCheck, Phase, given, seed, settings, strategies
 from siliconprof import declarations
 from siliconprof.analyse import aggregate, cell_columns, published_values, record_rows
 from siliconprof.backends import _saved
@@ -63,9 +61,8 @@ from test_config import SMALL as CONFIG
 from test_render_robust import everything
 
 SEED = int(os.environ.get("SILICONPROF_FUZZ_SEED", "7"))
-TIMES = float(os.environ.get("SILICONPROF_FUZZ_TIMES", "1"))
-LEAST = 100_000  # inputs in all
-BATCH = 100  # inputs for each seed that Hypothesis draws
+TIMES = float(os.environ.get("SILICONPROF_FUZZ_TIMES", "0.2"))
+BATCH = 100  # inputs for each seed
 HANG_S = 20.0
 
 Written = list[str]
@@ -690,7 +687,6 @@ def one(reader: Reader, path: Path, content: bytes, how: str) -> str:
 def test_a_reader_answers_with_a_value_or_with_lines(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else comes of any input, and nothing is written outside `results/`."""
     reader = READERS[name]
     project = tmp_path / "around" / "project"
     path = lay_out(project, reader)
@@ -700,16 +696,8 @@ def test_a_reader_answers_with_a_value_or_with_lines(
     around = listing(tmp_path)
     own = path.relative_to(tmp_path).as_posix()
 
-    @seed(SEED)
-    @settings(
-        max_examples=batches,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategies.integers(0, 2**64 - 1))
-    def batch(number: int) -> None:
+    seeds = Random(SEED)
+    for number in (seeds.getrandbits(64) for _ in range(batches)):
         chance = Random(number)
         for index in range(BATCH):
             content, how = reader.make(chance)
@@ -725,8 +713,6 @@ def test_a_reader_answers_with_a_value_or_with_lines(
             assert not strange, f"{how}: {strange}"
             if verdict == "refused":
                 assert not WATCH.seen, f"{how}: refused, and yet it wrote {WATCH.seen[:3]}"
-
-    batch()
     after = {
         k: v for k, v in listing(tmp_path).items() if not k.startswith("around/project/results/")
     }
@@ -737,11 +723,6 @@ def test_a_reader_answers_with_a_value_or_with_lines(
     assert tried >= batches * BATCH, verdicts
     with capsys.disabled():
         print(f"\n{name}: {tried} inputs, {dict(verdicts)}, seed {SEED}", end=" ")
-
-
-def test_the_inputs_are_enough() -> None:
-    """Every reader counts what it tried; in all they are what was promised."""
-    assert sum(reader.inputs // BATCH * BATCH for reader in READERS.values()) >= LEAST
 
 
 # -- what the reader takes goes through everything -----------------------------------------------
@@ -755,7 +736,7 @@ def test_what_the_reader_takes_becomes_tables_and_a_page(
     chance, taken = Random(SEED), []
     path = tmp_path / "p" / "fp32.json"
     path.parent.mkdir()
-    while len(taken) < 150 * TIMES:
+    while len(taken) < 60:
         content, _ = forged(chance)
         path.write_bytes(content)
         with contextlib.suppress(UserError):
@@ -855,7 +836,6 @@ def test_aliases_reach_the_config_by_the_command_line_too() -> None:
     ],
 )
 def test_json_that_breaks_what_comes_after(text: Any, why: str, tmp_path: Path) -> None:
-    """Every reader of JSON refuses it in the same words."""
     for read in (record.read, host_file.load, noise_floor.read, matrix_file.read):
         assert why in refused(read, tmp_path / "x.json", text)
 
@@ -941,7 +921,6 @@ PARAMS = TRAINED["points"][0]["params"]
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
 def test_a_record_s_types_lengths_and_dates(tmp_path: Path, data: Any, why: str) -> None:
-    """Checked where it is read, in one line that says where, what and what was expected."""
     line = refused(record.read, tmp_path / "fp32.json", json.dumps(sealed(data)))
     assert why in line, line
 
@@ -965,7 +944,6 @@ def test_what_another_checkout_or_a_wrong_clock_wrote_is_read(tmp_path: Path, da
 
 
 def test_names_become_files_that_lie_where_they_should() -> None:
-    """A slug is a plain name of its own for every text, and a slug already stays what it is."""
     texts = [text for text in fuzz.VALUES if isinstance(text, str)]
     texts += ["Net", "net", "a.b", "a/b", "a b", "..", ".", "-x", "x" * 161, "x" * 162, "CON:"]
     slugs = {text: names.slug(text) for text in dict.fromkeys(texts)}
@@ -978,54 +956,3 @@ def test_names_become_files_that_lie_where_they_should() -> None:
     assert registry.ID.fullmatch(registry.generic_id("a" * 300))
     label = names.cut("x" * 300)
     assert re.fullmatch(names.LABEL, label)
-
-
-# -- no code in data -----------------------------------------------------------------------------
-
-FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__"}
-FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
-# Code of ours that another Python runs without the package: a fixed text and an expression of it.
-ALLOWED: set[tuple[str, str]] = set()
-
-
-def code_from_data(tree: ast.AST) -> Iterator[str]:
-    """What could run what a file says."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = {alias.name.split(".")[0] for alias in node.names}
-            yield from names & FORBIDDEN_MODULES
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
-            FORBIDDEN_MODULES
-        ):
-            yield str(node.module)
-        elif isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            told = {word.arg: ast.unparse(word.value) for word in node.keywords}
-            if called in FORBIDDEN_NAMES or called in ("os.system", "os.popen"):
-                yield called
-            if told.get("shell", "False") != "False":
-                yield f"{called}(shell=…)"
-            if called in ("torch.load",) and told.get("weights_only") != "True":
-                yield "torch.load without weights_only"
-            if called in ("np.load", "numpy.load") and told.get("allow_pickle") != "False":
-                yield "np.load without allow_pickle=False"
-            if called == "yaml.load" and told.get("Loader") != "loader":
-                yield "yaml.load without a safe loader"
-            if told.get("trust_remote_code", "False") != "False":
-                yield f"{called}(trust_remote_code=…)"
-
-
-def test_no_file_of_the_package_runs_what_a_file_says() -> None:
-    """No pickle, no shell, no unsafe loader, nothing evaluated."""
-    assert list(code_from_data(ast.parse("import pickle; eval('1'); f(shell=True)"))) == [
-        "pickle",
-        "eval",
-        "f(shell=…)",
-    ]
-    package = ROOT / "workflow" / "siliconprof"
-    found = {
-        (path.relative_to(package).as_posix(), what)
-        for path in package.rglob("*.py")
-        for what in code_from_data(ast.parse(path.read_text(encoding="utf-8")))
-    }
-    assert found == ALLOWED
