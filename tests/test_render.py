@@ -8,10 +8,8 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,15 +21,11 @@ from siliconprof import words
 from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
 from siliconprof.render import (
-    book,
     draw,
-    figures,
     page,
     peaks,
     published,
     strokes,
-    style,
-    tables,
 )
 from siliconprof.render import summary as summary_
 from siliconprof.render import svg as svg_
@@ -58,9 +52,7 @@ from synthetic_results import (
     writing,
 )
 from synthetic_results import words as options
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-LATEX = shutil.which("xelatex") or shutil.which("lualatex")
+from test_exhibits import blocks, lines_of, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -105,88 +97,16 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def full_page(full: Path) -> Page:
-    return render(full)
+    return render(full, drawn=("training-", "kernel-launch"))
 
 
 # -- the page as a document ---------------------------------------------------------------------
-
-
-def test_html_is_well_formed(full_page: Page) -> None:
-    assert full_page.problems == []
-    assert full_page.stack == []
-    ids = [values["id"] for _, values in full_page.tags if values.get("id")]
-    assert len(ids) == len(set(ids))
-    links = [values for _, values in full_page.tags if values.get("href")]
-    wanted = {values["href"] for values in links}
-    wanted |= set(re.findall(r"url\((#[^)]*)\)", full_page.html))
-    wanted.remove("report.html")  # the page that this one belongs to
-    assert wanted and {name.removeprefix("#") for name in wanted if name} <= set(ids)
-
-
-def test_nothing_is_loaded_from_anywhere(full_page: Page) -> None:
-    for tag, values in full_page.tags:
-        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "image"), tag
-        for name in ("src", "srcset", "data", "action", "poster"):
-            assert name not in values, (tag, values)
-        for name in ("href", "xlink:href"):
-            assert (values.get(name) or "#").startswith(("#", "report.html")), (tag, values)
-    assert not re.search(r"url\((?!#)", full_page.html)
-    assert "@import" not in full_page.html
-    assert not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|import\()", full_page.html)
-    assert "default-src 'none'" in full_page.html
-
-
-@pytest.mark.slow
-def test_the_same_tables_make_the_same_bytes(full: Path, full_page: Page) -> None:
-    before = {p.name: p.read_bytes() for p in (full / "figures").iterdir()}
-    assert render(full).html == full_page.html
-    assert {p.name: p.read_bytes() for p in (full / "figures").iterdir()} == before
-    assert {name.rsplit(".")[-1] for name in before} == {"svg", "csv", "md", "tex", "json"}
 
 
 def test_figures_keep_the_numbers_in_their_labels() -> None:
     svg = '<svg width="9pt" viewBox="0 0 9 9"><text x="1.2345">1.70 ms, 0.0512</text></svg>'
     for made in (svg_.inline(svg, "what"), svg_.standalone(svg, 7.2)):
         assert "1.70 ms, 0.0512" in made and 'x="1.2"' in made
-
-
-def test_figures_follow_the_theme(full_page: Page) -> None:
-    drawn = re.findall(r"<svg.*?</svg>", full_page.html, re.S)
-    assert len(drawn) >= 10
-    assert not [c for svg in drawn for c in re.findall(r"#[0-9a-f]{6}\b", svg)]
-    styles = dict(re.findall(r"\.(s[0-9a-z]+)\{([^}]*)\}", full_page.html))
-    classes = {c for part in drawn for c in re.findall(r' class="(s[0-9a-z]+)"', part)}
-    assert len(classes) > 20 and classes <= set(styles)
-    names = set(re.findall(r"var\(--([a-z0-9-]+)\)", "".join([*drawn, *styles.values()])))
-    assert names and names <= set(style.VARIABLE_OF.values())
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_a_browser_runs_it_without_complaint(full: Path, full_page: Page, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            str(CHROMIUM),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--enable-logging=stderr",
-            "--v=0",
-            f"--user-data-dir={tmp_path}",
-            "--dump-dom",
-            (full / "study.html").as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    assert said == []
-    assert re.search(r'id="theme"[^>]*>(Dark|Light)<', done.stdout)  # the script ran to its end
-    assert '<th scope="col"><button' in done.stdout
 
 
 # -- what it says ---------------------------------------------------------------------------------
@@ -539,84 +459,52 @@ def test_the_papers_energy_is_compared_with_the_same_training_and_scope_only(
 
 def test_the_papers_configurations_stand_beside_what_is_like_them(tmp_path: Path) -> None:
     large, xl = partial(of_the_paper, "gpt2", "large", 16), partial(of_the_paper, "gpt2", "xl", 16)
-    adapted = large(workload="gpt2-lora", parameters={"lora_rank": 8, "seq_len": 96})
     skipped = of_the_paper("whisper", "large", 32, device="m2-max-38", backend="torch-mps")
     skipped = without_result(skipped, "skipped", "predicted 217 GiB, the device has 48 GiB")
-    skipped["scenario"] |= {"derived": "offload"}
     own = [
         large(),
-        large(precision="tf32"),
+        large(workload="gpt2-lora", parameters={"lora_rank": 8, "seq_len": 96}),
         large(trainer="plain", workload="gpt2-large-plain"),
         large(scenario="offload", workload="gpt2-large-offload"),
-        adapted,
         xl(precision="bf16"),
         xl(scenario="offload", parameters={"zero_stage": 3}),
-        of_the_paper("whisper", "medium", 4),
         skipped,
-        of_the_paper(
-            "whisper",
-            "medium",
-            4,
-            workload="whisper-medium-checkpointed",
-            parameters={"gradient_checkpointing": True},
-        ),
+        of_the_paper("gpt2", "large", 8, device="rtx-a6000", trainer="plain"),
+        of_the_paper("gpt2", "large", 8, device="rtx-a6000", workload="gpt2-large-hf"),
     ]
-    for made in own:
-        if made["cell"]["workload"] == "gpt2-xl":
-            made["scenario"] |= {"derived": "offload"}
-    a6000 = partial(of_the_paper, "gpt2", "large", 8, device="rtx-a6000")
-    own += [
-        a6000(trainer="plain"),
-        a6000(workload="gpt2-large-hf"),
-        a6000(trainer="plain", scenario="offload"),
-        a6000(trainer="plain", precision="bf16"),
-    ]
-    devices = [
-        CPU,
-        *(
-            H200 | {"id": name, "registry_id": name}
-            for name in ("rtx-4090", "rtx-a6000", "m2-max-38")
-        ),
-    ]
-    found = load(make(tmp_path, own, devices=devices))
-    table = published.table3(found)
+    for made in (*own[4:6], skipped):
+        made["scenario"] |= {"derived": "offload"}
+    names = ("rtx-4090", "rtx-a6000", "m2-max-38")
+    devices = [CPU, *(H200 | {"id": name, "registry_id": name} for name in names)]
+    results = load(make(tmp_path, own, devices=devices))
+    table = published.table3(results)
     heads = [column.head.partition(":")[0] for column in table.columns]
     derived, measured = heads.index("derived here"), heads.index("measured")
 
-    def row(scenario: str, workload: str, device: str) -> list[str]:
+    def row(scenario: str, workload: str, device: str) -> tuple[str, str, str]:
         (line,) = [
             line
             for line in table.rows
             if (line[0].text, line[2].text) == (scenario, workload) and device in line[4].text
         ]
-        refused.append(line[measured].reason)
-        return [" ".join(line[index].text.split()) for index in (derived, measured)]
+        texts = [" ".join(line[index].text.split()) for index in (derived, measured)]
+        return texts[0], texts[1], line[measured].reason
 
-    refused: list[str] = []
-
-    told = row("1", "GPT2-large", "4090")
-    assert told[0] == "1 fits (fp32, tf32; 128 tokens) [here: desk]"
-    assert told[1].count("400 ms") == 2 and told[1].count("hf") == 2 and "LoRA" not in told[1]
-    assert told[1].startswith("400 ms (torch-cuda · hf · fp32; 128 tokens) [here: desk]; 400 ms")
-    told = row("1", "Whisper-medium", "4090")
-    assert told[0] == "; ".join(
-        f"1 fits (fp32; {said}30 s clips, 32 tokens) [here: desk]"
-        for said in ("", "checkpointed, ")
-    )
-    assert told[1] == "; ".join(
-        f"400 ms (torch-cuda · hf · fp32{said}; 30 s clips, 32 tokens) [here: desk]"
-        for said in ("", " · checkpointed")
+    assert row("1", "GPT2-large", "4090")[:2] == (
+        "1 fits (fp32; 128 tokens) [here: desk]",
+        "400 ms (torch-cuda · hf · fp32; 128 tokens) [here: desk]",
     )
     told = row("2", "GPT2-XL", "4090")
     assert told[0].startswith("2 offload (") and "offload stage 3" in told[1]
     assert told[1].count("400 ms") == 1
-    assert row("3", "GPT2-XL", "4090")[1] == (
-        "400 ms (torch-cuda · hf · bf16; 128 tokens) [here: desk]"
+    bf16 = "400 ms (torch-cuda · hf · bf16; 128 tokens) [here: desk]"
+    assert row("3", "GPT2-XL", "4090")[1] == bf16
+    assert row("3", "Whisper-large", "M2 Max") == (
+        "2 offload (fp32; 30 s clips, 32 tokens) [here: desk]",
+        "–",
+        "skipped: predicted 217 GiB, the device has 48 GiB",
     )
-    told = row("3", "Whisper-large", "M2 Max")
-    assert told[0] == "2 offload (fp32; 30 s clips, 32 tokens) [here: desk]"
-    assert (told[1], refused[-1]) == ("–", "skipped: predicted 217 GiB, the device has 48 GiB")
-    passes = [" ".join(line[5].text.split()) for line in published.table4(found).rows]
+    passes = [" ".join(line[5].text.split()) for line in published.table4(results).rows]
     assert [said for said in passes if said != "–"] == ["400 ms (128 tokens) [here: desk]"]
 
 
@@ -743,6 +631,7 @@ def found(results: Path) -> str:
     return " ".join(line for f in every for line in (f.sentence, *f.rows))
 
 
+@pytest.mark.slow
 def test_neither_noise_nor_what_failed_nor_other_data_is_a_difference(tmp_path: Path) -> None:
     same = found(make(tmp_path / "same", [training(0.0100), training(0.010002, **MLX)]))
     assert NOISE in same and "faster" not in same
@@ -837,56 +726,6 @@ def test_what_is_not_part_of_the_results_is_said(tmp_path: Path) -> None:
         assert said.problems == []
         for section, words_ in expected.items():
             assert words_ in said.of(section), section
-
-
-def test_a_gpu_host_with_products_only(tmp_path: Path) -> None:
-    gpu = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
-    own = [matmul(**gpu), matmul(**gpu, precision="tf32")]
-    said = render(make(tmp_path, own, devices=(H200, CPU)), drawn=())
-    assert "torch-cuda on h200, fp32" in said.of("summary")
-    share = said.column("table-matmul", "of peak")["512³/torch-cuda/fp32"]
-    assert float(share) == pytest.approx(100 * 2 * 512**3 / 0.0051 / 67e12, rel=0.05)
-    assert "No training cell is part of these results." in said.of("training")
-
-
-@pytest.mark.slow
-def test_two_hundred_cells_stay_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    precisions = ("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16")
-    own = [
-        training(
-            0.01 * size,
-            device=device,
-            backend=backend,
-            precision=precision,
-            device_kind="cpu" if device == "cpu-x" else "gpu",
-            trainer=trainer,
-            workload=f"gpt2-b{size}-{trainer}",
-            samples=size,
-        )
-        for device, backend in (
-            ("cpu-x", "torch-cpu"),
-            ("cpu-x", "mlx"),
-            ("h200", "torch-cuda"),
-            ("h200", "mlx"),
-        )
-        for precision in precisions
-        for trainer in ("plain", "hf")
-        for size in (1, 2, 4, 8)
-    ]
-    assert len(own) == 192
-    heights = {}
-
-    def measure(name: str, draw: figures.Draw, *_: Any, **more: Any) -> figures.Drawn:
-        heights[name] = [draw(narrow).get_size_inches()[1] for narrow in (False, True)]
-        return "", ""
-
-    monkeypatch.setattr(figures, "publish", measure)
-    said = render(make(tmp_path, own, devices=(H200, CPU)))
-    assert said.problems == []
-    assert len([name for name in heights if name.startswith("training-")]) == book.MOST_OF_A_KIND
-    assert "3 more figures, drawn by “make figures” alone" in said.html
-    assert not {name: pair for name, pair in heights.items() if max(pair) >= 18}
-    assert '<details class="folded"><summary>192 cells</summary>' in said.html
 
 
 # -- mistakes
@@ -990,80 +829,6 @@ def test_tables_are_files_too(full: Path, full_page: Page) -> None:
 
 # -- which cells marks and rows show ---------------------------------------------------------------
 
-AXES = ("device", "backend", "workload", "precision")
-# What is about published numbers, models and devices of the registry, measured or not.
-OF_NO_CELL = re.compile(
-    r"(figure-(stack|scenarios|price-performance|paper-.*)"
-    r"|table-(published-.*|models|claims.*|wide-deep-printed|classic-published|paper-.*|scenario-parts|"
-    r"price-pairs|money-.*|advice.*))"
-)
-
-
-def facet_cells(page_: str) -> list[tuple[str, ...]]:
-    """The cells that the page's filter knows, by number."""
-    values = {
-        axis: [
-            html.unescape(value)
-            for value in re.findall(rf'<input type="checkbox" name="{axis}" value="([^"]*)"', page_)
-        ]
-        for axis in AXES
-    }
-    found = re.search(r'<script type="application/json" id="cells">(.*?)</script>', page_)
-    assert found
-    return [
-        tuple(values[axis][index] for axis, index in zip(AXES, cell, strict=True))
-        for cell in json.loads(found[1])
-    ]
-
-
-def blocks(page_: str) -> dict[str, str]:
-    """Id of each figure and table -> its markup."""
-    return dict(
-        re.findall(r'<figure(?: class="table")? id="([^"]*)"[^>]*>(.*?)</figure>', page_, re.S)
-    )
-
-
-def rows_of(table: str) -> list[str]:
-    """The `data-of` of each row of a table; empty where it has none."""
-    body = table.split("<tbody>")[1]
-    return [
-        (re.findall(r'data-of="([^"]*)"', row) or [""])[0]
-        for row in re.findall(r"<tr([^>]*)>", body)
-    ]
-
-
-def lines_of(folder: Path, table: str) -> list[dict[str, str]]:
-    with open(folder / f"figures/{table}.csv", encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
-def test_every_mark_and_row_leads_to_its_cells(full: Path, full_page: Page) -> None:
-    known = facet_cells(full_page.html)
-    with open(full / "tables/cells.csv", encoding="utf-8", newline="") as stream:
-        cells = {tuple(row[axis] for axis in AXES) for row in csv.DictReader(stream)}
-    assert set(known) == cells  # every cell can be chosen, and no other
-    numbers = [n for of in re.findall(r' data-of="([^"]*)"', full_page.html) for n in of.split()]
-    assert numbers and {int(n) for n in numbers} == set(range(len(known)))
-    for name, block in blocks(full_page.html).items():
-        if OF_NO_CELL.fullmatch(name):
-            continue
-        if name.startswith("figure-"):
-            assert "data-of" in block, name
-        else:
-            assert all(rows_of(block)), name
-    found = blocks(full_page.html)
-    for table in ("table-cells", "table-training-times", "table-matmul", "table-kernel-launch"):
-        lines, rows = lines_of(full, table), rows_of(found[table])
-        assert len(lines) == len(rows) > 0
-        for line, of in zip(lines, rows, strict=True):
-            (cell,) = {known[int(n)] for n in of.split()}
-            said = {
-                axis: line[axis.capitalize()].split(" (")[0]  # (manual), (reference BLAS)
-                for axis in AXES
-                if axis.capitalize() in line
-            }
-            assert said.items() <= dict(zip(AXES, cell, strict=True)).items(), table
-
 
 def test_hover_titles_hold_the_medians_of_the_table(full: Path, full_page: Page) -> None:
     found = blocks(full_page.html)
@@ -1087,7 +852,7 @@ def test_hover_titles_hold_the_medians_of_the_table(full: Path, full_page: Page)
             median = words.duration(float(line[f"{phase} (ms)"]) * 1e-3)
             assert f": {phase} {median} ({what} " in titles[of], (line, phase)
     assert timed == 4
-    narrow = re.findall(r'<div class="narrow">(.*?)</svg>', full_page.html, re.S)
+    narrow = re.findall(r'<div class="narrow">(<svg.*?)</svg>', full_page.html, re.S)
     assert narrow and not [svg for svg in narrow if "<title>" in svg]
 
 
@@ -1104,46 +869,3 @@ def test_published_marks_are_hatched_and_of_no_cell(full_page: Page) -> None:
 
 
 # -- LaTeX -----------------------------------------------------------------------------------------
-
-
-def test_every_table_is_sound_latex(full: Path, full_page: Page) -> None:
-    made = tables.Table([tables.Column("50 % of a_b & {c}"), tables.Column("n", numeric=True)])
-    made.add("$x_1^2$ ~ 3 # \\ {y}", tables.Value("1", 1.0))
-    made.notes.append("100 % & more_or_less")
-    caption = tables.latex("a_b & 5 %")
-    texts = {"made": made.to_latex("made").replace(tables.CAPTION, caption)}
-    for path in (full / "figures").glob("table-*.csv"):
-        texts[path.name] = path.with_suffix(".tex").read_text(encoding="utf-8")
-    assert len(texts) > 20
-    for name, text in texts.items():
-        columns = re.search(r"\\begin\{longtable\}\{([lr]+)\}", text)
-        assert columns and text.count("\\end{longtable}") == 1, name
-        body = re.sub(r"\\label\{[^}]*\}", "", text)
-        assert not re.search(r"(?<!\\)[#%$_^~]", body), name
-        rows = [
-            line
-            for line in text.splitlines()
-            if line.endswith(r"\\") and not line.startswith((r"\caption", r"\multicolumn"))
-        ]
-        assert rows, name
-        for row in rows:
-            assert len(re.split(r"(?<!\\)&", row)) == len(columns[1]), (name, row)
-
-
-@pytest.mark.skipif(LATEX is None, reason="no LaTeX engine on this machine")
-def test_latex_reads_every_table(full: Path, full_page: Page, tmp_path: Path) -> None:
-    made = [path.read_text(encoding="utf-8") for path in sorted((full / "figures").glob("*.tex"))]
-    (tmp_path / "a.tex").write_text(
-        "\\documentclass{article}\\usepackage{booktabs,longtable}\\begin{document}\n"
-        + "\n\\clearpage\n".join(made)
-        + "\n\\end{document}\n",
-        encoding="utf-8",
-    )
-    done = subprocess.run(
-        [str(LATEX), "-halt-on-error", "-interaction=nonstopmode", "a.tex"],
-        cwd=tmp_path,
-        timeout=120,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
-    assert (tmp_path / "a.pdf").stat().st_size > 10_000

@@ -33,11 +33,16 @@ from synthetic_results import (
     training,
     without_result,
 )
-from test_render import OF_NO_CELL
 from test_render_classic import network
 from test_render_grid import grid, run, small_grid, sweep
 
 Made = dict[str, Any]
+# What is about published numbers, models and devices of the registry, measured or not.
+OF_NO_CELL = re.compile(
+    r"(figure-(stack|scenarios|price-performance|paper-.*)"
+    r"|table-(published-.*|models|claims.*|wide-deep-printed|classic-published|paper-.*|scenario-parts|"
+    r"price-pairs|money-.*|advice.*))"
+)
 Path_ = tuple[str, ...]  # keys on the way; `*` for every entry of a list
 
 

@@ -1,0 +1,244 @@
+"""Every exhibit of the page, drawn from small records of every kind, and what all must hold."""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_ceilings as operations
+import test_render_classic as networks
+import test_render_paper as printed
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from siliconprof.render import figures, style, tables
+from synthetic_results import CPU, H200, Page, make, of_the_paper, render, training
+from test_render_grid import whole_study
+from test_render_robust import OF_NO_CELL, everything
+
+LATEX = shutil.which("xelatex") or shutil.which("lualatex")
+GPU = networks.GPU
+LEAST_PT = 5.5  # of words in a drawing
+TOLERANCE_IN = 0.15  # a figure has a margin on the page and in its files
+DRAWN: list[Figure] = []
+PUBLISH = figures.publish
+AXES = ("device", "backend", "workload", "precision")
+
+
+def records() -> list[dict[str, Any]]:
+    """Cells of this host with all that is measured anywhere; a later one replaces an earlier."""
+    own = [
+        *everything(),
+        *whole_study(),
+        *networks.cells(networks.CPU_STEPS),
+        *networks.cells(networks.GPU_STEPS, **GPU),
+        operations.matvec({(256, 256, "warm"): 5e9, (256, 256, "cold"): 1e9}),
+        operations.vjp({(256, "without"): 8e9}),
+        operations.first_touch(),
+        operations.transfers(5e10, **GPU),
+        operations.matmul([operations.product((1, 512, 512, 512), 4e13)], **GPU),
+        training(0.002, **GPU),
+        training(0.03, backend="mlx"),
+        training(0.011, trainer="hf"),
+        training(0.0101, precision="amp-bf16"),
+        training(0.02, workload="lora", parameters={"lora_rank": 8}, trained=8192),
+    ]
+    axes = ("device", "backend", "workload", "scenario", "precision")
+    return list({tuple(made["cell"][axis] for axis in axes): made for made in own}.values())
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All tables; two other hosts have devices of the paper."""
+    large = of_the_paper(
+        "gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8", **printed.ULTRA
+    )
+    speech = of_the_paper("whisper", "medium", 4, joules=200.0, **printed.A6000)
+    foreign = [large, speech, *printed.products(printed.A6000, fp32=2e4, fp16=8e4)]
+    folder = tmp_path_factory.mktemp("exhibits")
+    return make(folder, records(), foreign, devices=(H200, CPU))
+
+
+@pytest.fixture(scope="module")
+def page(results: Path) -> Page:
+    """The page; its figures are kept as they were drawn, each for a desk and for a phone."""
+    real = figures._svg
+
+    def kept(figure: Figure) -> str:
+        DRAWN.append(figure)
+        return real(figure)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "_svg", kept)
+        patch.setattr(figures, "publish", lambda *rest: PUBLISH(*rest))  # in this process
+        return render(results)
+
+
+def test_every_drawing_is_legible_and_fits_its_frame(page: Page) -> None:
+    assert len(DRAWN) == 2 * len(page.figures) > 60
+    for figure in DRAWN:
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        words = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
+        assert words and min(text.get_fontsize() for text in words) >= LEAST_PT
+        frame, drawn = figure.get_size_inches(), figure.get_tightbbox(renderer)
+        outside = [-drawn.x0, -drawn.y0, drawn.x1 - frame[0], drawn.y1 - frame[1]]
+        assert max(outside) < TOLERANCE_IN, [text.get_text() for text in words[:3]]
+
+
+def test_a_phone_has_a_drawing_of_its_own(page: Page) -> None:
+    desk, phone = ({f.get_size_inches()[0] for f in DRAWN[i::2]} for i in (0, 1))
+    assert max(phone) < 0.7 * min(desk)
+
+
+def test_html_is_well_formed(page: Page) -> None:
+    assert page.problems == []
+    assert page.stack == []
+    ids = [values["id"] for _, values in page.tags if values.get("id")]
+    assert len(ids) == len(set(ids))
+    links = [values for _, values in page.tags if values.get("href")]
+    wanted = {values["href"] for values in links}
+    wanted |= set(re.findall(r"url\((#[^)]*)\)", page.html))
+    wanted.remove("report.html")  # the page that this one belongs to
+    assert wanted and {name.removeprefix("#") for name in wanted if name} <= set(ids)
+
+
+def test_nothing_is_loaded_from_anywhere(page: Page) -> None:
+    for tag, values in page.tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "image"), tag
+        for name in ("src", "srcset", "data", "action", "poster"):
+            assert name not in values, (tag, values)
+        for name in ("href", "xlink:href"):
+            assert (values.get(name) or "#").startswith(("#", "report.html")), (tag, values)
+    assert not re.search(r"url\((?!#)", page.html)
+    assert "@import" not in page.html
+    assert not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|import\()", page.html)
+    assert "default-src 'none'" in page.html
+
+
+def test_figures_follow_the_theme(page: Page) -> None:
+    drawn = re.findall(r"<svg.*?</svg>", page.html, re.S)
+    assert len(drawn) >= 10
+    assert not [c for svg in drawn for c in re.findall(r"#[0-9a-f]{6}\b", svg)]
+    styles = dict(re.findall(r"\.(s[0-9a-z]+)\{([^}]*)\}", page.html))
+    classes = {c for part in drawn for c in re.findall(r' class="(s[0-9a-z]+)"', part)}
+    assert len(classes) > 20 and classes <= set(styles)
+    names = set(re.findall(r"var\(--([a-z0-9-]+)\)", "".join([*drawn, *styles.values()])))
+    assert names and names <= set(style.VARIABLE_OF.values())
+
+
+def facet_cells(html_: str) -> list[tuple[str, ...]]:
+    """The cells that the page's filter knows, by number."""
+    values = {
+        axis: [
+            html.unescape(value)
+            for value in re.findall(rf'<input type="checkbox" name="{axis}" value="([^"]*)"', html_)
+        ]
+        for axis in AXES
+    }
+    found = re.search(r'<script type="application/json" id="cells">(.*?)</script>', html_)
+    assert found
+    return [
+        tuple(values[axis][index] for axis, index in zip(AXES, cell, strict=True))
+        for cell in json.loads(found[1])
+    ]
+
+
+def blocks(html_: str) -> dict[str, str]:
+    """Id of each figure and table -> its markup."""
+    return dict(
+        re.findall(r'<figure(?: class="table")? id="([^"]*)"[^>]*>(.*?)</figure>', html_, re.S)
+    )
+
+
+def rows_of(table: str) -> list[str]:
+    """The `data-of` of each row of a table; empty where it has none."""
+    body = table.split("<tbody>")[1]
+    return [
+        (re.findall(r'data-of="([^"]*)"', row) or [""])[0]
+        for row in re.findall(r"<tr([^>]*)>", body)
+    ]
+
+
+def lines_of(folder: Path, table: str) -> list[dict[str, str]]:
+    with open(folder / f"figures/{table}.csv", encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_every_mark_and_row_leads_to_its_cells(results: Path, page: Page) -> None:
+    known = facet_cells(page.html)
+    with open(results / "tables/cells.csv", encoding="utf-8", newline="") as stream:
+        cells = {tuple(row[axis] for axis in AXES) for row in csv.DictReader(stream)}
+    assert set(known) == cells  # every cell can be chosen, and no other
+    numbers = [n for of in re.findall(r' data-of="([^"]*)"', page.html) for n in of.split()]
+    assert numbers and {int(n) for n in numbers} == set(range(len(known)))
+    for name, block in blocks(page.html).items():
+        if OF_NO_CELL.fullmatch(name):
+            continue
+        if name.startswith("figure-"):
+            assert "data-of" in block, name
+        else:
+            assert all(rows_of(block)), name
+    found = blocks(page.html)
+    for table in ("table-cells", "table-training-times", "table-matmul", "table-kernel-launch"):
+        lines, rows = lines_of(results, table), rows_of(found[table])
+        assert len(lines) == len(rows) > 0
+        for line, of in zip(lines, rows, strict=True):
+            (cell,) = {known[int(n)] for n in of.split()}
+            said = {
+                axis: line[axis.capitalize()].split(" (")[0]  # (manual), (reference BLAS)
+                for axis in AXES
+                if axis.capitalize() in line
+            }
+            assert said.items() <= dict(zip(AXES, cell, strict=True)).items(), table
+
+
+def test_every_table_is_sound_latex(results: Path, page: Page) -> None:
+    made = tables.Table([tables.Column("50 % of a_b & {c}"), tables.Column("n", numeric=True)])
+    made.add("$x_1^2$ ~ 3 # \\ {y}", tables.Value("1", 1.0))
+    made.notes.append("100 % & more_or_less")
+    caption = tables.latex("a_b & 5 %")
+    texts = {"made": made.to_latex("made").replace(tables.CAPTION, caption)}
+    for path in (results / "figures").glob("table-*.csv"):
+        texts[path.name] = path.with_suffix(".tex").read_text(encoding="utf-8")
+    assert len(texts) > 20
+    for name, text in texts.items():
+        columns = re.search(r"\\begin\{longtable\}\{([lr]+)\}", text)
+        assert columns and text.count("\\end{longtable}") == 1, name
+        body = re.sub(r"\\label\{[^}]*\}", "", text)
+        assert not re.search(r"(?<!\\)[#%$_^~]", body), name
+        rows = [
+            line
+            for line in text.splitlines()
+            if line.endswith(r"\\") and not line.startswith((r"\caption", r"\multicolumn"))
+        ]
+        assert rows, name
+        for row in rows:
+            assert len(re.split(r"(?<!\\)&", row)) == len(columns[1]), (name, row)
+
+
+@pytest.mark.skipif(LATEX is None, reason="no LaTeX engine on this machine")
+def test_latex_reads_every_table(results: Path, page: Page, tmp_path: Path) -> None:
+    made = [
+        path.read_text(encoding="utf-8") for path in sorted((results / "figures").glob("*.tex"))
+    ]
+    (tmp_path / "a.tex").write_text(
+        "\\documentclass{article}\\usepackage{booktabs,longtable}\\begin{document}\n"
+        + "\n\\clearpage\n".join(made)
+        + "\n\\end{document}\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [str(LATEX), "-halt-on-error", "-interaction=nonstopmode", "a.tex"],
+        cwd=tmp_path,
+        timeout=120,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+    assert (tmp_path / "a.pdf").stat().st_size > 10_000
