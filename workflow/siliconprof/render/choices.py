@@ -65,10 +65,6 @@ def _paid_back(row: Row) -> Value:
     return quantity(compile_s / gain_s, EAGER, digits=2)
 
 
-def _faster(row: Row) -> Value:
-    return ratio(Step.of(row["usual"]), Step.of(row))
-
-
 FASTER = "as usual over as chosen; what both intervals allow"
 COMPILING = "the steps that compile, from empty caches, less a step"
 GAINED = "compiling over what a step gains"
@@ -78,7 +74,9 @@ COLUMNS = (  # of a training with its `usual` twin
     *NAMES,
     step_column("step, as usual", lambda row: row["usual"]),
     step_column("step, as chosen", lambda row: row),
-    Column("× faster", "", True, FASTER, value=_faster),
+    Column(
+        "× faster", "", True, FASTER, value=lambda row: ratio(Step.of(row["usual"]), Step.of(row))
+    ),
     number("compiling", "s", "compile_s", EAGER, COMPILING),
     Column("paid back after", "steps", True, GAINED, value=_paid_back),
     count("recompilations", "recompilations", EAGER),

@@ -66,8 +66,7 @@ def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool
     title = "Measured here" if printed else "Measured"
     panels = [Panel(shown, TIME, labels=labels, label_rows=points, title=title)]
     if printed:
-        known = data.registry["devices"]
-        names = [known.get(row["device"], {}).get("name", row["device"]) for row in printed]
+        names = [data.listed_name(row["device"]) for row in printed]
         hatched = [
             mark for item in enumerate(zip(printed, names, strict=True)) for mark in _printed(*item)
         ]

@@ -77,23 +77,16 @@ def _every(data: Data) -> list[Row]:
 
 FORMULA = "computed from the models' configurations: nothing to measure"
 BOTH = "figure and table"
-NEAR = _training("near-capacity")
+WHAT_WHERE = "which device trains what in which scenario"
+NEAR, PLAIN, BY_HF = _training("near-capacity"), _training("", "plain"), _training("", "hf")
 ENTRIES = (
     Entry("Figure 1", "the stack from model to hardware", "figure-stack", "drawing", _every),
     Entry("Figure 2", "the three scenarios of memory", "figure-scenarios", "drawing", _training()),
     Entry("Table 1", "the devices", "table-published-1", "table", _every),
     Entry("Table 2", "the workloads and their memory", "table-models", "table", FORMULA),
-    Entry(
-        "Table 3",
-        "which device trains what in which scenario",
-        "table-scenarios",
-        "table",
-        _training(trainer="hf"),
-    ),
+    Entry("Table 3", WHAT_WHERE, "table-scenarios", "table", BY_HF),
     Entry("Figure 3", "forward and backward time", "paper-figure-3", BOTH, _phases),
-    Entry(
-        "Table 4", "one pass in MLX, MPS and CUDA", "paper-table-4", BOTH, _training("", "plain")
-    ),
+    Entry("Table 4", "one pass in MLX, MPS and CUDA", "paper-table-4", BOTH, PLAIN),
     Entry("Figure 4", "memory and step time near capacity", "near-capacity", "figure", NEAR),
     Entry("section 4.3", "page faults in each step", "faults", "table", _training()),
     Entry("Table 5", "energy of an iteration", "paper-table-5", "figure", _energy),

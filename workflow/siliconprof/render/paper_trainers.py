@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import permutations
 
 from siliconprof import words
 from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import beside, paper_bars, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Panel
-from siliconprof.render.compare import Step
+from siliconprof.render.compare import Step, pairs
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.paper_bars import HATCHED, Bar, Span, filled, measured, place
 from siliconprof.render.paper_figure3 import MS, applied, per_sample, usable, way
 from siliconprof.render.tables import Column, Table, Value, integer, missing, published, spanned
 from siliconprof.render.traces import key as key_of
-from siliconprof.render.variants import Row, differ_in, family, model, order
+from siliconprof.render.variants import Row, family, model, order
 
 GPU = "gpu"
 NO_ENERGY = (
@@ -202,14 +201,17 @@ def comparisons(data: Data) -> Iterator[tuple[str, Step, Step]]:
     """(what, first, second): MLX and torch in a plain loop, a plain loop and the Trainer."""
     for rows in alike(data):
         steps = [step for row in rows if (step := Step.of(row))]
-        for first, second in permutations(steps, 2):
-            a, b = first.row, second.row
-            trainers = (a["trainer"], b["trainer"])
-            if trainers == ("plain", "plain") and a["backend"] == "mlx":
-                if differ_in(a, b, "backend"):
-                    yield f"MLX against {b['backend']}", first, second
-            elif trainers == ("plain", "hf") and differ_in(a, b, "trainer"):
-                yield f"plain against hf, {a['backend']}", first, second
+        found = [
+            (f"MLX against {other.row['backend']}", mlx, other)
+            for mlx, other in pairs(steps, "backend", "mlx")
+            if mlx.row["trainer"] == "plain"
+        ]
+        found += [
+            (f"plain against hf, {plain.row['backend']}", plain, other)
+            for plain, other in pairs(steps, "trainer", "plain")
+            if other.row["trainer"] == "hf"
+        ]
+        yield from sorted(found, key=lambda one: (steps.index(one[1]), steps.index(one[2])))
 
 
 # -- Table 5 -----------------------------------------------------------------------------------

@@ -140,16 +140,9 @@ def label(row: Mapping[str, Any], lines: bool = False) -> str:
     return f"{name}\n{apart}" if lines else f"{name} · {apart}"
 
 
-def differ_in(a: Mapping[str, Any], b: Mapping[str, Any], *names: str) -> bool:
-    """Whether two training points differ in the named columns, each of them, and in no other."""
-    return all(
-        (a.get(name) != b.get(name)) == (name in names)
-        for name in dict.fromkeys((*WORK, *CIRCUMSTANCES, *names))
-    )
-
-
 def twins(rows: Sequence[Row], *names: str) -> Callable[[Row], list[Row]]:
-    """What finds, of each of these rows, those that differ from it as by `differ_in`, in order.
+    """What finds, of each of these rows, those that differ in the named columns, each of them,
+    and in no other, in order.
 
     It compares no row with all others, of which there may be thousands.
     """

@@ -232,12 +232,11 @@ def _sampled(column_: str) -> Marks:
     """A probe over time, in MiB."""
 
     def marks(one: Training) -> Iterator[Mark]:
-        frame = one.data.traces.sampled(one.row)
-        if frame is None or column_ not in frame or frame[column_].notna().sum() < 2:
+        seconds, sizes = one.data.traces.sampled_values(one.row, column_)
+        if len(sizes) < 2:
             return
-        samples = frame[frame[column_].notna()]
-        values = (samples[column_] / MIB).tolist()
-        xs, ys = strokes.thin(samples["t_s"].tolist(), values, MOST_POINTS)
+        values = (sizes / MIB).tolist()
+        xs, ys = strokes.thin(seconds.tolist(), values, MOST_POINTS)
         text = one.hover(hover.of_several(values, "MiB"))
         yield chart.line(xs, ys, one.row, text, color=one.ink(), linewidth=1.1, dashes=one.dashes)
 
