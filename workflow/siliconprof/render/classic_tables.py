@@ -318,7 +318,7 @@ def of_published(data: Data, row: Row) -> list[Ratio]:
         ]
         for a, b in permutations(fastest, 2):
             if _published_sides(row, a.row, b.row):
-                found.append(Ratio(alike[0], a, b))
+                found.append(Ratio.of(alike[0], a, b))
     return found
 
 

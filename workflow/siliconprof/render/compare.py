@@ -8,17 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.render.blocks import Finding
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Value, missing
+from siliconprof.render.tables import Column, Value, missing, spanned
 from siliconprof.render.variants import Family, Row, family, has_no_speed, twins, variant
 
 NO_STEP = "no unsplit step was timed"
 UNSPLIT = "unsplit: median, 95 % interval"
 FEW = 6  # below this there is no 95 % interval; the range stands in
+
+
+class Times(NamedTuple):
+    """How many times as long one step takes as another, and what both intervals allow."""
+
+    middle: float
+    low: float
+    high: float
 
 
 @dataclass
@@ -45,8 +53,11 @@ class Step:
 
     def value(self) -> Value:
         """The median in ms, its interval below."""
-        ends = "–".join(words.significant(end * 1e3) for end in (self.low, self.high))
-        return Value(words.significant(self.middle * 1e3), self.middle * 1e3, ends)
+        return spanned(self.middle * 1e3, self.low * 1e3, self.high * 1e3)
+
+    def over(self, fast: Step) -> Times:
+        """How many times as long it takes as another."""
+        return Times(self.middle / fast.middle, self.low / fast.high, self.high / fast.low)
 
     def overlaps(self, other: Step) -> bool:
         """Whether no difference is certain."""
@@ -74,9 +85,7 @@ def ratio(slow: Step | None, fast: Step | None, why: str = NO_STEP) -> Value:
     """How many times as long the first takes, and below what both intervals allow."""
     if not slow or not fast:
         return missing(why)
-    times, low, high = slow.middle / fast.middle, slow.low / fast.high, slow.high / fast.low
-    ends = f"{words.significant(low)}–{words.significant(high)}"
-    return Value(words.significant(times), times, ends)
+    return spanned(*slow.over(fast))
 
 
 def steps(data: Data) -> dict[Family, list[Step]]:
@@ -111,8 +120,8 @@ def pairs(steps_: Sequence[Step], axis: str, first: str | None = None) -> Iterat
 
 def ratio_words(slow: Step, fast: Step) -> str:
     """`2.41 × [2.35, 2.48]` of medians, with the range that both intervals allow."""
-    ratio, low, high = slow.middle / fast.middle, slow.low / fast.high, slow.high / fast.low
-    return f"{words.significant(ratio)} × [{words.significant(low)}, {words.significant(high)}]"
+    ratio, low, high = map(words.significant, slow.over(fast))
+    return f"{ratio} × [{low}, {high}]"
 
 
 def remarks(*compared: Step) -> str:

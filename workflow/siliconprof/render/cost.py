@@ -196,9 +196,8 @@ def _step(row: Row) -> Step:
 def difference(pair: tuple[Row, Row]) -> Value:
     """How much longer the second's step takes, and what both intervals allow, in per cent."""
     without, probed = map(_step, pair)
-    ends = (probed.low / without.high - 1, probed.high / without.low - 1)
-    change = 100 * (probed.middle / without.middle - 1)
-    return Value(_signed(change), change, " to ".join(_signed(100 * end) for end in ends))
+    change, *ends = (100 * (times - 1) for times in probed.over(without))
+    return Value(_signed(change), change, " to ".join(map(_signed, ends)))
 
 
 def _signed(value: float) -> str:

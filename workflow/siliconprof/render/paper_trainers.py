@@ -182,7 +182,7 @@ def gains(data: Data) -> Table:
             family(a.row).name,
             integer(a.row["samples_per_step"], "not recorded"),
             *(spanned(*span, MS) for span in spans if span),
-            spanned(b.middle / a.middle, b.low / a.high, b.high / a.low),
+            spanned(*b.over(a)),
             of=rows,
         )
     return table

@@ -100,33 +100,25 @@ def extrapolated(*points: Row) -> bool:
     return any(point.get("epoch_means") == EXTRAPOLATED for point in points)
 
 
-@dataclass(frozen=True)
-class Ratio:
+class Ratio(NamedTuple):
     """How many times as fast a trains as b, with what both intervals allow."""
 
     case: Case
     a: Step
     b: Step
+    middle: float  # of the epochs
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, case: Case, a: Step, b: Step) -> Ratio:
+        """That of two epochs."""
+        return cls(case, a, b, *b.over(a))
 
     @property
     def rows(self) -> tuple[Row, Row]:
         """The points of both sides."""
         return self.a.row, self.b.row
-
-    @property
-    def middle(self) -> float:
-        """Of the epochs."""
-        return self.b.middle / self.a.middle
-
-    @property
-    def low(self) -> float:
-        """The least that both intervals allow."""
-        return self.b.low / self.a.high
-
-    @property
-    def high(self) -> float:
-        """The most that both intervals allow."""
-        return self.b.high / self.a.low
 
     @property
     def of_steps(self) -> float:
@@ -208,7 +200,7 @@ def pairs(data: Data) -> list[Pair]:
                 a, b = (b, a) if is_cpu(a) and not is_cpu(b) else (a, b)
                 first, second = epoch(a), epoch(b)
                 if first and second:
-                    found.append((a, b, Ratio(case, first, second)))
+                    found.append((a, b, Ratio.of(case, first, second)))
     by_sides = grouped(found, lambda one: (side(one[0]), side(one[1]))).values()
     results = [
         _faster_first(Pair(group[0][0], group[0][1], [ratio for _, _, ratio in group]))
@@ -231,7 +223,7 @@ def _comparable(a: Row, b: Row) -> bool:
 def _faster_first(pair: Pair) -> Pair:
     if pair.gpu_against_cpu() or pair.geometric >= 1:
         return pair
-    return Pair(pair.b, pair.a, [Ratio(r.case, r.b, r.a) for r in pair.ratios])
+    return Pair(pair.b, pair.a, [Ratio.of(r.case, r.b, r.a) for r in pair.ratios])
 
 
 # -- what TFLOPS say -------------------------------------------------------------------------------
