@@ -116,7 +116,7 @@ def last_run(results: Path) -> list[Entry]:
         return []
     entries: list[Entry] = []
     for planned in matrix_file.read(results / "matrix.json")["cells"]:
-        path = results / "records" / f"{replicate.cell_path(planned['cell'])}.json"
+        path = results / "records" / f"{record.cell_path(planned)}.json"
         data = record.read_in_place(path, check_schema=False) if path.is_file() else None
         if data and data["status"] == "ok" and data["environment"].get("node") == node_id():
             entries.append(

@@ -34,6 +34,7 @@ from typing import Any
 from siliconprof.errors import UserError, stage
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.stats.inference import LEAST_PROCESSES
+from siliconprof.store import record
 from siliconprof.store.cell import AXES, Cell, canonical_json
 
 CONFIG = Path("config/config.yaml")
@@ -90,11 +91,6 @@ class Side:
 # -- which cells -------------------------------------------------------------------------------
 
 
-def cell_path(cell: Mapping[str, Any]) -> str:
-    """`host/device/backend/…` of a cell's JSON."""
-    return "/".join(str(cell[axis]) for axis in AXES)
-
-
 def lean(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The cell without energy and capture, which take time and are not compared."""
     parameters = {key: value for key, value in cell["parameters"].items() if key != "capture"}
@@ -104,16 +100,6 @@ def lean(cell: Mapping[str, Any]) -> dict[str, Any]:
     return dict(cell) | {"parameters": parameters, "timing": timing}
 
 
-def parse_cells(texts: Sequence[str]) -> list[Entry]:
-    """Cells from the command line.
-
-    Raises:
-        UserError: a text is no cell.
-    """
-    cells = [json.loads(Cell.from_json(text).to_json()) for text in texts]
-    return [{"cell": cell, "environment": {}, "state": "given"} for cell in cells]
-
-
 def chosen_cells(side: Side, arguments: argparse.Namespace) -> list[Entry]:
     """The cells that the command line asks for.
 
@@ -121,27 +107,26 @@ def chosen_cells(side: Side, arguments: argparse.Namespace) -> list[Entry]:
         UserError: no cell is chosen, a pattern matches none, or no chosen cell can run here.
     """
     if arguments.cell:
-        return parse_cells(arguments.cell)
+        cells = [json.loads(Cell.from_json(text).to_json()) for text in arguments.cell]
+        return [{"cell": cell, "environment": {}, "state": "given"} for cell in cells]
     if not arguments.cells:
         raise UserError(
             "no cells are chosen; pass --cells PATTERN (`siliconprof plan --json` lists the cells)"
         )
-    entries = side.plan(arguments.configfile)
-    paths = [cell_path(entry["cell"]) for entry in entries]
+    entries = {record.cell_path(entry): entry for entry in side.plan(arguments.configfile)}
+    matching: set[str] = set()
     for pattern in arguments.cells:
-        if not fnmatch.filter(paths, pattern):
+        found = fnmatch.filter(entries, pattern)
+        if not found:
             raise UserError(
                 f"--cells '{pattern}': matches no cell of {arguments.configfile}; its cells: "
-                f"{', '.join(paths[:3]) or 'there are none'}"
+                f"{', '.join([*entries][:3]) or 'there are none'}"
             )
-    chosen = [
-        entry
-        for entry, path in zip(entries, paths, strict=True)
-        if any(fnmatch.fnmatchcase(path, pattern) for pattern in arguments.cells)
-    ]
+        matching.update(found)
+    chosen = [entry for path, entry in entries.items() if path in matching]
     possible = [entry for entry in chosen if entry["state"] != "unsupported"]
     if not possible:
-        raise UserError(f"{cell_path(chosen[0]['cell'])}: cannot run here: {chosen[0]['why']}")
+        raise UserError(f"{record.cell_path(chosen[0])}: cannot run here: {chosen[0]['why']}")
     return possible
 
 
@@ -203,7 +188,7 @@ def measure(
                     side, entries = sides[which]
                     if index in failed:
                         continue
-                    into, path = folder / "ab"[which], cell_path(entries[index]["cell"])
+                    into, path = folder / "ab"[which], record.cell_path(entries[index])
                     status, reason = _measure_once(side, entries[index], into, Path(scratch))
                     line = f"{turn + 1}/{n} {into.name} {path}: {status}"
                     print(line, file=sys.stderr, flush=True)
@@ -220,7 +205,7 @@ def measure(
 def _measure_once(side: Side, entry: Entry, into: Path, scratch: Path) -> tuple[str, str | None]:
     """(status, reason) of one fresh process."""
     cell = lean(entry["cell"])
-    output = into.resolve() / "records" / f"{cell_path(cell)}.json"
+    output = into.resolve() / "records" / f"{record.cell_path(entry)}.json"
     done = side.call(
         scratch,
         "measure",
@@ -235,7 +220,9 @@ def _measure_once(side: Side, entry: Entry, into: Path, scratch: Path) -> tuple[
     )
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.strip()]
-        raise UserError(f"{cell_path(cell)}: {errors[-1] if errors else f'exit {done.returncode}'}")
+        raise UserError(
+            f"{record.cell_path(entry)}: {errors[-1] if errors else f'exit {done.returncode}'}"
+        )
     data = json.loads(output.read_text(encoding="utf-8"))
     return data["status"], data["reason"]
 
