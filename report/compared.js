@@ -137,7 +137,8 @@ function waterfall(pair, index) {
       make("td", { class: "bar" }, bar),
     ];
   });
-  const caption = `${fast.name} · ${wayOf(fast, COMPARED)}, faster than ${wayOf(slow, COMPARED)}: why.`;
+  const by = gap.phases ? "by phase alone, as operators were not timed" : "part by part";
+  const caption = `${fast.name}: ${wayOf(fast, COMPARED)} is faster than ${wayOf(slow, COMPARED)}, ${by}.`;
   const heads = [["Part"], ["time", "ms"], ["as a bar"]];
   return liveTable(`compared-why-${index + 1}`, `Gap ${index + 1}`, "fall", caption, heads, rows);
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse.attribution import CAUSE, NO_GAP
+from siliconprof.analyse.attribution import CAUSE, NO_GAP, PHASE
 from siliconprof.render import marks, why_gaps
 from siliconprof.render.chart import DISTURBED
 from siliconprof.render.compare import Step, steps
@@ -32,7 +32,7 @@ def listed(data: Data, facets: marks.Facets) -> dict[str, list[Any]]:
         `trainings`: of each its cell's number (`of`), a number that is equal for equal work
         (`work`), names, the step in s as median and ends of its interval, and both speeds in 1/s.
         `gaps`: indices of the slower and the faster training, and what the slower one takes longer
-        for, in s.
+        for, in s: parts of the step, or phases where operators were not timed.
     """
     works: dict[tuple, int] = {}
     places: dict[int, int] = {}  # id of a point -> index of its training
@@ -45,9 +45,10 @@ def listed(data: Data, facets: marks.Facets) -> dict[str, list[Any]]:
     gaps = [
         {
             "of": [places[id(row)] for row in gap.of],
+            "phases": not gap.timed,
             "parts": [
-                [why_gaps.NAMES[line["part"]], _short(line["seconds"])]
-                for line in [*gap.parts(CAUSE), gap.left]
+                [why_gaps.NAMES.get(line["part"], line["part"]), _short(line["seconds"])]
+                for line in ([*gap.parts(CAUSE), gap.left] if gap.timed else gap.parts(PHASE))
                 if line["seconds"]
             ],
         }
