@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -64,11 +65,17 @@ def test_a_disturbed_cell_is_measured_once_more_and_then_never(checkout: Checkou
     assert AGAIN in checkout.snakemake("measured").stderr
     assert json.loads(path.read_text())["sha256"] == second["sha256"]
     assert len(history(checkout)) == count
-    # Nor where it is flagged itself.
+    # Nor where it is flagged itself, or was worse than the first.
     second["flags"] = [{"code": "contended", "detail": "planted"}]
     third = record.write(second, path, None)
     assert "again" not in checkout.snakemake("measured").stderr
     assert json.loads(path.read_text())["sha256"] == third
+    second["method"]["instead_of"] = record.write(disturbed, path, None)
+    second["flags"] = [{"code": "contended", "detail": "planted"}] * 9
+    shutil.rmtree(checkout.path / "results/history/desk")
+    record.write(second, checkout.path / "worse.json", checkout.path / "results/history")
+    assert "again" not in checkout.snakemake("measured").stderr
+    assert json.loads(path.read_text())["sha256"] == first
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,14 @@ RESULTS = Path("results")
 HISTORY = RESULTS / "history"
 
 
-def disturbance(found: Mapping[str, Any]) -> tuple[int, float]:
-    """How much other processes did while a record was made: the more, the larger."""
+def disturbance(found: Mapping[str, Any]) -> tuple[int, bool, float]:
+    """How much other processes disturbed a record: the more, the larger.
+
+    No time decides: of two that are as good, the faster one would be chosen each time.
+    """
+    codes = [flag["code"] for flag in found["flags"]]
     cores = found["probes"].get("interference", {}).get("foreign_load_cores")
-    return [flag["code"] for flag in found["flags"]].count(FLAG), cores or 0.0
+    return codes.count(FLAG), "noisy" in codes, cores or 0.0
 
 
 def second(first: Mapping[str, Any]) -> Path | None:
@@ -65,55 +69,57 @@ def measure(planned: matrix.PlannedCell, first: Mapping[str, Any]) -> bool:
         return subprocess.run(command, check=False).returncode == 0
 
 
-def retry(planned: matrix.PlannedCell, path: Path, left_s: float) -> Mapping[str, Any] | None:
-    """The record that stays of a disturbed cell; None where there is no time to measure it again.
-
-    Args:
-        path: of its record.
-        left_s: seconds of the budget.
-    """
-    first = record.read_in_place(path, check_schema=False)
-    copy = second(first)
-    if copy is None:
-        if expected_s(first) > left_s:
-            return None
-        copy = second(first) if measure(planned, first) else None
-    if copy is None:  # it was not to be measured this time
-        return first
-    again = record.read(copy, check_schema=False)
-    if again["status"] != "ok" or disturbance(again) >= disturbance(first):
-        return first
-    record.restore(path, copy)
+def better(first: Mapping[str, Any], copy: Path | None) -> Mapping[str, Any] | None:
+    """The second record, where it is there and was disturbed less."""
+    again = record.read(copy, check_schema=False) if copy else None
+    if again is None or again["status"] != "ok" or disturbance(again) >= disturbance(first):
+        return None
     return again
 
 
-def retry_all(document: Mapping[str, Any], registry_file: Path, budget_s: float) -> list[str]:
-    """Try each disturbed cell of a run that was not tried before; what became of them, as lines."""
-    paths = []
+def waiting(document: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any], Path | None]]:
+    """(file, record, second record) of disturbed cells of a run that have a second record to come.
+
+    The second record is there already where a run was killed before it was put in its place.
+    """
     for name in dict(remeasure.flagged(document, [FLAG])):
-        found = record.read_in_place(Path(name), check_schema=False)
-        if found["status"] == "ok" and "instead_of" not in found["method"]:
-            paths.append(name)
-    if not paths:
+        first = record.read_in_place(Path(name), check_schema=False)
+        if first["status"] == "ok" and "instead_of" not in first["method"]:
+            copy = second(first)
+            if copy is None or better(first, copy):
+                yield Path(name), first, copy
+
+
+def retry_all(document: Mapping[str, Any], registry_file: Path, budget_s: float) -> list[str]:
+    """Measure disturbed cells of a run once more; what became of them, as lines."""
+    disturbed = list(waiting(document))
+    if not disturbed:
         return []
     devices = registry.load(registry_file)
     cells = {
-        matrix.record_path(planned.cell): planned
+        Path(matrix.record_path(planned.cell)): planned
         for host in document["hosts"]
         for planned in matrix.expand(document["experiment"], devices, host).cells
+        if not capture.requested(planned.cell)
     }
-    began_s, lines, tried, mended = time.monotonic(), [], 0, 0
-    paths = [name for name in paths if name in cells and not capture.requested(cells[name].cell)]
-    for name in paths:
-        left_s = budget_s - (time.monotonic() - began_s)
-        stays = retry(cells[name], Path(name), left_s)
-        if stays is not None:
-            tried += 1
-            mended += not disturbance(stays)[0]
-            lines.append(f"again  {cell_line.of(stays)}")
-    left = f"; the others do not fit into {budget_s:g} s" if tried < len(paths) else ""
-    what = f"{tried} of {len(paths)} cells that other processes disturbed were measured again"
-    return [*lines, f"{what}, {mended} without disturbance{left}"] if paths else []
+    disturbed = [one for one in disturbed if one[0] in cells]
+    began_s, lines, mended = time.monotonic(), [], 0
+    for path, first, copy in disturbed:
+        if copy is None:
+            if expected_s(first) > budget_s - (time.monotonic() - began_s):
+                continue
+            copy = second(first) if measure(cells[path], first) else None
+        again = better(first, copy)
+        if again is not None and copy is not None:
+            record.restore(path, copy)
+        stays = again or first
+        mended += not disturbance(stays)[0]
+        lines.append(f"again  {cell_line.of(stays)}")
+    what = (
+        f"{len(lines)} of {len(disturbed)} cells that other processes disturbed were measured again"
+    )
+    left = f"; the others do not fit into {budget_s:g} s" if len(lines) < len(disturbed) else ""
+    return [*lines, f"{what}, {mended} without disturbance{left}"] if disturbed else []
 
 
 def main(argv: Sequence[str] | None = None) -> int:
