@@ -108,10 +108,9 @@ def of(
     reasons: dict[str, None] = {}
 
     def figure(row: Row) -> Figure | None:
-        try:
-            measured = evidence.figure(claim.quantity, quantity, row)
-        except Missing as reason:
-            reasons[str(reason)] = None
+        measured = evidence.figure(claim.quantity, quantity, row)
+        if isinstance(measured, Missing):
+            reasons[str(measured)] = None
             return None
         if question.printed is None:
             return measured

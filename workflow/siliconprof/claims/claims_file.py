@@ -6,8 +6,8 @@ and takes value, devices, model, batch size and source from it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -29,12 +29,13 @@ UNITS = {kind: "times" for kind in ("ratio", "direction", "trend", "largest")} |
     "share": "of the points",
     "finding": "",
 }
-COLUMNS = {
-    "a": "device_a",
-    "b": "device_b",
-    "of": "device_a",
-}  # side -> where a row names its device
+# Side -> the column in which a published row names its device.
+COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
 STATED = {"statement", "value_min", "value_max", "unit", "source"}  # columns of statements
+# Keys of an entry or its comparison that a claim has as they are.
+AS_GIVEN = {"id", "text", "untestable", "consistency", "kind", "quantity", "cases", "words"}
+AS_GIVEN |= {"largest", "along", "same", "any_batch", "similar_price"}
+AS_GIVEN |= {"tolerance", "tolerance_reason"}
 Side = dict[str, Any]  # column of a row -> its value, or a list of them
 
 
@@ -54,7 +55,7 @@ class Question:
         return [side["device"] for side in self.sides if "device" in side]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """One statement of a source, and the comparison that tests it."""
 
@@ -62,25 +63,25 @@ class Claim:
     text: str
     source: str
     note: str
-    untestable: str  # why no cell can answer it; empty otherwise
+    untestable: str = ""  # why no cell can answer it
     value: float | None
     printed: str  # the number as printed, with its meaning; empty where there is none
     printed_unit: str
-    consistency: Any  # checks against published tables, or why there is none
-    kind: str  # of comparison; empty where it is untestable
-    quantity: str
+    consistency: Any = ()  # checks against published tables, or why there is none
+    kind: str = ""  # of comparison; empty where it is untestable
+    quantity: str = ""
     unit: str  # of the measured and claimed values
-    cases: str  # how many of the cases must agree
+    cases: str = "all"  # how many of the cases must agree
     region: Region | None  # the figures that agree; None where words or a workload do
-    words: Sequence[str]
-    largest: str
-    along: str  # the parameter of a trend
-    same: Sequence[str]  # the columns in which two sides must agree, where the claim says which
-    any_batch: bool
-    similar_price: float | None
+    words: Sequence[str] = ()
+    largest: str = ""
+    along: str = ""  # the parameter of a trend
+    same: Sequence[str] = ()  # columns in which two sides must agree, where the claim says which
+    any_batch: bool = False
+    similar_price: float | None = None
     over_printed: str  # the table whose numbers are divided by
-    tolerance: float | None
-    tolerance_reason: str | None
+    tolerance: float | None = None
+    tolerance_reason: str | None = None
     questions: Sequence[Question]
 
     @property
@@ -101,150 +102,136 @@ def load(path: Path, registry: Registry, published: Published) -> list[Claim]:
         published: the published tables.
 
     Raises:
-        UserError: all mistakes at once, one line each.
+        UserError: the mistakes of all claims, one line each.
     """
     document = validation.load_yaml(path)
-    problems = validation.problems(document, validation.load_schema("claims"), f"{path}: ")
-    if not problems:
-        reader = _Reader(registry, published)
-        claims = [reader.claim(entry) for entry in document["claims"]]
-        problems = [validation.one_line(f"{path}: {line}") for line in reader.problems]
+    problems = validation.problems(document, _schema(registry), f"{path}: ")
     if problems:
         raise UserError("\n".join(problems))
-    return claims
-
-
-class _Reader:
-    """Builds the claims, and notes what JSON Schema cannot find wrong with them."""
-
-    def __init__(self, registry: Registry, published: Published) -> None:
-        self.devices, self.published = registry["devices"], published
-        self.vendors = {entry["vendor"] for entry in self.devices.values()}
-        self.ids: set[str] = set()
-        self.problems: list[str] = []
-
-    def claim(self, entry: Mapping[str, Any]) -> Claim:
-        """An entry, completed from its published rows."""
-        name, compare = entry["id"], entry.get("compare", {})
-        if name in self.ids:
-            self.problems.append(f"{name}: the id is used twice")
-        self.ids.add(name)
-        rows = self._rows(name, entry["published"]) if "published" in entry else []
-        value, printed = _printed(rows)
-        if value is not None and "value" in compare:
-            self.problems.append(f"{name}.compare.value: the published row has it; leave it out")
-        kind, quantity = compare.get("kind", ""), QUANTITIES.get(compare.get("quantity", ""))
-        unit = rows[0]["unit"] if rows else ""
-        own_unit = quantity.unit if quantity else ""
-        if isinstance(compare.get("value"), Mapping):
-            value = self._from_tables(f"{name}.compare.value", compare["value"])
-            printed = f"{value:.4g}"
-            unit = "times" if "b" in compare["value"] else own_unit
-        elif "value" in compare:
-            value = float(compare["value"])
-        notes = [entry.get("note", ""), *dict.fromkeys(row["note"] for row in rows)]
-        source = "; ".join(dict.fromkeys(row["source"] for row in rows)) or entry.get("source", "")
-        measured_unit = UNITS.get(kind, "times" if unit == PERCENT else unit or own_unit)
-        return Claim(
-            id=name,
-            text=entry["text"],
-            source=f"{source}; again in {entry['also']}" if "also" in entry else source,
-            note="; ".join(filter(None, notes)),
-            untestable=entry.get("untestable", ""),
-            consistency=entry.get("consistency", ()),
-            value=value,
-            printed=printed,
-            printed_unit=unit,
-            kind=kind,
-            quantity=compare.get("quantity", ""),
-            unit="times the printed" if "over_printed" in compare else measured_unit,
-            cases=compare.get("cases", "all"),
-            region=_region(compare, value),
-            words=compare.get("words", ()),
-            largest=compare.get("largest", ""),
-            along=compare.get("along", ""),
-            same=compare.get("same", ()),
-            any_batch=compare.get("any_batch", False),
-            similar_price=compare.get("similar_price"),
-            over_printed=compare.get("over_printed", {}).get("table", ""),
-            tolerance=compare.get("tolerance"),
-            tolerance_reason=compare.get("tolerance_reason"),
-            questions=self._questions(f"{name}.compare", compare, value, rows) if compare else (),
-        )
-
-    def _rows(self, name: str, statement: Mapping[str, str]) -> list[dict[str, str]]:
-        """The rows of a published statement."""
-        table, text = statement["table"], statement["statement"]
+    claims: dict[str, Claim] = {}
+    for entry in document["claims"]:
         try:
-            rows = self.published.rows(table)
+            if entry["id"] in claims:
+                raise Unknown(": the id is used twice")
+            claims[entry["id"]] = _claim(entry, published)
         except Unknown as error:
-            self.problems.append(f"{name}.published{error}")
-            return []
-        where = f"{name}.published.statement"
-        missing = ", ".join(sorted(STATED - set(rows[0] if rows else ())))
-        if missing:
-            self.problems.append(f"{where}: {table}.csv has no statements (no {missing})")
-            return []
-        matching = [row for row in rows if row["statement"] == text]
-        if not matching:
-            near = validation.nearest(text, {row["statement"] for row in rows})
-            self.problems.append(f"{where}: no row of {table}.csv has it{near}")
-        if len({(row["value_min"], row["value_max"], row["unit"]) for row in matching}) > 1:
-            self.problems.append(f"{where}: its rows in {table}.csv have different values")
-        return matching
+            problems.append(validation.one_line(f"{path}: {entry['id']}{error}"))
+    if problems:
+        raise UserError("\n".join(problems))
+    return list(claims.values())
 
-    def _from_tables(self, where: str, spec: Mapping[str, Any]) -> float:
-        """A printed number, or one over another."""
-        values = []
-        for name, of in spec.items():
-            try:
-                numbers = self.published.numbers(of)
-            except Unknown as error:
-                self.problems.append(f"{where}.{name}{error}")
-                return math.nan
-            if len(numbers) != 1:
-                self.problems.append(f"{where}.{name}: {len(numbers)} rows have it; expected one")
-            values.append(numbers[0].value)
-        return values[0] / (values[1] if len(values) > 1 else 1)
 
-    def _questions(
-        self, where: str, compare: Mapping[str, Any], value: float | None, rows: Sequence[Any]
-    ) -> list[Question]:
-        """One question for each published row and each pair or device that the comparison names."""
-        sides = {name: compare[name] for name in COLUMNS if name in compare}
-        device_sets: list[dict[str, str]] = [{"a": a, "b": b} for a, b in compare.get("pairs", ())]
-        device_sets += [dict.fromkeys(COLUMNS, name) for name in compare.get("devices", ())]
-        printed: Mapping[str, float] = {}
-        if "over_printed" in compare:
-            try:
-                printed = published_values.per_device(self.published, compare["over_printed"])
-                self._known(f"{where}.devices", compare["devices"], printed, "printed number of")
-            except Unknown as error:
-                self.problems.append(f"{where}.over_printed{error}")
-        if compare["kind"] in WITH_NUMBER and value is None:
-            self.problems.append(f"{where}.value: is missing, here and in a published row")
-        quantity = QUANTITIES.get(compare["quantity"])
-        self._known(f"{where}.quantity", [compare["quantity"]], QUANTITIES, "quantity")
-        if quantity and quantity.finding != (compare["kind"] == "finding"):
-            self.problems.append(f"{where}.quantity: a finding is a word, all else a number")
-        self._known(f"{where}.largest", [compare.get("largest")], compare["workloads"], "workload")
-        for devices in device_sets:
-            self._known(f"{where}.devices", devices.values(), self.devices, "device")
-        for name, side in sides.items():
-            known = {*self.devices, OWN_CPU}
-            self._known(f"{where}.{name}.device", [side.get("device")], known, "device")
-            vendors = [side.get("vendor"), side.get("like", {}).get("vendor")]
-            self._known(f"{where}.{name}.vendor", vendors, self.vendors, "vendor")
-        return [
-            _question(compare, sides, row, devices, printed)
-            for row, devices in product(rows or ({},), device_sets or ({},))
-        ]
+def _schema(registry: Registry) -> dict[str, Any]:
+    """The schema of the file, with the names that a registry and the quantities have."""
+    schema = validation.load_schema("claims")
+    names = {
+        "device": [*registry["devices"]],
+        "vendor": sorted({entry["vendor"] for entry in registry["devices"].values()}),
+        "quantity": sorted(QUANTITIES),
+    }
+    known = {name: schema["$defs"][name] | {"enum": listed} for name, listed in names.items()}
+    return schema | {"$defs": schema["$defs"] | known}
 
-    def _known(self, where: str, names: Iterable[Any], known: Collection[str], what: str) -> None:
-        for name in dict.fromkeys(names):
-            if name is not None and name not in known:
-                near = validation.nearest(name, known)
-                self.problems.append(f"{where}: no {what} '{name}'{near}")
+
+@contextmanager
+def _at(key: str) -> Iterator[None]:
+    """Says of whatever is not there in which key it stands."""
+    try:
+        yield
+    except Unknown as error:
+        raise Unknown(f"{key}{error}") from None
+
+
+def _claim(entry: Mapping[str, Any], published: Published) -> Claim:
+    """An entry, completed from its published rows.
+
+    Raises:
+        Unknown: the first mistake that the schema cannot find, `.key: what`.
+    """
+    compare = entry.get("compare", {})
+    rows = _rows(entry["published"], published) if "published" in entry else []
+    value, printed = _printed(rows)
+    if value is not None and "value" in compare:
+        raise Unknown(".compare.value: the published row has it; leave it out")
+    kind, unit = compare.get("kind", ""), rows[0]["unit"] if rows else ""
+    own_unit = QUANTITIES[compare["quantity"]].unit if compare else ""
+    if isinstance(compare.get("value"), Mapping):
+        spec = compare["value"]
+        value = _number(spec, "a", published)
+        value /= _number(spec, "b", published) if "b" in spec else 1
+        printed, unit = f"{value:.4g}", "times" if "b" in spec else own_unit
+    elif "value" in compare:
+        value = float(compare["value"])
+    notes = [entry.get("note", ""), *dict.fromkeys(row["note"] for row in rows)]
+    source = "; ".join(dict.fromkeys(row["source"] for row in rows)) or entry.get("source", "")
+    measured_unit = UNITS.get(kind, "times" if unit == PERCENT else unit or own_unit)
+    given = {key: each[key] for each in (entry, compare) for key in AS_GIVEN if key in each}
+    return Claim(
+        **given,
+        source=f"{source}; again in {entry['also']}" if "also" in entry else source,
+        note="; ".join(filter(None, notes)),
+        value=value,
+        printed=printed,
+        printed_unit=unit,
+        unit="times the printed" if "over_printed" in compare else measured_unit,
+        region=_region(compare, value),
+        over_printed=compare.get("over_printed", {}).get("table", ""),
+        questions=_questions(compare, value, rows, published) if compare else (),
+    )
+
+
+def _rows(statement: Mapping[str, str], published: Published) -> list[dict[str, str]]:
+    """The rows of a published statement."""
+    table, text = statement["table"], statement["statement"]
+    with _at(".published"):
+        rows = published.rows(table)
+    missing = ", ".join(sorted(STATED - set(rows[0] if rows else ())))
+    if missing:
+        raise Unknown(f".published.table: {table}.csv has no statements (no {missing})")
+    matching = [row for row in rows if row["statement"] == text]
+    if not matching:
+        near = validation.nearest(text, {row["statement"] for row in rows})
+        raise Unknown(f".published.statement: no row of {table}.csv has it{near}")
+    if len({(row["value_min"], row["value_max"], row["unit"]) for row in matching}) > 1:
+        raise Unknown(f".published.statement: its rows in {table}.csv have different values")
+    return matching
+
+
+def _number(spec: Mapping[str, Any], name: str, published: Published) -> float:
+    """A printed number."""
+    with _at(f".compare.value.{name}"):
+        numbers = published.numbers(spec[name])
+        if len(numbers) != 1:
+            raise Unknown(f": {len(numbers)} rows have it; expected one")
+    return numbers[0].value
+
+
+def _questions(
+    compare: Mapping[str, Any],
+    value: float | None,
+    rows: Sequence[Mapping[str, str]],
+    published: Published,
+) -> list[Question]:
+    """One question for each published row and each pair or device that the comparison names."""
+    device_sets: list[dict[str, str]] = [{"a": a, "b": b} for a, b in compare.get("pairs", ())]
+    device_sets += [dict.fromkeys(COLUMNS, name) for name in compare.get("devices", ())]
+    printed: Mapping[str, float] = {}
+    if "over_printed" in compare:
+        with _at(".compare.over_printed"):
+            printed = published_values.per_device(published, compare["over_printed"])
+        for name in compare["devices"]:
+            if name not in printed:
+                raise Unknown(f".compare.devices: no printed number of {name}")
+    if compare["kind"] in WITH_NUMBER and value is None:
+        raise Unknown(".compare.value: is missing, here and in a published row")
+    if QUANTITIES[compare["quantity"]].finding != (compare["kind"] == "finding"):
+        raise Unknown(".compare.quantity: a finding is a word, all else a number")
+    if compare.get("largest", compare["workloads"][0]) not in compare["workloads"]:
+        raise Unknown(".compare.largest: expected one of its workloads")
+    return [
+        _question(compare, row, devices, printed)
+        for row, devices in product(rows or ({},), device_sets or ({},))
+    ]
 
 
 def _printed(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, str]:
@@ -272,15 +259,14 @@ def _region(compare: Mapping[str, Any], value: float | None) -> Region | None:
 
 def _question(
     compare: Mapping[str, Any],
-    given: Mapping[str, Side],
     row: Mapping[str, str],
     devices: Mapping[str, str],
     printed: Mapping[str, float],
 ) -> Question:
     """The question of one published row; an empty row adds nothing to the comparison."""
     sides, same_host = [], False
-    for name, side in given.items():
-        side = dict(side)
+    for name in filter(compare.__contains__, COLUMNS):
+        side = dict(compare[name])
         device = row.get(COLUMNS[name]) or devices.get(name) or side.pop("device", None)
         if device == OWN_CPU:
             side, same_host = side | {"device_kind": "cpu"}, True

@@ -117,22 +117,15 @@ class Evidence:
             "lora": bool(row.get("lora_rank")),
         }
 
-    def figure(self, name: str, quantity: Quantity, row: Row) -> Figure:
-        """A quantity of a row.
-
-        Raises:
-            Missing: why there is none.
-        """
+    def figure(self, name: str, quantity: Quantity, row: Row) -> Figure | Missing:
+        """A quantity of a row, or why there is none."""
         cache_key = (name, id(row))
         if cache_key not in self._figures:
             try:
                 self._figures[cache_key] = quantity.read(self, row)
             except Missing as reason:
                 self._figures[cache_key] = reason
-        figure = self._figures[cache_key]
-        if isinstance(figure, Missing):
-            raise figure
-        return figure
+        return self._figures[cache_key]
 
     def timed(self, row: Row, value: float | None, none: str, series: str | None = None) -> Figure:
         """A figure proportional to a time or to its reciprocal, which has the error of the time.

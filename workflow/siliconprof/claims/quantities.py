@@ -34,9 +34,7 @@ ENERGY_SCOPES = {"gpu": "gpu", "cpu": "cpu-package"}  # device kind -> scope of 
 NO_SAMPLES = "too few samples of memory after the warm-up"
 NO_FAULTS = "its record has no page faults of single steps"
 NO_STEP, NO_EPOCH = "no step was timed", "no epoch was timed"
-NO_LOSS = "fewer than three evaluations have a finite loss, or the loss never fell"
 SPREAD_OF_THIRDS = "by the 95 % intervals of the medians of its first and last third; one process"
-LAST_CHANGE = "by the change of the loss between its last two evaluations; one seed"
 Read = Callable[[Evidence, Row], Figure]
 QUANTITIES: dict[str, Quantity] = {}
 
@@ -52,12 +50,11 @@ def _quantity(words: str, unit: str, **how: Any) -> Callable[[Read], Read]:
 
 
 def _finding(words: str, rows_of: str) -> Callable[[Callable[[Evidence, Row], Any]], None]:
-    """Registers a function that gives a word about a row, or None."""
+    """Registers a function that gives a word about a row, or None, as the finding of its name."""
 
     def register(word: Callable[[Evidence, Row], Any]) -> None:
         def read(evidence: Evidence, row: Row) -> Figure:
-            answer = word(evidence, row)
-            if not answer:
+            if not (answer := word(evidence, row)):
                 raise Missing(f"{words} could not be determined")
             return Figure(math.nan, word=str(answer))
 
@@ -223,56 +220,43 @@ def fixed_share(evidence: Evidence, row: Row) -> Figure:
 # -- the course of a training ----------------------------------------------------------------------
 
 
-def _course(
-    words: str, unit: str, table: str, column: str, read: Any, none: str, basis: str
-) -> Quantity:
-    """A reading of `training_course` of a column by step."""
-
-    def figure(evidence: Evidence, row: Row) -> Figure:
-        reading = read(evidence.course(row, table, column))
-        if reading is None:
-            raise Missing(none)
-        return Figure(reading.middle, None, reading.low, reading.high, basis, reading.remark)
-
-    return Quantity(words, unit, figure)
+def _read(reading: training_course.Reading | None, none: str, basis: str) -> Figure:
+    if reading is None:
+        raise Missing(none)
+    return Figure(reading.middle, None, reading.low, reading.high, basis, reading.remark)
 
 
-def _lowest(losses: Sequence[float]) -> training_course.Reading | None:
-    return training_course.settled_loss(losses, least=True)
+def _settled(evidence: Evidence, row: Row, least: bool = False) -> Figure:
+    reading = training_course.settled_loss(evidence.course(row, "evaluations", "loss"), least)
+    none = "fewer than three evaluations have a finite loss, or the loss never fell"
+    basis = "by the change of the loss between its last two evaluations; one seed"
+    return _read(reading, none, basis)
 
 
-QUANTITIES |= {
-    "steady_loss": _course(
-        "evaluation loss at the end",
-        "nat",
-        "evaluations",
-        "loss",
-        training_course.settled_loss,
-        NO_LOSS,
-        LAST_CHANGE,
-    ),
-    "least_loss": _course(
-        "lowest evaluation loss", "nat", "evaluations", "loss", _lowest, NO_LOSS, LAST_CHANGE
-    ),
-    "convergence_step": _course(
-        "step at which the loss was near its end",
-        "steps",
-        "curves",
-        "loss",
-        training_course.converged_at,
-        "too few steps with a finite loss, or the loss never fell",
-        "by the distance of single steps from the smoothed loss; one seed",
-    ),
-    "norm_elevated_until": _course(
-        "last step with an elevated gradient norm",
-        "steps",
-        "curves",
-        "gradient_norm",
-        training_course.elevated_until,
-        "too few steps with a finite gradient norm",
-        "by the distance of single steps from their running median; one seed",
-    ),
-}
+@_quantity("evaluation loss at the end", "nat")
+def steady_loss(evidence: Evidence, row: Row) -> Figure:
+    return _settled(evidence, row)
+
+
+@_quantity("lowest evaluation loss", "nat")
+def least_loss(evidence: Evidence, row: Row) -> Figure:
+    return _settled(evidence, row, least=True)
+
+
+@_quantity("step at which the loss was near its end", "steps")
+def convergence_step(evidence: Evidence, row: Row) -> Figure:
+    reading = training_course.converged_at(evidence.course(row, "curves", "loss"))
+    none = "too few steps with a finite loss, or the loss never fell"
+    basis = "by the distance of single steps from the smoothed loss; one seed"
+    return _read(reading, none, basis)
+
+
+@_quantity("last step with an elevated gradient norm", "steps")
+def norm_elevated_until(evidence: Evidence, row: Row) -> Figure:
+    reading = training_course.elevated_until(evidence.course(row, "curves", "gradient_norm"))
+    none = "too few steps with a finite gradient norm"
+    basis = "by the distance of single steps from their running median; one seed"
+    return _read(reading, none, basis)
 
 
 # -- memory ----------------------------------------------------------------------------------------
