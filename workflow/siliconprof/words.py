@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 DASH = "–"
@@ -252,8 +252,19 @@ def caution(*cells: Mapping[str, Any]) -> str:
     return f"flagged {listing(remarks)}" if remarks else ""
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows of a table for a terminal: columns of equal width, two spaces between."""
+def aligned(
+    rows: Sequence[Sequence[str]], right: Collection[int] = (), between: str = "  "
+) -> list[str]:
+    """Rows of words as lines with aligned columns.
+
+    Args:
+        right: places of the columns that end, and do not begin, below each other.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (map(str.ljust, row, widths) for row in rows)
-    return ["  ".join(line).rstrip() for line in lines]
+    return [
+        between.join(
+            word.rjust(width) if place in right else word.ljust(width)
+            for place, (word, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

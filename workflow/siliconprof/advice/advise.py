@@ -39,6 +39,7 @@ from siliconprof.hosts import registry
 from siliconprof.store import matrix_file, table_files
 from siliconprof.store.results import Results
 from siliconprof.store.validation import nearest
+from siliconprof.words import aligned
 
 REGISTRY = Path("config/devices.yaml")
 PUBLISHED = Path("config/published")
@@ -67,7 +68,7 @@ def read_facts(folder: Path, devices: registry.Registry) -> Facts:
 HEAD = (
     *("device", "backend", "GiB", "memory", "samples/s", "h", "kWh", "USD", "price", "evidence"),
 )
-WORDS = (0, 1, 3, 9)  # columns of words, which begin at the left
+NUMBERS = (2, *range(4, 9))  # columns of numbers, which end below each other
 
 
 def as_text(advice: Advice, price_per_kwh: float | None, has_host: bool) -> str:
@@ -81,15 +82,8 @@ def as_text(advice: Advice, price_per_kwh: float | None, has_host: bool) -> str:
     ]
     notes: list[str] = []
     lines = [HEAD, *(_line(one, notes) for one in advice.shown if one.scenario != "cannot")]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if len(lines) > 1:
-        for line in lines:
-            cells = [
-                cell.ljust(width) if index in WORDS else cell.rjust(width)
-                for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ]
-            text.append(" ".join(cells).rstrip())
-        text.append("")
+        text += [*aligned(lines, NUMBERS, " "), ""]
     cannot = [one for one in advice.answers if one.scenario == "cannot"]
     if cannot:
         ids = ", ".join(one.candidate.id for one in cannot)

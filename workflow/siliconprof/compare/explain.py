@@ -24,6 +24,7 @@ from siliconprof.errors import UserError, stage
 from siliconprof.store import results
 from siliconprof.store.table_files import Row
 from siliconprof.store.validation import nearest
+from siliconprof.words import aligned
 
 NAMING = ("workload", "backend", "precision", "scenario", "trainer", "device", "host")
 ASKED = "asked for"  # why the two are a pair
@@ -98,11 +99,7 @@ def as_text(found: Sequence[Row]) -> str:
             numbers = [ms(line[name]) for name in ("fast_s", "slow_s", "seconds")]
             ends = "-" if line["low_s"] is None else f"{ms(line['low_s'])} to {ms(line['high_s'])}"
             table.append((line["part"], *numbers, ends, share, "; ".join(hows)))
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]) - 1)]
-    for name, *numbers, basis in table:
-        cells = [n.rjust(width) for n, width in zip(numbers, widths[1:], strict=True)]
-        text.append("  ".join([name.ljust(widths[0]), *cells, basis]).rstrip())
-    return "\n".join(text)
+    return "\n".join([*text, *aligned(table, right=range(1, 6))])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import plugins
+from siliconprof import plugins, words
 from siliconprof.cells import config
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
@@ -185,12 +185,9 @@ def _shown(value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows with their columns lined up, indented."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  " + "  ".join(cells).rstrip()
+    return [f"  {line}" for line in words.aligned(rows)]
 
 
 def as_text(document: Mapping[str, Any]) -> str:

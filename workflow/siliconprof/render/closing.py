@@ -14,7 +14,6 @@ TRAININGS = 6  # the largest models
 FINDINGS = 3
 HEADER = ("training", "fastest of", "by", "step", "samples/s", "of the best product", "flags")
 RIGHT = {1, 3, 4, 5}  # columns of numbers
-GAP = "  "
 
 
 def text(data: Data) -> str:
@@ -22,7 +21,7 @@ def text(data: Data) -> str:
     own = data.only(HERE)
     families = list(steps(own).items())
     rows = [_row(own, family.label, trained) for family, trained in families[:TRAININGS]]
-    lines = _table([HEADER, *rows]) if rows else []
+    lines = words.aligned([HEADER, *rows], RIGHT) if rows else []
     if more := len(families) - len(rows):
         lines.append(f"and {words.count(more, 'training')} of smaller models: see the page")
     for finding in summary.findings(own)[:FINDINGS]:
@@ -45,15 +44,3 @@ def _row(data: Data, name: str, trained: list[Step]) -> tuple[str, ...]:
         words.percent(shares[0]) if shares else words.DASH,
         (best.row["flags"] or "").replace(";", ", "),
     )
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """The rows with their columns aligned, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        GAP.join(
-            cell.rjust(width) if index in RIGHT else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
