@@ -10,9 +10,11 @@ line that a file is not YAML or that the home folder cannot be written to.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from siliconprof.cells import config
 from siliconprof.errors import UserError
@@ -50,6 +52,22 @@ def check(words: Sequence[str]) -> None:
             )
         if not exists or os.path.isfile(name):  # a pipe can be read once only
             config.read(name)
+
+
+def command(configfiles: Collection[Any]) -> str:
+    """How a person makes the same again; a file elsewhere by its name, whoever's folder it is in."""
+    words = ["snakemake", "--cores", "1", "report"]
+    if configfiles:
+        here = Path.cwd()
+        files = [Path(os.path.abspath(file)) for file in configfiles]
+        words += ["--configfile"]
+        words += [
+            (
+                file.relative_to(here) if file.is_relative_to(here) else Path("…", file.name)
+            ).as_posix()
+            for file in files
+        ]
+    return shlex.join(words)
 
 
 def unwritable_cache() -> Path | None:

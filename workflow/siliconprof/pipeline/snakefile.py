@@ -12,7 +12,6 @@ import inspect
 import logging
 import os
 import re
-import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -41,6 +40,7 @@ from siliconprof.pipeline import (
     slurm,
     startup,
 )
+from siliconprof.pipeline.run import command as command_again
 from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
 from siliconprof.store import records, temporary, validation
@@ -252,7 +252,7 @@ def prepare(
         snakemake: Snakemake's workflow, whose settings come after the parse.
     """
     try:
-        again = _command(snakemake.overwrite_configfiles)
+        again = command_again(snakemake.overwrite_configfiles)
         workflow = _prepare(raw, main_process, dry_run, through, checkpoints, again)
     except UserError as error:
         _stop(error)
@@ -390,22 +390,6 @@ def _focus(experiment: Mapping[str, Any], run: run_here.Here | cluster_run.Nodes
             f"{', '.join(sorted(known))}{validation.nearest(asked, known)}"
         )
     return [f"results/hosts/{asked}.json"]
-
-
-def _command(configfiles: Collection[Any]) -> str:
-    """How a person makes the same again; a file elsewhere by its name, whoever's folder it is in."""
-    words = ["snakemake", "--cores", "1", "report"]
-    if configfiles:
-        here = Path.cwd()
-        files = [Path(os.path.abspath(file)) for file in configfiles]
-        words += ["--configfile"]
-        words += [
-            (
-                file.relative_to(here) if file.is_relative_to(here) else Path("…", file.name)
-            ).as_posix()
-            for file in files
-        ]
-    return shlex.join(words)
 
 
 def _prepare(
