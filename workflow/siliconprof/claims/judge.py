@@ -119,21 +119,17 @@ def own_outcome(claim: Claim, evidence: Evidence) -> Outcome:
         return bool(claim.devices) or row["source"] == HERE
 
     cases: list[Case] = []
-    missing: dict[str, None] = {}
     measured = {cell[name] for cell in evidence.cells for name in ("device", "registry_id")}
     unmeasured = [name for name in claim.devices if name not in measured]
-    if unmeasured:
-        missing[
-            _not_measured([evidence.sheets.registry["devices"][n]["name"] for n in unmeasured])
-        ] = None
+    missing = _not_measured([evidence.sheets.registry["devices"][n]["name"] for n in unmeasured])
     for question in claim.questions:
         more, reasons = claim_cases.of(evidence, claim, question, counts)
         cases += more
         if more:
-            missing |= dict.fromkeys(_batches(question, more))
+            missing += _batches(question, more)
         elif not set(question.devices) & set(unmeasured):
-            missing[_why_none(evidence, question, reasons, counts)] = None
-    return verdicts.judge(claim, cases, list(missing))
+            missing.append(_why_none(evidence, question, reasons, counts))
+    return verdicts.judge(claim, cases, list(dict.fromkeys(missing)))
 
 
 def analogue(claim: Claim, evidence: Evidence) -> Outcome | None:
@@ -145,7 +141,7 @@ def analogue(claim: Claim, evidence: Evidence) -> Outcome | None:
     if not elsewhere:
         questions = list(filter(None, map(_analogous, questions)))
     cases: list[Case] = []
-    missing: dict[str, None] = {}
+    missing: list[str] = []
 
     def counts(row: Row) -> bool:
         return not elsewhere or row["source"] != HERE
@@ -160,8 +156,8 @@ def analogue(claim: Claim, evidence: Evidence) -> Outcome | None:
 
         more, _ = claim_cases.of(evidence, claim, question, counts, keep)
         cases += more
-        missing |= dict.fromkeys(_batches(question, more))
-    return verdicts.judge(claim, cases, list(missing)) if cases else None
+        missing += _batches(question, more)
+    return verdicts.judge(claim, cases, list(dict.fromkeys(missing))) if cases else None
 
 
 def _analogous(question: Question) -> Question | None:
@@ -188,10 +184,12 @@ def _stronger(evidence: Evidence, one: Row, other: Row) -> bool:
 # -- what is missing -------------------------------------------------------------------------------
 
 
-def _not_measured(names: Sequence[str]) -> str:
+def _not_measured(names: Sequence[str]) -> list[str]:
+    """The reason, if any, that devices have no cell."""
     if len(names) > 2:  # names contain commas, and a long list is cut at its end
-        return f"not measured: {'; '.join(names)}"
-    return f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} not measured"
+        return [f"not measured: {'; '.join(names)}"]
+    was = "was" if len(names) == 1 else "were"
+    return [f"{' and '.join(names)} {was} not measured"] if names else []
 
 
 def _batches(question: Question, cases: Sequence[Case]) -> list[str]:
