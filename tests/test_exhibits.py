@@ -145,7 +145,7 @@ def facet_cells(html_: str) -> list[tuple[str, ...]]:
     found = re.search(r'<script type="application/json" id="cells">(.*?)</script>', html_)
     assert found
     return [
-        tuple(values[axis][index] for axis, index in zip(AXES, cell, strict=True))
+        tuple(values[axis][index] for axis, index in zip(AXES, cell, strict=False))  # and a trainer
         for cell in json.loads(found[1])
     ]
 
