@@ -227,14 +227,17 @@ class Book:
         Raises:
             UserError: a process that drew one ended without a word.
         """
-        for block, work, part in self._drawing:
-            try:
-                drawn = self.crew.result(work)
-            except Exception as error:
-                if left_out.passed_on(error):
-                    raise
-                drawn = self._drawn_without(block, part, error)
-            block.svg = figures.placed(drawn, block.number, self.facets, self.styles)
+        try:
+            for block, work, part in self._drawing:
+                try:
+                    drawn = self.crew.result(work)
+                except Exception as error:
+                    if left_out.passed_on(error):
+                        raise
+                    drawn = self._drawn_without(block, part, error)
+                block.svg = figures.placed(drawn, block.number, self.facets, self.styles)
+        finally:
+            self.crew.end()
         self._drawing.clear()
 
     def _drawn_without(self, block: Block, part: Part, error: Exception) -> figures.Drawn:

@@ -56,6 +56,7 @@ class Crew:
         self.workers = workers
         self._works: list[Callable[[], Any]] = []
         self._begun: list[Future[Any]] = []
+        self._pool: ProcessPoolExecutor | None = None
 
     def do(self, work: Callable[[], Any]) -> int:
         """Take some work, and return the index that `result` takes."""
@@ -80,17 +81,20 @@ class Crew:
                 "`--jobs 1` draws in one process"
             ) from None
 
+    def end(self) -> None:
+        """Drop what nobody has begun, so that after an error nothing is waited for."""
+        if self._pool:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
     def _begin(self) -> None:
-        """Fork the workers, which end when nothing is left to do."""
+        """Fork the workers."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # or a worker would write it again
         _handed_out[:] = self._works
         context = multiprocessing.get_context("fork")
-        workers = ProcessPoolExecutor(
-            min(self.workers, len(self._works)), context, end_with, (os.getpid(),)
-        )
-        self._begun = [workers.submit(_work, index) for index in range(len(self._works))]
-        workers.shutdown(wait=False)
+        count = min(self.workers, len(self._works))
+        self._pool = ProcessPoolExecutor(count, context, end_with, (os.getpid(),))
+        self._begun = [self._pool.submit(_work, index) for index in range(len(self._works))]
 
 
 def _work(index: int) -> Any:
