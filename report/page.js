@@ -31,8 +31,13 @@ all("main table").forEach((table) => {
       const text = cell.dataset.sort ?? cell.textContent.trim();
       return head.classList.contains("num") && text !== "" && !isNaN(text) ? Number(text) : text;
     };
-    const button = make("button", { type: "button" }, ...head.childNodes);
+    const button = make("button", { type: "button", tabindex: index ? -1 : 0 }, ...head.childNodes);
     head.append(button);
+    // One stop of the Tab key for each table: arrows lead from column to column.
+    button.addEventListener("keydown", ({ key: pressed }) => {
+      const to = heads[index + ({ ArrowLeft: -1, ArrowRight: 1 }[pressed] ?? heads.length)];
+      to?.querySelector("button").focus();
+    });
     button.addEventListener("click", () => {
       const order = next[head.getAttribute("aria-sort")];
       heads.forEach((other) => other.removeAttribute("aria-sort"));
@@ -64,13 +69,24 @@ function cutWide() {
     button.addEventListener("click", () => {
       table.classList.replace("cut", "uncut");
       button.remove();
+      stop();
     });
     table.classList.add("cut");
     table.parentElement.before(button);
   }
+  stop();
+}
+
+// The Tab key stops at what scrolls, to move it with arrows, and passes what shows all.
+function stop() {
+  for (const box of all("main .scroll")) {
+    const whole = box.scrollWidth <= box.clientWidth && box.scrollHeight <= box.clientHeight;
+    box.tabIndex = whole ? -1 : 0;
+  }
 }
 cutWide();
 addEventListener("toggle", cutWide, true); // what was folded away had no width
+addEventListener("resize", stop);
 
 // -- words are found in tables ------------------------------------------------------------------
 

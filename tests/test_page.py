@@ -216,7 +216,7 @@ def three_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 TAB_STOPS = """
 return Array.from(document.querySelectorAll("a[href], button, input, summary, [tabindex='0']"))
-    .filter((e) => e.checkVisibility({ visibilityProperty: true })).length
+    .filter((e) => e.tabIndex === 0 && e.checkVisibility({ visibilityProperty: true })).length
 """
 
 
@@ -269,6 +269,7 @@ def test_it_is_one_small_silent_file(browser: Browser, study: Path) -> None:
     browser.one("#filter summary").click()
     assert browser.said() == []
     assert browser.asked_for() == {study.as_uri()}
+    assert browser.js(TAB_STOPS) <= MOST_TAB_STOPS
 
 
 def test_contents_lead_to_their_headings(browser: Browser, study: Path) -> None:
@@ -716,6 +717,9 @@ def test_sorting_sorts(browser: Browser, study: Path) -> None:
     button.send_keys(Keys.ENTER)
     assert browser.js(head, button) is None
     assert rows(browser, table) == written
+    browser.one(f"#{table} thead button").send_keys(Keys.ARROW_RIGHT)
+    second = "return document.querySelectorAll(`#${arguments[0]} thead button`)[1]"
+    assert browser.js(f"{second} === document.activeElement", table)
 
 
 def test_words_are_found_in_a_table_also_beside_the_filter(browser: Browser, study: Path) -> None:
