@@ -6,6 +6,7 @@ import compileall
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ from quiet import MACHINE, WORKER, every_core
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
+# A job in a shell's background ignores Ctrl-C, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from siliconprof import plugins  # noqa: E402
 from siliconprof.measure import fork_server  # noqa: E402

@@ -104,11 +104,13 @@ def lock_held(checkout: Checkout) -> Iterator[Callable[[], None]]:
 @pytest.mark.parametrize("terminal", [False, True], ids=["file", "terminal"])
 def test_an_interrupted_run_says_how_far_it_came(checkout: Checkout, terminal: bool) -> None:
     product = {"module": "matmul", "shapes": [[1, 8, 8, 8]], "burst": 0}
+    times = {"iterations": 3000, "max_iterations": 3000}
+    long = {"shapes": [[1, 256, 256, 256]], "timing": times}  # a second or some
     checkout.configure(
         host="desk",
         backends=["mlx"],
-        timing=QUICK | {"iterations": 300, "max_iterations": 300},
-        workloads={"one": product, "two": product | {"shapes": [[1, 128, 128, 128]]}},
+        timing=QUICK,
+        workloads={"one": product, "two": product | long},
     )
     reader, writer = pty.openpty() if terminal else os.pipe()
     environment = dict(os.environ) | checkout.environment | {"TERM": "xterm", "COLUMNS": "120"}
@@ -139,6 +141,7 @@ def test_an_interrupted_run_says_how_far_it_came(checkout: Checkout, terminal: b
 
 
 def test_a_run_that_is_interrupted_as_it_starts_ends_with_a_line(checkout: Checkout) -> None:
+    checkout.configure(host="desk", workloads={"one": {"module": "kernel_launch"}})
     command = [sys.executable, "-m", "siliconprof.pipeline.cli", "run", "--cores", "1", "report"]
     environment = dict(os.environ) | checkout.environment | {"PYTHONPATH": "workflow"}
     process = subprocess.Popen(
