@@ -74,6 +74,15 @@ def test_without_results_there_is_published_evidence_only(tmp_path: Path) -> Non
     assert "not measured, not published" in unknown["basis"]
 
 
+def test_a_device_that_no_backend_can_use_is_named(tmp_path: Path) -> None:
+    found = asked(*LARGE, *nowhere(tmp_path))
+    assert found["unsupported"].keys() == {"mi300x"} and "mi300x" not in found["by"]
+    for more in ((), ("--device", "mi300x")):
+        said = run(*LARGE, *nowhere(tmp_path), *more)
+        assert said.returncode == 0 and "Not supported: mi300x: no backend" in said.stdout
+    assert asked(*LARGE, *nowhere(tmp_path), "--device", "rtx-3090")["unsupported"] == {}
+
+
 def test_what_does_not_fit_is_said_and_comes_last(tmp_path: Path) -> None:
     found = asked("--model", "gpt2-xl", "--batch", "12", *nowhere(tmp_path))
     scenarios = [line["scenario"] for line in found["devices"]]

@@ -633,6 +633,16 @@ def test_the_file_of_cells_is_the_expansion(tmp_path: Path) -> None:
     assert written["experiment"] == experiment
 
 
+def test_a_device_that_no_backend_can_use_is_not_measured() -> None:
+    experiment = config.resolve(SMALL) | {"devices": ["mi300x"]}
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+    expansion = matrix.expand(experiment, devices, cpu_host("desk"))
+    (missing,) = expansion.not_measured
+    assert missing["device"] == "mi300x" and missing["reason"].startswith(
+        "not supported: no backend"
+    )
+
+
 def test_a_device_that_nobody_knows_is_refused() -> None:
     experiment = config.resolve(SMALL) | {"devices": ["local", "h20", "m2-ultra-67"]}
     devices = registry.load(ROOT / "config" / "devices.yaml")

@@ -718,6 +718,7 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
     entries["l4"]["backend"] = entries["l4"].pop("backends")
     entries["m2-max-38"]["match"].pop("gpu_cores")
     del entries["t4"]["price_usd"]
+    del entries["mi300x"]["unsupported"]
     path = tmp_path / "devices.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     with pytest.raises(UserError) as refused:
@@ -735,6 +736,7 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
         "devices.l4.backends: is missing",
         "devices.m2-max-38.match.gpu_cores: is missing",
         "devices.t4.price_usd: is missing",
+        "devices.mi300x.backends: is []; expected a list of at least 1",
     ):
         assert any(line.startswith(f"{path}: {expected}") for line in lines), (expected, lines)
     assert all(line.startswith(f"{path}: devices.") for line in lines)
@@ -792,7 +794,7 @@ def test_the_doctor_says_why_and_how(
     old = {"error": "RuntimeError: The NVIDIA driver on your system is too old"}
     files = {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}
     files |= NVIDIA | {doctor.environment.PLATFORM_PROFILE: "low-power\n"}
-    listed = {QUERY: "NVIDIA GeForce RTX 5090, 32607, 470.1\n"}
+    listed = {QUERY: "NVIDIA GeForce RTX 9090, 32607, 470.1\n"}
     pretend(monkeypatch, linux(TORCH_CUDA, torch_cuda=old), listed, files)
     monkeypatch.setattr(doctor.environment, "power_source", lambda: "battery")
     monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 9.0, 9.0))
@@ -803,7 +805,7 @@ def test_the_doctor_says_why_and_how(
     for about, words in {
         "torch-cuda": ("too old", "update the NVIDIA driver"),
         "mlx on the CPU": ("libblas-bd8a282c", "libopenblas0-pthread"),
-        "gpu-nvidia-geforce-rtx-5090": ("no backend", "add an entry"),
+        "gpu-nvidia-geforce-rtx-9090": ("no backend", "add an entry"),
         "fp16 on the CPU": ("no fp16",),
         "C++ compiler": ("mx.compile", "install one"),
         "load": ("9.0",),

@@ -8,12 +8,12 @@ It covers every device of the registry and of this host, and shows those of whic
 are here, or have a speed or a price. Measurements, of this host or others, come from results/tables;
 where there is none, from the paper's Tables 4 and 5, or from the operators of other trainings there,
 as `siliconprof predict` has them; else a value is unknown. The prices of devices and electricity come
-from the config.
+from the config. A device that no backend can use is named, with the reason.
 
 --json prints an object: question, n_parameters, flops_per_step, flops_source, conclusion,
-price_per_kwh, and devices, all of them, the most useful first. Of a device: device, name, this_host,
-backend, scenario (fits, near-capacity, offload, unknown, cannot), why, need_bytes, offloaded_bytes,
-capacity_bytes, capacity_source, step_s and samples_per_s (low, value, high, evidence, basis),
+price_per_kwh, unsupported (the reason by device), and devices, all others, the most useful first. Of
+a device: device, name, this_host, backend, scenario (fits, near-capacity, offload, unknown, cannot),
+why, need_bytes, offloaded_bytes, capacity_bytes, capacity_source, step_s and samples_per_s (low, value, high, evidence, basis),
 energy_per_1000_steps_j by scope (likewise; "at most": a bound), electricity_per_1000_steps_usd,
 price_usd, price_of, price_source, within_budget (yes, no, unknown). What is unknown is null.
 """
@@ -89,6 +89,8 @@ def as_text(advice: Advice, price_per_kwh: float | None, has_host: bool) -> str:
         ids = ", ".join(one.candidate.id for one in cannot)
         first = "the first because" if len(cannot) > 1 else "because"
         text += _wrapped(f"Cannot run it: {ids}; {first}: {cannot[0].why}.")
+    for device, why in advice.unsupported.items():
+        text += _wrapped(f"Not supported: {device}: {why}.")
     text += [line for index, note in enumerate(notes) for line in _wrapped(f"[{index + 1}] {note}")]
     if question.shape_assumption():
         text += _wrapped(f"Note: {question.shape_assumption()}.")

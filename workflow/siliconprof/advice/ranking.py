@@ -120,6 +120,7 @@ class Advice:
     flops: float
     flops_source: str
     conclusion: Sequence[str]
+    unsupported: Mapping[str, str]  # a device that no backend can use -> why
 
     @property
     def shown(self) -> list[Answer]:
@@ -135,6 +136,7 @@ class Advice:
             "flops_source": self.flops_source,
             "conclusion": list(self.conclusion),
             "devices": [answer.as_dict() for answer in self.answers],
+            "unsupported": dict(self.unsupported),
         }
 
 
@@ -153,15 +155,22 @@ def answer(
         only: ids of the devices to include; empty = all.
     """
     asked = Asked(question, facts, prices or {}, price_per_kwh)
+    chosen = [one for one in facts.candidates if not only or {one.id, *one.own_ids} & set(only)]
     answers = [
         min((asked.answer(candidate, backend) for backend in candidate.backends), key=_suits)
-        for candidate in facts.candidates
-        if candidate.backends and (not only or {candidate.id, *candidate.own_ids} & set(only))
+        for candidate in chosen
+        if candidate.backends
     ]
+    unsupported = {
+        one.id: one.entry["unsupported"]
+        for one in chosen
+        if one.entry and not one.backends and "unsupported" in one.entry
+    }
     answers.sort(key=usefulness)
     flops, source = asked.workload.flops_per_step()
     said = conclusion(question, answers, bool(only))
-    return Advice(question, answers, asked.workload.n_parameters(), flops, source, said)
+    n_parameters = asked.workload.n_parameters()
+    return Advice(question, answers, n_parameters, flops, source, said, unsupported)
 
 
 def usefulness(one: Answer) -> tuple:

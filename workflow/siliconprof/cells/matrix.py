@@ -119,7 +119,9 @@ def select_devices(
         elif wanted in elsewhere:
             pass  # the cluster's, see `cluster.not_looked_at`
         elif wanted in registry["devices"]:
+            why_not = registry["devices"][wanted].get("unsupported")
             reason = f"host '{host['label']}' has no such device"
+            reason = f"not supported: {why_not}" if why_not else reason
             missing.append({"device": wanted, "reason": reason})
         else:
             known = ["local", *present, *sorted(elsewhere), *registry["devices"]]
