@@ -131,7 +131,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(folder: Path) -> Page:
-    return render(folder, drawn=("paper-",))
+    return render(folder, drawn=("paper-", "across-gpt2-large"))
 
 
 def hover(made: Page) -> list[str]:
@@ -206,6 +206,19 @@ def test_published_bars_are_hatched_and_ours_are_not(whole: Page) -> None:
     assert all("data-of" in of for of, _, _ in ours) and not any(
         "data-of" in o for o, _, _ in printed
     )
+
+
+def test_printed_passes_stand_on_the_axis_of_equal_work(whole: Page) -> None:
+    figures = re.findall(r'<figure id="figure-across-[^"]*">.*?</figure>', whole.html, re.S)
+    (drawn,) = [figure for figure in figures if "published" in figure]
+    shown = set(re.findall(r"<title>(published, Table 4[^<]*)</title>", drawn))
+    ultra = "Apple M2 Ultra, 76 GPU cores"
+    assert {text for text in shown if ultra in text} == {
+        f"published, Table 4: GPT2-large, {ultra} · {backend}, {seconds} s one pass of batch 8, "
+        "length not printed"
+        for backend, seconds in (("mlx", "2.71"), ("torch-mps", "3.239"))
+    }
+    assert len(shown) == 3 and f"{ultra} · mlx" in drawn  # of batch 8, with names
 
 
 def test_table4_divides_by_the_batch_and_compares_alike(folder: Path, whole: Page) -> None:

@@ -6,8 +6,8 @@ other means where the row names its means, is not comparable and is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.published_values import model_and_size
@@ -86,6 +86,35 @@ def trainings(data: Data, row: Row, **wanted: Any) -> list[Row]:
         and not has_no_speed(point)
         and point["batch_size"] == float(row["batch_size"])
     ]
+
+
+class Pass(NamedTuple):
+    """A row of the paper's Table 4: seconds of one batch, whose they are, and the pointer's text."""
+
+    seconds: float
+    label: str
+    text: str
+
+
+def passes(data: Data, points: Iterable[Row]) -> list[Pass]:
+    """The printed passes of the model and batch that some trainings have, fastest first.
+
+    They are without the Trainer and in fp32, so of such trainings only.
+    """
+    alike = {
+        (point["module"], point["n_parameters"], point["batch_size"])
+        for point in points
+        if (point["trainer"], point["precision"]) == ("plain", "fp32") and not point["lora_rank"]
+    }
+    found = []
+    for row in data.published["table4_pass_time"]:
+        module, _ = model_and_size(row["workload"])
+        batch, seconds = float(row["batch_size"]), float(row["pass_time_s"])
+        if (module, n_parameters(data, row["workload"]), batch) in alike:
+            whose = f"{data.listed_name(row['device'])} · {row['backend']}"
+            text = f"published, Table 4: {row['workload']}, {whose}, {seconds:g} s one pass"
+            found.append(Pass(seconds, whose, f"{text} of batch {batch:g}, length not printed"))
+    return sorted(found)
 
 
 def planned(data: Data, row: Row, trainer: str) -> list[Row]:

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.render import chart, marks, style
+from siliconprof.render import beside, chart, marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
+from siliconprof.render.paper_bars import HATCHED
 from siliconprof.render.variants import (
     Row,
     as_usual,
@@ -77,7 +78,7 @@ def add(data: Data, book: Book) -> None:
     shown = dict(list(rows.items())[-MOST_ROWS:])
     left_out = len(rows) - len(shown)
     more = f" {words.count(left_out, 'smaller training')} left out." if left_out else ""
-    book.figure("glance", "glance", partial(draw, shown), left_out=more)
+    book.figure("glance", "glance", partial(draw, data, shown), left_out=more)
 
 
 def rate(point: Row) -> tuple[float, float, float]:
@@ -91,16 +92,18 @@ def rate(point: Row) -> tuple[float, float, float]:
     return value, samples / ends[0], samples / ends[1]
 
 
-def draw(rows: dict[str, list[Row]], narrow: bool) -> Any:
+def draw(data: Data, rows: dict[str, list[Row]], narrow: bool) -> Any:
     """Rows of dots over a logarithmic axis; the fastest of each row has its number."""
     points = [point for row in rows.values() for point in row]
+    printed = [mark for y, row in enumerate(rows.values()) for mark in _printed(data, y, row)]
     legend = [
         *style.backends(points, SIZE),
         *style.devices(points, lambda point: point["device"], SIZE),
         *_precisions(points),
+        *([HATCHED] if printed else []),
     ]
     panel = Panel(
-        [mark for y, row in enumerate(rows.items()) for mark in _dots(y, *row)],
+        [*printed, *(mark for y, row in enumerate(rows.items()) for mark in _dots(y, *row))],
         Scale("samples per second, more is better", log=10),
         labels=[name.replace(", batch", "\nbatch") if narrow else name for name in rows],
         label_rows=list(rows.values()),
@@ -125,6 +128,13 @@ def _dots(y: int, name: str, row: list[Row]) -> Iterator[Mark]:
         yield chart.dot(value, y, point, text, mark, SIZE, **edge)
     value, _, most = rate(best)
     yield chart.beside(most, y, words.significant(value), best)
+
+
+def _printed(data: Data, y: int, row: list[Row]) -> Iterator[Mark]:
+    """What the paper prints of the same model and batch."""
+    samples = row[0]["samples_per_step"]
+    for one in beside.passes(data, row):
+        yield chart.published(samples / one.seconds, y, one.text)
 
 
 def _precisions(points: list[Row]) -> list[style.Entry]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.render import (
+    beside,
     ceilings,
     chart,
     choices,
@@ -35,6 +36,7 @@ from siliconprof.render.book import parts as parts_of
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data, grouped
+from siliconprof.render.paper_bars import HATCHED
 from siliconprof.render.tables import (
     BACKEND,
     HOST,
@@ -221,9 +223,16 @@ def draw(data: Data, steps: Sequence[Step], narrow: bool) -> Any:
         shown.append(chart.dot(step.middle, y, row, text, marker))
         end = words.duration(step.middle)
         shown.append(chart.beside(step.high, y, end, row, color=style.INK))
+    printed = beside.passes(data, rows)
+    shown += [chart.published(one.seconds, y, one.text) for y, one in enumerate(printed, len(rows))]
     x = Scale("unsplit step / ms", log=10, unit=1e-3)
-    legend = [*style.backends(rows, 3.4), *style.devices(rows, data.device_name, 3.4)]
-    panel = Panel(shown, x, labels=[_label(row, narrow) for row in rows], label_rows=rows)
+    legend = [
+        *style.backends(rows, 3.4),
+        *style.devices(rows, data.device_name, 3.4),
+        *([HATCHED] if printed else []),
+    ]
+    labels = [*(_label(row, narrow) for row in rows), *(one.label for one in printed)]
+    panel = Panel(shown, x, labels=labels, label_rows=[*rows, *(None for _ in printed)])
     return Chart([panel], legend).figure(narrow)
 
 
@@ -269,13 +278,13 @@ def losses_table(data: Data, pairs: Sequence[tuple[Row, Row]]) -> Table:
         difference = losses.relative_differences(data, point, baseline)
         if len(difference):
             why = losses.divergence(data.traces.series(point, "loss"))
-            beside = {
+            more = {
                 "against": f"{baseline['host']}: {label(baseline)}",
                 "difference": difference,
                 "why": why or "the baseline has diverged",
                 "about": (point, baseline),
             }
-            rows.append(point | beside)
+            rows.append(point | more)
     return Table.of(rows, LOSSES, lambda row: row["about"])
 
 
