@@ -15,11 +15,12 @@ import pytest
 import test_ceilings as operations
 import test_render_classic as networks
 import test_render_paper as printed
+import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from siliconprof.render import figures, style, tables
-from synthetic_results import CPU, H200, Page, make, of_the_paper, render, training
+from synthetic_results import CPU, H200, ROOT, Page, make, of_the_paper, render, training
 from test_render_grid import whole_study
 from test_render_robust import OF_NO_CELL, everything
 
@@ -197,6 +198,17 @@ def test_every_mark_and_row_leads_to_its_cells(results: Path, page: Page) -> Non
                 if axis.capitalize() in line
             }
             assert said.items() <= dict(zip(AXES, cell, strict=True)).items(), table
+
+
+def test_a_caption_has_thirty_words_at_most_and_an_intro_ninety() -> None:
+    """A value that is filled in counts as one word."""
+    texts = yaml.safe_load((ROOT / "report/captions.yaml").read_text(encoding="utf-8"))
+    for kind, most in (("figures", 30), ("tables", 30), ("intros", 90)):
+        counts = {
+            key: len(re.sub(r"(\{\w+\})", r" \1", text).split())
+            for key, text in texts[kind].items()
+        }
+        assert {key: n for key, n in counts.items() if n > most} == {}, kind
 
 
 def test_every_table_is_sound_latex(results: Path, page: Page) -> None:

@@ -35,7 +35,7 @@ SUMMARISED = (  # stem in the probe's summary, unit, column of the table
 )
 POINTS_PER_CELL = 24
 MOST_NAMED = 4
-NO_SUPPLY = "nothing here tells of mains or battery, as on servers and virtual machines"
+NO_SUPPLY = "mains and battery are not reported here, as on servers and virtual machines"
 NO_GOVERNOR = "no cpufreq: a virtual machine, or not Linux"
 
 

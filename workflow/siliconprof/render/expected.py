@@ -101,8 +101,8 @@ def below(part: Sequence[Line]) -> str:
         return ""
     verb = "was" if n == 1 else "were"
     return (
-        f" {words.count(n, 'dot')} {verb} faster than expected: what they are held against was "
-        "measured too low or is not what bounds them."
+        f" {words.count(n, 'dot')} {verb} faster than expected: their reference rate was measured "
+        "too low or is not what bounds them."
     )
 
 

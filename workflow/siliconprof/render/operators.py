@@ -39,7 +39,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 "operators",
                 partial(draw, data, chunk),
                 family=kind.label + part,
-                without=f" Not told apart: {words.listing(without)}." if without else "",
+                without=f" Not split by operator: {words.listing(without)}." if without else "",
             )
         first = told_apart[0]
         book.table(

@@ -97,8 +97,8 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
         prefix = f"{badge.replace(' ', '-')}-{host}-"
         book.heading(host, badge)
         book.origin = f"{badge}: {host}"
-        book.common["intervals"] = uncertainty.origin_text(part.points)
-        book.facts(_facts(part))
+        intervals = f"95 %, {uncertainty.origin_text(part.points)}"
+        book.facts([*_facts(part), ("Intervals", intervals)])
         book.table(
             f"{prefix}cells",
             "cells-elsewhere",

@@ -198,7 +198,7 @@ def phases_table(gaps: Sequence[Gap]) -> Table:
 
 # -- time by use ----------------------------------------------------------------------------------
 
-UNTOLD = "the system does not tell"
+UNTOLD = "the system does not count it"
 
 
 def _use(head: str, name: str, help: str) -> Column:
