@@ -229,7 +229,7 @@ def test_without_deepspeed_a_cell_says_how_to_get_it(project: Checkout, tmp_path
 def test_on_a_gpu_an_adam_that_is_not_compiled_is_built_or_flagged() -> None:
     """`make ENV=cuda` builds it; a cell that has to use torch's on the host says so."""
     flags = {}
-    own = defaults("gpt2", **TEXT | {"dataset_vocab_size": 300})
+    own = defaults(**TEXT | {"dataset_vocab_size": 300})
     for compiled in (False, True):
         session: Any = SimpleNamespace(
             cell=SimpleNamespace(device_kind="gpu", precision="fp32"),

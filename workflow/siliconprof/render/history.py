@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -42,7 +43,7 @@ def add(data: Data, book: Book) -> None:
 
 def _name(line: Row) -> str:
     parts = (line["workload"], words.backend_name(line), line["precision"])
-    setting = "" if line["trainer"] else describe(line)
+    setting = "" if line["trainer"] else describe(line | json.loads(line["params"]))
     return ", ".join(filter(None, [" · ".join(parts), setting]))
 
 
