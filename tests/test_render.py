@@ -589,7 +589,7 @@ def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
 WHISPER, MLX = {"module": "whisper"}, {"backend": "mlx"}
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 OFFLOADED = GPU | {"scenario": "offload"}
-HF, TARGET = {"trainer": "hf"}, "target_len"
+HF, TARGET, AGAIN = {"trainer": "hf"}, "target_len", "gradient_checkpointing"
 NOISE = "no difference beyond noise between torch-cpu and mlx"
 FASTER, LOSSES, OF_HF = "faster than mlx,", "differ by at most", "hf changes a step"
 DEVICES = "h200 (torch-cuda) is 3.00 × "
@@ -604,7 +604,8 @@ DEVICES = "h200 (torch-cuda) is 3.00 × "
         (OF_HF, {"zero_stage": 2}, {"zero_stage": 3}, OFFLOADED, HF),
         (LOSSES, {"learning_rate": 1e-3}, {"learning_rate": 3e-4}, {}, MLX),
         (LOSSES, {"lora_alpha": 16}, {"lora_alpha": 32}, {}, MLX),
-        (DEVICES, {}, {"lora_alpha": 32}, GPU, {"device": "cpu-x", "backend": "torch-cpu"}),
+        (FASTER, {AGAIN: False}, {AGAIN: True}, {}, MLX),
+        (DEVICES, {AGAIN: False}, {AGAIN: True}, GPU, {"device": "cpu-x", "backend": "torch-cpu"}),
     ],
     ids=str,
 )
@@ -612,7 +613,7 @@ def test_only_equal_work_is_compared(
     tmp_path: Path, said: str, alike: Any, other: Any, axes: Any, twin: Any
 ) -> None:
     """A statement that two cells give, and do not give once they differ in a parameter."""
-    rank = {"lora_rank": 8 if "lora_alpha" in other else 0}
+    rank = {"lora_rank": 8 if "lora_alpha" in alike else 0}
     for folder, theirs in (("alike", alike), ("other", other)):
         own = [
             training(0.010, parameters=alike | rank, **axes),
