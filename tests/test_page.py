@@ -255,6 +255,25 @@ def test_the_report_is_short_and_leads_to_the_study(
         assert not anchor or f'id="{anchor}"' in text[target.name], link
 
 
+def test_the_answers_numbers_are_those_of_the_spreadsheet(browser: Browser, report: Path) -> None:
+    text = (report.parent / "results.csv").read_text(encoding="utf-8")
+    lines = [line for line in csv.DictReader(text.splitlines()) if line["samples_per_s"]]
+    browser.open(report)
+    answers = browser.js(
+        """const sort = (row, head) => Number(row.querySelector(`[data-head="${head}"]`).dataset.sort);
+        return Array.from(document.querySelectorAll("#table-answer tbody tr"), (row) => [
+          row.querySelector('[data-head="Fastest way"]').textContent,
+          sort(row, "speed"), sort(row, "a step, ms")])"""
+    )
+    assert answers
+    for way, *numbers in answers:
+        assert any(
+            [float(line["samples_per_s"]), float(line["step_ms"])] == pytest.approx(numbers, 1e-4)
+            and way.startswith(" · ".join(line[n] for n in ("backend", "trainer", "precision")))
+            for line in lines
+        ), way
+
+
 # -- a document ----------------------------------------------------------------------------------
 
 
