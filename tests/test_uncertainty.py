@@ -121,7 +121,7 @@ def test_the_page_names_the_origin_in_legends_and_captions(beside: Any) -> None:
     assert "results/noise-floor/desk.json" in made.of("setting")
     # the other host has no floor of its own, and gets nobody else's
     elsewhere = made.of("others")
-    assert "95 % interval, within one process" in elsewhere
+    assert "95 %, within one process" in elsewhere
 
 
 def test_a_damaged_floor_is_one_line(results: Path, floor: Path, tmp_path: Path) -> None:
