@@ -104,8 +104,8 @@ def lock_held(checkout: Checkout) -> Iterator[Callable[[], None]]:
 @pytest.mark.parametrize("terminal", [False, True], ids=["file", "terminal"])
 def test_an_interrupted_run_says_how_far_it_came(checkout: Checkout, terminal: bool) -> None:
     product = {"module": "matmul", "shapes": [[1, 8, 8, 8]], "burst": 0}
-    times = {"iterations": 3000, "max_iterations": 3000}
-    long = {"shapes": [[1, 256, 256, 256]], "timing": times}  # a second or some
+    times = {"iterations": 10000, "max_iterations": 10000}
+    long = {"shapes": [[1, 256, 256, 256]], "timing": times}  # some seconds
     checkout.configure(
         host="desk",
         backends=["mlx"],

@@ -134,13 +134,17 @@ class State:
         label = " · ".join(cell.split("/")[1:]) or " ".join([rule, *wildcards.values()])
         self.running[job] = (cell, label, now)
 
-    def finished(self, job: int, now: float) -> str:
-        """A job ends, one way or the other: the path of its cell; empty for one of another rule."""
+    def finished(self, job: int, now: float, failed: bool = False) -> str:
+        """A job ends: the path of its cell; empty for one of another rule.
+
+        Args:
+            failed: a cell that has no record, since its process was ended, is not done.
+        """
         cell, _, start = self.running.pop(job, ("", "", now))
-        if cell:
+        if cell and not failed:
             self.cells_done += 1
             self.cell_seconds.append(now - start)
-        else:
+        elif not cell:
             self.stages_done += 1
         return cell
 
@@ -218,7 +222,7 @@ class CellHandler(logging.Handler):
         elif event in ("JOB_FINISHED", "JOB_ERROR"):
             job = int(fields.get("job_id", fields.get("jobid", -1)))
             _, label, _ = self.state.running.get(job, ("", "", now))
-            cell = self.state.finished(job, now)
+            cell = self.state.finished(job, now, failed=event == "JOB_ERROR")
             if cell and event == "JOB_FINISHED":
                 self._tell(cell)
             elif label == "retry" and event == "JOB_FINISHED":
