@@ -9,9 +9,9 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from siliconprof.errors import UserError
 from siliconprof.remote import collect_hosts
 from siliconprof.store import validation
 
+until = partial(conftest.until, seconds=90)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(ssh_hosts.missing()), reason=str(ssh_hosts.missing())),
@@ -123,17 +124,7 @@ def begin(project: Checkout, network: Any, *words: str) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        # whoever runs these tests in the background has Ctrl-C ignored, and that is inherited
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-
-
-def until(condition: Callable[[], Any], seconds: float = 90) -> None:
-    """Wait for a condition, or the test fails."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.02)
 
 
 def span(record: dict[str, Any]) -> tuple[datetime, datetime]:
@@ -354,7 +345,7 @@ def test_a_mac_is_kept_awake_as_long_as_it_measures(tmp_path):
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
-    until(lambda: said.exists() and said.read_text() == f"-i -w {process.pid}\n", 10)
+    until(lambda: said.exists() and said.read_text() == f"-i -w {process.pid}\n", seconds=10)
     process.communicate(timeout=5)  # with the end of its input it ends, too
 
 

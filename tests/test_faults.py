@@ -254,13 +254,7 @@ def begin(project: Checkout, *command: str) -> subprocess.Popen:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=hear_ctrl_c,
         )
-
-
-def hear_ctrl_c() -> None:
-    """Undo what a shell does to what it runs in the background, and all that starts from there."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def cell(mode: str, workload: str = "faulty", backend: str = "mlx", **more: Any) -> Cell:

@@ -214,8 +214,8 @@ def test_printed_passes_stand_on_the_axis_of_equal_work(whole: Page) -> None:
     shown = set(re.findall(r"<title>(published, Table 4[^<]*)</title>", drawn))
     ultra = "Apple M2 Ultra, 76 GPU cores"
     assert {text for text in shown if ultra in text} == {
-        f"published, Table 4: GPT2-large, {ultra} · {backend}, {seconds} s one pass of batch 8, "
-        "length not printed"
+        f"published, Table 4: GPT2-large, {ultra} · {backend}, {seconds} s one pass of batch 8; "
+        "neither its length nor whether it has the optimizer is printed"
         for backend, seconds in (("mlx", "2.71"), ("torch-mps", "3.239"))
     }
     assert len(shown) == 3 and f"{ultra} · mlx" in drawn  # of batch 8, with names

@@ -15,18 +15,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import conftest
 import psutil
 import pytest
 import slurm_daemons
 import yaml
 from conftest import QUICK, ROOT, Checkout, copy_project
 
+until = partial(conftest.until, seconds=300)  # daemons and jobs take their time
 pytestmark = pytest.mark.every_core  # what a job is given is compared with them
 
 CELLS = "results/tables/cells.csv"
@@ -186,7 +189,6 @@ def begun(project: Checkout, *arguments: str) -> Iterator[subprocess.Popen]:
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
         folder = project.path.parent / "hold"
@@ -204,15 +206,6 @@ def begun(project: Checkout, *arguments: str) -> Iterator[subprocess.Popen]:
 
 def output(project: Checkout) -> Path:
     return project.path.parent / "output.txt"
-
-
-def until(condition: Callable[[], Any], seconds: float = 300) -> Any:
-    """Wait for a condition; its value, or the test fails."""
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.05)
-    return value
 
 
 def records(project: Checkout, workload: str) -> dict[str, dict[str, Any]]:

@@ -22,7 +22,14 @@ from typing import NamedTuple
 
 from siliconprof import options, words
 from siliconprof.analyse import step_parts
-from siliconprof.analyse.equal_work import by_phases, compiles, flagged, has_no_speed, work
+from siliconprof.analyse.equal_work import (
+    DISTURBED,
+    by_phases,
+    compiles,
+    flagged,
+    has_no_speed,
+    work,
+)
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, device_of, place
@@ -133,7 +140,7 @@ def _alike(rows: Sequence[Row]) -> Iterator[Pair]:
 
 def _fastest(rows: Sequence[Row]) -> Iterator[Pair]:
     """A host's fastest undisturbed cell against other devices and backends in its precision."""
-    fastest = min(rows, key=lambda row: (flagged(row, "contended"), _step_s(row)))
+    fastest = min(rows, key=lambda row: (flagged(row, DISTURBED), _step_s(row)))
     for row in rows:
         alike = all(row[axis] == fastest[axis] for axis in ("scenario", "precision"))
         if alike and place(row) != place(fastest):

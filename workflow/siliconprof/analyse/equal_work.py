@@ -24,6 +24,7 @@ CHOICES = ("compile", "attention", "adamw", "allocator")
 # Of whole trainings: they have sections of their own, several points a cell or no split steps.
 WHOLE_TRAININGS = ("training_run", "epochs")
 NO_SPEED_FLAG = "offload_on_cpu"
+DISTURBED = "contended"  # the flag: other processes used the processor
 
 
 def by_phases(row: Mapping[str, Any]) -> bool:

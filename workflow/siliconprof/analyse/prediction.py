@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from siliconprof import options, words
-from siliconprof.analyse.equal_work import flagged
+from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.analyse.operator_rows import FRAMEWORK, OTHERS, PARTS
 from siliconprof.errors import stage
 from siliconprof.stats import statistics
@@ -119,7 +119,7 @@ def errors(predicted: Iterable[Row]) -> Errors | None:
 
 def sound(measured: Iterable[Training]) -> list[Training]:
     """Those that no other process disturbed: the others predict nothing."""
-    return [training for training in measured if not flagged(training.point, "contended")]
+    return [training for training in measured if not flagged(training.point, DISTURBED)]
 
 
 def trainings(results: Results) -> list[Training]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from siliconprof.analyse import other_methods
+from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.analyse.throughputs import NOISE_ASSUMED
 from siliconprof.compare import matching
 from siliconprof.compare.matching import Unmatched
@@ -22,7 +23,6 @@ NOTHING_SLOWER, SOMETHING_SLOWER, NOTHING_DECIDED = 0, 1, 3
 PROBABLY_SLOWER, PROBABLY_FASTER = f"probably {SLOWER}", f"probably {FASTER}"
 DECIDED = (SLOWER, FASTER, SAME)
 VERDICTS = (*DECIDED, PROBABLY_SLOWER, PROBABLY_FASTER, AMBIGUOUS)
-DISTURBED = "contended"  # the flag: other processes used the processor
 ASSUMED = f"the {NOISE_ASSUMED:.0%} by which processes are assumed to differ"
 
 

@@ -21,9 +21,8 @@ from pathlib import Path
 
 from siliconprof import words
 from siliconprof.analyse import history
-from siliconprof.analyse.equal_work import flagged
+from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.compare import comparison, matching
-from siliconprof.compare.comparison import DISTURBED
 from siliconprof.errors import UserError, stage
 from siliconprof.stats import inference
 from siliconprof.stats.inference import AMBIGUOUS, SAME

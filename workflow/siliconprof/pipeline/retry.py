@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.cells import matrix
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import registry
@@ -27,7 +28,6 @@ from siliconprof.pipeline import cell_line, remeasure
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, record, temporary
 
-FLAG = "contended"
 RESULTS = Path("results")
 HISTORY = RESULTS / "history"
 
@@ -39,7 +39,7 @@ def disturbance(found: Mapping[str, Any]) -> tuple[int, bool, float]:
     """
     codes = [flag["code"] for flag in found["flags"]]
     cores = found["probes"].get("interference", {}).get("foreign_load_cores")
-    return codes.count(FLAG), "noisy" in codes, cores or 0.0
+    return codes.count(DISTURBED), "noisy" in codes, cores or 0.0
 
 
 def second(first: Mapping[str, Any]) -> Path | None:
@@ -82,7 +82,7 @@ def waiting(document: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, An
 
     The second record is there already where a run was killed before it was put in its place.
     """
-    for name in dict(remeasure.flagged(document, [FLAG])):
+    for name in dict(remeasure.flagged(document, [DISTURBED])):
         first = record.read_in_place(Path(name), check_schema=False)
         if first["status"] == "ok" and "instead_of" not in first["method"]:
             copy = second(first)

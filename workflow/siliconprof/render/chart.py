@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from siliconprof import words
-from siliconprof.analyse.equal_work import flagged
+from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.render import marks, strokes, style
 
 TITLE_IN, TITLE_GAP_IN, GAP_IN, RIGHT_IN = 0.26, 0.07, 0.3, 0.1
@@ -31,7 +31,6 @@ LABELS_SHARE = 0.6  # of a column's width, that the labels in it may take
 PUBLISHED_PT2 = 49.0  # area of a published mark
 HOLLOW: dict[str, Any] = {"markerfacecolor": style.PAPER, "markeredgewidth": 0.8}
 RING: dict[str, Any] = {"markerfacecolor": "none", "markeredgewidth": 0.8}
-DISTURBED = "contended"  # the flag
 DISTURBED_MEANS = "disturbed by other processes"
 LOG_ROOM, LINEAR_ROOM = 1.5, 0.06  # beyond the outermost values: a factor, a share of the range
 

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from siliconprof import words
+from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.render import chart, hover, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Panel, Scale
@@ -95,7 +96,7 @@ def _foreign_load(data: Data, interference: Sequence[Row]) -> str:
     if not load:
         return "not known: no processor time of others could be read"
     ends = dict.fromkeys(words.significant(end, 2) for end in (min(load), max(load)))
-    contended = sum(flagged(cell, "contended") for cell in data.cells)
+    contended = sum(flagged(cell, DISTURBED) for cell in data.cells)
     return (
         f"{' to '.join(ends)} cores by other processes, cell by cell; "
         f"{words.count(contended, 'cell')} flagged contended"

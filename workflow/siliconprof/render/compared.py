@@ -10,8 +10,8 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, NO_GAP, PHASE
+from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.render import marks, why_gaps
-from siliconprof.render.chart import DISTURBED
 from siliconprof.render.compare import Step, steps
 from siliconprof.render.data import Data
 from siliconprof.render.variants import CIRCUMSTANCES, WORK, Family, flagged, variant

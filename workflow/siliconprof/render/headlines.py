@@ -7,6 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from siliconprof import words
+from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.render import uncertainty
 from siliconprof.render.blocks import Finding
 from siliconprof.render.compare import Step
@@ -50,7 +51,7 @@ def hardware(data: Data) -> Finding | None:
     """
     trained = [row for row in data.training() if not has_no_speed(row)]
     compared = efficiencies(data, trained)
-    sound = [one for one in compared if not flagged(one.row, "contended")] or compared
+    sound = [one for one in compared if not flagged(one.row, DISTURBED)] or compared
     own = sorted(
         (one for one in sound if one.of_product is not None), key=lambda one: -(one.of_product or 0)
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse import prediction, throughputs
-from siliconprof.analyse.equal_work import flagged
+from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.render import chart
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Panel, Scale
@@ -69,7 +69,7 @@ def fact(rows: Sequence[Row]) -> str:
     """How far off the predictions of a place are, and how many it does not make."""
     silent = sum(not _said(row) for row in rows)
     refused = f"; {silent} not predicted, for operators of unseen kinds" if silent else ""
-    sound = [row for row in rows if not flagged(row, chart.DISTURBED)]
+    sound = [row for row in rows if not flagged(row, DISTURBED)]
     errors = prediction.errors(sound)
     if errors is None:
         return f"no undisturbed step predicted{refused}"

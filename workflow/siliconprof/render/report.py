@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, NO_GAP
+from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.analyse.throughputs import device_of
 from siliconprof.hosts import remedies
 from siliconprof.render import peaks, setting, summary, truth, uncertainty, why_gaps
 from siliconprof.render.book import Book
-from siliconprof.render.chart import DISTURBED
 from siliconprof.render.compare import Step, steps
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing

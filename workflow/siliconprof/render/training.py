@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from siliconprof import words
-from siliconprof.analyse.equal_work import flagged
+from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.render import chart, hover, style, tables, uncertainty, variants
 from siliconprof.render.book import Book, told_parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
@@ -181,7 +181,7 @@ def _shares(y: int, row: Row, used: Sequence[str], name: Name, parts: Parts) -> 
         yield from _segment(y, row, part, start, share, text, parts)
         if share >= LABELLED_SHARE:
             fill = style.shade(row["backend"], parts.steps[part])
-            ink = style.readable(style.PAPER if flagged(row, chart.DISTURBED) else fill)
+            ink = style.readable(style.PAPER if flagged(row, DISTURBED) else fill)
             middle, whole = start + share / 2, f"{100 * share:.0f}"
             yield chart.note(middle, y, whole, row, (0, 0), ha="center", color=ink)
         start += share
