@@ -92,7 +92,7 @@ def test_an_experiment_on_a_played_gpu_reaches_the_page(run: Checkout) -> None:
 
 
 def test_times_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:
-    """Nothing lasts less than the card needs; phases read from events add up to the step."""
+    """Nothing lasts less than the card needs; phases, and operators, add up to the step."""
     for workload, precision in (("plain", "tf32"), ("hf", "fp32")):
         (point,) = record(run, workload=workload, precision=precision)["points"]
         times = point["times"]
@@ -102,6 +102,11 @@ def test_times_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:
         flops = point["flops"]
         assert min(times["unsplit_step_s"]) > flops / RATES["half"]
         assert min(times["unsplit_step_s"]) == pytest.approx(min(times["step_s"]), rel=0.1)
+        assert max(times["handed_over_s"]) <= max(times["unsplit_step_s"])
+        operators = point["operators"]
+        assert operators["reason"] is None
+        of_operators = sum(min(row["seconds"]) for row in operators["rows"])
+        assert of_operators == pytest.approx(min(times["unsplit_step_s"]), rel=0.1)
         for name in ("backward_s", "optimizer_s"):  # the card's own clock, whatever the host does
             assert median(times[name]) == pytest.approx(min(times[name]), rel=0.1)
     tf32, fp32 = (

@@ -15,7 +15,7 @@ from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session.inventory import Training
 from siliconprof.store import table_files
-from synthetic_results import CPU, make, render, training
+from synthetic_results import CPU, H200, make, render, training
 
 LAUNCH_S, S_PER_BYTE, S_PER_FLOP = 2e-6, 3e-10, 5e-12  # of a call
 FRAMEWORK_S = 1e-6  # beside a call
@@ -25,13 +25,13 @@ HARDLY = 0.02
 
 
 @cache
-def rows_of(batch_size: int, seq_len: int) -> list[dict[str, Any]]:
+def rows_of(batch_size: int, seq_len: int, backend: str = "torch-cpu") -> list[dict[str, Any]]:
     """A real step's operators, of GPT-2 nano in torch."""
     entry = {"model": "gpt2-nano", "batch_size": batch_size, "seq_len": seq_len}
     question, mistakes = advice_question.read(entry)
     assert question, mistakes
     workload = question.workload()
-    step = Training(workload, workload.parameters, "torch-cpu", "fp32", 1)
+    step = Training(workload, workload.parameters, backend, "fp32", 1)
     return step.operators()
 
 
@@ -48,7 +48,7 @@ def step_s(rows: list[dict[str, Any]]) -> float:
 
 def measured(batch_size: int, seq_len: int, slower: float = 1.0, **axes: Any) -> dict[str, Any]:
     """A training's record."""
-    rows = rows_of(batch_size, seq_len)
+    rows = rows_of(batch_size, seq_len, axes.get("backend", "torch-cpu"))
     made = training(
         slower * step_s(rows), samples=batch_size, workload=f"b{batch_size}s{seq_len}", **axes
     )
@@ -149,6 +149,45 @@ def test_advice_is_predicted_where_operators_were_timed(
     )
     far = step("512", "1024")
     assert far["value"] is None and "8 times the operations" in far["basis"]
+
+
+def beside(batch_size: int, seq_len: int, bound_by: str) -> dict[str, Any]:
+    """A training's record of a GPU that works beside the host, one of which bounds the step."""
+    axes = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
+    made = measured(batch_size, seq_len, **axes)
+    rows = made["points"][0]["operators"]["rows"]
+    for row in rows:  # the same by CUDA's names
+        row["kind"] = row["kind"].replace("flash_attention_for_cpu", "efficient_attention")
+    handed_over_s, step = of_gpu(rows, bound_by)
+    times = made["points"][0]["times"]
+    times["unsplit_step_s"] = [
+        step * s / times["unsplit_step_s"][0] for s in times["unsplit_step_s"]
+    ]
+    times["handed_over_s"] = [handed_over_s] * 3
+    return made
+
+
+def of_gpu(rows: list[dict[str, Any]], bound_by: str) -> tuple[float, float]:
+    """Seconds in which a step is handed over, and in which it is done, by the law."""
+    call_s = {"host": 1e-3, "device": 1e-6}[bound_by]
+    handed_over_s = call_s * sum(row["count"] for row in rows)
+    return handed_over_s, CLOSURE * max(handed_over_s, sum(map(seconds, rows)))
+
+
+@pytest.mark.parametrize("bound_by", ["host", "device"])
+def test_a_step_beside_a_gpu_takes_as_long_as_the_slower_of_both(
+    bound_by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of trainings there, and of one that never ran: its operators are those of a CPU's step."""
+    results = make(tmp_path, [beside(*shape, bound_by) for shape in SHAPES], devices=(H200,))
+    for line in predicted(results).values():
+        assert line["error"] == pytest.approx(0.0, abs=HARDLY), line
+    asked = ["--model", "gpt2-nano", "--batch", "3", "--seq-len", "48", "--results", str(results)]
+    assert cli.dispatch(["predict", *asked, "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    _, step = of_gpu(rows_of(3, 48, "torch-cuda"), bound_by)
+    assert answer["seconds"] == pytest.approx(step, rel=HARDLY)
+    assert (answer["parts"]["framework"] > step / 2) == (bound_by == "host")
 
 
 def test_what_cannot_be_predicted_is_one_line(tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from device import CARDS
+from device import CARDS, KERNEL_S
 from siliconprof import plugins
+from siliconprof.analyse import step_parts
+from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver, _streams
 from siliconprof.backends.base import Unsupported
-from siliconprof.session.timing import call_s
+from siliconprof.session.timing import PhaseClock, call_s
+from test_operators import watched
 from test_plugins import NoClock, gpt2, tokens
 
 CARD = CARDS["NVIDIA H200"]
@@ -267,3 +270,37 @@ def test_played_card_says_which_attention_it_has_and_what_compiling_needs(
     assert backend.cannot_compile("gpu") is None  # these tests need a compiler
     monkeypatch.setenv("PATH", "")
     assert "C compiler" in backend.cannot_compile("gpu")
+
+
+@pytest.mark.parametrize("bound_by", ["card", "host"])
+def test_played_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator lasts as long as the card works for it, whether or not the card waits between."""
+    driver = sys.modules["played_cuda"].driver
+    if bound_by == "host":
+        rates = {name: rate * 1e6 for name, rate in CARD.flop_rates.items()}
+        fast = replace(CARD, flop_rates=rates, bytes_rate=CARD.bytes_rate * 1e6)
+        monkeypatch.setattr(driver.gpus[0], "card", fast)
+    backend = opened()
+    stepper, clock, batch = backend.stepper(gpt2("nano"), 5), PhaseClock(backend), tokens(1)
+    stepper.step(batch, clock)
+    clock.start(split=False)
+    before_s = driver.line.busy_s
+    stepper.step(batch, clock)
+    step_s, _ = clock.stop()
+    works_s = driver.line.busy_s - before_s
+    mostly = 0.9 * step_s
+    assert (works_s > mostly) == (bound_by == "card") and works_s <= step_s
+    assert (clock.handed_over_s > mostly) == (bound_by == "host")
+    found = watched(backend, lambda: stepper.step(batch, clock), clock)
+    assert found["reason"] is None
+    of_kinds = {row["kind"]: row for row in found["rows"]}
+    together_s = sum(min(row["seconds"]) for row in found["rows"])
+    assert together_s == pytest.approx(works_s, rel=0.1)
+    product = of_kinds["aten::mm"]
+    needs_s = KERNEL_S + product["flops"] / driver.gpus[0].card.flop_rates["fp32"]
+    assert min(product["seconds"]) == pytest.approx(product["count"] * needs_s, rel=0.1)
+    point = {"operators": found, "times": {"handed_over_s": [clock.handed_over_s]}}
+    point["times"]["unsplit_step_s"] = [step_s]
+    rest = next(p for p in step_parts.of_point(point, "gpu") if p["part"] == FRAMEWORK)
+    assert ("launch-bound" in rest["how"]) == (bound_by == "host")
+    assert rest["seconds"] > 0.5 * step_s if bound_by == "host" else rest["seconds"] < 0.2 * step_s

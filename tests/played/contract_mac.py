@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,6 +26,7 @@ from siliconprof import plugins  # noqa: E402
 from siliconprof.backends._streams import DRAWN  # noqa: E402
 from siliconprof.backends.base import Compilation, Unsupported  # noqa: E402
 from siliconprof.session import timing  # noqa: E402
+from siliconprof.session.operators import Operators  # noqa: E402
 
 
 def opened(name: str, precision: str = "fp32") -> Any:
@@ -141,6 +143,34 @@ def what_is_asked_of_metal(name: str) -> None:
     assert mx.default_device() == mx.Device(mx.cpu, 0)
     opened(name)
     assert mx.default_device() == mx.Device(mx.gpu, 0)
+
+
+def operators_are_told(name: str, workload: Any, batch: Any) -> None:
+    """In bursts beside the steps, which train as steps that nobody watches do."""
+    backend = opened(name)
+    watched, clock = backend.stepper(workload, 5), timing.PhaseClock(backend)
+    session: Any = SimpleNamespace(backend=backend, method={})
+    operators, losses = Operators(session, clock), []
+    for step in range(6):
+        clock.start(split=True)
+        watches = operators.due(step)
+        if watches:
+            operators.begin(step)
+        loss = watched.step(batch, clock)
+        clock.stop()
+        if watches:
+            operators.end()
+        losses.append(loss())
+    found = operators.part({"forward_s": [1.0]})["operators"]
+    assert found["reason"] is None
+    assert all(len(row["seconds"]) == 2 for row in found["rows"])  # of the steps after the listing
+    needed = {phase: 0.0 for phase in ("forward_s", "backward_s", "optimizer_s")}
+    for row in found["rows"]:
+        needed[row["phase"]] = needed.get(row["phase"], 0.0) + min(row["seconds"])
+    assert all(seconds > 0 for phase, seconds in needed.items() if phase != "other_s")
+    alone = backend.stepper(workload, 5)
+    same = [alone.step(batch, contract.NoClock())() for _ in losses]
+    assert losses == pytest.approx(same, rel=1e-5)
 
 
 class Evaluated(contract.NoClock):
@@ -339,6 +369,9 @@ def main(name: str, folder: str) -> None:
     waiting_counts(name)
     what_only_a_gpu_has(name, Path(folder))
     what_is_asked_of_metal(name)
+    operators_are_told(name, contract.gpt2("nano"), contract.tokens(3))
+    if name == "torch-mps":  # in MLX drawing is no operator that can be called by itself
+        operators_are_told(name, contract.classic("mlp", dropout=0.5), contract.images())
     if name == "torch-mps":
         what_an_older_mac_lacks()
     else:

@@ -24,6 +24,7 @@ from torch.utils.flop_counter import flop_registry
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 # aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize, per handle and stream
 HOPPER_WORKSPACE, WORKSPACE = 2**25, (2 * 4096 + 8 * 16) * 2**10
+CYCLES_RATE = 1.7e9  # of a card's clock, a second
 GONE = "CUDA error: unspecified launch failure"
 
 
@@ -376,6 +377,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
         "exchangeDevice": exchange,
         "maybeExchangeDevice": exchange,
         "synchronize": driver.synchronize,
+        "sleep": lambda cycles: driver.line.launch(cycles / CYCLES_RATE),
         "memoryStats": driver.statistics,
         "resetPeakMemoryStats": lambda index: driver.gpu(index).memory.reset_peak(),
         "resetAccumulatedMemoryStats": lambda index: None,

@@ -179,7 +179,7 @@ class Shader:
 
 def functions() -> dict[str, Callable[..., Any]]:
     """By name, without `_mps_`."""
-    memory, generator = gpu.memory, torch.Generator()
+    memory = gpu.memory
 
     def fraction(share: float) -> None:
         memory.allowed_bytes = share * memory.recommended_bytes if share else math.inf
@@ -196,7 +196,7 @@ def functions() -> dict[str, Callable[..., Any]]:
         "is_in_bad_fork": lambda: False,
         "is_on_macos_or_newer": lambda major, minor: (major, minor) <= (15, 5),
         "deviceSynchronize": gpu.line.wait,
-        "get_default_generator": lambda: generator,
+        "get_default_generator": lambda: torch.default_generator,  # the CPU computes
         "get_name": lambda: "Apple M2",
         "emptyCache": memory.empty_cache,
         "setMemoryFraction": fraction,

@@ -12,13 +12,14 @@ from siliconprof.stats import statistics
 # What a phase lasts beyond its operators, and what of it is known to be something else.
 FRAMEWORK, BLOCKED, WAITING = "framework", "blocked", "waiting for a core"
 OPTIMIZER = "optimizer"
+ATTENTION = "attention"
 ELEMENTWISE = "elementwise operators"
 OTHERS = "other operators"
 OPTIMIZER_PHASE = "optimizer_s"
 # What an operator does -> how torch's names of it begin, without `aten::`, and MLX's primitives.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "products": ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "Matmul", "AddMM"),
-    "attention": ("_scaled_dot_product", "_flash_attention", "_efficient_attention"),
+    ATTENTION: ("_scaled_dot_product", "_flash_attention", "_efficient_attention"),
     "convolutions": (
         *("convolution", "_convolution", "cudnn_convolution", "max_pool", "avg_pool"),
         "Convolution",

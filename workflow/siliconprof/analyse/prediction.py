@@ -7,9 +7,11 @@ its device with its backend and threads predict, and the one that was measured. 
 others have too, of the same kind on the same shapes, takes what it took there; any other one what
 the line of its kind says: a call's seconds over its bytes and operations, nearby sizes first. The
 framework takes what a line over calls and bytes of a step says, of trainings of the same model
-where there are some. One factor, how much longer the others' unsplit steps last than their own
-parts, closes the sum. Trainings that other processes disturbed predict nothing. Where kinds that no
-line covers take more than a little of the step, nothing is predicted.
+where there are some; beside a GPU that line tells how long the host takes to hand a step over, and
+the longer of both, the host or the GPU's operators, bounds the step. One factor, how much longer
+the others' unsplit steps last than their own parts, closes the sum. Trainings that other processes
+disturbed predict nothing. Where kinds that no line covers take more than a little of the step,
+nothing is predicted.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from siliconprof import options, words
 from siliconprof.analyse.equal_work import DISTURBED, flagged
-from siliconprof.analyse.operator_rows import FRAMEWORK, OTHERS, PARTS
+from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, OTHERS, PARTS
 from siliconprof.errors import stage
 from siliconprof.stats import statistics
 from siliconprof.store import left_out, table_files
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 PLACE = ("source", "host", "device", "backend", "threads")
 TIMED, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
 UNSEEN_AT_MOST = 0.05  # of the predicted time
+MOSTLY = 0.9  # of a step
 FEWEST_SIZES = 2  # of a kind, that make a line
 REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
 NEAR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
@@ -51,7 +54,23 @@ class Training(NamedTuple):
 
     point: Row
     operators: Sequence[Row]  # lines of operators.csv without the framework's
-    framework_s: float  # of a step
+    framework_s: float  # of a step, beyond them
+
+    @property
+    def handed_over_s(self) -> float | None:
+        """What the host takes to hand a step over to a GPU.
+
+        None where the host itself computes it, where nothing tells, and where both the GPU and the
+        host are busy for as long as the step: then the host has waited for the GPU in between.
+        """
+        seconds = words.number(self.point.get("handed_over_median_s"))
+        waited = seconds is not None and min(seconds, self.operators_s) >= MOSTLY * self.step_s
+        return None if waited else seconds
+
+    @property
+    def operators_s(self) -> float:
+        """Of a step."""
+        return math.fsum(row["seconds"] for row in self.operators)
 
     @property
     def place(self) -> tuple[Any, ...]:
@@ -224,7 +243,7 @@ class Timed:
         """(seconds of one call, how that is known).
 
         Args:
-            row: `kind`, `inputs`, `flops` and `bytes` of an operator.
+            row: `kind`, `group`, `inputs`, `flops` and `bytes` of an operator.
         """
         kind = _kind(row)
         if same := self._calls.get(kind, {}).get(row["inputs"] or ""):
@@ -235,25 +254,38 @@ class Timed:
         return self._any_kind.at(_size(row))[0], UNSEEN
 
     def framework_s(self, model: tuple[Any, ...], rows: Iterable[Row]) -> float:
-        """Seconds of a step beyond its operators.
+        """What the framework takes of a step; beside a GPU, what handing it over takes.
 
-        They grow with the number of calls, and with the memory that is given back between them.
+        It grows with the number of calls, and with the memory that is given back between them.
 
         Args:
             model: see `Training.model`.
             rows: the step's operators.
         """
-        alike = [training for training in self.of if training.model == model]
-        alike = alike or [t for t in self.of if t.model[1] == model[1]] or list(self.of)
-        line = Line([_work(t.operators) for t in alike], [t.framework_s for t in alike])
+        known = self._beside or [(t, t.framework_s) for t in self.of]
+        alike = [(t, s) for t, s in known if t.model == model]
+        alike = alike or [(t, s) for t, s in known if t.model[1] == model[1]] or known
+        line = Line([_work(t.operators) for t, _ in alike], [s for _, s in alike])
         return line.at(_work(rows))[0]
+
+    @cached_property
+    def _beside(self) -> list[tuple[Training, float]]:
+        """Trainings on a GPU, and what the host takes to hand a step over; none on a CPU."""
+        return [(t, s) for t in self.of if (s := t.handed_over_s) is not None]
+
+    def _beyond_s(self, operators_s: float, framework_s: float) -> float:
+        """What of the framework's time is beyond that of the operators."""
+        return max(framework_s - operators_s, 0.0) if self._beside else framework_s
 
     @cached_property
     def closure(self) -> float:
         """How many times as long as the sum of its parts an unsplit step lasts."""
-        return statistics.median(
-            [t.step_s / (sum(r["seconds"] for r in t.operators) + t.framework_s) for t in self.of]
-        )
+        ratios = []
+        for training in self.of:
+            framework_s = training.handed_over_s or 0.0 if self._beside else training.framework_s
+            parts_s = training.operators_s + self._beyond_s(training.operators_s, framework_s)
+            ratios.append(training.step_s / parts_s)
+        return statistics.median(ratios)
 
     def predict(self, rows: Iterable[Row], model: tuple[Any, ...]) -> Prediction:
         """The step of a training.
@@ -273,14 +305,20 @@ class Timed:
             if how == UNSEEN:
                 unseen[row["kind"]] = unseen.get(row["kind"], 0.0) + seconds
         whole = sum(hows.values())
-        parts[FRAMEWORK] = self.framework_s(model, rows)
+        parts[FRAMEWORK] = self._beyond_s(whole, self.framework_s(model, rows))
         shares = {how: seconds / whole if whole else 0.0 for how, seconds in hows.items()}
         return Prediction(parts, shares, self.closure, unseen)
 
 
 def _kind(row: Row) -> tuple[str, str]:
-    """What a line is of: an operator's name and the dtype of its first operand."""
-    return row["kind"], (row["inputs"] or "").partition("[")[0]
+    """What a line is of: an operator's name and the dtype of its first operand.
+
+    Fused attention is one operator under names of the devices and of its implementations.
+    """
+    name = row["kind"]
+    if row["group"] == ATTENTION:
+        name = f"{ATTENTION}, backward" if "backward" in name else ATTENTION
+    return name, (row["inputs"] or "").partition("[")[0]
 
 
 def _size(row: Row) -> tuple[float, float]:

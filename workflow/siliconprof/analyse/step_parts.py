@@ -11,6 +11,9 @@ Of what phases last beyond their operators, the time use of the measuring thread
   operators, since a median leaves out what strikes an operator in few of the steps. What does not
   fit in there comes out of the operators in proportion to their time, as a scheduler takes the core
   from whatever runs.
+- A GPU works beside the host. What phases last beyond its operators the GPU waits, for the host or
+  between two kernels; the host's own times are no parts of the step. Where handing a step over takes
+  nearly as long as the step, that is what bounds it.
 - Time in the kernel falls into operators, which touch new memory, as well as between them: nothing
   tells how much, and it is no part of its own.
 
@@ -33,6 +36,7 @@ from siliconprof.analyse.operator_rows import (
     part_of,
     timed_phases,
 )
+from siliconprof.stats import statistics
 from siliconprof.store import table_files
 from siliconprof.store.table_files import Row, point_key
 
@@ -45,6 +49,8 @@ WATCHED, BETWEEN = 0, 1  # seeds: of the steps whose operators are timed, and of
 ENDS = (0.025, 0.975)
 TIMED = "its operators, timed inside of steps"
 BEYOND = "what phases last beyond their operators"
+WAITS = "what phases last beyond its operators: the device waits, for the host or between them"
+MOSTLY = 0.9  # of a step
 UNTOLD = "what of it is blocked or waits for a core is not known"
 WORTH_TOLD = 0.01  # of a step
 
@@ -68,7 +74,7 @@ class Lost(NamedTuple):
 def lines(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The lines of a record."""
     for index, point in enumerate(data["points"]):
-        for line in of_point(point):
+        for line in of_point(point, data["cell"]["device_kind"]):
             yield record_rows.key(source, data) | {"point": index} | line
 
 
@@ -84,7 +90,7 @@ def by_point(frame: pd.DataFrame) -> dict[tuple, dict[str, Row]]:
     return found
 
 
-def of_point(point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def of_point(point: Mapping[str, Any], device_kind: str = "cpu") -> Iterator[dict[str, Any]]:
     """What a step of a training whose operators are timed is made of.
 
     The parts sum to the medians of the phases, as the lines of operators.csv do.
@@ -102,14 +108,15 @@ def of_point(point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     )
     operators = seconds.sum(axis=0)
     beyond = sum(medians(times, BETWEEN) for times in phases.values()) - seconds[within].sum(axis=0)
-    use = time_use(point)
+    beside = device_kind != "cpu"
+    use = None if beside else time_use(point)
     lost = apart(beyond, operators, use) if use else Lost(*[np.zeros_like(beyond)] * 3)
     at_work = 1 - lost.waiting_inside / operators
     values = {part: at_work * seconds[own == part].sum(axis=0) for part in PARTS if part in own}
     values[BLOCKED] = lost.blocked
     values[WAITING] = lost.waiting + lost.waiting_inside
     values[FRAMEWORK] = beyond - lost.blocked - lost.waiting
-    hows = _hows(point, use, lost)
+    hows = {FRAMEWORK: _how_beside(point, operators[0])} if beside else _hows(point, use, lost)
     for part in PARTS:
         if part in own or part == FRAMEWORK or (part in values and values[part][0] > 0):
             middle, *drawn = values[part]
@@ -166,6 +173,20 @@ def apart(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> Lost:
     waiting = np.clip(use.waiting - for_others, 0.0, room - blocked + operators)
     of_beyond = np.minimum(waiting, room - blocked)
     return Lost(blocked, of_beyond, waiting - of_beyond)
+
+
+def _how_beside(point: Mapping[str, Any], operators_s: float) -> str:
+    """What the rest of a GPU's step is, and whether the host bounds the step, where that is known.
+
+    Where the GPU works nearly all the time too, the host has waited for it inside of the step.
+    """
+    handed_over_s = point["times"].get("handed_over_s")
+    if not handed_over_s:
+        return WAITS
+    taken_s, step_s = map(statistics.median, (handed_over_s, point["times"]["unsplit_step_s"]))
+    mostly_s = MOSTLY * step_s
+    bound = "; launch-bound" if operators_s < mostly_s <= taken_s else ""
+    return f"{WAITS}; the host hands a step over in {1e3 * taken_s:.3g} of {1e3 * step_s:.3g} ms{bound}"
 
 
 def _hows(point: Mapping[str, Any], use: TimeUse | None, lost: Lost) -> dict[str, str]:

@@ -6,17 +6,20 @@ functions, on the same arrays, each primitive evaluated before the next is built
 something by itself, 5 to 90 microseconds on the hosts that were seen: as much as for the primitives
 that only view an array, of which every step has many, and their mean is taken off each time.
 Attention and norms, which MLX spells out on a CPU, are the primitives that they consist of.
-`_mlx_roles` tells whose they are.
+On a GPU evaluating costs more than most primitives last, so there each is run in bursts, see
+`_bursts`, on the arrays of the step; those of one burst do not wait for each other, as those of a
+step often do, so small ones may overlap. `_mlx_roles` tells whose they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from siliconprof.backends import _mlx_roles
+from siliconprof.backends import _bursts, _mlx_roles
 from siliconprof.backends.base import OUTSIDE, Operator
 from siliconprof.errors import in_one_line
 
@@ -81,8 +84,9 @@ class StepGraph:
             OPTIMIZER: [],
         }
         try:
-            self.graph = Graph(mx, whole, values, ends)
-            with_marks = Graph(mx, marked, [*values, mx.ones(1)], ends)
+            with _loss_spelled_out(mx):
+                self.graph = Graph(mx, whole, values, ends)
+                with_marks = Graph(mx, marked, [*values, mx.ones(1)], ends)
         finally:
             stepper.optimizer.state = state
             stepper.model.update(parameters)
@@ -107,8 +111,10 @@ class StepGraph:
         """
         from mlx.utils import tree_flatten, tree_unflatten
 
+        mx = stepper.backend.mx
         values = [value for _, value in tree_flatten(self._inputs(stepper, arrays))]
-        made, times = self.graph.run(values, self._wanted)
+        in_bursts = stepper.backend.device.type != mx.cpu
+        made, times = self.graph.run(values, self._wanted, in_bursts)
         return tree_unflatten(list(zip(self._results, made, strict=True))), times
 
     def differs(self, stepper: Any, made: Sequence[Any]) -> str | None:
@@ -120,6 +126,26 @@ class StepGraph:
             if not mx.allclose(value, own[name], rtol=1e-3, atol=1e-5).item():
                 return f"run one by one, a step's operators give another {name}"
         return None
+
+
+@contextmanager
+def _loss_spelled_out(mx: Any) -> Iterator[None]:
+    """Have cross entropy traced as the primitives that it consists of.
+
+    On a GPU `nn.losses.cross_entropy` takes `mx.fast.cross_entropy`, of whose primitive
+    `mx.export_function` knows nothing (mlx/export.cpp, PrimitiveFactory).
+    """
+
+    def spelled_out(logits: Any, targets: Any) -> Any:
+        logits = logits.astype(mx.float32)
+        score = mx.take_along_axis(logits, mx.expand_dims(targets, -1), -1).squeeze(-1)
+        return mx.logsumexp(logits, -1) - score
+
+    fused, mx.fast.cross_entropy = mx.fast.cross_entropy, spelled_out
+    try:
+        yield
+    finally:
+        mx.fast.cross_entropy = fused
 
 
 class Primitive(NamedTuple):
@@ -187,11 +213,14 @@ class Graph:
         return phases
 
     def run(
-        self, values: Sequence[Any], wanted: Sequence[int]
+        self, values: Sequence[Any], wanted: Sequence[int], in_bursts: bool
     ) -> tuple[list[Any], list[tuple[str, float]]]:
         """(outputs at the wanted places, kind and seconds of each operator).
 
         An array is dropped after its last use, so that MLX may write into it as in its own runs.
+
+        Args:
+            in_bursts: time each beside the run, and not its evaluation.
 
         Raises:
             Unknown: a primitive cannot be called from Python.
@@ -201,22 +230,37 @@ class Graph:
         last = {name: i for i, p in enumerate(self.primitives) for name in p.inputs}
         known = dict(zip(self.inputs, values, strict=True)) | self.constants
         times: list[float] = []
+        burst_s: dict[tuple[str, ...], float] = {}
         for index, primitive in enumerate(self.primitives):
             arguments = [known[name] for name in primitive.inputs]
             for name in primitive.inputs:
                 if last[name] == index and name not in kept:
                     known.pop(name, None)
+            asked = (primitive.name, str(primitive.arguments), primitive.operator.inputs)
+            if in_bursts and primitive.name not in VIEWS and asked not in burst_s:
+                burst_s[asked] = self._burst_s(primitive, arguments)
             made = call(mx, primitive, arguments)
             del arguments
             start = perf_counter()
             mx.eval(made)
-            times.append(perf_counter() - start)
+            times.append(burst_s.get(asked, 0.0) if in_bursts else perf_counter() - start)
             for (name, shape, dtype), array in zip(primitive.outputs, made, strict=True):
                 if array.shape != shape or array.dtype != dtype:
                     raise Unknown(f"{primitive.name} gives {array.dtype}{list(array.shape)} here")
                 if name in last or name in kept:
                     known[name] = array
         return [known[name] for name in results], self._net(times)
+
+    def _burst_s(self, primitive: Primitive, arguments: Sequence[Any]) -> float:
+        """Seconds of a primitive among others like it; building their graph is left out."""
+
+        def burst(calls: int) -> float:
+            made = [call(self.mx, primitive, arguments) for _ in range(calls)]
+            start = perf_counter()
+            self.mx.eval(made)
+            return perf_counter() - start
+
+        return _bursts.seconds_each(burst)
 
     def _net(self, times: Sequence[float]) -> list[tuple[str, float]]:
         """Kind and seconds of each operator, without what evaluating costs by itself.
@@ -274,6 +318,12 @@ def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
     match name:
         case "AddMM":
             made = mx.addmm(inputs[2], inputs[0], inputs[1], *own)
+        case "LayerNorm" | "RMSNorm":
+            made = _norm(mx, name, own)(*inputs)
+        case "LayerNormVJP" | "RMSNormVJP":
+            *primals, cotangent = inputs
+            norm = _norm(mx, name.removesuffix("VJP"), own)
+            return list(mx.vjp(norm, primals, [cotangent])[1])
         case "Arange":
             made = mx.arange(*own, dtype=dtype)
         case "AsStrided":
@@ -314,6 +364,12 @@ def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
             made = mx.reshape(x, shape)
         case "Scatter" if own[0] == SUM and list(own[1]) == [0]:
             made = x.at[inputs[1]].add(inputs[2].squeeze(inputs[1].ndim))
+        case "RoPE":
+            made = _rope(mx, own, inputs)
+        case "ScaledDotProductAttention" if len(primitive.outputs) == 1 and len(inputs) == 3:
+            scale, causal = own[:2]
+            mask = "causal" if causal else None
+            made = mx.fast.scaled_dot_product_attention(*inputs, scale=scale, mask=mask)
         case "ScatterAxis":
             made = mx.put_along_axis(x, inputs[1], inputs[2], own[1])
         case "Select":
@@ -332,6 +388,26 @@ def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
         case _:
             raise Unknown(f"{name}({', '.join(map(str, own))}) cannot be called from Python")
     return [made]
+
+
+def _norm(mx: Any, name: str, own: Sequence[Any]) -> Callable[..., Any]:
+    """A norm as a function of its array, its weight and its bias, if it has one."""
+    function = {"LayerNorm": mx.fast.layer_norm, "RMSNorm": mx.fast.rms_norm}[name]
+    return lambda *arrays: function(*(a if a.ndim else None for a in arrays), *own)
+
+
+def _rope(mx: Any, own: Sequence[Any], inputs: Sequence[Any]) -> Any:
+    """Rotated positions; backwards, they are the gradient of the same, which is linear."""
+    dims, traditional, base, scale, forward = own
+
+    def rotated(x: Any) -> Any:
+        return mx.fast.rope(
+            x, dims, traditional=traditional, base=base, scale=scale, offset=inputs[1]
+        )
+
+    if len(inputs) > 2:
+        raise Unknown("RoPE with frequencies of its own cannot be called from Python")
+    return rotated(inputs[0]) if forward else mx.vjp(rotated, [inputs[0]], [inputs[0]])[1][0]
 
 
 def _slices(starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> tuple[slice, ...]:

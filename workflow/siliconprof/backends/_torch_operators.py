@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
+from siliconprof.backends import _bursts
 from siliconprof.backends.base import OUTSIDE, Operator, role_of
 
 SDPA = "aten::_scaled_dot_product_flash_attention_for_cpu"
 # An LSTM layer's operators -> how often it multiplies with its weights; backwards for both factors.
 LSTM: Mapping[str, int] = {"aten::mkldnn_rnn_layer": 1, "aten::mkldnn_rnn_layer_backward": 2}
+
+COPIED_AT_MOST_BYTES = 2**28  # of an operator's operands
 
 
 @contextmanager
@@ -39,7 +42,7 @@ def described(clock: Any) -> Iterator[list[Operator]]:
 
     roles.listen()
     try:
-        with _watch(describe):
+        with watch(describe):
             yield found
     finally:
         roles.leave()
@@ -58,11 +61,53 @@ def timed() -> Iterator[list[tuple[str, float]]]:
         found.append((operator.name(), end - start))
         return result
 
-    with _watch(measure):
+    with watch(measure):
         yield found
 
 
-def _watch(see: Callable[[Any, Any, Any], Any]) -> Any:
+@contextmanager
+def timed_in_bursts(synchronize: Callable[[], None]) -> Iterator[list[tuple[str, float]]]:
+    """See `Backend.operators_timed`, on a device without a clock of its own.
+
+    The first time that a step calls an operator in some shapes it is run in bursts, see `_bursts`;
+    what writes into its operands is run on copies of them. Where these are large it is timed by
+    itself, waiting included.
+    """
+    found: list[tuple[str, float]] = []
+    known: dict[tuple[str, str], float] = {}
+
+    def measure(operator: Any, args: Any, kwargs: Any) -> Any:
+        asked = operator.name(), _call_text(args, kwargs)
+        writes, given = operator._schema.is_mutable, (args, kwargs)
+        alone = asked not in known and writes and _bytes(given) > COPIED_AT_MOST_BYTES
+        if asked not in known and not alone:
+            own_args, own_kwargs = _copies(given) if writes else given
+
+            def burst(calls: int) -> float:
+                start = perf_counter()
+                for _ in range(calls):
+                    operator(*own_args, **own_kwargs)
+                synchronize()
+                return perf_counter() - start
+
+            synchronize()  # what the step handed over before
+            with _same_random_numbers(operator):
+                known[asked] = _bursts.seconds_each(burst)
+        if alone:
+            synchronize()
+        start = perf_counter()
+        result = operator(*args, **kwargs)
+        if alone:
+            synchronize()
+            known[asked] = perf_counter() - start
+        found.append((operator.name(), known[asked]))
+        return result
+
+    with watch(measure):
+        yield found
+
+
+def watch(see: Callable[[Any, Any, Any], Any]) -> Any:
     """A dispatch mode that has every operator that moves or computes anything run by `see`."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -162,6 +207,36 @@ def tensor_text(tensor: Any) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     text = f"{dtype}{list(tensor.shape)}"
     return text if tensor.is_contiguous() else f"{text}/{', '.join(map(str, tensor.stride()))}"
+
+
+def _call_text(args: Any, kwargs: Any) -> str:
+    """What an operator is called with: tensors as `tensor_text`, other values as they are."""
+    from torch.utils._pytree import tree_leaves
+
+    leaves = tree_leaves((args, kwargs))
+    return " ".join(tensor_text(x) if hasattr(x, "untyped_storage") else repr(x) for x in leaves)
+
+
+def _copies(values: Any) -> Any:
+    """The same values with tensors that have memory of their own."""
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda x: x.clone() if hasattr(x, "untyped_storage") else x, values)
+
+
+@contextmanager
+def _same_random_numbers(operator: Any) -> Iterator[None]:
+    """Have what is drawn in here drawn again afterwards, where an operator draws."""
+    import torch
+
+    if torch.Tag.nondeterministic_seeded not in operator.tags:
+        yield
+        return
+    state = torch.mps.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.mps.set_rng_state(state)
 
 
 def _tensors(values: Any) -> list[Any]:

@@ -142,9 +142,13 @@ class Backend:
     # Why what `limit_memory` sets does not hold a process to it; None = beyond it allocating raises.
     limit_yields: ClassVar[str | None] = None
     capture_ranges: ClassVar[tuple[str, ...]] = ()  # the kinds that `capture_range` supports
+    works_beside: ClassVar[bool] = False  # a step's code returns while the device works on
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
     adamws: ClassVar[tuple[str, ...]] = ()  # implementations of AdamW that it may ask for
+    usual_adamw: ClassVar[str | None] = (
+        None  # which of them runs where none is asked for; None = unknown
+    )
     # Why compiling a kernel of one's own is one with its first launch; None = it is not.
     compiles_at_launch: ClassVar[str | None] = None
 

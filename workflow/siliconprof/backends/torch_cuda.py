@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from siliconprof.backends import _cuda_driver
+from siliconprof.backends import _cuda_driver, _cuda_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, compiler, refuse
 from siliconprof.backends.base import Unsupported
@@ -31,6 +31,7 @@ class Plugin(TorchBackend):
     name = "torch-cuda"
     device_kind = "gpu"
     torch_device = "cuda"
+    works_beside = True
     time_method = (
         "split steps: CUDA events at phase edges, read after the step; "
         "unsplit steps: perf_counter between two synchronisations"
@@ -53,6 +54,7 @@ class Plugin(TorchBackend):
     capture_ranges = ("cuda-profiler",)
     # Seen by others, not documented: forums.developer.nvidia.com/t/68937
     queue_depth = 1000
+    usual_adamw = "foreach"  # torch/optim/optimizer.py: _default_to_fused_or_foreach
     attentions = ("math", "efficient", "flash")
 
     @classmethod
@@ -228,6 +230,10 @@ class Plugin(TorchBackend):
         """See `Backend.transfer`."""
         transfer = torch_transfer(self.torch, self.device, direction, pinned, count, seed)
         return transfer, transfer.means
+
+    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
+        """See `Backend.operators_timed`."""
+        return _cuda_operators.timed(self.torch.cuda)
 
     def gpu_address(self) -> tuple[str, str]:
         """See `Backend.gpu_address`; torch leaves out the prefix that NVML's UUIDs have."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from siliconprof.backends import _torch_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, refuse
 from siliconprof.memory.footprint import UNCHECKED, Habits
@@ -29,6 +30,7 @@ class Plugin(TorchBackend):
     device_kind = "gpu"
     torch_device = "mps"
     offload = "the device's memory is the host's: there is nothing to offload to"
+    works_beside = True
     time_method = "torch.mps.synchronize() and perf_counter at phase edges and around steps"
     memory_means = (
         "torch.mps: allocated = live tensors, driver = all that Metal holds for this process; the "
@@ -156,6 +158,10 @@ class Plugin(TorchBackend):
     def gpu_address(self) -> tuple[str, str]:
         """See `Backend.gpu_address`."""
         return "apple", ""
+
+    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
+        """See `Backend.operators_timed`."""
+        return _torch_operators.timed_in_bursts(self.synchronize)
 
     @contextmanager
     def capture_range(self, kind: str, path: str) -> Iterator[None]:

@@ -23,7 +23,7 @@ from siliconprof.store.validation import nearest
 
 Figures = list[tuple[str, float]]  # (start time, figure) of each process
 WHOLE = ("unsplit_step_s", "step_s")  # the first of these that a point has is its time
-BESIDE = ("warmup_step_s", "forward_only_s", "free_running_step_s")
+BESIDE = ("warmup_step_s", "forward_only_s", "free_running_step_s", "handed_over_s")
 ENVIRONMENT = ("system", "packages", "declared", "python", "power_source")
 OTHER_KEYS = ("commit", "python")  # that a condition may name besides axes and packages
 

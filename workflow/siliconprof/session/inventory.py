@@ -1,7 +1,8 @@
 """The operators of a training step that nobody has measured: one step, on this host's CPU.
 
 The values do not matter, so the data are blank; the second step is listed, when the optimizer has
-its state. Nothing is timed.
+its state. Nothing is timed. Of a backend for GPUs the step runs on the same framework's for a CPU,
+with the optimizer that the GPU would have; what is another operator there is one that nobody timed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import psutil
 
 from siliconprof import plugins
+from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.session import step_shapes
@@ -25,7 +27,9 @@ class Training:
     Args:
         workload: a training's plug-in.
         parameters: of its data too, see `step_shapes.blank_data`.
-        backend: name of one that has a CPU.
+
+    Raises:
+        UserError: no CPU does it in that precision.
     """
 
     def __init__(
@@ -36,9 +40,15 @@ class Training:
         precision: str,
         threads: int,
     ) -> None:
-        self.backend = plugins.load("backends", backend)()
+        asked = plugins.load("backends", backend)
+        self.backend = on_cpu(asked)()
+        if asked.usual_adamw and workload.parameters.get("adamw") == "default":
+            workload.parameters = {**workload.parameters, "adamw": asked.usual_adamw}
         self.backend.import_framework()
-        self.backend.open("cpu", 0, threads, precision)
+        try:
+            self.backend.open("cpu", 0, threads, precision)
+        except Unsupported as error:
+            raise UserError(f"a step's operators are read from a step on a CPU: {error}") from error
         self.stepper = self.backend.stepper(workload, 0)
         blank = step_shapes.blank_data(workload.data_kind, parameters)
         self.batch = next(iter(workload.batches(blank, 0)))
@@ -61,6 +71,14 @@ class Training:
         watched.end()
         rows: list[dict[str, Any]] = watched.part()["operators"]["rows"]
         return rows
+
+
+def on_cpu(asked: type[Backend]) -> type[Backend]:
+    """A backend of the same framework that has a CPU, itself if it can."""
+    if asked.device_kind != "gpu":
+        return asked
+    found = (plugins.load("backends", name) for name in plugins.names("backends"))
+    return next(b for b in found if b.framework == asked.framework and b.device_kind != "gpu")
 
 
 def require_memory(workload: Any, precision: str, backend: str) -> None:

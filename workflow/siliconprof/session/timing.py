@@ -151,6 +151,7 @@ class PhaseClock:
         self._edges: list[tuple[str, Any]] = []
         self._start: Any = None
         self._wall_start = 0.0
+        self.handed_over_s = 0.0  # from a step's start until the host had nothing more to do in it
 
     def start(self, split: bool) -> None:
         """Begin a step."""
@@ -195,6 +196,7 @@ class PhaseClock:
         """
         if self.split:
             self.edge("other_s")
+        self.handed_over_s = time.perf_counter() - self._wall_start
         self.clock.synchronize()
         wall = time.perf_counter() - self._wall_start
         if not self.split:
@@ -217,6 +219,7 @@ class StepTimes:
     phases: dict[str, list[float]] = field(default_factory=dict)
     unsplit_step_s: list[float] = field(default_factory=list)
     free_running_step_s: list[float] = field(default_factory=list)  # of each run, over its steps
+    handed_over_s: list[float] = field(default_factory=list)  # of each unsplit step
     compile_step_s: list[float] = field(default_factory=list)  # in which the step was compiled
 
     def add_split(self, step_s: float, phases: Mapping[str, float]) -> None:

@@ -227,6 +227,8 @@ class Course:
             self.times.add_split(step_s, phases)
         elif self._kind == "unsplit":
             self.times.unsplit_step_s.append(step_s)
+            if self.session.backend.works_beside:
+                self.times.handed_over_s.append(self.clock.handed_over_s)
             self.pace.times.append(step_s)
         elif self._kind == OPERATORS:
             self.pace.pause(step_s)
@@ -267,6 +269,7 @@ class Course:
                 "step_s": times.step_s,
                 "unsplit_step_s": times.unsplit_step_s,
                 "free_running_step_s": times.free_running_step_s,
+                **({"handed_over_s": times.handed_over_s} if times.handed_over_s else {}),
                 **({"compile_step_s": times.compile_step_s} if times.compile_step_s else {}),
                 **times.phases,
                 **extra,

@@ -244,6 +244,7 @@ class TrainingWorkload(Workload):
         "step_s": Quantity("step, phase by phase", "s", "lower", series=True),
         "unsplit_step_s": Quantity("step", "s", "lower", series=True),
         "free_running_step_s": Quantity("free-running step", "s", "lower", series=True),
+        "handed_over_s": Quantity("step handed over to the device", "s", "lower", series=True),
         "compile_step_s": Quantity("step that compiles", "s", "lower", series=True),
         "compile_s": Quantity("compiling", "s", "lower"),
         "recompilations": Quantity("recompilations", "", "lower"),

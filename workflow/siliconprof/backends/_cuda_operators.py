@@ -1,0 +1,115 @@
+"""The operators of a training step timed inside of it, on a GPU that works beside the host.
+
+Two events around each operator tell how long the device works for it, if the device has work at
+all times: else it also waits for the host between them. So now and then, and whenever the device
+has caught up, it is made to sleep for as long as the host takes to hand over the next operators.
+What a pair of events takes with nothing between them is measured in the same way and taken off.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from siliconprof.backends import _torch_operators
+from siliconprof.stats import statistics
+
+# Operators that are handed over while the device sleeps: with two events each, and kernels, far
+# fewer launches than its queue takes before one waits (`Backend.queue_depth`).
+AHEAD = 100
+SLEEP_S = 5e-3  # the first sleep; longer ones follow where the host takes longer
+LONGEST_SLEEP_S = 0.2
+MARGIN = 1.5  # a sleep, over what the host took to hand the last operators over
+TRIAL_CYCLES = 1_000_000  # of a sleep that tells the device's clock
+EMPTY = 20  # pairs of events with nothing between them
+
+
+class Timed(NamedTuple):
+    """An operator and the events around it."""
+
+    kind: str
+    start: Any
+    end: Any
+
+
+@contextmanager
+def timed(cuda: Any) -> Iterator[list[tuple[str, float]]]:
+    """See `Backend.operators_timed`.
+
+    Args:
+        cuda: `torch.cuda`.
+    """
+    found: list[tuple[str, float]] = []
+    seen: list[Timed] = []
+    lead = _Lead(cuda)
+
+    def pair() -> tuple[Any, Any]:
+        return cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+
+    def measure(operator: Any, args: Any, kwargs: Any) -> Any:
+        lead.keep(seen[-1].end if seen else None)
+        start, end = pair()
+        start.record()
+        result = operator(*args, **kwargs)
+        end.record()
+        seen.append(Timed(operator.name(), start, end))
+        return result
+
+    lead.sleep()
+    empty = [pair() for _ in range(EMPTY)]
+    for start, end in empty:
+        start.record()
+        end.record()
+    with _torch_operators.watch(measure):
+        yield found
+    cuda.synchronize()
+    cost_ms = statistics.median([start.elapsed_time(end) for start, end in empty])
+    found += [(o.kind, (o.start.elapsed_time(o.end) - cost_ms) / 1e3) for o in seen]
+
+
+class _Lead:
+    """Keeps the host ahead of the device."""
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda, self.sleep_s = cuda, SLEEP_S
+        cuda.synchronize()
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        start.record()
+        cuda._sleep(TRIAL_CYCLES)
+        end.record()
+        cuda.synchronize()
+        self.cycles_per_s = TRIAL_CYCLES / (start.elapsed_time(end) / 1e3)
+        self.handed_over, self.began = 0, time.perf_counter()
+        self.first: Any = None  # event after the first operator since the last sleep
+
+    def sleep(self) -> None:
+        """Have the device sleep, from when it has done what it was given."""
+        self.cuda._sleep(math.ceil(self.sleep_s * self.cycles_per_s))
+        self.handed_over, self.began, self.first = 0, time.perf_counter(), None
+
+    def keep(self, last: Any) -> None:
+        """Have the device sleep if it has caught up, or soon may.
+
+        Args:
+            last: event after the last operator; None before the first.
+        """
+        if last is None:
+            return
+        self.first = self.first or last
+        self.handed_over += 1
+        spent_s = time.perf_counter() - self.began
+        if last.query():  # the device has nothing to do: the operator waited for it, or it waits
+            self._lengthen(2 * spent_s)
+            self.sleep()
+        elif self.handed_over >= AHEAD:
+            self._lengthen(MARGIN * spent_s)
+            if self.first.query():  # it is less than `AHEAD` behind
+                self.sleep()
+            else:
+                self.handed_over, self.began, self.first = 0, time.perf_counter(), None
+
+    def _lengthen(self, seconds: float) -> None:
+        self.sleep_s = min(max(self.sleep_s, seconds), LONGEST_SLEEP_S)
