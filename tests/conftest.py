@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
@@ -167,6 +167,20 @@ def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.01)
     return value
+
+
+def counted_flops(workload: Any, batch: Mapping[str, Any], device: str = "cpu") -> int:
+    """Operations of the products of a step in torch as torch counts them, attention decomposed."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = workload.torch_model(0).to(device)
+    dtypes = {"i": torch.int64, "f": torch.float32}
+    tensors = {k: torch.as_tensor(v).to(device, dtypes[v.dtype.kind]) for k, v in batch.items()}
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        workload.torch_loss(model, tensors).backward()
+    return int(counter.get_total_flops())
 
 
 class NoClock:

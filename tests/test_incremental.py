@@ -241,9 +241,9 @@ def test_new_axes_run_exactly_the_new_cells(project):
 def test_an_edited_module_reruns_its_cells_and_the_record_shows_the_edit(project):
     module = project.path / "workflow/siliconprof/workloads/matmul.py"
     text = module.read_text()
-    counted = '"flops": step_shapes.flops(shape)'
+    counted = '"flops": flops(shape)'
     assert counted in text
-    module.write_text(text.replace(counted, '"flops": 3.5 * step_shapes.flops(shape)'))
+    module.write_text(text.replace(counted, '"flops": 3.5 * flops(shape)'))
     assert rerun(project) == {"mlx/product/fp32", "torch-cpu/product-torch/fp32"}
     flops = {
         p["flops"]

@@ -1,20 +1,17 @@
-"""Operations through the front door: their work, their results, a step's shapes, the ceiling."""
+"""Operations through the front door: their work, their results, the ceiling."""
 
 from __future__ import annotations
 
 import copy
 import json
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import QUICK, ROOT, Checkout, copy_project, own_project
-from siliconprof import plugins
 from siliconprof.cells import config, matrix
 from siliconprof.hosts import registry
-from siliconprof.session import step_shapes
 from siliconprof.stats import statistics
 from siliconprof.workloads import matmul
 from siliconprof.workloads._operation import WRONG_ABOVE
@@ -22,27 +19,11 @@ from test_config import cpu_host
 
 pytestmark = pytest.mark.slow
 
-BATCH, SEQ_LEN, VOCAB = 3, 32, 512
-D, LAYERS, HEADS = 64, 2, 2  # of nano
-KEPT = 5  # of the step's shapes
-NANO = {
-    "module": "gpt2",
-    "trainer": "plain",
-    "size": "nano",
-    "batch_size": BATCH,
-    "seq_len": SEQ_LEN,
-    "dataset": "words",
-}
 FAST = QUICK | {"retries": 0}
 EXPERIMENT: dict[str, Any] = {
     "cpu_threads": 1,  # two would wait for each other wherever tests share the cores
     "timing": FAST,
-    "datasets": {
-        "words": {"source": "builtin", "vocab_size": VOCAB},
-        "sounds": {"kind": "speech", "source": "builtin", "vocab_size": VOCAB, "clip_seconds": 1},
-    },
     "workloads": {
-        "nano": NANO,
         "matvec": {
             "module": "matvec",
             "shapes": [[96, 160], [3, 64, 32]],
@@ -54,7 +35,6 @@ EXPERIMENT: dict[str, Any] = {
             "shapes": [[1, 320, 320, 320], [2, 48, 80, 32]],
             "timing": FAST | {"iterations": 20, "max_iterations": 20},
         },
-        "step": {"module": "matmul", "of": "nano", "max_shapes": KEPT, "burst": 0},
         "search": {"module": "matmul", "search_budget_s": 1.5, "burst_budget_s": 0.05},
         "product": {"module": "matmul", "shapes": [[2, 40, 24, 56]]},
     },
@@ -167,139 +147,6 @@ def test_a_wrong_result_is_refused(tmp_path: Path) -> None:
         assert record["points"] == []
         assert f"{what} is wrong: relative error 1.0" in record["reason"], record["reason"]
         assert "\n" not in record["reason"]
-
-
-# -- the shapes of a training step ---------------------------------------------------------------
-
-
-def expected_products() -> Counter[tuple[int, ...]]:
-    """[batch, m, k, n] -> count in one step of GPT-2 nano, from its architecture."""
-    n, heads, per_head = BATCH * SEQ_LEN, BATCH * HEADS, D // HEADS
-    found: Counter[tuple[int, ...]] = Counter()
-    for wide_in, wide_out in ((D, 3 * D), (D, D), (D, 4 * D), (4 * D, D)):
-        found[1, n, wide_in, wide_out] += LAYERS  # the projection itself
-        found[1, n, wide_out, wide_in] += LAYERS  # gradient by its input
-        found[1, wide_in, n, wide_out] += LAYERS  # gradient by its weight
-    found[1, n, D, VOCAB] += 1
-    found[1, n, VOCAB, D] += 1
-    found[1, VOCAB, n, D] += 1  # the head's weight is stored the other way round
-    found[heads, SEQ_LEN, per_head, SEQ_LEN] += 2 * LAYERS  # scores; gradient by softmax's output
-    found[heads, SEQ_LEN, SEQ_LEN, per_head] += 3 * LAYERS  # values; gradients by them, by queries
-    found[heads, per_head, SEQ_LEN, SEQ_LEN] += LAYERS  # gradient by keys
-    return found
-
-
-def work(shapes: Counter[tuple[int, ...]]) -> int:
-    """Operations of products by shape."""
-    return sum(2 * count * math.prod(shape) for shape, count in shapes.items())
-
-
-def traced(**changes: Any) -> tuple[dict[str, Any], Counter[tuple[int, ...]]]:
-    """(what the matrix says of a training, the products of its step)."""
-    raw = copy.deepcopy(EXPERIMENT)
-    raw["workloads"]["nano"] = {k: v for k, v in (NANO | changes).items() if v is not None}
-    named = planned(raw)["step", "mlx", "fp32"].cell.parameters["of_workload"]
-    products = step_shapes.trace(**named)["products"]
-    return named, Counter({tuple(p["shape"]): p["count"] for p in products})
-
-
-def test_a_step_s_shapes_follow_from_the_architecture(project: Checkout) -> None:
-    expected = expected_products()
-    assert traced()[1] == expected
-    # 6 operations per multiplied weight and token, and attention's 12 n_layer n_embd seq_len.
-    tokens = BATCH * SEQ_LEN
-    weights = LAYERS * 12 * D * D + VOCAB * D
-    assert work(expected) == 6 * weights * tokens + 12 * LAYERS * D * SEQ_LEN * tokens
-    record = measured(project, "step", "mlx")
-    found = {
-        tuple(p["params"][name] for name in ("batch", "m", "k", "n")): p["params"]["count"]
-        for p in points(record)
-    }
-    assert len(found) == KEPT
-    assert found.items() <= expected.items()
-    assert {p["params"]["of"] for p in record["points"]} == {"nano"}
-    most = sorted((work(Counter({s: c})) for s, c in expected.items()), reverse=True)[:KEPT]
-    assert sum(most) == work(Counter(found))
-    said = record["method"]["step_shapes"]
-    assert said["product_flops"] == work(expected)
-    assert said["measured_share"] == pytest.approx(sum(most) / work(expected))
-    assert (said["shapes_per_step"], said["products_per_step"]) == (
-        len(expected),
-        sum(expected.values()),
-    )
-    # The step's formula counts biases and norms as multiplied: at this size 1.4 % of the weights.
-    assert 0.98 < said["product_flops_over_flops_per_step"] < 1
-
-
-def test_with_adapters_a_step_does_less() -> None:
-    """No gradients by frozen weights, two thirds of the work; products of rank 4 instead."""
-    _, found = traced(lora_rank=4)
-    full = expected_products()
-    assert 0.9 * 2 / 3 < work(found) / work(full) < 1
-    assert (1, D, BATCH * SEQ_LEN, D) in full and (1, D, BATCH * SEQ_LEN, D) not in found
-    assert found[1, BATCH * SEQ_LEN, D, 4] == LAYERS  # what goes into the adapters
-
-
-def test_what_a_step_computes_twice_counts_twice() -> None:
-    """Checkpointing runs the layers' forward pass again, a third of their work.
-
-    But for each layer's last product: torch stops once all is there that the backward pass reads.
-    """
-    _, found = traced(gradient_checkpointing=True)
-    full = work(expected_products())
-    layers = full - 6 * VOCAB * D * BATCH * SEQ_LEN
-    assert work(found) == full + layers / 3 - LAYERS * 2 * BATCH * SEQ_LEN * 4 * D * D
-
-
-def test_whisper_s_products_are_all_but_its_convolutions() -> None:
-    named, found = traced(module="whisper", seq_len=None, dataset="sounds")
-    whisper = plugins.load("workloads", "whisper")(named["parameters"])
-    convolutions = BATCH * 3 * D * whisper.source_len * (6 * D + 4 * 80 * 2)
-    assert work(found) == whisper.flops_per_step()[0] - convolutions
-
-
-def test_whatever_decides_a_step_is_part_of_the_cell() -> None:
-    before = planned()["step", "mlx", "fp32"]
-    assert "workloads.gpt2" in before.code.modules
-    assert {"torch", "transformers", "mlx"} <= set(before.environment["packages"])
-    raw = copy.deepcopy(EXPERIMENT)
-    raw["workloads"]["nano"]["seq_len"] = 2 * SEQ_LEN
-    after = planned(raw)
-    assert after["step", "mlx", "fp32"].cell.to_json() != before.cell.to_json()
-    raw = copy.deepcopy(EXPERIMENT)
-    raw["datasets"]["words"]["vocab_size"] = VOCAB + 1
-    assert planned(raw)["step", "mlx", "fp32"].cell.to_json() != before.cell.to_json()
-    assert after["product", "mlx", "fp32"] == planned()["product", "mlx", "fp32"]
-
-
-def test_a_step_that_nobody_takes_is_refused_in_one_line() -> None:
-    def said(**changes: Any) -> list[str]:
-        raw = copy.deepcopy(EXPERIMENT)
-        raw["workloads"]["step"] |= changes
-        return config.check(raw)
-
-    assert said(of="nanoo") == [
-        "workloads.step.of: is 'nanoo'; expected a workload that trains: nano; did you mean 'nano'?"
-    ]
-    assert said(of="vjp") == [
-        "workloads.step.of: is 'vjp', which is not trained; expected a workload that trains: nano"
-    ]
-    assert said(of=None) == [
-        "workloads.step.shapes: is missing; expected a list of [batch, m, k, n], `of` or "
-        "search_budget_s"
-    ]
-
-
-def test_without_torch_a_step_s_shapes_are_unsupported(project: Checkout, tmp_path: Path) -> None:
-    """As on a Mac that has MLX alone."""
-    package = tmp_path / "torch"
-    package.mkdir()
-    missing = "raise ModuleNotFoundError(\"No module named 'torch'\")\n"
-    (package / "__init__.py").write_text(missing, encoding="utf-8")
-    search = {"PYTHONPATH": f"workflow:{tmp_path}"}
-    record = measured(project, "step", "mlx", env=search)
-    assert record["status"] == "unsupported"
-    assert "read from its step in torch: No module named 'torch'" in record["reason"]
 
 
 # -- the search for the ceiling ------------------------------------------------------------------

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, opened
+from conftest import ROOT, counted_flops, opened
 from siliconprof.datasets import prepared
 from siliconprof.datasets.token_data import TokenData
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
-from siliconprof.session.step_shapes import trace
 from siliconprof.workloads import _wide_deep, transformer_lm
 from test_memory_model import NEAR, kept_in_mlx, kept_in_torch
 
@@ -102,10 +101,9 @@ def test_parameters_are_counted_exactly(shape: tuple[Any, ...]) -> None:
 
 def test_operations_are_those_of_its_products() -> None:
     """The formula less 6 for each norm's scale, which it counts though it is in no product."""
-    parameters = {**lm().parameters, "dataset_vocab_size": 50}
-    products = trace("transformer_lm", parameters, "text")["products"]
-    counted = sum(2 * math.prod(entry["shape"]) * entry["count"] for entry in products)
     workload = lm()
+    tokens = np.zeros((workload.batch_size, workload.seq_len), np.int32)
+    counted = counted_flops(workload, {"input_ids": tokens, "labels": tokens})
     scales = 6 * workload.parameters_by_part()["norms"] * workload.tokens_per_step()
     assert counted == workload.flops_per_step()[0] - scales
 

@@ -126,8 +126,6 @@ def _workload_problems(
         mistakes.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
     if entry.get("capture") and plugin.kind != "training":
         mistakes.append(f"{where}.capture: only training steps are captured, leave it out")
-    if "of" in plugin.PARAMETERS:
-        mistakes += _of_problems(f"{where}.of", entry.get("of"), _mapping(config.get("workloads")))
     datasets = _mapping(config.get("datasets"))
     dataset = entry.get("dataset")
     if "dataset" not in entry:
@@ -146,29 +144,6 @@ def _workload_problems(
                 f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, chosen)
             ]
     return mistakes
-
-
-def _of_problems(where: str, of: Any, workloads: Mapping[str, Any]) -> list[str]:
-    """Mistakes in the name of the workload whose step gives the shapes."""
-    if not isinstance(of, str):
-        return []  # absent, or the schema has said so
-    modules = {name: _mapping(entry).get("module") for name, entry in workloads.items()}
-    trainable = [
-        name
-        for name, module in modules.items()
-        if module in plugins.names("workloads")
-        and plugins.load("workloads", module).kind == "training"
-    ]
-    if of not in trainable:
-        reason = ", which is not trained" if of in workloads else ""
-        listed = ", ".join(map(str, trainable)) or "there is none"
-        return [
-            f"{where}: is '{of}'{reason}; expected a workload that trains: {listed}"
-            f"{nearest(of, trainable)}"
-        ]
-    if workloads[of].get("batch_size") == "auto":
-        return [f"{where}: is '{of}', whose batch_size is auto; name one that has a number"]
-    return []
 
 
 def _with_defaults(values: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -189,13 +189,6 @@ def _planned(
 
     entry = experiment["workloads"][name]
     parameters = _parameters(experiment, entry)
-    if parameters.get("of"):  # whatever decides that workload's step is part of this cell too
-        named = experiment["workloads"][parameters["of"]]
-        parameters["of_workload"] = {
-            "module": named["module"],
-            "parameters": _parameters(experiment, named),
-            "dataset_kind": experiment["datasets"].get(named.get("dataset"), {}).get("kind"),
-        }
     if entry["capture"]:  # only then is it part of the cell
         parameters["capture"] = entry["capture"]
     dataset = entry.get("dataset")

@@ -21,7 +21,5 @@ def code_roots(cell: Cell) -> list[str]:
     ]
     if cell.trainer:
         chosen.append(("trainers", cell.trainer))
-    if "of_workload" in cell.parameters:  # whose step gives the shapes
-        chosen.append(("workloads", cell.parameters["of_workload"]["module"]))
     modules = (plugins.module_name(kind, name) for kind, name in chosen)
     return [*ALWAYS, *modules]

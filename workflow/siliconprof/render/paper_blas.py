@@ -81,7 +81,6 @@ def of_operation(data: Data, operation: Operation) -> list[Row]:
         point
         for point in data.of_module(operation.module)
         if point["precision"] in FORMATS
-        and not point.get("of")
         and words.number(point["flop_per_s"])
         and all(point[name] == value for name, value in operation.wanted.items())
     ]

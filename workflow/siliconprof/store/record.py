@@ -81,7 +81,7 @@ def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
     return mistakes or [*_parameter_problems(record["cell"]), *_point_problems(record)]
 
 
-def _parameter_problems(cell: Mapping[str, Any], where: str = "cell.parameters.") -> list[str]:
+def _parameter_problems(cell: Mapping[str, Any]) -> list[str]:
     """What a cell's workload was told, against the types that its plug-in declares.
 
     A workload that is not among the plug-ins here declares nothing, and what this checkout's does
@@ -89,12 +89,8 @@ def _parameter_problems(cell: Mapping[str, Any], where: str = "cell.parameters."
     """
     from siliconprof.store import validation
 
-    module, parameters = cell["module"], cell["parameters"]
-    mistakes = validation.problems(parameters, _parameter_types(module), where)
-    of = parameters.get("of_workload")
-    if of is None or mistakes:
-        return mistakes
-    return _parameter_problems(of, f"{where}of_workload.parameters.")
+    types = _parameter_types(cell["module"])
+    return validation.problems(cell["parameters"], types, "cell.parameters.")
 
 
 @cache
@@ -110,11 +106,6 @@ def _parameter_types(module: str) -> Mapping[str, Any]:
         "properties": {
             **validation.types_alone({"properties": own})["properties"],
             "capture": {"type": "array", "items": name},
-            "of_workload": {
-                "type": "object",
-                "required": ["module", "parameters"],
-                "properties": {"module": name, "parameters": {"type": "object"}},
-            },
         },
         "patternProperties": {"^dataset_": {"type": ["integer", "string", "null"]}},
     }

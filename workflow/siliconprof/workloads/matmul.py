@@ -1,22 +1,18 @@
-"""Batched matrix product: a sweep of shapes, those of a training step, a search for the fastest.
+"""Batched matrix product: a sweep of shapes, and a search for the fastest.
 
-An entry has one or more of: `shapes`; `of`, the products in the step of a training workload of the
-same config, read from the step itself (`step_shapes`); and a search for the shape with the highest
-throughput, which is the device's measured ceiling for the dtype. Operands are always laid out row
-by row, whatever layout they have in a training step.
+An entry has `shapes`, or a search for the shape with the highest throughput, which is the device's
+measured ceiling for the dtype, or both. Operands are always laid out row by row.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import plugins
-from siliconprof.declarations import Parameter
-from siliconprof.session import step_shapes
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
@@ -132,29 +128,12 @@ UNKNOWN_MEMORY_BYTES = 2**30  # that a search may use where the device's memory 
 class Plugin(OperationWorkload):
     """matmul"""
 
-    POINT = {
-        **PRODUCT_POINT,
-        "of": Parameter("string", label="taken from a step of", identifies=False),
-        "count": Parameter("integer", label="times in that step", identifies=False),
-    }
+    POINT = PRODUCT_POINT
     PARAMETERS = {
         "shapes": {
             **shapes_parameter(4, 4, "products as [batch, m, k, n]; all are points of one cell"),
             "minItems": 0,
             "default": [],
-        },
-        "of": {
-            "type": ["string", "null"],
-            "default": None,
-            "description": "name of a workload of this config that trains: the products of its own "
-            "step are points too, each with its count per step",
-        },
-        "max_shapes": {
-            "type": "integer",
-            "minimum": 1,
-            "default": 16,
-            "description": "with `of`: largest number of shapes measured, those with the most "
-            "operations; the record has their share of the step's operations",
         },
         "search_budget_s": {
             "type": "number",
@@ -177,79 +156,31 @@ class Plugin(OperationWorkload):
         cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
     ) -> list[str]:
         """See `Workload.problems`."""
-        if any(parameters.get(key) for key in ("shapes", "of", "search_budget_s")):
+        if parameters.get("shapes") or parameters.get("search_budget_s"):
             return []
-        return ["shapes: is missing; expected a list of [batch, m, k, n], `of` or search_budget_s"]
+        return ["shapes: is missing; expected a list of [batch, m, k, n], or search_budget_s"]
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
         """See `Workload.describe_point`."""
-        return product_text(row) + (f", as in {row['of']}" if row.get("of") else "")
-
-    @property
-    def trained(self) -> Any:
-        """The workload whose step has the products; None without `of`."""
-        of = self.parameters.get("of_workload")
-        return plugins.load("workloads", of["module"])(of["parameters"]) if of else None
-
-    def packages(self, framework: str) -> tuple[str, ...]:
-        """See `Workload.packages`: the step is traced in torch, whatever measures its products."""
-        traced_in = step_shapes.TRACED_IN
-        return (traced_in, *self.trained.packages(traced_in)) if self.trained else ()
-
-    def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """See `Workload.imports`: what the trace needs, where this process makes it."""
-        here = self.trained and framework == step_shapes.TRACED_IN
-        return self.trained.imports(framework) if here else []
+        return product_text(row)
 
     def memory_bytes(
         self, precision: str, backend: str, capability: str | None = None
     ) -> dict[str, int]:
         """See `Workload.memory_bytes`: operands and result of the largest of the `shapes`.
 
-        The step's are known once it is traced, and the search keeps within its share.
+        The search keeps within its share.
         """
         width = WIDTH_BYTES.get(precision, 4)
         return {"operands": width * max(map(values, self.parameters["shapes"]), default=0)}
 
     def measure(self, session: Session) -> None:
         """See `KernelWorkload.measure`."""
-        step = self.of_step(session) if self.parameters["of"] else []  # first: it may be refused
         for shape in self.parameters["shapes"]:
             session.add_point(self.point(session, shape))
-        for product in step:
-            origin = {"of": self.parameters["of"], "count": product["count"]}
-            session.add_point(self.point(session, product["shape"], origin))
         if self.parameters["search_budget_s"]:
             self.search(session)
-
-    def of_step(self, session: Session) -> list[dict[str, Any]]:
-        """The products of the named workload's step that will be measured.
-
-        Raises:
-            Unsupported: the step cannot be traced here.
-        """
-        name = self.parameters["of"]
-        session.progress(f"trace a step of {name}", 0, always=True)
-        step = step_shapes.of(self.parameters["of_workload"], session.backend.framework)
-        all_products = step["products"]
-        measured = all_products[: self.parameters["max_shapes"]]
-
-        def work(products: list[dict[str, Any]]) -> float:
-            return sum(p["count"] * step_shapes.flops(p["shape"]) for p in products)
-
-        session.method["step_shapes"] = {
-            "of": name,
-            "how": "forward and backward traced in torch on tensors without values; attention's "
-            "inner products included, causal masking not subtracted, convolutions left out",
-            "products_per_step": sum(p["count"] for p in all_products),
-            "shapes_per_step": len(all_products),
-            "shapes_measured": len(measured),
-            "product_flops": work(all_products),
-            "measured_share": work(measured) / work(all_products),
-            "product_flops_over_flops_per_step": work(all_products) / step["step_flops"],
-        }
-        return measured
 
     def search(self, session: Session) -> None:
         """Search for the fastest shape; every shape measured is a point."""
@@ -264,7 +195,7 @@ class Plugin(OperationWorkload):
 
         def rate(shape: Shape) -> float:
             began, timed_before_s = time.perf_counter(), session.timed_s
-            point = self.point(session, list(shape))
+            point = self.point(session, shape)
             session.add_point(point)
             flop_per_s = point["flops"] / statistics.median(point["times"]["step_s"])
             pauses_s = len(point["attempts"]) * plan.cool_down_s
@@ -274,7 +205,7 @@ class Plugin(OperationWorkload):
             return flop_per_s
 
         def cost_s(shape: Shape) -> float:
-            once_s = step_shapes.flops(shape) / last["rate"]
+            once_s = flops(shape) / last["rate"]
             attempt_s = (
                 max(plan.warmup_budget_s, plan.warmup_iterations * once_s)
                 + max(plan.budget_s, plan.iterations * once_s)
@@ -308,14 +239,8 @@ class Plugin(OperationWorkload):
             "limit_bytes": search.limit_bytes,
         }
 
-    def point(
-        self, session: Session, shape: list[int], origin: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """One shape: checked against float64 on random data, then timed.
-
-        Args:
-            origin: `of`, the workload whose step has the product, and its `count` there.
-        """
+    def point(self, session: Session, shape: Sequence[int]) -> dict[str, Any]:
+        """One shape: checked against float64 on random data, then timed."""
         backend, cell = session.backend, session.cell
         batch, m, k, n = shape
         what = f"the product {batch}x{m}x{k}x{n}"
@@ -325,10 +250,10 @@ class Plugin(OperationWorkload):
         return self.timed_point(
             session,
             what,
-            {"batch": batch, "m": m, "k": k, "n": n} | dict(origin or {}),
+            {"batch": batch, "m": m, "k": k, "n": n},
             lambda: backend.matmul(a, b),
             {
-                "flops": step_shapes.flops(shape),
+                "flops": flops(shape),
                 "flops_source": "2 batch m k n, one multiplication and one addition per term",
                 "bytes": WIDTH_BYTES[cell.precision] * values(shape),
                 "result_error": max(checked(error, cell.precision, what) for error in errors),
@@ -350,6 +275,11 @@ def results_errors(backend: Any, product: Any, a: Any, b: Any) -> list[float]:
             )
         )
     return errors
+
+
+def flops(shape: Sequence[int]) -> float:
+    """Operations of one product [batch, m, k, n]: a multiplication and an addition per term."""
+    return 2.0 * math.prod(shape)
 
 
 def values(shape: Any) -> int:
