@@ -81,7 +81,7 @@ class Question:
     def workload(self) -> Any:
         """The training as a workload, for its work, memory and parameters; no model is built."""
         plugin = plugins.load("workloads", self.module)
-        own = {k: v["default"] for k, v in plugin.PARAMETERS.items() if "default" in v}
+        own = plugin.defaults()
         own |= {"batch_size": self.batch_size, "dataset_vocab_size": memory_model.VOCAB_SIZE}
         own |= {key: self.seq_len for key in ("seq_len", "target_len") if key in own}
         if self.lora_rank:

@@ -47,8 +47,7 @@ class Trial:
     def _workload(self, batch_size: int | None = None) -> Any:
         """The workload, with its defaults filled in and the batch size replaced if not None."""
         own = {} if batch_size is None else {"batch_size": batch_size}
-        defaults = {k: v["default"] for k, v in self._plugin.PARAMETERS.items() if "default" in v}
-        return self._plugin({**defaults, **self.cell.parameters, **own})
+        return self._plugin({**self._plugin.defaults(), **self.cell.parameters, **own})
 
     @property
     def trains(self) -> bool:
@@ -207,7 +206,7 @@ class Trial:
                 else memory_model.NEAR_CAPACITY_ABOVE,
             ),
             "applied": self._decision.applied,
-            "batch_size": workload.samples_per_step() if self.trains else None,
+            "batch_size": workload.batch_size if self.trains else None,
             "batch_size_found": question.auto_batch,
             "predicted_bytes": need,
             "predicted_parts_bytes": workload.memory_bytes(*self._device),

@@ -169,7 +169,7 @@ class Course:
             session.under_way = False
             if energy:
                 workload: Any = session.workload
-                energy.end(runs * self.run_steps, workload.samples_per_step())
+                energy.end(runs * self.run_steps, workload.batch_size)
                 energy.idle("after")
             return False
         return True
@@ -260,7 +260,7 @@ class Course:
                 "batch_size": workload.parameters["batch_size"],
                 "n_parameters": workload.n_parameters(),
                 "n_trainable_parameters": workload.n_trainable_parameters(),
-                "samples_per_step": workload.samples_per_step(),
+                "samples_per_step": workload.batch_size,
                 "tokens_per_step": workload.tokens_per_step(),
                 "audio_s_per_step": workload.audio_s_per_step(),
             },

@@ -155,7 +155,7 @@ def point_params(workload: Any) -> dict[str, Any]:
         "batch_size": workload.batch_size,
         "network": workload.network,
         "n_parameters": workload.n_parameters(),
-        "samples_per_step": workload.samples_per_step(),
+        "samples_per_step": workload.batch_size,
     }
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.datasets import prepared
-from siliconprof.declarations import Parameter
+from siliconprof.declarations import Parameter, integer, number, several
 from siliconprof.workloads._classic_layers import Layer, drawn
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
@@ -31,53 +31,45 @@ if TYPE_CHECKING:
 EPSILON = 1e-7
 FEWEST_STEPS = 4  # on whole batches: half of them may warm up, then one is split and one is not
 
-_COUNT = {"type": ["integer", "null"], "minimum": 1, "default": None}
 _LIKE_ALL = ("near_capacity_share", "allocator", "probes")
 PARAMETERS: Mapping[str, Any] = {
     **{name: TRAINING_PARAMETERS[name] for name in _LIKE_ALL},
-    "batch_sizes": {
-        "type": "array",
-        "items": {"type": "integer", "minimum": 1},
-        "minItems": 1,
-        "uniqueItems": True,
-        "description": "images per training step; each is a training of its own, a point of the "
-        "cell",
-    },
-    "learning_rate": {
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "default": 0.001,
-        "description": "Adam's learning rate, constant; the default is Keras's",
-    },
-    "dropout": {
-        "type": "number",
-        "minimum": 0,
-        "exclusiveMaximum": 1,
-        "default": 0.2,
-        "description": "share of the values that a dropout layer sets to 0; only the MLP has one",
-    },
-    "epochs": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 1,
-        "description": "passes over the training part, with validation after each; without "
-        "`max_steps`",
-    },
-    "max_steps": {
-        **_COUNT,
-        "minimum": FEWEST_STEPS,
-        "description": "training steps per batch size, in place of whole epochs: the time of an "
-        "epoch is then extrapolated, and labelled so; null = `epochs` whole epochs",
-    },
-    "max_validation_steps": {
-        **_COUNT,
-        "description": "batches of a validation; with fewer than the part has, its time is "
-        "extrapolated; null = all",
-    },
-    "max_test_steps": {
-        **_COUNT,
-        "description": "batches of the test part that the trained network is tested on; null = all",
-    },
+    "batch_sizes": several(
+        {"type": "integer", "minimum": 1},
+        "images per training step; each is a training of its own, a point of the cell",
+        uniqueItems=True,
+    ),
+    "learning_rate": number(
+        0.001, "Adam's learning rate, constant; the default is Keras's", exclusiveMinimum=0
+    ),
+    "dropout": number(
+        0.2,
+        "share of the values that a dropout layer sets to 0; only the MLP has one",
+        minimum=0,
+        exclusiveMaximum=1,
+    ),
+    "epochs": integer(
+        1,
+        "passes over the training part, with validation after each; without `max_steps`",
+        minimum=1,
+    ),
+    "max_steps": integer(
+        None,
+        "training steps per batch size, in place of whole epochs: the time of an epoch is then "
+        "extrapolated, and labelled so; null = `epochs` whole epochs",
+        minimum=FEWEST_STEPS,
+    ),
+    "max_validation_steps": integer(
+        None,
+        "batches of a validation; with fewer than the part has, its time is extrapolated; null = "
+        "all",
+        minimum=1,
+    ),
+    "max_test_steps": integer(
+        None,
+        "batches of the test part that the trained network is tested on; null = all",
+        minimum=1,
+    ),
 }
 
 
@@ -100,10 +92,11 @@ class ClassicWorkload(TrainingWorkload):
     network: ClassVar[str]
     layers: ClassVar[tuple[Layer, ...]]
 
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        super().__init__(parameters)
-        # A whole cell has the largest; trainer `epochs` makes one training of each size.
-        self.batch_size = int(parameters.get("batch_size") or max(parameters["batch_sizes"]))
+    @property
+    def batch_size(self) -> int:
+        """A whole cell has the largest; trainer `epochs` makes one training of each size."""
+        own = self.parameters
+        return int(own.get("batch_size") or max(own["batch_sizes"]))
 
     def of_batch(self, batch_size: int) -> ClassicWorkload:
         """The same training with this batch size."""
@@ -133,10 +126,6 @@ class ClassicWorkload(TrainingWorkload):
         return problems
 
     # -- how much work ---------------------------------------------------------------------
-
-    def samples_per_step(self) -> int:
-        """See `TrainingWorkload.samples_per_step`."""
-        return self.batch_size
 
     def n_parameters(self) -> int:
         """See `TrainingWorkload.n_parameters`; as Keras's `Model.summary` counts them."""
@@ -260,11 +249,3 @@ class ClassicWorkload(TrainingWorkload):
     def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """Logits of shape (B, 10)."""
         return model(batch["images"])
-
-    def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
-        """See `TrainingWorkload.mlx_loss`: mean cross-entropy."""
-        import mlx.core as mx
-        import mlx.nn as nn
-
-        logits = self.mlx_output(model, batch).astype(mx.float32)
-        return nn.losses.cross_entropy(logits, batch["labels"], reduction="mean")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from siliconprof.declarations import Parameter, Quantity
+from siliconprof.declarations import Parameter, Quantity, integer, number, several
 from siliconprof.hosts import caches
 from siliconprof.workloads.base import KernelWorkload
 
@@ -23,24 +23,13 @@ WIDTH_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 # Relative root mean square error against float64 above which a result is wrong, not imprecise.
 WRONG_ABOVE = {"fp32": 1e-4, "tf32": 5e-3, "fp16": 5e-3, "bf16": 3e-2}
 BURST_PARAMETERS: Mapping[str, Any] = {
-    "burst_warmup": {
-        "type": "integer",
-        "minimum": 0,
-        "default": 10,
-        "description": "launches before the burst, the paper's 10",
-    },
-    "burst": {
-        "type": "integer",
-        "minimum": 0,
-        "default": 100,
-        "description": "launches in a row whose mean is taken, the paper's 100; 0 = none",
-    },
-    "burst_budget_s": {
-        "type": "number",
-        "minimum": 0,
-        "default": 3.0,
-        "description": "seconds; a burst that is expected to take longer is not run",
-    },
+    "burst_warmup": integer(10, "launches before the burst, the paper's 10", minimum=0),
+    "burst": integer(
+        100, "launches in a row whose mean is taken, the paper's 100; 0 = none", minimum=0
+    ),
+    "burst_budget_s": number(
+        3.0, "seconds; a burst that is expected to take longer is not run", minimum=0
+    ),
 }
 
 PRODUCT_POINT: Mapping[str, Parameter] = {
@@ -48,25 +37,17 @@ PRODUCT_POINT: Mapping[str, Parameter] = {
 }
 CACHES = ("warm", "cold")
 CACHE = Parameter("string", label="cache")  # one of them
-COLD_BYTES_PARAMETER: Mapping[str, Any] = {
-    "type": ["integer", "null"],
-    "minimum": 1,
-    "default": None,
-    "description": "bytes of all arrays that `cold` takes in turn; null = twice the last-level "
+COLD_BYTES_PARAMETER: Mapping[str, Any] = integer(
+    None,
+    "bytes of all arrays that `cold` takes in turn; null = twice the last-level "
     f"cache, and {caches.BEYOND_UNKNOWN_BYTES // 2**20} MiB where its size is unknown",
-}
+    minimum=1,
+)
 
 
 def caches_parameter(description: str) -> Mapping[str, Any]:
     """Schema of `caches`: operands come from a warm cache, from memory, or each in turn."""
-    return {
-        "type": "array",
-        "minItems": 1,
-        "uniqueItems": True,
-        "items": {"enum": list(CACHES)},
-        "default": list(CACHES),
-        "description": description,
-    }
+    return several({"enum": list(CACHES)}, description, uniqueItems=True, default=list(CACHES))
 
 
 def shapes_parameter(least: int, most: int, description: str) -> dict[str, Any]:
@@ -77,7 +58,7 @@ def shapes_parameter(least: int, most: int, description: str) -> dict[str, Any]:
         "maxItems": most,
         "items": {"type": "integer", "minimum": 1},
     }
-    return {"type": "array", "minItems": 1, "items": shape, "description": description}
+    return several(shape, description)
 
 
 class OperationWorkload(KernelWorkload):

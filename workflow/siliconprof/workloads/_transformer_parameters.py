@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from siliconprof.declarations import Parameter, Quantity
+from siliconprof.declarations import Parameter, Quantity, choice, integer, number
 from siliconprof.workloads import _wide_deep
 from siliconprof.workloads.base import TrainingWorkload
 
@@ -51,103 +51,53 @@ def with_betas(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 SHAPE_PARAMETERS: Mapping[str, Any] = {
-    "n_layer": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 4,
-        "description": "layers; `parameter_budget` solves it",
-    },
-    "n_embd": {
-        "type": "integer",
-        "minimum": 2,
-        "default": 128,
-        "description": "channels, a multiple of 2 n_head; `parameter_budget` solves it",
-    },
-    "n_head": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 4,
-        "description": "attention heads of n_embd / n_head channels",
-    },
-    "d_ff": {
-        "type": ["integer", "null"],
-        "minimum": 1,
-        "default": None,
-        "description": "channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded up to a "
+    "n_layer": integer(4, "layers; `parameter_budget` solves it", minimum=1),
+    "n_embd": integer(
+        128, "channels, a multiple of 2 n_head; `parameter_budget` solves it", minimum=2
+    ),
+    "n_head": integer(4, "attention heads of n_embd / n_head channels", minimum=1),
+    "d_ff": integer(
+        None,
+        "channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded up to a "
         "multiple of 8; `parameter_budget` solves it",
-    },
-    "seq_len": {
-        "type": "integer",
-        "minimum": 2,
-        "default": 128,
-        "description": "tokens per sequence",
-    },
-    "vocab_size": {
-        "type": ["integer", "null"],
-        "minimum": 2,
-        "default": None,
-        "description": "rows of the embedding and of the head; null = that of the data",
-    },
-    "rope_base": {
-        "type": "number",
-        "exclusiveMinimum": 1,
-        "default": 10000,
-        "description": "base of the rotary positions' wavelengths",
-    },
-    "parameter_budget": {
-        "type": ["integer", "null"],
-        "minimum": 1,
-        "default": None,
-        "description": "parameters that a wide and a deep model of n_head heads are solved for, "
+        minimum=1,
+    ),
+    "seq_len": integer(128, "tokens per sequence", minimum=2),
+    "vocab_size": integer(
+        None, "rows of the embedding and of the head; null = that of the data", minimum=2
+    ),
+    "rope_base": number(10000, "base of the rotary positions' wavelengths", exclusiveMinimum=1),
+    "parameter_budget": integer(
+        None,
+        "parameters that a wide and a deep model of n_head heads are solved for, "
         "equal in parameters and compute; `aspect` says which one this is; null = none",
-    },
-    "aspect": {
-        "enum": ["wide", "deep", None],
-        "default": None,
-        "description": "which of the two that `parameter_budget` gives",
-    },
-    "depth_ratio": {
-        "type": "number",
-        "exclusiveMinimum": 1,
-        "default": _wide_deep.DEPTH_RATIO,
-        "description": "with `parameter_budget`: the deep model has at least so many times the "
-        "wide one's layers",
-    },
+        minimum=1,
+    ),
+    "aspect": choice(
+        ["wide", "deep", None], "which of the two that `parameter_budget` gives", default=None
+    ),
+    "depth_ratio": number(
+        _wide_deep.DEPTH_RATIO,
+        "with `parameter_budget`: the deep model has at least so many times the wide one's layers",
+        exclusiveMinimum=1,
+    ),
 }
 
 OPTIMIZER_PARAMETERS: Mapping[str, Any] = {
-    "learning_rate": {
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "default": 0.001,
-        "description": "AdamW's learning rate after the warm-up, before the decay",
-    },
-    "warmup_steps": {
-        "type": "integer",
-        "minimum": 0,
-        "default": 0,
-        "description": "steps in which the learning rate rises linearly",
-    },
-    "decay_steps": {
-        "type": ["integer", "null"],
-        "minimum": 1,
-        "default": None,
-        "description": "steps after the warm-up in which it falls along a cosine, constant "
+    "learning_rate": number(
+        0.001, "AdamW's learning rate after the warm-up, before the decay", exclusiveMinimum=0
+    ),
+    "warmup_steps": integer(0, "steps in which the learning rate rises linearly", minimum=0),
+    "decay_steps": integer(
+        None,
+        "steps after the warm-up in which it falls along a cosine, constant "
         "afterwards; null = it does not fall",
-    },
-    "min_learning_rate_share": {
-        "type": "number",
-        "minimum": 0,
-        "maximum": 1,
-        "default": 0.1,
-        "description": "share of `learning_rate` that it falls to",
-    },
-    "weight_decay": {
-        "type": "number",
-        "minimum": 0,
-        "default": 0.1,
-        "description": "AdamW's decoupled weight decay, of every parameter",
-    },
+        minimum=1,
+    ),
+    "min_learning_rate_share": number(
+        0.1, "share of `learning_rate` that it falls to", minimum=0, maximum=1
+    ),
+    "weight_decay": number(0.1, "AdamW's decoupled weight decay, of every parameter", minimum=0),
     "betas": {
         "type": "array",
         "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
@@ -166,37 +116,22 @@ OPTIMIZER_PARAMETERS: Mapping[str, Any] = {
 }
 
 RUN_PARAMETERS: Mapping[str, Any] = {
-    "held_out_share": {
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "maximum": 0.5,
-        "default": 0.1,
-        "description": "share of the tokens, the last ones, that is not trained on",
-    },
-    "steps": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 200,
-        "description": "training steps, under trainer training_run",
-    },
-    "evaluate_every": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 50,
-        "description": "steps between two evaluations on held-out data, under trainer training_run",
-    },
-    "evaluation_batches_limit": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 8,
-        "description": "largest number of batches of an evaluation, the first of the held-out data",
-    },
-    "checkpoint_every": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 50,
-        "description": "steps between two checkpoints, under trainer training_run",
-    },
+    "held_out_share": number(
+        0.1,
+        "share of the tokens, the last ones, that is not trained on",
+        exclusiveMinimum=0,
+        maximum=0.5,
+    ),
+    "steps": integer(200, "training steps, under trainer training_run", minimum=1),
+    "evaluate_every": integer(
+        50, "steps between two evaluations on held-out data, under trainer training_run", minimum=1
+    ),
+    "evaluation_batches_limit": integer(
+        8, "largest number of batches of an evaluation, the first of the held-out data", minimum=1
+    ),
+    "checkpoint_every": integer(
+        50, "steps between two checkpoints, under trainer training_run", minimum=1
+    ),
     "sample_temperatures": {
         "type": "array",
         "items": {"type": "number", "minimum": 0},
@@ -204,10 +139,7 @@ RUN_PARAMETERS: Mapping[str, Any] = {
         "description": "temperatures at which the trained model writes, under trainer "
         "training_run; 0 = always the likeliest token",
     },
-    "sample_tokens": {
-        "type": "integer",
-        "minimum": 1,
-        "default": 48,
-        "description": "tokens that it writes at each, under trainer training_run",
-    },
+    "sample_tokens": integer(
+        48, "tokens that it writes at each, under trainer training_run", minimum=1
+    ),
 }

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from siliconprof.declarations import Parameter
+from siliconprof.declarations import Parameter, choice, integer, several
 from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session.timing import row_s
@@ -77,14 +77,12 @@ class Plugin(OperationWorkload):
         "cache": CACHE,
     }
     PARAMETERS = {
-        "kernels": {
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
-            "items": {"enum": list(KERNELS)},
-            "default": list(KERNELS),
-            "description": "copy (a = b), triad (a = b + s c), reduction (sums)",
-        },
+        "kernels": several(
+            {"enum": list(KERNELS)},
+            "copy (a = b), triad (a = b + s c), reduction (sums)",
+            uniqueItems=True,
+            default=list(KERNELS),
+        ),
         "working_sets_bytes": {
             "type": ["array", "null"],
             "minItems": 1,
@@ -95,24 +93,21 @@ class Plugin(OperationWorkload):
             f"until a call lasts {CALL_S * 1e3:g} ms, within an eighth of the device's memory; on a "
             "GPU half of its cache too",
         },
-        "sweep_factor": {
-            "type": "integer",
-            "minimum": 2,
-            "default": 4,
-            "description": "factor from one working set of the sweep to the next",
-        },
+        "sweep_factor": integer(
+            4, "factor from one working set of the sweep to the next", minimum=2
+        ),
         "caches": caches_parameter(
             "`warm`: the same arrays every time; `cold`: sets of them in turn, together more than "
             "`cold_bytes`, for working sets below the last-level cache"
         ),
         "cold_bytes": COLD_BYTES_PARAMETER,
-        "allocator": {
-            "enum": ["default", "retain"],
-            "default": "retain",
-            "description": "`retain` keeps freed host memory in the process, where the C library is "
+        "allocator": choice(
+            ["default", "retain"],
+            "`retain` keeps freed host memory in the process, where the C library is "
             "glibc: MLX makes a new array for every result, and its pages would be faulted in again "
             "each time",
-        },
+            default="retain",
+        ),
         **BURST_PARAMETERS,
         "burst_budget_s": {**BURST_PARAMETERS["burst_budget_s"], "default": 0.3},
     }

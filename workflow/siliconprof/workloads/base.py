@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof import plugins
 from siliconprof.datasets.weights import Checkpoint
-from siliconprof.declarations import Parameter, Quantity
+from siliconprof.declarations import Parameter, Quantity, boolean, choice, number
 from siliconprof.memory import footprint
 from siliconprof.session.timing import PHASES
 from siliconprof.store.validation import nearest
@@ -33,18 +33,12 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "description": "samples per training step; `auto`, in scenario near-capacity only: as "
         "many as the memory model puts at `near_capacity_share` of the memory",
     },
-    "learning_rate": {
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "default": 0.001,
-        "description": "AdamW's learning rate, constant",
-    },
-    "weights": {
-        "enum": ["random", "pretrained"],
-        "default": "random",
-        "description": "initial weights; speed does not depend on them and `random` needs no "
+    "learning_rate": number(0.001, "AdamW's learning rate, constant", exclusiveMinimum=0),
+    "weights": choice(
+        ["random", "pretrained"],
+        "initial weights; speed does not depend on them and `random` needs no "
         "download; `pretrained` reads `weights_path`",
-    },
+    ),
     "weights_path": {
         "type": ["string", "null"],
         "default": None,
@@ -57,37 +51,29 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "description": "commit, tag or branch of `weights_path` on the hub, the main branch when "
         "null; a folder has none",
     },
-    "zero_stage": {
-        "enum": [2, 3],
-        "default": 2,
-        "description": "ZeRO stage under scenario offload: 2 offloads optimizer and gradients, 3 "
-        "the weights too",
-    },
-    "gradient_checkpointing": {
-        "type": "boolean",
-        "default": False,
-        "description": "keep each layer's input only and compute the layer again in the backward "
-        "pass: less memory for one more forward pass, which FLOPs do not count",
-    },
-    "compile": {
-        "type": "boolean",
-        "default": False,
-        "description": "compile the training step: `torch.compile` of the model and its loss, "
+    "zero_stage": choice(
+        [2, 3],
+        "ZeRO stage under scenario offload: 2 offloads optimizer and gradients, 3 the weights too",
+    ),
+    "gradient_checkpointing": boolean(
+        "keep each layer's input only and compute the layer again in the backward "
+        "pass: less memory for one more forward pass, which FLOPs do not count"
+    ),
+    "compile": boolean(
+        "compile the training step: `torch.compile` of the model and its loss, "
         "`mx.compile` of the whole step. Such a step is not split into phases, and the first one, "
-        "which compiles with empty caches, is timed apart. Trainer plain only",
-    },
-    "attention": {
-        "enum": ["default", "math", "efficient", "flash"],
-        "default": "default",
-        "description": "torch's kernel for scaled dot products; `default` leaves the choice to "
+        "which compiles with empty caches, is timed apart. Trainer plain only"
+    ),
+    "attention": choice(
+        ["default", "math", "efficient", "flash"],
+        "torch's kernel for scaled dot products; `default` leaves the choice to "
         "torch. Which one ran is in the record in any case",
-    },
-    "adamw": {
-        "enum": ["default", "for-loop", "foreach", "fused"],
-        "default": "default",
-        "description": "torch's implementation of AdamW; `default` leaves the choice to torch. "
+    ),
+    "adamw": choice(
+        ["default", "for-loop", "foreach", "fused"],
+        "torch's implementation of AdamW; `default` leaves the choice to torch. "
         "Which one ran is in the record in any case",
-    },
+    ),
     "memory_budget_gib": {
         "type": ["number", "object", "null"],
         "exclusiveMinimum": 0,
@@ -101,13 +87,12 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "`{cpu: …, gpu: …}` = another for each kind: a GPU's libraries and its allocator take "
         "up to 1 GiB by themselves",
     },
-    "near_capacity_share": {
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "maximum": 1,
-        "default": 0.9,
-        "description": "share of the memory that scenario near-capacity aims at",
-    },
+    "near_capacity_share": number(
+        0.9,
+        "share of the memory that scenario near-capacity aims at",
+        exclusiveMinimum=0,
+        maximum=1,
+    ),
     "force": {
         "type": ["boolean", "number"],
         "minimum": 1,
@@ -115,12 +100,11 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "description": "measure even what the memory model predicts not to fit; a number: where it "
         "predicts at most so many times the memory",
     },
-    "allocator": {
-        "enum": ["default", "retain"],
-        "default": "default",
-        "description": "`retain` keeps freed host memory in the process (glibc), so that page "
+    "allocator": choice(
+        ["default", "retain"],
+        "`retain` keeps freed host memory in the process (glibc), so that page "
         "faults which are the allocator's habit vanish",
-    },
+    ),
     "probes": {
         "type": ["array", "null"],
         "items": {"type": "string"},
@@ -148,6 +132,11 @@ class Workload:
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = parameters
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """The values of settings that nobody has set."""
+        return {k: v["default"] for k, v in cls.PARAMETERS.items() if "default" in v}
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
@@ -434,8 +423,12 @@ class TrainingWorkload(Workload):
         raise NotImplementedError
 
     def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
-        """The loss in fp32, a scalar."""
-        raise NotImplementedError
+        """The loss in fp32, a scalar: the mean cross-entropy of the outputs with `labels`."""
+        import mlx.core as mx
+        import mlx.nn as nn
+
+        logits = self.mlx_output(model, batch).astype(mx.float32)
+        return nn.losses.cross_entropy(logits, batch["labels"], reduction="mean")
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of a step; the first one is step 0."""
@@ -449,7 +442,8 @@ class TrainingWorkload(Workload):
         """A finite number of batches that no training step sees, always the same."""
         raise NotImplementedError
 
-    def samples_per_step(self) -> int:
+    @property
+    def batch_size(self) -> int:
         """Training samples in one step."""
         return int(self.parameters["batch_size"])
 

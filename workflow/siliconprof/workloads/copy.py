@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
 from siliconprof.backends.base import Unsupported
-from siliconprof.declarations import Parameter
+from siliconprof.declarations import Parameter, several
 from siliconprof.workloads._operation import BURST_PARAMETERS, OperationWorkload
 
 if TYPE_CHECKING:
@@ -30,13 +30,11 @@ class Plugin(OperationWorkload):
         "transfer_bytes": Parameter("integer", label="transfer", unit="byte"),
     }
     PARAMETERS = {
-        "transfer_bytes": {
-            "type": "array",
-            "minItems": 1,
-            "items": {"type": "integer", "minimum": WIDTH, "multipleOf": WIDTH},
-            "default": [2**16, 2**20, 2**24, 2**28],
-            "description": "bytes of one transfer; all are points of one cell",
-        },
+        "transfer_bytes": several(
+            {"type": "integer", "minimum": WIDTH, "multipleOf": WIDTH},
+            "bytes of one transfer; all are points of one cell",
+            default=[2**16, 2**20, 2**24, 2**28],
+        ),
         **BURST_PARAMETERS,
     }
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends.base import Unsupported
-from siliconprof.declarations import Parameter, Quantity
+from siliconprof.declarations import Parameter, Quantity, several
 from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple
 from siliconprof.hosts.sensors.base import Unreadable
@@ -49,13 +49,11 @@ class Plugin(KernelWorkload):
         "second_pass_s": Quantity("second pass", "s", "lower", series=True),
     }
     PARAMETERS = {
-        "pages": {
-            "type": "array",
-            "minItems": 1,
-            "items": {"type": "integer", "minimum": 64},
-            "default": [1024, 4096, 16384],
-            "description": "pages of a mapping; all are points of one cell",
-        }
+        "pages": several(
+            {"type": "integer", "minimum": 64},
+            "pages of a mapping; all are points of one cell",
+            default=[1024, 4096, 16384],
+        )
     }
 
     @classmethod

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from siliconprof.declarations import Parameter
+from siliconprof.declarations import Parameter, integer, number
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
@@ -59,31 +59,16 @@ class Plugin(TrainingWorkload):
             "enum": list(SIZES),
             "description": "model size; small to xl are OpenAI's, nano to mini are ours",
         },
-        "seq_len": {
-            "type": "integer",
-            "minimum": 2,
-            "maximum": 1024,
-            "default": 128,
-            "description": "tokens per sequence",
-        },
-        "lora_rank": {
-            "type": "integer",
-            "minimum": 0,
-            "default": 0,
-            "description": "rank of the LoRA adapters on `c_attn`; 0 = train every parameter",
-        },
-        "lora_alpha": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "default": 16,
-            "description": "LoRA's alpha: the adapters' output is scaled by alpha / rank",
-        },
-        "vocab_size": {
-            "type": ["integer", "null"],
-            "minimum": 256,
-            "default": None,
-            "description": "rows of the embedding; null = the size's own, or that of the data",
-        },
+        "seq_len": integer(128, "tokens per sequence", minimum=2, maximum=1024),
+        "lora_rank": integer(
+            0, "rank of the LoRA adapters on `c_attn`; 0 = train every parameter", minimum=0
+        ),
+        "lora_alpha": number(
+            16, "LoRA's alpha: the adapters' output is scaled by alpha / rank", exclusiveMinimum=0
+        ),
+        "vocab_size": integer(
+            None, "rows of the embedding; null = the size's own, or that of the data", minimum=256
+        ),
     }
     REQUIRED = ("size", "batch_size")
 
@@ -98,11 +83,6 @@ class Plugin(TrainingWorkload):
         self.seq_len = int(parameters["seq_len"])
         self.lora_rank = int(parameters["lora_rank"])
         self.lora_scale = parameters["lora_alpha"] / self.lora_rank if self.lora_rank else 0.0
-
-    @property
-    def batch_size(self) -> int:
-        """Sequences per training step."""
-        return int(self.parameters["batch_size"])
 
     def packages(self, framework: str) -> tuple[str, ...]:
         """See `Workload.packages`; mlx-lm brings adapters of its own."""

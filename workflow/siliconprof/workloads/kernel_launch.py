@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import Parameter, Quantity
+from siliconprof.declarations import Parameter, Quantity, integer
 from siliconprof.session import cold_launch
 from siliconprof.session.timing import Plan
 from siliconprof.workloads._operation import checked
@@ -94,26 +94,19 @@ class Plugin(KernelWorkload):
         "compile_and_load_s": Quantity("compile and load", "s", "lower", series=True),
     }
     PARAMETERS = {
-        "burst": {
-            "type": "integer",
-            "minimum": 1,
-            "default": 100,
-            "description": "launches in a row, waited for once; enqueue time is measured on fewer "
+        "burst": integer(
+            100,
+            "launches in a row, waited for once; enqueue time is measured on fewer "
             "where the backend's queue takes fewer without waiting",
-        },
-        "repeats": {
-            "type": "integer",
-            "minimum": 10,
-            "default": 200,
-            "description": "bursts measured for enqueue and amortised time, each",
-        },
-        "processes": {
-            "type": "integer",
-            "minimum": 10,
-            "default": 10,
-            "description": "fresh processes, one after the other, each with one cold launch; on a CPU "
+            minimum=1,
+        ),
+        "repeats": integer(200, "bursts measured for enqueue and amortised time, each", minimum=10),
+        "processes": integer(
+            10,
+            "fresh processes, one after the other, each with one cold launch; on a CPU "
             "whose framework takes long to import they are forks of three that have imported it",
-        },
+            minimum=10,
+        ),
     }
     REQUIRED = ()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.declarations import number
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
@@ -135,19 +136,15 @@ class Plugin(OperationWorkload):
             "minItems": 0,
             "default": [],
         },
-        "search_budget_s": {
-            "type": "number",
-            "minimum": 0,
-            "default": 0,
-            "description": "seconds of search for the shape with the highest throughput; 0 = none",
-        },
-        "search_memory_share": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "maximum": 1,
-            "default": 0.25,
-            "description": "share of the device's memory that the search's operands may take",
-        },
+        "search_budget_s": number(
+            0, "seconds of search for the shape with the highest throughput; 0 = none", minimum=0
+        ),
+        "search_memory_share": number(
+            0.25,
+            "share of the device's memory that the search's operands may take",
+            exclusiveMinimum=0,
+            maximum=1,
+        ),
         **BURST_PARAMETERS,
     }
 

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.declarations import integer, several
 from siliconprof.errors import UserError
 from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.timing import PhaseClock
@@ -68,29 +69,17 @@ class Plugin(KernelWorkload):
     QUANTITIES = WHOLE_STEP
     PARAMETERS = {
         **MODEL_PARAMETERS,
-        "batch_size": {
-            "type": "integer",
-            "minimum": 1,
-            "default": 8,
-            "description": "samples per training step",
-        },
-        "steps": {
-            "type": "integer",
-            "minimum": 1,
-            "default": 60,
-            "description": "training steps under each setting",
-        },
+        "batch_size": integer(8, "samples per training step", minimum=1),
+        "steps": integer(60, "training steps under each setting", minimum=1),
         "sweep": {
             "type": "object",
             "minProperties": 1,
             "additionalProperties": False,
             "properties": {
-                name: {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": {k: v for k, v in MODEL_PARAMETERS[name].items() if k != "default"},
-                    "description": f"values of `{name}`",
-                }
+                name: several(
+                    {k: v for k, v in MODEL_PARAMETERS[name].items() if k != "default"},
+                    f"values of `{name}`",
+                )
                 for name in SWEPT
             },
             "default": {"learning_rate": [0.0003, 0.003, 0.03]},
@@ -203,7 +192,7 @@ class Plugin(KernelWorkload):
             "vocab_size": workload.vocab_size,
             "n_parameters": workload.n_parameters(),
             "tokens_per_step": workload.tokens_per_step(),
-            "samples_per_step": workload.samples_per_step(),
+            "samples_per_step": workload.batch_size,
         }
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.declarations import integer, number, several
 from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
@@ -64,47 +65,35 @@ class Plugin(KernelWorkload):
     QUANTITIES = WHOLE_STEP
     PARAMETERS = {
         **{
-            name: {
-                "type": "array",
-                "minItems": 1,
-                "uniqueItems": True,
-                "items": {
-                    k: v for k, v in SHAPE[name].items() if k not in ("default", "description")
-                },
-                "default": [SHAPE[name]["default"]],
-                "description": f"of each: {SHAPE[name]['description'].split(';')[0]}",
-            }
+            name: several(
+                {k: v for k, v in SHAPE[name].items() if k not in ("default", "description")},
+                f"of each: {SHAPE[name]['description'].split(';')[0]}",
+                uniqueItems=True,
+                default=[SHAPE[name]["default"]],
+            )
             for name in ("n_layer", "n_embd", "n_head", "d_ff", "seq_len")
         },
-        "d_ff": {
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
-            "items": {"type": ["integer", "null"], "minimum": 1},
-            "default": [None],
-            "description": "of each: channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded "
+        "d_ff": several(
+            {"type": ["integer", "null"], "minimum": 1},
+            "of each: channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded "
             "up to a multiple of 8",
-        },
-        "batch_size": {
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
-            "items": {"type": "integer", "minimum": 1},
-            "description": "of each: sequences per training step; all combinations of the six lists "
+            uniqueItems=True,
+            default=[None],
+        ),
+        "batch_size": several(
+            {"type": "integer", "minimum": 1},
+            "of each: sequences per training step; all combinations of the six lists "
             "are points, except those whose head dimension is not an even number",
-        },
-        "vocab_size": {
-            "type": "integer",
-            "minimum": 2,
-            "default": 1024,
-            "description": "tokens, drawn at random, and rows of the embedding and of the head",
-        },
-        "min_run_time_s": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "default": 0.2,
-            "description": "least seconds that blocked_autorange spends; the default is its own",
-        },
+            uniqueItems=True,
+        ),
+        "vocab_size": integer(
+            1024, "tokens, drawn at random, and rows of the embedding and of the head", minimum=2
+        ),
+        "min_run_time_s": number(
+            0.2,
+            "least seconds that blocked_autorange spends; the default is its own",
+            exclusiveMinimum=0,
+        ),
         **{name: transformer_lm.Plugin.PARAMETERS[name] for name in MODEL},
         "memory_budget_gib": {
             **TRAINING_PARAMETERS["memory_budget_gib"],
@@ -177,8 +166,8 @@ class Plugin(KernelWorkload):
         }
         session.evidence |= self.evidence(session, models[0])
         sweep.free(session)
-        for number, model in enumerate(models, 1):
-            what = f"point {number} of {len(models)}"
+        for place, model in enumerate(models, 1):
+            what = f"point {place} of {len(models)}"
             facts = described(model, session)
             reason = self.too_large(session, facts["memory"]["predicted_bytes"])
             if reason and session.journal.find(name_of(model)) is None:
@@ -274,7 +263,7 @@ def described(model: transformer_lm.Plugin, session: Session) -> dict[str, Any]:
         "vocab_size": model.vocab_size,
         "n_parameters": model.n_parameters(),
         "tokens_per_step": model.tokens_per_step(),
-        "samples_per_step": model.samples_per_step(),
+        "samples_per_step": model.batch_size,
     }
     predicted = {
         "predicted_bytes": footprint.total(parts) if parts else None,

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from siliconprof.declarations import choice
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.workloads import _wide_deep
@@ -58,11 +59,9 @@ class Plugin(TrainingWorkload):
             for name, value in TRAINING_PARAMETERS.items()
             if not name.startswith("weights_")
         },
-        "weights": {
-            "enum": ["random"],
-            "default": "random",
-            "description": "initial weights; there are no pretrained ones of this model",
-        },
+        "weights": choice(
+            ["random"], "initial weights; there are no pretrained ones of this model"
+        ),
         **SHAPE_PARAMETERS,
         **OPTIMIZER_PARAMETERS,
         **RUN_PARAMETERS,
@@ -75,18 +74,12 @@ class Plugin(TrainingWorkload):
         Raises:
             UserError: sizes that are no model, or a budget that no pair of models meets.
         """
-        defaults = {k: v["default"] for k, v in self.PARAMETERS.items() if "default" in v}
-        super().__init__(defaults | dict(parameters))
+        super().__init__(self.defaults() | dict(parameters))
         self.shape = _shape(self.parameters)
         self.n_layer, self.n_embd = self.shape.n_layer, self.shape.n_embd
         self.n_head, self.d_ff = self.shape.n_head, self.shape.d_ff
         self.head_dim = self.shape.head_dim
         self.vocab_size, self.seq_len = self.shape.vocab_size, self.shape.seq_len
-
-    @property
-    def batch_size(self) -> int:
-        """Sequences per training step."""
-        return int(self.parameters["batch_size"])
 
     @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -303,14 +296,6 @@ class Plugin(TrainingWorkload):
     def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """Logits of shape (B, T, V) in the dtype that the model computes in."""
         return model(batch["input_ids"])
-
-    def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
-        """Mean cross-entropy of the next token in fp32."""
-        import mlx.core as mx
-        import mlx.nn as nn
-
-        logits = self.mlx_output(model, batch).astype(mx.float32)  # (B, T, V)
-        return nn.losses.cross_entropy(logits, batch["labels"], reduction="mean")
 
 
 def _aligned(windows: Any) -> Batch:

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import Parameter
+from siliconprof.declarations import Parameter, several
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     PRODUCT_POINT,
@@ -45,14 +45,12 @@ class Plugin(OperationWorkload):
             "products [batch, m, k, n] whose gradients by both operands are computed; all are "
             "points of one cell",
         ),
-        "forward": {
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
-            "items": {"enum": list(PASSES)},
-            "default": list(PASSES),
-            "description": "whether the product itself is computed in every repeat",
-        },
+        "forward": several(
+            {"enum": list(PASSES)},
+            "whether the product itself is computed in every repeat",
+            uniqueItems=True,
+            default=list(PASSES),
+        ),
         **BURST_PARAMETERS,
     }
     REQUIRED = ("shapes",)

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from siliconprof.declarations import Parameter
+from siliconprof.declarations import Parameter, integer
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads._whisper_weights import KERNEL, POSITIONS, sinusoids, weight_shapes
@@ -63,19 +63,15 @@ class Plugin(TrainingWorkload):
             "enum": list(SIZES),
             "description": "model size; tiny to large are OpenAI's, nano is ours",
         },
-        "target_len": {
-            "type": "integer",
-            "minimum": 2,
-            "maximum": MAX_TARGET_POSITIONS,
-            "default": 32,
-            "description": "tokens to which every transcript is cut or padded",
-        },
-        "vocab_size": {
-            "type": ["integer", "null"],
-            "minimum": 256,
-            "default": None,
-            "description": "rows of the embedding; null = the size's own, or that of the data",
-        },
+        "target_len": integer(
+            32,
+            "tokens to which every transcript is cut or padded",
+            minimum=2,
+            maximum=MAX_TARGET_POSITIONS,
+        ),
+        "vocab_size": integer(
+            None, "rows of the embedding; null = the size's own, or that of the data", minimum=256
+        ),
     }
     REQUIRED = ("size", "batch_size")
 
@@ -91,11 +87,6 @@ class Plugin(TrainingWorkload):
         self.n_mels = int(parameters.get("dataset_n_mels", 80))
         self.source_len = POSITIONS_PER_SECOND * self.clip_seconds
         self.target_len = int(parameters["target_len"])
-
-    @property
-    def batch_size(self) -> int:
-        """Clips per training step."""
-        return int(self.parameters["batch_size"])
 
     @classmethod
     def problems(
