@@ -7,6 +7,7 @@ section 4.4). The record has that mean beside our own median of separately synch
 from __future__ import annotations
 
 import itertools
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,6 +36,8 @@ BURST_PARAMETERS: Mapping[str, Any] = {
 PRODUCT_POINT: Mapping[str, Parameter] = {
     name: Parameter("integer", label=name) for name in ("batch", "m", "k", "n")
 }
+# Rows and columns that are checked: float64 on a CPU would take minutes for all of a large product.
+CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
 CACHES = ("warm", "cold")
 CACHE = Parameter("string", label="cache")  # one of them
 COLD_BYTES_PARAMETER: Mapping[str, Any] = integer(
@@ -167,6 +170,23 @@ def dispatched(backend: Backend, launch: Callable[[], Any]) -> Callable[[], Any]
         return result
 
     return start
+
+
+def product_error(backend: Backend, result: Any, left: Any, right: Any, first: bool) -> float:
+    """The relative error against float64 of a corner of a batched product's result.
+
+    Args:
+        first: the first rows and columns of the first batch; else the last ones of the last batch,
+            where kernels have their edges.
+    """
+    one = slice(None, 1) if first else slice(-1, None)
+    rows, columns = (
+        slice(None, most) if first else slice(-most, None)
+        for most in (CHECKED_ROWS, CHECKED_COLUMNS)
+    )
+    backend.evaluate(result)
+    corner = result[one, rows, columns]
+    return backend.relative_error(corner, operator.matmul, left[one, rows], right[one, :, columns])
 
 
 def rotating(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:

@@ -7,7 +7,6 @@ measured ceiling for the dtype, or both. Operands are always laid out row by row
 from __future__ import annotations
 
 import math
-import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from siliconprof.workloads._operation import (
     WIDTH_BYTES,
     OperationWorkload,
     checked,
+    product_error,
     product_text,
     shapes_parameter,
 )
@@ -121,8 +121,6 @@ def tiled(side: float) -> int:
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
-# Rows and columns that are checked: float64 on a CPU would take minutes for all of a large product.
-CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
 UNKNOWN_MEMORY_BYTES = 2**30  # that a search may use where the device's memory is unknown
 
 
@@ -243,7 +241,8 @@ class Plugin(OperationWorkload):
         what = f"the product {batch}x{m}x{k}x{n}"
         a = backend.normal((batch, m, k), cell.seed)
         b = backend.normal((batch, k, n), cell.seed + 1)
-        errors = results_errors(backend, backend.matmul(a, b), a, b)
+        product = backend.matmul(a, b)
+        errors = [product_error(backend, product, a, b, first) for first in (True, False)]
         return self.timed_point(
             session,
             what,
@@ -256,22 +255,6 @@ class Plugin(OperationWorkload):
                 "result_error": max(checked(error, cell.precision, what) for error in errors),
             },
         )
-
-
-def results_errors(backend: Any, product: Any, a: Any, b: Any) -> list[float]:
-    """Relative errors of a product's first corner (first batch) and last corner (last batch)."""
-    backend.evaluate(product)
-    errors = []
-    for one, rows, columns in (
-        (slice(None, 1), slice(None, CHECKED_ROWS), slice(None, CHECKED_COLUMNS)),
-        (slice(-1, None), slice(-CHECKED_ROWS, None), slice(-CHECKED_COLUMNS, None)),
-    ):
-        errors.append(
-            backend.relative_error(
-                product[one, rows, columns], operator.matmul, a[one, rows], b[one, :, columns]
-            )
-        )
-    return errors
 
 
 def flops(shape: Sequence[int]) -> float:

@@ -20,13 +20,7 @@ from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
-from siliconprof.workloads._transformer_parameters import (
-    SHAPE_POINT,
-    SWEPT_POINT,
-    WHOLE_STEP,
-    with_betas,
-)
-from siliconprof.workloads.base import KernelWorkload
+from siliconprof.workloads._transformer_parameters import SHAPE_POINT, with_betas
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -53,20 +47,15 @@ MODEL_PARAMETERS = {
 }
 
 
-class Plugin(KernelWorkload):
+class Plugin(transformer_lm.Sweep):
     """optimizer_sweep"""
 
-    family = "Transformers"
-    frameworks = transformer_lm.Plugin.frameworks
     swept = ("sweep",)
-    LIBRARIES = transformer_lm.Plugin.LIBRARIES
     POINT = {
-        **transformer_lm.Plugin.POINT,
-        **SWEPT_POINT,
+        **transformer_lm.Sweep.POINT,
         "n_layer": SHAPE_POINT["n_layer"],
         "n_embd": SHAPE_POINT["n_embd"],
     }
-    QUANTITIES = WHOLE_STEP
     PARAMETERS = {
         **MODEL_PARAMETERS,
         "batch_size": integer(8, "samples per training step", minimum=1),
@@ -109,16 +98,6 @@ class Plugin(KernelWorkload):
         return self.model({}).supports(framework, precision) or super().supports(
             framework, precision
         )
-
-    @classmethod
-    def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`."""
-        return transformer_lm.Plugin.describe_point(row)
-
-    @classmethod
-    def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `Workload.common_settings`."""
-        return with_betas(parameters)
 
     def memory_bytes(
         self, precision: str, backend: str, capability: str | None = None
@@ -172,28 +151,10 @@ class Plugin(KernelWorkload):
 
     def params(self, workload: transformer_lm.Plugin) -> dict[str, Any]:
         """The parameters of a point."""
-        own = workload.parameters
-        names = (
-            "batch_size",
-            "seq_len",
-            "learning_rate",
-            "warmup_steps",
-            "decay_steps",
-            "weight_decay",
-            "max_gradient_norm",
-        )
-        return {
-            **{name: own[name] for name in names},
-            "beta1": own["betas"][0],
-            "beta2": own["betas"][1],
-            "steps": self.parameters["steps"],
-            **workload.shape.as_parameters(),
-            "head_dim": workload.head_dim,
-            "vocab_size": workload.vocab_size,
-            "n_parameters": workload.n_parameters(),
-            "tokens_per_step": workload.tokens_per_step(),
-            "samples_per_step": workload.batch_size,
-        }
+        own = with_betas(workload.parameters)
+        names = (*SWEPT, "decay_steps", "beta1", "beta2")
+        swept = {name: own[name] for name in names if name != "betas"}
+        return {**swept, "steps": self.parameters["steps"], **workload.sizes()}
 
 
 def name(workload: transformer_lm.Plugin) -> str:

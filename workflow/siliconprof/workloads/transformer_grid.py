@@ -22,13 +22,8 @@ from siliconprof.session import sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import statistics
 from siliconprof.workloads import transformer_lm
-from siliconprof.workloads._transformer_parameters import (
-    SHAPE_POINT,
-    SWEPT_POINT,
-    WHOLE_STEP,
-    with_betas,
-)
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload
+from siliconprof.workloads._transformer_parameters import SHAPE_POINT
+from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -50,19 +45,11 @@ BLOCKED_AUTORANGE = (
 )
 
 
-class Plugin(KernelWorkload):
+class Plugin(transformer_lm.Sweep):
     """transformer_grid"""
 
-    family = "Transformers"
-    frameworks = ("torch", "mlx")
     swept = SWEPT
-    LIBRARIES = transformer_lm.Plugin.LIBRARIES
-    POINT = {
-        **transformer_lm.Plugin.POINT,
-        **SWEPT_POINT,
-        **SHAPE_POINT,
-    }
-    QUANTITIES = WHOLE_STEP
+    POINT = {**transformer_lm.Sweep.POINT, **SHAPE_POINT}
     PARAMETERS = {
         **{
             name: several(
@@ -118,16 +105,6 @@ class Plugin(KernelWorkload):
         except (TypeError, ZeroDivisionError):
             return []  # the schema says so
         return [f"n_embd: is {widths}; expected one that is a multiple of 2 n_head of {heads}"]
-
-    @classmethod
-    def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`."""
-        return transformer_lm.Plugin.describe_point(row)
-
-    @classmethod
-    def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `Workload.common_settings`."""
-        return with_betas(parameters)
 
     def settings(self) -> tuple[list[dict[str, Any]], int]:
         """(combinations of the lists that are models, number of the other combinations)."""
@@ -239,19 +216,8 @@ def _even(n_embd: int, n_head: int) -> bool:
 
 def name_of(model: transformer_lm.Plugin) -> str:
     """A point's name in the journal: all that the grid varies."""
-    return " ".join(f"{key}={value}" for key, value in _sizes(model).items())
-
-
-def _sizes(model: transformer_lm.Plugin) -> dict[str, int]:
-    return {
-        "n_layer": model.n_layer,
-        "n_embd": model.n_embd,
-        "n_head": model.n_head,
-        "head_dim": model.head_dim,
-        "d_ff": model.d_ff,
-        "seq_len": model.seq_len,
-        "batch_size": model.batch_size,
-    }
+    sizes = model.sizes()
+    return " ".join(f"{key}={sizes[key]}" for key in SWEPT)
 
 
 def described(model: transformer_lm.Plugin, session: Session) -> dict[str, Any]:
@@ -259,17 +225,11 @@ def described(model: transformer_lm.Plugin, session: Session) -> dict[str, Any]:
     flops, source = model.flops_per_step()
     cell = session.cell
     parts = model.memory_bytes(cell.precision, cell.backend, cell.device_capability)
-    params = _sizes(model) | {
-        "vocab_size": model.vocab_size,
-        "n_parameters": model.n_parameters(),
-        "tokens_per_step": model.tokens_per_step(),
-        "samples_per_step": model.batch_size,
-    }
     predicted = {
         "predicted_bytes": footprint.total(parts) if parts else None,
         "predicted_parts_bytes": parts,
     }
-    return {"params": params, "flops": flops, "flops_source": source, "memory": predicted}
+    return {"params": model.sizes(), "flops": flops, "flops_source": source, "memory": predicted}
 
 
 def drawn(model: transformer_lm.Plugin, seed: int) -> Batch:

@@ -28,10 +28,12 @@ from siliconprof.workloads._transformer_parameters import (
     RUN_PARAMETERS,
     SHAPE_PARAMETERS,
     SHAPE_POINT,
+    SWEPT_POINT,
+    WHOLE_STEP,
     with_betas,
 )
 from siliconprof.workloads._transformer_shape import FLOPS_SOURCE, Shape, default_d_ff
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
+from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload, TrainingWorkload
 
 NORM_EPS = 1e-6
 SOLVED = ("n_layer", "n_embd", "d_ff")  # by a parameter budget
@@ -117,6 +119,19 @@ class Plugin(TrainingWorkload):
         return problems
 
     # -- how much work ---------------------------------------------------------------------
+
+    def sizes(self) -> dict[str, int]:
+        """What a point of a sweep says of its model."""
+        return {
+            **self.shape.as_parameters(),
+            "head_dim": self.head_dim,
+            "seq_len": self.seq_len,
+            "batch_size": self.batch_size,
+            "vocab_size": self.vocab_size,
+            "n_parameters": self.n_parameters(),
+            "tokens_per_step": self.tokens_per_step(),
+            "samples_per_step": self.batch_size,
+        }
 
     def parameters_by_part(self) -> dict[str, int]:
         """Number of parameters by part: embedding, attention, feed_forward, norms, head."""
@@ -296,6 +311,26 @@ class Plugin(TrainingWorkload):
     def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """Logits of shape (B, T, V) in the dtype that the model computes in."""
         return model(batch["input_ids"])
+
+
+class Sweep(KernelWorkload):
+    """Base of workloads whose points are such trainings, or one step of each."""
+
+    family = Plugin.family
+    frameworks = Plugin.frameworks
+    LIBRARIES = Plugin.LIBRARIES
+    POINT = {**Plugin.POINT, **SWEPT_POINT}
+    QUANTITIES = WHOLE_STEP
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """See `Workload.describe_point`."""
+        return Plugin.describe_point(row)
+
+    @classmethod
+    def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `Workload.common_settings`."""
+        return with_betas(parameters)
 
 
 def _aligned(windows: Any) -> Batch:

@@ -7,7 +7,6 @@ which of the two its Figure 7 shows, so both are measured and each point says wh
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from siliconprof.workloads._operation import (
     WIDTH_BYTES,
     OperationWorkload,
     checked,
+    product_error,
     product_text,
     shapes_parameter,
 )
@@ -25,8 +25,6 @@ from siliconprof.workloads._operation import (
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
-# Rows and columns of every result that are checked: float64 on a CPU would take minutes for all.
-CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
 PASSES = {"without": 2, "with": 3}  # products of 2 batch m k n each
 SOURCES = {
     "without": "4 batch m k n: two gradients of 2 batch m k n each",
@@ -82,7 +80,13 @@ class Plugin(OperationWorkload):
         b = backend.normal((batch, k, n), cell.seed + 1)
         cotangent = backend.normal((batch, m, n), cell.seed + 2)
         launch = backend.vjp(a, b, cotangent, forward == "with")
-        errors = results_errors(backend, launch(), a, b, cotangent)
+        *product, by_a, by_b = launch()
+        checks = [
+            (by_a, cotangent, b.swapaxes(-1, -2)),
+            (by_b, a.swapaxes(-1, -2), cotangent),
+            *((value, a, b) for value in product),
+        ]
+        errors = [product_error(backend, *check, first=False) for check in checks]
         return self.timed_point(
             session,
             what,
@@ -95,29 +99,6 @@ class Plugin(OperationWorkload):
                 "result_error": max(checked(error, cell.precision, what) for error in errors),
             },
         )
-
-
-def results_errors(backend: Any, results: Any, a: Any, b: Any, cotangent: Any) -> list[float]:
-    """The errors of both gradients, and of the product where it is among the results.
-
-    The last rows and columns of the last batch are checked, where kernels have their edges.
-    """
-    backend.evaluate(results)
-    *product, by_a, by_b = results
-    products = [
-        (by_a, cotangent, b.swapaxes(-1, -2)),
-        (by_b, a.swapaxes(-1, -2), cotangent),
-        *((value, a, b) for value in product),
-    ]
-    return [
-        backend.relative_error(
-            result[-1:, -CHECKED_ROWS:, -CHECKED_COLUMNS:],
-            operator.matmul,
-            left[-1:, -CHECKED_ROWS:],
-            right[-1:, :, -CHECKED_COLUMNS:],
-        )
-        for result, left, right in products
-    ]
 
 
 def values(shape: list[int], forward: str) -> int:
