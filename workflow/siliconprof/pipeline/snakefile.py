@@ -53,6 +53,7 @@ RETRIED = "results/retried.txt"
 BUILTIN_TEXT = "workflow/siliconprof/datasets/data/builtin_text.txt"
 # Plug-ins that a stage loads by name: tables have a column for what each workload declares, the page
 # shows what each probe does, and a cell depends on the code and the libraries of all its plug-ins.
+# What draws is looked up by name as well.
 PLUGINS_OF = {
     **dict.fromkeys(
         (
@@ -67,7 +68,7 @@ PLUGINS_OF = {
         ),
         ("workloads", "probes"),  # they declare columns of the tables
     ),
-    "render.draw": ("backends", "workloads", "trainers", "probes"),
+    "render.draw": ("backends", "workloads", "trainers", "probes", "render"),
     "cells.matrix": ("backends", "workloads", "trainers", "probes", "captures"),
 }
 

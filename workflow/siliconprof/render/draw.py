@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,48 @@ from siliconprof.errors import UserError, stage
 from siliconprof.render.crew import most_workers, rare_collections
 from siliconprof.store import left_out, temporary
 from siliconprof.store.records import HERE
+
+OWN, BESIDE, ALL, PARTS = "this host's", "this host's beside everyone's", "everyone's", "parts"
+# Sections of the study in order: a key, whose results are drawn, and `module.function` of what
+# draws them; of `PARTS`, of what gives that. A section of several lines stands in several.
+SECTIONS: tuple[tuple[str, ...], ...] = (
+    ("setting", ALL, "stack.add", "setting.add"),
+    ("training", OWN, "training.add", "operators.add", "choices.add", "lora.add"),
+    ("training", OWN, "steps.add", "losses.add"),
+    ("paper", ALL, "paper.add"),
+    ("grid", BESIDE, "study.add"),
+    ("classic", BESIDE, "classic.add"),
+    ("memory", OWN, "scenario_drawing.add", "scenarios.add", "scenarios.add_near_capacity"),
+    ("memory", OWN, "peaks.add", "memory.add", "memory.add_faults"),
+    ("memory", ALL, "peaks.add_models"),
+    ("energy", OWN, "energy.add", "clocks.add"),
+    ("money", ALL, "money.add"),
+    ("why", BESIDE, "why.add"),
+    ("why", OWN, "prediction.add"),
+    ("ceilings", OWN, "ceilings.add", "roofline.add"),
+    ("matmul", OWN, "operations.add_products"),
+    ("operations", OWN, "operations.add"),
+    ("launch", OWN, "launch.add"),
+    ("declared", OWN, "declared.add"),  # left out where there is nothing to show in it
+    ("published", ALL, "published.add"),
+    ("claims", ALL, "claims.add"),
+    ("others", PARTS, "others.parts"),
+    ("advice", ALL, "advice.add"),
+    ("cost", OWN, "cost.add"),
+)
+
+
+def _adders(data: Any, whose: str, name: str) -> list[Callable[[Any, Any], None]]:
+    """What draws the parts of a section, each of all data and a book."""
+    module, function = name.split(".")
+    add = getattr(import_module(f"siliconprof.render.{module}"), function)
+    if whose == PARTS:
+        return list(add(data))
+    if whose == ALL:
+        return [add]
+    if whose == BESIDE:
+        return [lambda some, book: add(some.only(HERE), book, everyone=some)]
+    return [lambda some, book: add(some.only(HERE), book)]
 
 
 def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> dict[str, Any]:
@@ -29,132 +72,35 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         again: the command that makes it all again; empty where no config file is named.
     """
     from siliconprof import words
-    from siliconprof.render import (
-        advice,
-        ceilings,
-        choices,
-        claims,
-        classic,
-        clocks,
-        closing,
-        compared,
-        cost,
-        declared,
-        energy,
-        glance,
-        history,
-        launch,
-        lora,
-        losses,
-        memory,
-        money,
-        operations,
-        operators,
-        others,
-        paper,
-        peaks,
-        prediction,
-        published,
-        quality,
-        report,
-        roofline,
-        scenario_drawing,
-        scenarios,
-        setting,
-        stack,
-        steps,
-        study,
-        summary,
-        training,
-        uncertainty,
-        why,
-    )
+    from siliconprof.render import closing, compared, declared, paper, quality, report, setting
+    from siliconprof.render.uncertainty import origin_text
 
-    own = data.only(HERE)
+    def add(whose: str, *names: str) -> None:
+        for name in names:
+            for adder in _adders(data, whose, name):
+                book.part(adder, data)
 
-    def here(add: Callable[..., None], beside: bool = False) -> None:
-        """Draw what is about this host, on request beside everyone."""
-
-        def draw(some: Any, into: Any) -> None:
-            add(some.only(HERE), into, **({"everyone": some} if beside else {}))
-
-        book.part(draw, data)
-
-    book.common["intervals"] = uncertainty.origin_text(own.points)
+    own, again = data.only(HERE), again or quality.AGAIN
+    book.common["intervals"] = origin_text(own.points)
     with book.on_report():
         book.section("answer")
-        book.part(report.begin, data)
+        add(ALL, "report.begin")
     book.section("summary", host=setting.host_line(data))
-    here(summary.add_findings)
+    add(OWN, "summary.add_findings")
     closing_texts = [""]
     book.part(lambda some, _: closing_texts.append(closing.text(some)), data)
-    here(glance.add)
-    here(summary.add_absent)
-    book.section("setting")
-    book.part(stack.add, data)
-    book.part(lambda some, into: setting.add(some, into, some.only(HERE)), data)
-    book.section("training")
-    here(training.add)
-    here(operators.add)
-    here(choices.add)
-    here(lora.add)
-    here(steps.add)
-    here(losses.add)
-    book.section("paper")
-    book.part(paper.add, data)
-    book.section("grid")
-    here(study.add, beside=True)
-    book.section("classic")
-    here(classic.add, beside=True)
-    book.section("memory")
-    here(scenario_drawing.add)
-    here(scenarios.add)
-    here(scenarios.add_near_capacity)
-    here(peaks.add)
-    here(memory.add)
-    here(memory.add_faults)
-    book.part(peaks.add_models, data)
-    book.section("energy")
-    here(energy.add)
-    here(clocks.add)
-    book.section("money")
-    book.part(money.add, data)
-    book.section("why")
-    here(why.add, beside=True)
-    here(prediction.add)
-    book.section("ceilings")
-    here(ceilings.add)
-    here(roofline.add)
-    book.section("matmul")
-    here(operations.add_products)
-    book.section("operations")
-    here(operations.add)
-    book.section("launch")
-    here(launch.add)
-    if declared.anything(own):
-        book.section("declared")
-        here(declared.add)
-    book.section("published")
-    book.part(published.add, data)
-    book.section("claims")
-    book.part(claims.add, data)
-    book.section("others")
-    for add in others.parts(data):
-        book.part(add, data)
-    book.section("advice")
-    book.part(advice.add, data)
-    book.section("cost")
-    here(cost.add)
+    add(OWN, "glance.add", "summary.add_absent")
+    for key, whose, *names in SECTIONS:
+        if key == "declared" and not declared.anything(own):
+            continue
+        if book.sections[-1].anchor != key:
+            book.section(key)
+        add(whose, *names)
     book.section("quality")
-    book.part(
-        lambda some, into: quality.add(
-            some, into, some.only(HERE), command, output, again or quality.AGAIN
-        ),
-        data,
-    )
-    here(history.add)
+    book.part(lambda some, into: quality.add(some, into, command, output, again), data)
+    add(OWN, "history.add")
     with book.on_report():
-        book.part(lambda some, into: report.end(some, into, again or quality.AGAIN), data)
+        book.part(lambda some, into: report.end(some, into, again), data)
     book.part(lambda some, _: book.compared.update(compared.listed(some, book.facets)), data)
     paper.settle(book)
     measured = sum(cell["status"] == "ok" for cell in own.cells)

@@ -17,12 +17,13 @@ from siliconprof.render.tables import HOST, Column, Table, Value, count, missing
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row
 from siliconprof.store import columns, table_files
+from siliconprof.store.records import HERE
 
 FOLD_ABOVE = 12
 AGAIN = "snakemake --cores 1 report"
 
 
-def add(data: Data, book: Book, own: Data, command: str, output: Path, again: str = AGAIN) -> None:
+def add(data: Data, book: Book, command: str, output: Path, again: str) -> None:
     """Checks, flags and failures first, then where every number comes from.
 
     Args:
@@ -30,6 +31,7 @@ def add(data: Data, book: Book, own: Data, command: str, output: Path, again: st
         output: where the page will lie.
         again: the command of a person that makes it all again.
     """
+    own = data.only(HERE)
     truth.add(own, book)
     book.heading("Flags", anchor="flags")
     flagged = [cell for cell in data.cells if cell["flags"]]

@@ -23,6 +23,7 @@ from siliconprof.render.tables import (
     told,
 )
 from siliconprof.render.variants import Row
+from siliconprof.store.records import HERE
 
 FOLD_ABOVE = 60  # rows that a table shows without being opened
 
@@ -70,8 +71,9 @@ def commits(cells: Iterable[Row]) -> str:
     return words.listing(short) or "unknown (not a git checkout)"
 
 
-def add(data: Data, book: Book, own: Data) -> None:
+def add(data: Data, book: Book) -> None:
     """Facts of this host, versions, and the table of all cells."""
+    own = data.only(HERE)
     host, cpu, os_ = data.host, data.host["cpu"], data.host["os"]
     system = f"{os_['system']} {os_['release']}, {os_['machine']}"
     threads = sorted({int(c["threads"]) for c in own.cells if c["threads"]})
