@@ -419,7 +419,7 @@ PLAIN, ON_CPU = "gpt2-nano-plain/torch-cpu/fp32", "gpt2-nano-plain/cpu-x/torch-c
         ("memory", "Verdict", "gpt2-nano-hf/torch-cpu/fp32", "missed, −50"),
         ("faults", "minor faults", PLAIN, "40"),
         ("faults", "touched by them", PLAIN, "160"),  # KiB, in pages of 4
-        ("allocators", "minor faults, kept", ON_CPU, "0"),
+        ("faults", "minor faults", "gpt2-retainallocator: retain/torch-cpu/fp32", "0"),
         ("energy", "Scope", ON_CPU, "gpu"),
         ("energy", "energyJ per step", ON_CPU, "20.00"),
         ("energy", "above idleJ per step", ON_CPU, "14.50"),

@@ -1,45 +1,80 @@
-"""Trainings that do equal work and run it differently: compiled, or by kernels that were asked for.
+"""Trainings beside their twins: run in another way, and with adapters on a frozen rest (LoRA).
 
-Each stands beside the same training as its framework runs it by default.
+What does equal work stands beside the same training as its framework runs it by default: compiled,
+by kernels or with an allocator that were asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import CHOICES
+from siliconprof.render import overall, variants
+from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
-from siliconprof.render.compare import NO_STEP, Step, ratio, step_column
+from siliconprof.render.compare import (
+    NO_STEP,
+    Step,
+    compared,
+    manner,
+    ratio,
+    ratio_words,
+    step_column,
+)
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, count, missing, number, quantity
-from siliconprof.render.training import NAMES
-from siliconprof.render.variants import Row, as_usual, family_order, has_no_speed, twins
+from siliconprof.render.tables import Column, Table, Value, count, missing, number, quantity, told
+from siliconprof.render.training import MS, NAMES
+from siliconprof.render.variants import (
+    Row,
+    as_usual,
+    family,
+    family_order,
+    has_no_speed,
+    precision,
+    twins,
+    variant,
+)
 
-OTHERS = tuple(name for name in CHOICES if name != "allocator")  # which has a table of its own
+PHASES = (
+    ("forward", "forward"),
+    ("backward", "backward"),
+    ("optimizer", "optimizer"),
+    ("unsplit_step", "whole step, unsplit"),
+)
 FIRST_LOSSES = 10
 EAGER = "an eager step compiles nothing"
 TOO_FEW = f"fewer than {FIRST_LOSSES} losses on one side"
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
-    """The table, where any training makes a choice and its usual twin was measured."""
-    if compared := list(pairs(data)):
-        book.table(f"{prefix}choices", "choices", table(data, compared), first=FIRST_LOSSES)
+    """The tables, where any training makes a choice, or has adapters, and its twin was measured."""
+    if both := list(pairs(data)):
+        book.table(f"{prefix}choices", "choices", table(data, both), first=FIRST_LOSSES)
+    if adapted := both_ways(data):
+        book.heading("With and without LoRA", anchor=f"{prefix}lora")
+        lora = Table.of(adapted, ADAPTED, about=lambda pair: pair)
+        book.table(f"{prefix}lora", "lora", lora)
+    elif any(row.get("lora_rank") for row in data.training()):
+        book.note(
+            "LoRA: no training was measured both with adapters and of every parameter, "
+            "equal in everything else."
+        )
 
 
 def pairs(data: Data) -> Iterator[tuple[Row, Row]]:
     """(as usual, with one choice) of trainings that differ in nothing else."""
     rows = [row for row in sorted(data.training(), key=family_order) if not has_no_speed(row)]
     place = {id(row): index for index, row in enumerate(rows)}
-    twins_in = [twins(rows, name) for name in OTHERS]
+    twins_in = [twins(rows, name) for name in CHOICES]
     for chosen in rows:
         found = [twin for of in twins_in for twin in of(chosen) if as_usual(twin)]
         for usual in sorted(found, key=lambda row: place[id(row)]):
             yield usual, chosen
 
 
-def table(data: Data, compared: list[tuple[Row, Row]]) -> Table:
+def table(data: Data, both: list[tuple[Row, Row]]) -> Table:
     """Both steps, how many times as fast the choice is, what compiling cost, and the losses."""
 
     def differ(row: Row) -> Value:
@@ -47,7 +82,7 @@ def table(data: Data, compared: list[tuple[Row, Row]]) -> Table:
         return missing(TOO_FEW) if share is None else Value(words.scientific(share), share)
 
     return Table.of(
-        [chosen | {"usual": usual} for usual, chosen in compared],
+        [chosen | {"usual": usual} for usual, chosen in both],
         [*COLUMNS, Column("losses differ by", "", True, DIFFER, value=differ)],
         about=lambda row: (row["usual"], row),
         why_none=lambda row: None if all(map(Step.of, (row["usual"], row))) else NO_STEP,
@@ -90,3 +125,100 @@ def losses_differ(data: Data, a: Row, b: Row) -> float | None:
     if min(map(len, sides)) < FIRST_LOSSES:
         return None
     return max(abs(y / x - 1) if x else abs(y) for x, y in zip(*sides, strict=True))
+
+
+# -- LoRA -----------------------------------------------------------------------------------------
+
+
+def both_ways(data: Data) -> list[tuple[Row, Row]]:
+    """(training of every parameter, training of adapters): equal but for what is trained."""
+    rows = [
+        row for row in sorted(data.training(), key=variants.family_order) if not has_no_speed(row)
+    ]
+
+    def is_adapted(row: Row) -> bool:
+        return bool(row.get("lora_rank"))
+
+    return variants.pairs(
+        rows, "n_trainable_parameters", lambda row: not is_adapted(row), is_adapted
+    )
+
+
+def finding(data: Data) -> Finding | None:
+    """What adapters on a frozen rest save over the training of every parameter."""
+    comparisons: list[overall.Comparison] = []
+    for full_row, adapted_row in both_ways(data):
+        full, adapted = Step.of(full_row), Step.of(adapted_row)
+        if not full or not adapted:
+            continue
+        adapters, name = _adapters(adapted_row), family(full_row).name
+        place = f"{name} on {words.backend_name(full_row)} ({manner(full_row)})"
+        line = compared(f"{place}, {adapters}: {_comparison_text(full, adapted)}", full, adapted)
+        shared = f"{name}, {words.backend_name(full_row)}, {manner(full_row)}"
+        names = ("training every parameter", adapters)
+        comparisons.append(overall.Comparison(full, adapted, names, shared, line))
+    return overall.finding("LoRA", [("", comparisons)], "lora")
+
+
+def _comparison_text(full: Step, adapted: Step) -> str:
+    if full.overlaps(adapted):
+        return "no difference beyond noise in the step"
+    if adapted.middle < full.middle:
+        text = f"it is {ratio_words(full, adapted)} faster than training every parameter"
+    else:
+        text = f"training every parameter is {ratio_words(adapted, full)} faster"
+    shares = [
+        f"{name} {words.change(change)}"
+        for part, name in PHASES[:3]
+        if (change := _relative(full.row, adapted.row, part)) is not None
+    ]
+    return f"{text} ({', '.join(shares)})"
+
+
+def _adapters(row: Row) -> str:
+    return next(word for word in variant(row) if word.startswith("LoRA"))
+
+
+def _median(row: Row, part: str) -> float | None:
+    return words.number(row.get(f"{part}_median_s"))
+
+
+def _relative(full: Row, adapted: Row, part: str) -> float | None:
+    """Change of a part's median as a share of what it was; None where there is none."""
+    before, after = _median(full, part), _median(adapted, part)
+    return None if not before or after is None else after / before - 1
+
+
+def _both(part: str, pair: tuple[Row, Row]) -> Value:
+    before, after = (_median(row, part) for row in pair)
+    if before is None or after is None:
+        return missing("one of the two marks no such phase")
+    change = _relative(*pair, part)
+    text = f"{words.significant(before / MS)} → {words.significant(after / MS)}"
+    return Value(text, below="" if change is None else words.change(change))
+
+
+def _trained(pair: tuple[Row, Row]) -> float:
+    return pair[1]["n_trainable_parameters"] / pair[0]["n_parameters"]
+
+
+EITHER = "one of the two has no unsplit step"
+MEDIANS = "every parameter trained → LoRA; medians"
+ALLOWED = "whole step; what both 95 % intervals allow below"
+ADAPTED = (
+    told("Model", lambda pair: family(pair[0]).name),
+    told("Device", lambda pair: pair[0]["device"], folds=True),
+    told("Backend", lambda pair: words.backend_name(pair[0])),
+    told("Trainer", lambda pair: pair[0]["trainer"]),
+    told("Precision", lambda pair: precision(pair[0])),
+    told("Adapters", lambda pair: _adapters(pair[1]), folds=True),
+    number("trained", "%", _trained, "", "parameters that the optimizer changes, of all"),
+    *(Column(name, "ms", True, MEDIANS, value=partial(_both, part)) for part, name in PHASES),
+    Column(
+        "full / LoRA",
+        "",
+        True,
+        ALLOWED,
+        value=lambda pair: ratio(Step.of(pair[0]), Step.of(pair[1]), EITHER),
+    ),
+)

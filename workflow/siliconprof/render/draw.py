@@ -26,7 +26,7 @@ OWN, BESIDE, ALL, PARTS = "this host's", "this host's beside everyone's", "every
 # draws them; of `PARTS`, of what gives that. A section of several lines stands in several.
 SECTIONS: tuple[tuple[str, ...], ...] = (
     ("setting", ALL, "stack.add", "setting.add"),
-    ("training", OWN, "training.add", "operators.add", "choices.add", "lora.add"),
+    ("training", OWN, "training.add", "operators.add", "choices.add"),
     ("training", OWN, "steps.add", "losses.add"),
     ("paper", ALL, "paper.add"),
     ("grid", BESIDE, "study.add"),

@@ -1,6 +1,6 @@
 """Memory, page faults and swap over time, with the training steps below on the same clock.
 
-And page faults step by step: how many, how many bytes, and what the allocator adds.
+And page faults step by step: how many, and how many bytes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from siliconprof import words
 from siliconprof.render import chart, hover, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
-from siliconprof.render.compare import step_column
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import Table, count, number, told
+from siliconprof.render.tables import Table, count, number
 from siliconprof.render.training import NAMES
-from siliconprof.render.variants import Row, has_no_speed, label, pairs, precision
+from siliconprof.render.variants import Row, label
 
-Pair = tuple[Row, Row]
 NO_STEPS = "the training steps of this cell are not in its record"
-NO_SPEED_OR_STEP = "no unsplit step was timed, or it is a mechanism check"
 MEDIAN = "median of the unsplit steps"
 PER_STEP, TIMES = "KiB per step", "faults × page size"
 NO_PAGE = "the page size is unknown: the probe was not available"
@@ -148,32 +145,12 @@ def _steps(data: Data, rows: Sequence[Row], row_height: float, end_s: float) -> 
 
 
 def add_faults(data: Data, book: Book) -> None:
-    """Page faults of every training step, and the allocators side by side."""
+    """Page faults of every training step."""
     rows = [row for points, _ in data.families().values() for row in points]
     if not rows:
         return
     book.heading("Page faults", anchor="faults")
     book.table("faults", "faults", Table.of(rows, COLUMNS), counted="training cell")
-    if both := _allocators(rows):
-        table = Table.of(both, ALLOCATORS, about=lambda pair: pair)
-        book.table("allocators", "allocators", table)
-
-
-def _allocators(rows: Sequence[Row]) -> list[Pair]:
-    """(default, other) of trainings that differ in the allocator's setting only."""
-
-    def usual(row: Row) -> bool:
-        return row.get("allocator") in (None, "default")
-
-    return pairs(rows, "allocator", usual, lambda row: not usual(row))
-
-
-def _minor(side: int, pair: Pair) -> float | None:
-    return pair[side].get("minor_faults_per_step")
-
-
-def _speed(side: int, pair: Pair) -> Row | None:
-    return None if has_no_speed(pair[side]) else pair[side]
 
 
 COLUMNS = (  # the unsplit steps in counts and bytes, and the whole cell's counts
@@ -185,19 +162,4 @@ COLUMNS = (  # the unsplit steps in counts and bytes, and the whole cell's count
     count("minor, whole cell", "minor_faults", NO_PAGE),
     count("major, whole cell", "major_faults", NO_PAGE),
     number("page", "KiB", "page_size_bytes", NO_PAGE, folds=True),
-)
-ALLOCATORS = (  # what is left of the faults, and of the step time, when freed memory is kept
-    told("Workload", lambda pair: pair[0]["workload"]),
-    told("Device", lambda pair: pair[0]["device"], folds=True),
-    told("Backend", lambda pair: words.backend_name(pair[0])),
-    told("Precision", lambda pair: precision(pair[0])),
-    told("Allocator", lambda pair: pair[1]["allocator"], folds=True),
-    *(
-        count(f"minor faults, {name}", partial(_minor, side), NO_STEPS, unit="per step")
-        for side, name in enumerate(("default", "kept"))
-    ),
-    *(
-        step_column(f"step, {name}", partial(_speed, side), NO_SPEED_OR_STEP)
-        for side, name in enumerate(("default", "kept"))
-    ),
 )

@@ -19,7 +19,6 @@ from siliconprof.render import (
     energy,
     hover,
     launch,
-    lora,
     losses,
     operations,
     operators,
@@ -107,7 +106,7 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
             host=host,
         )
         if part.training():
-            for section in (training, operators, choices, lora, peaks, energy, clocks):
+            for section in (training, operators, choices, peaks, energy, clocks):
                 section.add(part, book, prefix)
         if study.present(part):
             study.add_elsewhere(part, book, prefix)

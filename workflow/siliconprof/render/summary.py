@@ -8,8 +8,8 @@ import numpy as np
 
 from siliconprof import words
 from siliconprof.render import (
+    choices,
     headlines,
-    lora,
     overall,
     peaks,
     ratios,
@@ -68,7 +68,7 @@ def findings(data: Data) -> list[Finding]:
         headlines.hardware,
         losses,
         headlines.noise,
-        lora.finding,
+        choices.finding,
         why.finding,
         ratios.finding,
         study_findings.grid,
