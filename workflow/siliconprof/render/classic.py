@@ -5,7 +5,7 @@ Figures and the order of everything are here; tables are in `classic_tables`, ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -14,8 +14,7 @@ from siliconprof import words
 from siliconprof.render import chart, classic_tables, hover, ratios, style, training
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import HOLLOW, ROW_IN, Chart, Mark, Panel, Scale
-from siliconprof.render.classic_tables import CHANCE, accuracy_interval, synthetic, trained_steps
-from siliconprof.render.data import Data
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.ratios import Case, Pair, Ratio, epoch, side, side_name, times
 from siliconprof.render.tables import Table
 from siliconprof.render.variants import Row, order, precision
@@ -73,39 +72,24 @@ def _tested(point: Row) -> bool:
     return words.number(point.get("test_accuracy")) is not None
 
 
-def _figures(data: Data, book: Book, prefix: str, cases: Cases) -> None:
-    def chosen(has: Callable[[Row], Any]) -> list[tuple[Case, Sequence[Row]]]:
-        """The cases with any point that has something."""
-        return [(case, group) for case, group in cases.items() if any(map(has, group))]
+def _stepped(point: Row) -> bool:
+    return bool(point["step_median_s"])
 
-    timed = chosen(epoch)
+
+def _figures(data: Data, book: Book, prefix: str, cases: Cases) -> None:
+    """Epochs of every case, then the steps of each network."""
+    timed = [(case, group) for case, group in cases.items() if any(map(epoch, group))]
     hollow = any(ratios.extrapolated(point) for _, group in timed for point in group)
     for name, part in parts(f"{prefix}classic-epochs", timed, CASES_PER_FIGURE):
         draw = partial(draw_epochs, dict(part))
         book.figure(name, "classic-epochs", draw, extrapolated=HOLLOW_NOTE if hollow else "")
-    stepped = chosen(lambda point: point["step_median_s"])
-    for network in dict.fromkeys(case.network for case, _ in stepped):
-        rows = [p for case, points in stepped if case.network == network for p in points]
+    for network, of_network in grouped(cases.items(), lambda item: item[0].network).items():
+        rows = [p for _, group in of_network if any(map(_stepped, group)) for p in group]
         rows.sort(key=lambda point: (order_of_side(point), point["batch_size"]))
         name = network.lower() if network.isupper() else network
-        book.figure(
-            f"{prefix}classic-phases-{name}",
-            "classic-phases",
-            partial(training.draw, data, rows, name=step_label),
-            network=network,
-        )
-    if rated := chosen(lambda point: point["samples_per_s"]):
-        draw = partial(draw_rates, dict(rated))
-        book.figure(f"{prefix}classic-rates", "classic-rates", draw)
-    for name, part in parts(f"{prefix}classic-accuracy", chosen(_tested), CASES_PER_FIGURE):
-        generated = any(synthetic(point) for _, group in part for point in group)
-        book.figure(
-            name,
-            "classic-accuracy",
-            partial(draw_accuracy, dict(part)),
-            chance=words.whole_percent(CHANCE),
-            synthetic=" The images are generated, no photographs." if generated else "",
-        )
+        draw = partial(training.draw, data, rows, name=step_label)
+        if rows:
+            book.figure(f"{prefix}classic-phases-{name}", "classic-phases", draw, network=network)
 
 
 def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
@@ -191,13 +175,6 @@ def _kinds(cases: Cases) -> dict[tuple, tuple[str, Row]]:
     return kinds
 
 
-def _legend(cases: Cases) -> list[style.Entry]:
-    return [
-        (style.sample(_marker(point), color=style.colour(point), markersize=3.4), name)
-        for name, point in _kinds(cases).values()
-    ]
-
-
 def _hollow(text: str) -> style.Entry:
     return style.sample("o", color=style.MUTED, markersize=4, **HOLLOW), text
 
@@ -214,125 +191,50 @@ def _between(cases: Sequence[Case]) -> Iterator[Mark]:
         yield chart.across(y + 0.5, color=ink, linewidth=0.4 if same else 0.7)
 
 
-def _rows(
-    cases: Cases, draw: Callable[[Row, float, str], Iterator[Mark]], x: Scale, *more: Mark
-) -> Panel:
+def draw_epochs(cases: Cases, narrow: bool) -> Any:
     """A row for each case, and in it a line for each device, backend and precision.
 
-    Args:
-        draw: of a point, where it stands, and its name.
+    On a log axis a light bar from the training's time to the dot, the whole epoch.
     """
     kinds = _kinds(cases)
     lines = list(kinds)
     row_in = 0.13 * len(lines) + 0.09
-    shown = [*_between(list(cases)), *more]
+    shown = list(_between(list(cases)))
     for y, (case, group) in enumerate(cases.items()):
         for point in group:
             line = lines.index(_kind(point)) - (len(lines) - 1) / 2
-            shown += draw(point, y + line * 0.13 / row_in, f"{case}, {kinds[_kind(point)][0]}")
-    return Panel(
+            shown += _epoch(point, y + line * 0.13 / row_in, f"{case}, {kinds[_kind(point)][0]}")
+    legend = [
+        (style.sample(_marker(point), color=style.colour(point), markersize=3.4), name)
+        for name, point in kinds.values()
+    ]
+    if any(epoch(p) and ratios.extrapolated(p) for group in cases.values() for p in group):
+        legend.append(_hollow("hollow: extrapolated epoch"))
+    panel = Panel(
         shown,
-        x,
+        Scale("one epoch with validation / s", log=10),
         labels=[str(case) for case in cases],
         label_rows=list(cases.values()),
         row_in=(row_in, row_in),
     )
-
-
-def draw_epochs(cases: Cases, narrow: bool) -> Any:
-    """Epochs on a log axis: a light bar from the training's time to the dot, the whole epoch."""
-
-    def marks(point: Row, at: float, name: str) -> Iterator[Mark]:
-        step, train = epoch(point), words.number(point.get("epoch_train_s"))
-        if step is None:
-            return
-        whole, extrapolated = step.middle, ratios.extrapolated(point)
-        if train:
-            text = f"{name}: validation {hover.seconds(whole - train)} of the epoch"
-            look = {"linewidth": 3.2, "alpha": 0.35, "solid_capstyle": "butt"}
-            yield chart.line([train, whole], [at, at], point, text, **look)
-        yield chart.line([step.low, step.high], [at, at], point)
-        text = f"{name}: epoch {hover.seconds(whole, step.low, step.high)}"
-        text += ", extrapolated" * extrapolated
-        look = HOLLOW if extrapolated else {}
-        yield chart.dot(whole, at, point, text, _marker(point), 3.8, **look)
-        yield chart.beside(max(step.high, whole), at, words.duration(whole), point, color=style.INK)
-
-    panel = _rows(cases, marks, Scale("one epoch with validation / s", log=10))
-    legend = _legend(cases)
-    if any(epoch(p) and ratios.extrapolated(p) for group in cases.values() for p in group):
-        legend.append(_hollow("hollow: extrapolated epoch"))
     return Chart([panel], legend).figure(narrow)
 
 
-def draw_accuracy(cases: Cases, narrow: bool) -> Any:
-    """Test accuracy with its 95 % interval; chance as a line."""
-
-    def marks(point: Row, at: float, name: str) -> Iterator[Mark]:
-        share, ends = words.number(point.get("test_accuracy")), accuracy_interval(point)
-        if share is None:
-            return
-        if ends:
-            yield chart.line(ends, [at, at], point)
-        low, high = ends or (None, None)
-        text = f"{name}: test accuracy {hover.spanned(share, low, high, '%', 0.01)}"
-        yield chart.dot(share, at, point, text, _marker(point), 3.6)
-        steps = trained_steps(point)
-        label = words.percent(share) + (f", {words.count(steps, 'step')}" if steps else "")
-        yield chart.beside(
-            max(share, ends[1] if ends else share), at, label, point, color=style.INK
-        )
-
-    x = Scale("test images classified rightly / %", ends=(0, None), reach=[0.95], unit=0.01)
-    look: dict[str, Any] = {"color": style.INK, "dashes": (3, 2), "linewidth": 0.7}
-    legend = [*_legend(cases), (style.sample(None, "-", **look), "chance")]
-    panel = _rows(cases, marks, x, chart.upright(CHANCE, **look))
-    return Chart([panel], legend).figure(narrow)
-
-
-def draw_rates(cases: Cases, narrow: bool) -> Any:
-    """Samples per second of the unsplit step against the batch size; a panel for each network."""
-    batches = sorted({case.batch_size for case in cases})
-    fast = any((p["samples_per_s"] or 0) > 1e4 for group in cases.values() for p in group)
-    rate_label = "1,000 samples per second" if fast else "samples per second"
-    y = Scale(rate_label, log=10, unit=1e3 if fast else 1.0)
-
-    def ticks(axis: Any, low: float, high: float) -> None:
-        axis.set_ticks(batches, [str(batch) for batch in batches])
-        axis.set_minor_locator(style.FixedLocator([]))
-
-    panels = []
-    for network in dict.fromkeys(case.network for case in cases):
-        shown: list[Mark] = []
-        for kind, (name, _) in _kinds(cases).items():
-            line = [
-                (case.batch_size, rate, point)
-                for case, group in cases.items()
-                for point in group
-                if case.network == network
-                and _kind(point) == kind
-                and (rate := words.number(point["samples_per_s"]))
-            ]
-            for batch, rate, point in line:
-                ends = _rate_ends(point, rate)
-                value = hover.spanned(rate, *ends, "samples/s")
-                text = f"{network}, batch {batch}, {name}: {value}"
-                shown.append(chart.line([batch, batch], ends, point, text))
-                shown.append(chart.dot(batch, rate, point, text, _marker(point), zorder=3))
-            if line:
-                xs, ys, rows = zip(*line, strict=True)
-                shown.append(chart.line(xs, ys, rows, linewidth=1.0))
-        x = Scale("batch size", log=2, reach=batches, ticks=ticks)
-        panels.append(Panel(shown, x, y, title=network))
-    return Chart(panels, _legend(cases), columns=(3, 1)).figure(narrow)
-
-
-def _rate_ends(point: Row, rate: float) -> tuple[float, float]:
-    """The 95 % interval of a throughput, from that of the unsplit step."""
-    middle, low, high = (
-        words.number(point[f"unsplit_step_{part}_s"]) for part in ("median", "low", "high")
-    )
-    return (rate * middle / high, rate * middle / low) if middle and low and high else (rate, rate)
+def _epoch(point: Row, at: float, name: str) -> Iterator[Mark]:
+    step, train = epoch(point), words.number(point.get("epoch_train_s"))
+    if step is None:
+        return
+    whole, extrapolated = step.middle, ratios.extrapolated(point)
+    if train:
+        text = f"{name}: validation {hover.seconds(whole - train)} of the epoch"
+        look = {"linewidth": 3.2, "alpha": 0.35, "solid_capstyle": "butt"}
+        yield chart.line([train, whole], [at, at], point, text, **look)
+    yield chart.line([step.low, step.high], [at, at], point)
+    text = f"{name}: epoch {hover.seconds(whole, step.low, step.high)}"
+    text += ", extrapolated" * extrapolated
+    look = HOLLOW if extrapolated else {}
+    yield chart.dot(whole, at, point, text, _marker(point), 3.8, **look)
+    yield chart.beside(max(step.high, whole), at, words.duration(whole), point, color=style.INK)
 
 
 def draw_ratios(data: Data, pairs: Sequence[Pair], narrow: bool) -> Any:
