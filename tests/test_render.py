@@ -22,8 +22,8 @@ from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
 from siliconprof.render import (
     draw,
+    memory,
     page,
-    peaks,
     published,
     strokes,
 )
@@ -649,7 +649,7 @@ def test_what_the_paper_printed_of_a_model_is_read_from_its_table(tmp_path: Path
     shutil.copytree(ROOT / "config/published", folder)
     table = folder / "table2_workloads.csv"
     table.write_text(table.read_text(encoding="utf-8").replace("12.094", "12.5"), encoding="utf-8")
-    rows = peaks.models_table(load(make(tmp_path, []), folder)).rows
+    rows = memory.models_table(load(make(tmp_path, []), folder)).rows
     shown = {(row[0].text, row[1].text): row[6] for row in rows if row[6].mark == "published"}
     assert shown["gpt2", "large"].text == "12.5" and "Table 2" in shown["gpt2", "large"].title
     assert set(shown) == {

@@ -1,30 +1,173 @@
-"""Memory, page faults and swap over time, with the training steps below on the same clock.
+"""Memory of trainings: predicted against measured peaks, memory and page faults over time.
 
-And page faults step by step: how many, and how many bytes.
+And the exact parameter counts of all models, with both formulas for what training them takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from siliconprof import words
+from siliconprof.analyse.equal_work import compiles
+from siliconprof.analyse.published_values import model_and_size
+from siliconprof.memory import memory_model
 from siliconprof.render import chart, hover, style
+from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import Table, count, number
+from siliconprof.render.tables import Column, Table, Value, count, missing, number, published, told
 from siliconprof.render.training import NAMES
-from siliconprof.render.variants import Row, label
+from siliconprof.render.variants import Row, has_no_speed, label, model
+
+WITHIN = 0.15  # of the measured peak: what the memory model promises, for tiny and larger models
+NOT_PROMISED = ("nano",)
+MIB = 2.0**20
+NO_PROBE = "the memory probe was not available"
+CHECK_ONLY = "a mechanism check: what is offloaded stays in the memory that the peak would count"
+
+
+def peak(row: Row) -> float | None:
+    """The measured peak of device memory in bytes; None where nothing counts it."""
+    return words.number(row.get("device_peak_bytes"))
+
+
+def predicted(row: Row) -> float | None:
+    """What was predicted for the training as it ran, in bytes; None where nothing was."""
+    column = "predicted_offloaded_bytes" if row.get("offloads") else "predicted_memory_bytes"
+    return words.number(row.get(column))
+
+
+def predicted_over_measured(row: Row) -> float | None:
+    """The ratio of the two; None where one is missing, or they are of different memories.
+
+    Of an offloaded training the prediction is what stays on the device. Where that is the host's
+    own memory, a measured peak holds what was offloaded as well. What is predicted is an eager
+    step's, which keeps more than a compiled one.
+    """
+    if has_no_speed(row) or compiles(row):
+        return None
+    foretold, measured = predicted(row), peak(row)
+    return foretold / measured if foretold and measured else None
+
+
+def is_within(ratio: float) -> bool:
+    """Whether a prediction is near enough."""
+    return abs(ratio - 1) <= WITHIN
+
+
+def checked(data: Data) -> list[tuple[Row, float]]:
+    """Training points of which both numbers are known, with their ratio."""
+    pairs = ((row, predicted_over_measured(row)) for row in data.training())
+    return [(row, ratio) for row, ratio in pairs if ratio is not None]
+
+
+def finding(data: Data) -> Finding | None:
+    """How many predictions lie within the band, and each that does not."""
+    compared = checked(data)
+    if not compared:
+        return None
+    promised = [(row, ratio) for row, ratio in compared if row.get("size") not in NOT_PROMISED]
+    n_promised_within = sum(is_within(ratio) for _, ratio in promised)
+    rest = len(compared) - len(promised)
+    n_other_within = sum(is_within(ratio) for _, ratio in compared) - n_promised_within
+    within = f"within {words.whole_percent(WITHIN)} of the measured one"
+    parts = []
+    if promised:
+        parts.append(
+            f"{n_promised_within} of {words.count(len(promised), 'cell')} of tiny and larger models"
+        )
+    if rest:
+        parts.append(
+            f"{n_other_within} of {words.count(rest, 'cell')} of nano, for which it promises nothing"
+        )
+    sentence = f"The memory model's peak lies {within} in {' and in '.join(parts)}."
+    return Finding(
+        "Predicted memory", sentence, [_miss(*pair) for pair in missed(compared)], "peaks"
+    )
+
+
+def missed(compared: Iterable[tuple[Row, float]]) -> list[tuple[Row, float]]:
+    """Those outside, the farthest first."""
+    return sorted((p for p in compared if not is_within(p[1])), key=lambda pair: -abs(pair[1] - 1))
+
+
+def _miss(row: Row, ratio: float) -> str:
+    foretold, measured = predicted(row), peak(row)
+    assert foretold and measured
+    return (
+        f"Missed: {model(row)}, {label(row)}: predicted {words.mebibytes(foretold)}, measured "
+        f"{words.mebibytes(measured)} ({words.change(ratio - 1)})."
+    )
+
+
+def add(data: Data, book: Book, prefix: str = "") -> None:
+    """The table of all trainings."""
+    rows = [row for points, _ in data.families().values() for row in points]
+    if rows:
+        book.heading("Predicted and measured peaks", anchor=f"{prefix}peaks")
+        book.table(f"{prefix}memory", "memory", table(rows), counted="training cell")
+
+
+def table(rows: list[Row]) -> Table:
+    """Prediction, peak, their ratio and the verdict; beside them the process as a whole."""
+    counted = {
+        f"{row['backend']}: {row['device_peak_means']}"
+        for row in rows
+        if peak(row) and row.get("device_peak_means")
+    }
+    return Table.of(rows, PEAKS, notes=[f"Device peak, {means}." for means in sorted(counted)])
+
+
+def _why_no_peak(row: Row) -> str:
+    means = row.get("device_peak_means")
+    return f"no peak: {means}" if means else "nothing counts device memory in this backend"
+
+
+def _why_apart(row: Row) -> str:
+    return CHECK_ONLY if has_no_speed(row) else "one of the two is missing"
+
+
+def _growth(row: Row) -> float | None:
+    start, most = (words.number(row[f"rss_{at}_bytes"]) for at in ("at_start", "peak_sampled"))
+    return most - start if start and most else None
+
+
+def _verdict(row: Row) -> Value:
+    ratio = predicted_over_measured(row)
+    if ratio is None:
+        return missing(_why_apart(row))
+    if is_within(ratio):
+        return Value(f"within {words.whole_percent(WITHIN)}", sort=abs(ratio - 1))
+    return Value(f"missed, {words.change(ratio - 1)}", sort=abs(ratio - 1), mark="bad")
+
+
+FORETOLD = "before it ran; what stays on the device of an offloaded one"
+AT_START = "resident after imports, before the model"
+SAMPLED = "largest of about ten samples a second"
+COUNTED = "the most memory that was ever in use on the device"
+PEAKS = (
+    *NAMES,
+    number("predicted", "MiB", predicted, "nothing was predicted for it as it ran", FORETOLD),
+    number("device peak", "MiB", peak, _why_no_peak, COUNTED),
+    number("predicted / measured", "", predicted_over_measured, _why_apart),
+    told("Verdict", _verdict),
+    number("RSS at start", "MiB", "rss_at_start_bytes", NO_PROBE, AT_START),
+    number("RSS peak", "MiB", "rss_peak_sampled_bytes", NO_PROBE, SAMPLED),
+    number("RSS growth", "MiB", _growth, NO_PROBE, "the peak without what the imports had taken"),
+)
+
+
+# -- over time --------------------------------------------------------------------------------
 
 NO_STEPS = "the training steps of this cell are not in its record"
 MEDIAN = "median of the unsplit steps"
 PER_STEP, TIMES = "KiB per step", "faults × page size"
 NO_PAGE = "the page size is unknown: the probe was not available"
-MIB = 2.0**20
 HIGH_IN, RUG_IN = 1.35, 0.05  # height of a panel, and of one cell's line of training steps
 MOST_TICKS = 160  # of one cell's line; more than that are one dark stripe
 
@@ -54,7 +197,7 @@ QUANTITIES = (
 )
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add_over_time(data: Data, book: Book, prefix: str = "") -> None:
     """Resident and device memory and page faults of every training family, device by device."""
     for kind, (points, _) in data.families().items():
         for device, every in grouped(points, lambda point: point["device"]).items():
@@ -150,10 +293,10 @@ def add_faults(data: Data, book: Book) -> None:
     if not rows:
         return
     book.heading("Page faults", anchor="faults")
-    book.table("faults", "faults", Table.of(rows, COLUMNS), counted="training cell")
+    book.table("faults", "faults", Table.of(rows, FAULTS), counted="training cell")
 
 
-COLUMNS = (  # the unsplit steps in counts and bytes, and the whole cell's counts
+FAULTS = (  # the unsplit steps in counts and bytes, and the whole cell's counts
     *NAMES,
     count("minor faults", "minor_faults_per_step", NO_STEPS, MEDIAN, "per step"),
     number("touched by them", PER_STEP, "minor_faulted_bytes_per_step", NO_PAGE, f"minor {TIMES}"),
@@ -162,4 +305,51 @@ COLUMNS = (  # the unsplit steps in counts and bytes, and the whole cell's count
     count("minor, whole cell", "minor_faults", NO_PAGE),
     count("major, whole cell", "major_faults", NO_PAGE),
     number("page", "KiB", "page_size_bytes", NO_PAGE, folds=True),
+)
+
+
+# -- models --------------------------------------------------------------------------------------
+
+
+def add_models(data: Data, book: Book) -> None:
+    """Every size of every model, whether it was trained here or not."""
+    if data.models:
+        book.heading("Models", anchor="models")
+        book.table("models", "models", models_table(data), vocab=memory_model.VOCAB_SIZE)
+
+
+def models_table(data: Data) -> Table:
+    """Computed from the configurations; what the paper printed stands apart."""
+    printed_rows = {
+        model_and_size(row["workload_as_printed"]): row
+        for row in data.published["table2_workloads"]
+    }
+
+    def printed(row: Row) -> Value:
+        line = printed_rows.get((row["model"], row["size"]))
+        if line is None:
+            return missing("not in Table 2")
+        return published(line["theoretical_memory_gib"], line["source"])
+
+    columns = (*MODELS, Column("printed in Table 2", "“GiB”", True, value=printed))
+    return Table.of(data.models, columns, about=lambda row: None)
+
+
+SIXTEEN_BYTES = "fp32 weights, gradients, two moments of AdamW"
+BYTES = memory_model.BYTES_PER_PARAMETER
+FORMULA = "10⁶ parameters × 16 / 1024, computed"
+MODELS = (
+    told("Model", "model"),
+    told("Size", lambda row: Value(row["size"], sort=words.number(row["n_parameters"]))),
+    count("parameters", "n_parameters", "unknown", "exact, from the configuration"),
+    count("trained with LoRA", "lora_trainable", "has no adapters here", "rank 8"),
+    number(
+        "16 bytes each",
+        "GiB",
+        lambda row: BYTES * row["n_parameters"],
+        "unknown",
+        SIXTEEN_BYTES,
+        digits=4,
+    ),
+    number("the paper's formula", "“GiB”", "paper_gib", "unknown", FORMULA, digits=4),
 )

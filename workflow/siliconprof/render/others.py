@@ -20,10 +20,10 @@ from siliconprof.render import (
     hover,
     launch,
     losses,
+    memory,
     operations,
     operators,
     other_methods,
-    peaks,
     setting,
     study,
     style,
@@ -106,7 +106,7 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
             host=host,
         )
         if part.training():
-            for section in (training, operators, choices, peaks, energy, clocks):
+            for section in (training, operators, choices, memory, energy, clocks):
                 section.add(part, book, prefix)
         if study.present(part):
             study.add_elsewhere(part, book, prefix)

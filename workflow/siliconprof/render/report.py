@@ -14,7 +14,7 @@ from siliconprof.analyse.attribution import CAUSE, NO_GAP
 from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.analyse.throughputs import device_of
 from siliconprof.hosts import remedies
-from siliconprof.render import peaks, setting, summary, truth, uncertainty, why_gaps
+from siliconprof.render import memory, setting, summary, truth, uncertainty, why_gaps
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step, steps
 from siliconprof.render.data import Data
@@ -234,10 +234,10 @@ def end(data: Data, book: Book, again: str) -> None:
     _seen(book, "speed", *chain.from_iterable(largest))
     _seen(book, "limits", "table-ceilings", *_named(book, "figure-roofline")[:1])
     book.section("use")
-    memory = peaks.finding(own)
+    peaks = memory.finding(own)
     book.facts(
         [
-            ("Memory", memory.sentence if memory else "no prediction was compared with a peak"),
+            ("Memory", peaks.sentence if peaks else "no prediction was compared with a peak"),
             ("Energy", _energy(own)),
         ]
     )

@@ -10,8 +10,8 @@ from siliconprof import words
 from siliconprof.render import (
     choices,
     headlines,
+    memory,
     overall,
-    peaks,
     ratios,
     study_findings,
     why,
@@ -74,7 +74,7 @@ def findings(data: Data) -> list[Finding]:
         study_findings.grid,
         study_findings.wide_and_deep,
         trainers,
-        peaks.finding,
+        memory.finding,
         products,
     )
     results = [finding for finding in (make(data) for make in makers) if finding]
