@@ -27,7 +27,7 @@ OWN, BESIDE, ALL, PARTS = "this host's", "this host's beside everyone's", "every
 SECTIONS: tuple[tuple[str, ...], ...] = (
     ("setting", ALL, "stack.add", "setting.add"),
     ("training", OWN, "training.add", "operators.add", "choices.add"),
-    ("training", OWN, "steps.add", "losses.add"),
+    ("training", OWN, "training.add_steps", "losses.add"),
     ("paper", ALL, "paper.add"),
     ("grid", BESIDE, "study.add"),
     ("classic", BESIDE, "classic.add"),
@@ -98,7 +98,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         add(whose, *names)
     book.section("quality")
     book.part(lambda some, into: quality.add(some, into, command, output, again), data)
-    add(OWN, "history.add")
+    add(OWN, "quality.add_history")
     with book.on_report():
         book.part(lambda some, into: report.end(some, into, again), data)
     book.part(lambda some, _: book.compared.update(compared.listed(some, book.facets)), data)

@@ -11,10 +11,10 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.throughputs import device_of
-from siliconprof.render import by_shape, uncertainty
+from siliconprof.render import operations, uncertainty
 from siliconprof.render.book import Book
-from siliconprof.render.by_shape import PRODUCTS, Rate, shape_key, shape_name
 from siliconprof.render.data import Data, grouped
+from siliconprof.render.operations import PRODUCTS, Rate, shape_key, shape_name
 from siliconprof.render.paper_bars import place
 from siliconprof.render.tables import Column, Table, Value, missing, published, spanned
 from siliconprof.render.variants import Row, backend_place
@@ -214,12 +214,12 @@ def _cells(data: Data, by_format: dict[str, Row], first: dict[str, Rate]) -> dic
         place(data, some),
         words.backend_name(some),
     )
-    rates = {name: by_shape.median_rate(PRODUCTS, point) for name, point in by_format.items()}
-    bursts = {name: by_shape.burst_rate(PRODUCTS, point) for name, point in by_format.items()}
+    rates = {name: operations.median_rate(PRODUCTS, point) for name, point in by_format.items()}
+    bursts = {name: operations.burst_rate(PRODUCTS, point) for name, point in by_format.items()}
     cells: dict[str, Any] = dict(zip(NAMES, names, strict=True))
     for name in FORMATS:
         own, known = rates.get(name), f"not measured on both in {name}"
-        cells[name] = by_shape.with_interval(own) if own else missing(f"{name} {UNMEASURED}")
+        cells[name] = operations.with_interval(own) if own else missing(f"{name} {UNMEASURED}")
         cells[f"{name} / fp32"] = _ratio(own, rates.get("fp32"), "one of the two was not measured")
         cells[f"against first, {name}"] = (
             _ratio(own, first.get(name), known) if first else missing("the first line of its shape")

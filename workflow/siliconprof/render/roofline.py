@@ -13,9 +13,9 @@ from siliconprof.analyse.throughputs import describe, device_of
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.render import chart, marks, style
 from siliconprof.render.book import Book
-from siliconprof.render.by_shape import GIGA
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
+from siliconprof.render.operations import GIGA
 from siliconprof.render.roofline_points import (
     NO_PRODUCT,
     TRAINING,
