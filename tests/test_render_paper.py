@@ -153,7 +153,7 @@ def rows(folder: Path, name: str) -> list[dict[str, str]]:
 
 def number_after(text: str, word: str) -> float:
     """`forward 12.3 ms …` -> 12.3."""
-    found = re.search(rf"{word} ([\d.,\u2009]+) ", text)
+    found = re.search(rf"{word} ([\d.,\u2009]+)\s", text)
     assert found, text
     return float(found[1].replace("\u2009", ""))
 
@@ -163,7 +163,7 @@ def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole
     slow = said_at(whole, "whisper-medium, Apple M2 Ultra", "[other host: mac]", "forward")
     assert number_after(fast, "forward") == pytest.approx(400 / 4 * FORWARD, rel=0.01)
     assert number_after(slow, "backward") == pytest.approx(1200 / 4 * BACKWARD, rel=0.01)
-    assert re.search(r"forward [\d.]+ ms \([\d.]+–[\d.]+\)", fast)
+    assert re.search(r"forward [\d.]+\sms \(95 % [\d.]+–[\d.]+\)", fast)
     lines = rows(folder, "paper-figure-3")
     by_panel = {
         (line["Panel"], line["Device"].split(",")[0], line["Ran as"]): line
@@ -191,23 +191,6 @@ def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole
     assert "which are published only as a picture, not as numbers" in section
 
 
-def test_published_bars_are_hatched_and_ours_are_not(whole: Page) -> None:
-    figure = re.search(r'<figure id="figure-paper-table-4">.*?</figure>', whole.html, re.S)
-    assert figure
-    groups = re.findall(r"<g([^>]*)>\s*<title>([^<]*)</title>(.*?)</g>", figure[0], re.S)
-    bars = [
-        (of, unescape(said), drawn) for of, said, drawn in groups if 'z"' in drawn
-    ]  # closed paths
-    printed = [one for one in bars if one[1].startswith("published")]
-    ours = [one for one in bars if not one[1].startswith("published")]
-    assert len(printed) == 7 and len(ours) >= 6
-    assert all("fill: url(#" in drawn for _, _, drawn in printed)
-    assert not any("fill: url(#" in drawn for _, _, drawn in ours)
-    assert all("data-of" in of for of, _, _ in ours) and not any(
-        "data-of" in o for o, _, _ in printed
-    )
-
-
 def test_printed_passes_stand_on_the_axis_of_equal_work(whole: Page) -> None:
     figures = re.findall(r'<figure id="figure-across-[^"]*">.*?</figure>', whole.html, re.S)
     (drawn,) = [figure for figure in figures if "published" in figure]
@@ -219,13 +202,15 @@ def test_printed_passes_stand_on_the_axis_of_equal_work(whole: Page) -> None:
         for backend, seconds in (("mlx", "2.71"), ("torch-mps", "3.239"))
     }
     assert len(shown) == 3 and f"{ultra} · mlx" in drawn  # of batch 8, with names
+    marks = re.findall(r"<g([^>]*)>\s*<title>([^<]*)</title>(.*?)</g>", drawn, re.S)
+    assert {text.startswith("published"): "fill: url(#" in mark for _, text, mark in marks} == {
+        True: True,
+        False: False,
+    }
+    assert all(text.startswith("published") != ("data-of" in of) for of, text, _ in marks)
 
 
 def test_table4_divides_by_the_batch_and_compares_alike(folder: Path, whole: Page) -> None:
-    said = said_at(whole, "published, Table 4", "Apple M2 Pro", "torch-mps")
-    assert said.endswith("batch 2: 10.704 s one pass, 5.35 s per sample")
-    ours = said_at(whole, "gpt2-large-plain-8, NVIDIA RTX A6000", "per sample, batch 8", "0.2")
-    assert number_after(ours, "fp32:") == pytest.approx(2.0 / 8, rel=0.01)
     lines = rows(folder, "paper-table-4")
     gain = {
         (
@@ -260,10 +245,12 @@ def test_table4_divides_by_the_batch_and_compares_alike(folder: Path, whole: Pag
     )
 
 
-def test_energy_stands_beside_the_same_scope_by_sample(whole: Page) -> None:
-    assert said_at(whole, "published, Table 5", "A6000").endswith("53.1 J (212.39 J an iteration)")
-    assert "50.0 J (200.0 J an iteration)" in said_at(whole, "GPU alone by nvml-counter")
-    assert not [said for said in hover(whole) if "rapl-package" in said and "iteration" in said]
+def test_energy_stands_beside_the_same_scope(folder: Path, whole: Page) -> None:
+    lines = rows(folder, "published-5")
+    (line,) = [line for line in lines if "A6000" in line["Device"]]
+    assert line["energy per iteration (J)"] == "212.39"
+    assert "200.0 J by nvml-counter" in line["measured: GPU alone"]
+    assert not [line for line in lines if "rapl-package" in line["measured: GPU alone"]]
 
 
 def test_pairs_are_compared_and_the_missing_ones_said_in_words(folder: Path, whole: Page) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from siliconprof import words
 from siliconprof.analyse.published_values import model_and_size
 from siliconprof.memory import memory_model
-from siliconprof.render.data import Data
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import Value, missing
 from siliconprof.render.traces import key as key_of
 from siliconprof.render.variants import Row, as_usual, has_no_speed
@@ -116,6 +116,12 @@ def passes(data: Data, points: Iterable[Row]) -> list[Pass]:
             text = f"published, Table 4: {row['workload']}, {whose}, {seconds:g} s one pass"
             found.append(Pass(seconds, whose, f"{text} of batch {batch:g}; {NOT_PRINTED}"))
     return sorted(found)
+
+
+def gpu_energy(data: Data) -> dict[tuple, list[Row]]:
+    """Key of a training -> its lines of energy.csv of which the scope is that of Table 5."""
+    counted = (line for line in data.energy if line.get("scope") == "gpu")
+    return grouped((r for r in counted if words.number(r.get("energy_per_step_j"))), key_of)
 
 
 def planned(data: Data, row: Row, trainer: str) -> list[Row]:

@@ -32,6 +32,7 @@ PUBLISHED_PT2 = 49.0  # area of a published mark
 HOLLOW: dict[str, Any] = {"markerfacecolor": style.PAPER, "markeredgewidth": 0.8}
 RING: dict[str, Any] = {"markerfacecolor": "none", "markeredgewidth": 0.8}
 DISTURBED_MEANS = "disturbed by other processes"
+HATCHED: style.Entry = (style.swatch("none", style.PUBLISHED_HATCH), "published, not measured here")
 LOG_ROOM, LINEAR_ROOM = 1.5, 0.06  # beyond the outermost values: a factor, a share of the range
 
 

@@ -242,6 +242,12 @@ class Data:
                     return device["name"]
         return row["device"]
 
+    def place(self, row: Mapping[str, Any]) -> str:
+        """A row's device, and its host where that is not this one."""
+        badge = words.SOURCE_BADGES.get(row["source"])
+        name = self.device_name(row)
+        return f"{name} [{badge}: {row['host']}]" if badge else name
+
 
 def grouped(rows: Iterable[Any], name: Callable[[Any], Any]) -> dict[Any, list[Any]]:
     """Rows by what each is named, names and rows in the order in which they come."""

@@ -11,7 +11,6 @@ from siliconprof.render import beside, chart, marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.paper_bars import HATCHED
 from siliconprof.render.variants import (
     Row,
     as_usual,
@@ -100,7 +99,7 @@ def draw(data: Data, rows: dict[str, list[Row]], narrow: bool) -> Any:
         *style.backends(points, SIZE),
         *style.devices(points, lambda point: point["device"], SIZE),
         *_precisions(points),
-        *([HATCHED] if printed else []),
+        *([chart.HATCHED] if printed else []),
     ]
     panel = Panel(
         [*printed, *(mark for y, row in enumerate(rows.items()) for mark in _dots(y, *row))],

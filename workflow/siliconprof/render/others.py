@@ -35,7 +35,6 @@ from siliconprof.render.book import parts as parts_of
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.paper_bars import HATCHED
 from siliconprof.render.tables import (
     BACKEND,
     HOST,
@@ -228,7 +227,7 @@ def draw(data: Data, steps: Sequence[Step], narrow: bool) -> Any:
     legend = [
         *style.backends(rows, 3.4),
         *style.devices(rows, data.device_name, 3.4),
-        *([HATCHED] if printed else []),
+        *([chart.HATCHED] if printed else []),
     ]
     labels = [*(_label(row, narrow) for row in rows), *(one.label for one in printed)]
     panel = Panel(shown, x, labels=labels, label_rows=[*rows, *(None for _ in printed)])

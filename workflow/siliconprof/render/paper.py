@@ -9,10 +9,9 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from siliconprof import words
-from siliconprof.render import paper_blas, paper_figure3, paper_gaps, paper_trainers
+from siliconprof.render import beside, paper_blas, paper_figure3, paper_gaps, paper_trainers
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.paper_bars import place
 from siliconprof.render.paper_figure3 import applied
 from siliconprof.render.tables import Table, Value, missing, told
 from siliconprof.render.traces import key
@@ -63,11 +62,7 @@ def _phases(data: Data) -> list[Row]:
 
 def _energy(data: Data) -> list[Row]:
     """Trainings of which the GPU's energy alone was counted."""
-    counted = {
-        key(line)
-        for line in data.energy
-        if line.get("scope") == paper_trainers.GPU and line.get("energy_per_step_j") is not None
-    }
+    counted = beside.gpu_energy(data)
     return [point for point in data.training() if key(point) in counted]
 
 
@@ -86,10 +81,10 @@ ENTRIES = (
     Entry("Table 2", "the workloads and their memory", "table-models", "table", FORMULA),
     Entry("Table 3", WHAT_WHERE, "table-scenarios", "table", BY_HF),
     Entry("Figure 3", "forward and backward time", "paper-figure-3", BOTH, _phases),
-    Entry("Table 4", "one pass in MLX, MPS and CUDA", "paper-table-4", BOTH, PLAIN),
+    Entry("Table 4", "one pass in MLX, MPS and CUDA", "paper-table-4", "table", PLAIN),
     Entry("Figure 4", "memory and step time near capacity", "near-capacity", "figure", NEAR),
     Entry("section 4.3", "page faults in each step", "faults", "table", _training()),
-    Entry("Table 5", "energy of an iteration", "paper-table-5", "figure", _energy),
+    Entry("Table 5", "energy of an iteration", "table-published-5", "table", _energy),
     Entry("Table 6", "kernel launch", "figure-kernel-launch", "figure", _module("kernel_launch")),
     Entry("Figure 5", "matrix-matrix product", "matmul-", "figure", _module("matmul")),
     Entry("Figure 6", "matrix-vector product", "matvec-", "figure", _module("matvec")),
@@ -105,9 +100,8 @@ def add(data: Data, book: Book) -> None:
     """
     book.table(INDEX, INDEX, index(data))
     paper_figure3.add(data, book)
-    paper_trainers.add_passes(data, book)
+    paper_trainers.add(data, book)
     paper_gaps.add(data, book)
-    paper_trainers.add_energy(data, book)
     paper_blas.add(data, book)
 
 
@@ -134,7 +128,7 @@ def index(data: Data) -> Table:
 
 def _devices(data: Data, rows: Sequence[Row]) -> Value:
     """The devices of rows by name; “none” without any."""
-    names = list(dict.fromkeys(place(data, row) for row in rows))
+    names = list(dict.fromkeys(data.place(row) for row in rows))
     if not names:
         return Value("none", sort="")
     if len(names) > MOST_NAMED:

@@ -15,7 +15,6 @@ from siliconprof.render import operations, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.operations import PRODUCTS, Rate, shape_key, shape_name
-from siliconprof.render.paper_bars import place
 from siliconprof.render.tables import Column, Table, Value, missing, published, spanned
 from siliconprof.render.variants import Row, backend_place
 
@@ -211,7 +210,7 @@ def _cells(data: Data, by_format: dict[str, Row], first: dict[str, Rate]) -> dic
     some = next(iter(by_format.values()))
     names = (
         Value(shape_name(some), float(shape_key(some)[0])),
-        place(data, some),
+        data.place(some),
         words.backend_name(some),
     )
     rates = {name: operations.median_rate(PRODUCTS, point) for name, point in by_format.items()}

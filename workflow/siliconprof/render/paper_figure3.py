@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.published_values import model_and_size
-from siliconprof.render import beside, paper_bars, style, tables, uncertainty
+from siliconprof.render import beside, chart, hover, style, tables, uncertainty
 from siliconprof.render.book import Book
-from siliconprof.render.chart import Panel
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.paper_bars import Bar, Span, filled, place
 from siliconprof.render.tables import HOST, Column, Table, Value, missing, number, spanned, told
 from siliconprof.render.variants import PRECISION_ORDER, Row, as_usual, has_no_speed, model, variant
+from siliconprof.store.records import HERE
 
 MS = 1e-3
 PICTURE = "published only as a picture, not as numbers"
@@ -39,6 +38,15 @@ MORE_TITLE = {
     NEAR: ", near capacity",
 }
 XL = "gpt2-xl"  # the paper trains it in its offload panel alone
+ROWS_PER_PANEL, ROWS_PER_FIGURE = 24, 48
+
+
+class Span(NamedTuple):
+    """A value with the ends of its 95 % interval; an end is None where there is none."""
+
+    middle: float
+    low: float | None = None
+    high: float | None = None
 
 
 class Work(NamedTuple):
@@ -154,24 +162,8 @@ def add(data: Data, book: Book) -> None:
     book.heading("Figure 3: forward and backward time", anchor="paper-figure-3")
     by_work = works(data.training())
     if by_work:
+        _add_figures(data, book, by_work)
         rows = [row | {"panel": work.panel} for work, part in by_work.items() for row in part]
-        used = [phase for phase in STEP if any(per_sample(row, phase) for row in rows)]
-        any_of_the_papers = any(_is_the_papers(data, *item) for item in by_work.items())
-        paper_bars.add(
-            book,
-            "paper-figure-3",
-            [panel for item in by_work.items() for panel in panels(data, *item)],
-            [
-                *((style.swatch(style.shade("grey", STEP[phase])), NAMES[phase]) for phase in used),
-                (
-                    style.sample(None, "-", color=style.INK, linewidth=0.9),
-                    "95 % interval of a part",
-                ),
-            ],
-            whose="Workloads of the paper are named as such, the others are this run's"
-            if any_of_the_papers
-            else "All of them are this run's workloads, none is the paper's",
-        )
         numbers = Table.of(rows, columns(data))
         book.table("paper-figure-3", "paper-figure-3", numbers, counted="line")
     else:
@@ -184,8 +176,50 @@ def add(data: Data, book: Book) -> None:
         book.listing(lines, f"Not measured of the paper's own bars, which are {PICTURE}:")
 
 
+def _add_figures(data: Data, book: Book, by_work: Mapping[Work, Sequence[Row]]) -> None:
+    """Figures of panels, as many as a page can show in one."""
+    rows = [row for part in by_work.values() for row in part]
+    used = [phase for phase in STEP if any(per_sample(row, phase) for row in rows)]
+    interval = style.sample(None, "-", color=style.INK, linewidth=0.9)
+    legend = [
+        *((style.swatch(style.shade("grey", STEP[phase])), NAMES[phase]) for phase in used),
+        (interval, "95 % interval of a part"),
+    ]
+    any_of_the_papers = any(_is_the_papers(data, *item) for item in by_work.items())
+    figures: list[list[Panel]] = []
+    for panel in (panel for item in by_work.items() for panel in panels(data, *item)):
+        if figures and sum(len(p.labels) for p in [*figures[-1], panel]) <= ROWS_PER_FIGURE:
+            figures[-1].append(panel)
+        else:
+            figures.append([panel])
+    for index, shown in enumerate(figures, 1):
+        book.figure(
+            "paper-figure-3" + (f"-{index}" if index > 1 else ""),
+            "paper-figure-3",
+            Chart(shown, legend, (2, 1)).figure,
+            intervals=uncertainty.origin_text(rows),
+            whose="Workloads of the paper are named as such, the others are this run's"
+            if any_of_the_papers
+            else "All of them are this run's workloads, none is the paper's",
+        )
+
+
 def panels(data: Data, work: Work, rows: Sequence[Row]) -> list[Panel]:
-    """The panels of one work: accelerators and CPUs apart, more where there are many devices."""
+    """The panels of one work, this host's devices first, in portions that a panel can show.
+
+    Accelerators and CPUs are apart: on one axis the former would vanish beside the latter.
+    """
+    portions: list[list[Row]] = []
+    for cpu in (False, True):
+        own = [row for row in rows if (row["device_kind"] == "cpu") == cpu]
+        full = True
+        for group in grouped(
+            sorted(own, key=lambda row: row["source"] != HERE), data.place
+        ).values():
+            if full or len(portions[-1]) + len(group) > ROWS_PER_PANEL:
+                portions.append([])
+            portions[-1] += group
+            full = False
     near = work.panel == NEAR
     batches = {int(row["samples_per_step"]) for row in rows}
     remark = [
@@ -196,31 +230,55 @@ def panels(data: Data, work: Work, rows: Sequence[Row]) -> list[Panel]:
         work.weights if work.weights != "random" else "",
         "the paper's" if _is_the_papers(data, work, rows) else "this run's",
     ]
-    return paper_bars.panels(
-        data,
-        rows,
-        partial(_bar, data, with_batch=len(batches) > 1),
-        f"{work.panel} {work.model}{MORE_TITLE.get(work.panel, '')}",
-        ", ".join(filter(None, remark)),
-        "time of one sample / ms",
-        MS,
+    title = f"{work.panel} {work.model}{MORE_TITLE.get(work.panel, '')}"
+    several = len(batches) > 1
+    return [
+        _panel(data, part, several, title, ", ".join(filter(None, remark))) for part in portions
+    ]
+
+
+def _panel(data: Data, rows: Sequence[Row], with_batch: bool, title: str, remark: str) -> Panel:
+    """Bars under the names of their devices."""
+    labels: list[str] = []
+    headings: dict[int, str] = {}
+    shown: list[Mark] = []
+    for place, group in grouped(rows, data.place).items():
+        headings[len(labels)] = place
+        labels.append("")
+        for row in group:
+            batch = f" · batch {int(row['samples_per_step'])}" if with_batch else ""
+            label = f"{way(row)}{batch}"
+            shown += _bar(row, len(labels), f"{row['workload']}, {place}, {label}")
+            labels.append(label)
+    return Panel(
+        shown,
+        Scale("time of one sample / ms", zero=True, most=4, unit=MS),
+        labels=labels,
+        headings=headings,
+        title=title,
+        remark=remark,
+        row_in=(chart.ROW_IN, chart.ROW_IN),
     )
 
 
-def _bar(data: Data, row: Row, with_batch: bool) -> Bar:
+def _bar(row: Row, y: int, name: str) -> Iterator[Mark]:
+    """The phases of a step end to end, their intervals, and the numbers at their end."""
     spans = {phase: span for phase in STEP if (span := per_sample(row, phase))}
-    batch = f" · batch {int(row['samples_per_step'])}" if with_batch else ""
-    remark, caution = f"{way(row)}{batch}", words.caution(row)
-    times = "; ".join(f"{phase} {span.text(MS, 'ms')}" for phase, span in spans.items())
+    caution = words.caution(row)
+    times = "; ".join(f"{phase} {hover.spanned(*s, 'ms', MS)}" for phase, s in spans.items())
+    text = f"{name}, {row['precision']}, per sample: {times}" + (f"; {caution}" if caution else "")
+    start = end = 0.0
+    for phase, span in spans.items():
+        look = {"facecolor": style.shade(row["backend"], STEP[phase]), "edgecolor": style.PAPER}
+        yield chart.bar(y, start, start + span.middle, row, text, 0.66, linewidth=0.4, **look)
+        if span.low is not None and span.high is not None:
+            ends = [start + span.low, start + span.high]
+            yield chart.line(ends, [y, y], row, color=style.INK)
+        end = max(end, start + max(span.middle, span.high or 0.0))
+        start += span.middle
     numbers = (words.significant(spans[phase].middle / MS) for phase in ("forward", "backward"))
-    return Bar(
-        remark,
-        [(span, filled(style.shade(row["backend"], STEP[phase]))) for phase, span in spans.items()],
-        " + ".join(numbers) + (" (flagged)" if caution else ""),
-        f"{row['workload']}, {place(data, row)}, {remark}, {row['precision']}, per sample: {times}"
-        + (f"; {caution}" if caution else ""),
-        row,
-    )
+    shown = " + ".join(numbers) + (" (flagged)" if caution else "")
+    yield chart.beside(end, y, shown, row, color=style.INK)
 
 
 def way(row: Row) -> str:

@@ -223,14 +223,7 @@ def table4(data: Data) -> Table:
 
 def table5(data: Data) -> Table:
     """Energy of the GPU; beside it only what was measured of that scope, by the Trainer."""
-    counted = grouped(
-        (
-            line
-            for line in data.energy
-            if line.get("scope") == "gpu" and words.number(line.get("energy_per_step_j"))
-        ),
-        key_of,
-    )
+    counted = beside.gpu_energy(data)
 
     def joules(row: Row) -> Value:
         like = beside.trainings(data, row, precision=row["precision"], trainer="hf", offloads=False)
