@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
+from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse.attribution import CAUSE, PHASE
-from siliconprof.analyse.equal_work import compiles
-from siliconprof.analyse.operator_rows import PARTS
-from siliconprof.render import why_figure, why_gaps
+from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE
+from siliconprof.analyse.equal_work import DISTURBED, compiles
+from siliconprof.analyse.operator_rows import FRAMEWORK, PARTS
+from siliconprof.render import chart, compare, style, why_gaps
 from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
-from siliconprof.render.compare import Line, told
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.compare import Line
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing, number
+from siliconprof.render.tables import Column, Table, Value, missing, number, spanned, told
 from siliconprof.render.traces import point_key
 from siliconprof.render.training import NAMES as NAMES_OF_TRAINING
-from siliconprof.render.variants import Row, as_slug, has_no_speed
-from siliconprof.render.why_gaps import MOST_SHOWN, MS, NAMES, Gap
+from siliconprof.render.variants import Row, as_slug, flagged, has_no_speed
+from siliconprof.render.why_gaps import MOST_SHOWN, MS, NAMES, Gap, ends_text, milliseconds
 
 FOLD_ABOVE = 8
 NOT_LISTED = "not among the lines of attribution.csv"
+PHASE_STEP = {"forward": 60, "backward": 100, "optimizer": 25, "rest": 12}
+ROW_IN, TITLE_SHARE = 0.24, 0.85
+LABELLED = 0.1  # of the longest bar: a part so wide holds its number
+WHISKERED = 0.005  # of it: a part's interval is drawn where it is so wide
+WHISKERS = (0.36, 0.44)  # below a bar's middle: those of neighbours apart from each other
+DASHES = (2.5, 1.5)  # what is unexplained is an empty box
 
 
 def add(data: Data, book: Book, everyone: Data) -> None:
@@ -43,13 +52,15 @@ def add(data: Data, book: Book, everyone: Data) -> None:
         book.figure(
             f"why-parts-{kind.slug}{as_slug(lora)}",
             "why-parts",
-            partial(why_figure.draw, shown),
+            partial(draw, shown),
             family=f"{kind.label}{lora}",
             shown=f"the {len(shown)} most telling of {words.count(len(family_gaps), 'pair')}"
             if len(shown) < len(family_gaps)
             else words.count(len(family_gaps), "pair"),
         )
-        sentences = [_cautioned(gap) for gap in shown]
+        sentences = [
+            _cautioned(gap, f"{why_gaps.sentence(gap)}{why_gaps.by_phase(gap)}") for gap in shown
+        ]
         book.listing(sentences[:1], f"{kind.name}{lora}, in words:", more=sentences[1:])
     if gaps:
         _tables(book, gaps, "")
@@ -101,99 +112,83 @@ def _unpaired(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
         )
 
 
-def _cautioned(gap: Gap) -> str:
-    sentence = f"{why_gaps.sentence(gap)}{why_gaps.by_phase(gap)}"
+def _cautioned(gap: Gap, sentence: str) -> str:
     caution = words.caution(*gap.of)
     return f"{sentence} ({caution.capitalize()}.)" if caution else sentence
 
 
 # -- tables ----------------------------------------------------------------------------------------
 
-HEAD = (
-    Column("Training"),
-    Column("Slower", below="rule"),
-    Column("Faster"),
-    Column(
-        "gap",
-        "ms a step",
-        True,
-        "difference of the unsplit steps; below what both 95 % intervals allow",
-    ),
-    Column("ratio", "", True, "slower over faster"),
-)
+
+def _side(row: str, below: Callable[[Gap], str], gap: Gap) -> Value:
+    """What one side of a gap is called."""
+    side = getattr(gap, row)
+    badge = words.SOURCE_BADGES.get(side["source"], "")
+    return Value(gap.name(side), gap.name(side), below(gap), badge=badge)
 
 
-def _names(gap: Gap) -> list[Value]:
+def _size(gap: Gap) -> Value:
     line = gap.gap
-    ends = "–".join(words.significant(line[end] / MS) for end in ("low_s", "high_s"))
-    return [
-        Value(gap.family.name, sort=gap.family.name),
-        Value(
-            gap.name(gap.slow), sort=gap.name(gap.slow), below=line["rule"], badge=_badge(gap.slow)
-        ),
-        Value(gap.name(gap.fast), sort=gap.name(gap.fast), badge=_badge(gap.fast)),
-        Value(words.significant(line["seconds"] / MS), line["seconds"] / MS, ends),
-        Value(words.significant(gap.ratio), gap.ratio),
-    ]
+    return spanned(line["seconds"], line["low_s"], line["high_s"], MS)
 
 
-def _badge(row: Row) -> str:
-    return words.SOURCE_BADGES.get(row["source"], "")
-
-
-def _part(line: Row | None) -> Value:
+def _part(kind: str, part: str, gap: Gap) -> Value:
     """A part in ms, its range below, its methods for the pointer."""
-    if line is None:
-        return missing(NOT_LISTED)
-    if line["seconds"] is None:
-        return missing(line["reason"] or NOT_LISTED)
+    line = next((line for line in gap.parts(kind) if line["part"] == part), None)
+    if line is None or line["seconds"] is None:
+        return missing((line and line["reason"]) or NOT_LISTED)
+    seconds: float = line["seconds"]
     low, high = line["low_s"], line["high_s"]
-    below = ""
-    if low is not None and high is not None and high - low > 1e-3 * abs(line["seconds"]):
-        below = "–".join(words.significant(end / MS) for end in (low, high))
+    if low is None or high is None or high - low <= 1e-3 * abs(seconds):
+        low = high = None
     how = dict.fromkeys(filter(None, (line["fast_how"], line["slow_how"])))
-    return Value(
-        words.significant(line["seconds"] / MS), line["seconds"] / MS, below, title=" – ".join(how)
-    )
+    return spanned(seconds, low, high, MS, title=" – ".join(how))
+
+
+def _unexplained(gap: Gap) -> Value:
+    share = gap.left["share"]
+    return missing("there is no gap") if share is None else Value(f"{100 * share:.0f}", 100 * share)
+
+
+def _verdict(gap: Gap) -> Value:
+    return Value(gap.verdict, gap.verdict, below=words.caution(*gap.of))
+
+
+OF_STEPS = "difference of the unsplit steps; below what both 95 % intervals allow"
+HEAD = (
+    told("Training", lambda gap: gap.family.name),
+    Column("Slower", below="rule", value=partial(_side, "slow", lambda gap: gap.gap["rule"])),
+    Column("Faster", value=partial(_side, "fast", lambda gap: "")),
+    Column("gap", "ms a step", True, OF_STEPS, value=_size),
+    number("ratio", "", attrgetter("ratio"), "", "slower over faster"),
+)
 
 
 def causes_table(gaps: Sequence[Gap]) -> Table:
     """Every pair: the gap, what each part of the step explains, and what is left."""
     listed = {line["part"] for gap in gaps for line in gap.parts(CAUSE)}
-    shown = [part for part in PARTS if part in listed]
-    result = Table(
-        [
-            *HEAD,
-            *(Column(NAMES[cause], "ms", True, "its range, if any, below") for cause in shown),
-            Column("unexplained", "ms", True, "gap − sum of the causes; negative: over-explained"),
-            Column("of the gap", "%", True, "what is unexplained"),
-            Column("verdict"),
-        ]
+
+    def part(head: str, kind: str, name: str, help: str) -> Column:
+        return Column(head, "ms", True, help, value=partial(_part, kind, name))
+
+    columns = (
+        *HEAD,
+        *(
+            part(NAMES[cause], CAUSE, cause, "its range, if any, below")
+            for cause in PARTS
+            if cause in listed
+        ),
+        part("unexplained", LEFT, LEFT, "gap − sum of the causes; negative: over-explained"),
+        Column("of the gap", "%", True, "what is unexplained", value=_unexplained),
+        Column("verdict", value=_verdict),
     )
-    for gap in gaps:
-        lines = {line["part"]: line for line in gap.parts(CAUSE)}
-        left = gap.left
-        result.add(
-            *_names(gap),
-            *(_part(lines.get(cause)) for cause in shown),
-            _part(left),
-            Value(f"{100 * left['share']:.0f}", 100 * left["share"])
-            if left["share"] is not None
-            else missing("there is no gap"),
-            Value(gap.verdict, sort=gap.verdict, below=words.caution(*gap.of)),
-            of=gap.of,
-        )
-    return result
+    return Table.of(gaps, columns, attrgetter("of"))
 
 
 def phases_table(gaps: Sequence[Gap]) -> Table:
     """Every pair: the gap by phase, which sums to it exactly."""
-    names = ("forward", "backward", "optimizer", "rest")
-    result = Table([*HEAD, *(Column(name, "ms", True) for name in names)])
-    for gap in gaps:
-        lines = {line["part"]: line for line in gap.parts(PHASE)}
-        result.add(*_names(gap), *(_part(lines.get(name)) for name in names), of=gap.of)
-    return result
+    phases = (Column(name, "ms", True, value=partial(_part, PHASE, name)) for name in PHASE_STEP)
+    return Table.of(gaps, [*HEAD, *phases], attrgetter("of"))
 
 
 # -- time by use ----------------------------------------------------------------------------------
@@ -216,6 +211,100 @@ TIME_USE = (
 )
 
 
+# -- the figure ------------------------------------------------------------------------------------
+
+
+def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
+    """A panel for each pair, with a scale of its own: the gap, its phases and its causes.
+
+    Where the operators of a step were not timed, there are no causes.
+    """
+    listed = [{line["part"] for line in gap.lines if line["seconds"]} for gap in gaps]
+    phases = [phase for phase in PHASE_STEP if any(phase in parts for parts in listed)]
+    causes = [cause for cause in PARTS if any(cause in parts for parts in listed)]
+    coloured = [cause for cause in causes if cause != FRAMEWORK]
+    inks = {cause: style.ramp(index, len(coloured)) for index, cause in enumerate(coloured)}
+    inks |= {FRAMEWORK: style.MUTED} if FRAMEWORK in causes else {}
+    legend = [
+        (style.sample("|", "-", color=style.INK, markersize=6), "gap, by both 95 % intervals"),
+        *((style.swatch(style.shade("grey", PHASE_STEP[phase])), phase) for phase in phases),
+        *((style.swatch(ink), NAMES[cause]) for cause, ink in inks.items()),
+    ]
+    if causes:
+        legend.append((style.sample(None, "-", color=style.MUTED, dashes=DASHES), NAMES[LEFT]))
+        interval = style.sample(None, "-", color=style.MUTED, linewidth=1.0)
+        legend.append((interval, "95 % interval of a part"))
+    width = style.width_in(narrow)
+    return Chart([_panel(gap, inks, width) for gap in gaps], legend).figure(narrow)
+
+
+def _panel(gap: Gap, inks: Mapping[str, str], width: float) -> Panel:
+    line, pair = gap.gap, f"{gap.name(gap.slow)} against {gap.name(gap.fast)}"
+    text, ends = f"{pair}: {milliseconds(line['seconds'])}", (line["low_s"], line["high_s"])
+    shown = [
+        chart.upright(0, linewidth=0.5),
+        chart.line(ends, [0, 0], gap.of, text, color=style.INK, linewidth=0.8),
+        chart.dot(line["seconds"], 0, gap.of, text, "|", 8, color=style.INK),
+    ]
+    shades = {phase: style.shade(gap.slow["backend"], step) for phase, step in PHASE_STEP.items()}
+    rows = [(PHASE, shades), *([(CAUSE, inks)] if gap.timed else [])]
+    for y, (kind, colours) in enumerate(rows, 1):
+        parts = {part["part"]: part for part in gap.parts(kind) if part["seconds"]}
+        ordered = [(parts[name], ink) for name, ink in colours.items() if name in parts]
+        if kind == CAUSE and gap.left["seconds"]:
+            ordered.append((gap.left, ""))
+        shown += _bar(gap, y, ordered, pair)
+    size = f"{milliseconds(line['seconds'])} a step more, {gap.verdict}"
+    in_lines = pair.replace(" against", "\nagainst")
+    titles = [
+        f"{pair}: {size}",
+        f"{pair}:\n{size}",
+        f"{in_lines}:\n{size}",
+    ]
+    fitting = (t for t in titles if max(map(style.text_in, t.split("\n"))) <= TITLE_SHARE * width)
+    return Panel(
+        shown,
+        Scale("of the gap / ms a step", zero=True, most=6, unit=MS),
+        labels=("gap", "by phase", "by cause")[: len(rows) + 1],
+        title=next(fitting, titles[-1]),
+        of=gap.of,
+        row_in=(ROW_IN, ROW_IN),
+    )
+
+
+def _bar(gap: Gap, y: int, parts: Sequence[tuple[Row, str]], pair: str) -> Iterator[Mark]:
+    """Parts end to end: longer ones to the right of 0, shorter ones to the left.
+
+    A part has its number where there is room, and its interval where that is wide; what is
+    unexplained has all intervals, so none is drawn.
+    """
+    whole = gap.gap["seconds"]
+    reach = max(gap.gap["high_s"], sum(abs(line["seconds"]) for line, _ in parts))
+    hollow = all(flagged(row, DISTURBED) for row in gap.of)  # see `chart`
+    ends = {True: 0.0, False: 0.0}
+    for index, (line, ink) in enumerate(parts):
+        seconds, spread = line["seconds"], (line["low_s"], line["high_s"])
+        start = ends[seconds > 0]
+        end = ends[seconds > 0] = start + seconds
+        between = "" if None in spread else f"; {ends_text(line)} ms"
+        share = words.whole_percent(seconds / whole if whole else 0.0)
+        text = f"{pair}: {NAMES.get(line['part'], line['part'])} {milliseconds(seconds)} "
+        text += f"({share} of the gap{between})"
+        if not ink:
+            box = [start, end, end, start, start], [y + side * 0.31 for side in (1, 1, -1, -1, 1)]
+            yield chart.line(*box, gap.of, text, color=style.MUTED, linewidth=0.8, dashes=DASHES)
+        else:
+            look = {"facecolor": ink, "edgecolor": style.PAPER, "linewidth": 0.4}
+            yield chart.bar(y, start, end, gap.of, text, 0.62, **look)
+            if None not in spread and spread[1] - spread[0] > WHISKERED * reach:
+                xs, below = [start + end for end in spread], y + WHISKERS[index % len(WHISKERS)]
+                yield chart.line(xs, [below, below], gap.of, text, color=ink, linewidth=1.0)
+        if abs(seconds) >= LABELLED * reach:
+            colour = style.INK if hollow or not ink else style.readable(ink)
+            number_text, middle = words.significant(seconds / MS), (start + end) / 2
+            yield chart.note(middle, y, number_text, gap.of, (0, 0), ha="center", color=colour)
+
+
 # -- the finding -----------------------------------------------------------------------------------
 
 
@@ -224,9 +313,9 @@ def finding(data: Data) -> Finding | None:
     lines = []
     for gap in why_gaps.read(data):
         if gap.apart & {"device", "backend"} and not gap.apart & {"trainer", "precision"}:
-            caution = words.caution(*gap.of)
-            sentence = f"{gap.family.name}: {why_gaps.sentence(gap)}"
-            sentence += f" ({caution.capitalize()}.)" if caution else ""
-            lines.append((gap.telling, Line(sentence, doubtful="contended" in caution)))
+            sentence = _cautioned(gap, f"{gap.family.name}: {why_gaps.sentence(gap)}")
+            lines.append(
+                (gap.telling, Line(sentence, doubtful="contended" in words.caution(*gap.of)))
+            )
     ordered = [line for _, line in sorted(lines, key=lambda pair: pair[0])]
-    return told("Why", ordered, "why")
+    return compare.told("Why", ordered, "why")
