@@ -50,9 +50,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed-$(ENV) envs/dev.txt
 	$(BIN)/python -m pip install --quiet -r envs/dev.txt
 	@touch $@
 
-# Those of test-fast first, in another order each time.
+# Those of test-fast first, in another order each time; those that must be alone in one process.
 test: test-fast
-	$(PYTEST) -m "slow or alone"
+	$(PYTEST) -m "slow and not alone"
+	$(PYTEST) --numprocesses 0 -m alone
 
 test-fast: dev-env
 	$(PYTEST) -m "not slow and not alone" --random-order-bucket=module

@@ -284,24 +284,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For workers: what takes long first, what must be alone last; a file stays together.
+    """For workers: what takes long comes first; a file stays together.
 
     The default run, which is made alone, comes before everything else, so that what looks at it
-    is spread over both workers. A file with a test that must be alone comes late: that test waits
-    until the other worker's is done, and early ones are of minutes. The order must be the same in
-    every worker.
+    is spread over the workers. The order must be the same in every worker.
     """
     if WORKER is None:
         return
     of_default_run = {i.path for i in items if "default_run" in getattr(i, "fixturenames", ())}
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    alone = Counter(item.path for item in items if item.get_closest_marker("alone"))
-    number = Counter(item.path for item in items)
 
-    def place(item: pytest.Item) -> tuple[int, bool, bool, int]:
+    def place(item: pytest.Item) -> tuple[bool, bool, int]:
         path = item.path
-        alones = 0 if not alone[path] else 1 if alone[path] < number[path] else 2
-        return alones, path not in of_default_run, path.stem not in LONGEST, -slow[path]
+        return path not in of_default_run, path.stem not in LONGEST, -slow[path]
 
     items.sort(key=place)
 

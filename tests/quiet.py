@@ -1,8 +1,9 @@
 """Times are looked at on a machine that does nothing else, also where workers share it.
 
-`make test` runs two workers (pytest-xdist). A test marked `alone` waits until the other worker is
-between two tests, and the other then waits for it: one lock, shared by all who look at behaviour
-and taken whole by whoever looks at times. Without workers nothing is locked.
+`make test` runs tests in workers (pytest-xdist), and those marked `alone` in one process afterwards.
+Who looks at times beside workers (the default run) waits until all of them are between two tests, and
+they then wait for it: one lock, shared by all who look at behaviour and taken whole by whoever looks
+at times. Without workers nothing is locked.
 """
 
 from __future__ import annotations

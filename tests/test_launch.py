@@ -147,7 +147,6 @@ def dispatch(study: Checkout) -> dict[str, Any]:
     return point
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_every_fresh_process_gives_a_cold_launch_and_what_precedes_it(study: Checkout) -> None:
     point = dispatch(study)

@@ -233,7 +233,7 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
 # -- what is measured --------------------------------------------------------------------------
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_both_ways_of_timing_stand_side_by_side() -> None:
     """On torch; a least time below a single iteration's is flagged, as the report suspected."""
     for min_run_time_s, shorter in ((0.5, False), (1e-6, True)):
@@ -376,17 +376,16 @@ def test_a_killed_pipeline_repeats_nothing_and_a_grown_grid_takes_over(checkout:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_a_time_limit_keeps_what_is_finished(tmp_path: Path) -> None:
     """The record of a timeout has the points so far; the next run with more time has the rest."""
-    slow = {"budget_s": 0.3, "max_iterations": 10**6, "relative_interval": 1e-9}
-    batches = list(range(1, 9))
-    made = measure(tmp_path, cell("mlx", slow | {"time_limit_s": 4.5}, batch_size=batches))
+    slow = {"budget_s": 0.8, "max_iterations": 10**6, "relative_interval": 1e-9}
+    batches = [1, 2, 3, 4]
+    made = measure(tmp_path, cell("mlx", slow | {"time_limit_s": 6}, batch_size=batches))
     assert made["status"] == "timeout"
     done = {key: point["times"] for key, point in by_size(made).items()}
-    assert 1 <= len(done) < 16
+    assert 1 <= len(done) < 8
     whole = measure(tmp_path, cell("mlx", slow | {"time_limit_s": 60}, batch_size=batches))
-    assert whole["status"] == "ok" and len(whole["points"]) == 16
+    assert whole["status"] == "ok" and len(whole["points"]) == 8
     assert all(by_size(whole)[key]["times"] == times for key, times in done.items())
     assert whole["method"]["journal"]["points_taken_over"] == len(done)
 

@@ -533,6 +533,7 @@ def test_a_host_that_wakes_up_late_has_no_broken_clock(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_page_tells_whether_the_numbers_are_true(
     normal: dict[str, Any], tmp_path: Path
 ) -> None:
