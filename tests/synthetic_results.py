@@ -5,7 +5,10 @@ Records are made here in the project's own format; the real aggregation and page
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -30,12 +33,15 @@ from siliconprof.analyse import (  # noqa: E402
     published_gaps,
 )
 from siliconprof.claims import judge  # noqa: E402
+from siliconprof.hosts import registry  # noqa: E402
+from siliconprof.pipeline import cli  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
 from siliconprof.render import draw, figures, page  # noqa: E402
-from siliconprof.store import record  # noqa: E402
+from siliconprof.store import noise_floors, record, table_files  # noqa: E402
 from siliconprof.store.results import Results  # noqa: E402
 
 PUBLISH = figures.publish
+READ_ONCE = cache(registry.load)
 CONFIG = ROOT / "config"
 STAGES = [aggregate, ceilings, expected, attribution, prediction, published_gaps, judge]
 SHA = "ab" * 32
@@ -374,6 +380,22 @@ def kernel_launch(**axes: Any) -> dict[str, Any]:
     return made
 
 
+def noise_floor(
+    path: Path, values: Sequence[float], *cells: str, metric: str = "step_s", point: str = "{}"
+) -> Path:
+    """A file of this host's noise floor: what processes of one point of each cell took."""
+    figures = [
+        dict(zip(("cell", "device", "backend"), (cell, *cell.split("/")[1:3]), strict=True))
+        | {"metric": metric, "point": point, "group": "g", "values": list(values), "records": []}
+        for cell in cells
+    ]
+    run = {"added_at": "2026-01-01", "source": "x", "figures": figures}
+    document = {"floor_version": noise_floors.VERSION, "host": "desk", "runs": [run]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
 def without_result(made: dict[str, Any], status: str, reason: str) -> dict[str, Any]:
     """The same cell, not measured."""
     return made | {"status": status, "reason": reason, "points": [], "samples": []}
@@ -452,13 +474,14 @@ def make(
     foreign: Sequence[dict[str, Any]] = (),
     reference: Sequence[dict[str, Any]] = (),
     devices: Sequence[Mapping[str, Any]] = (CPU,),
-    last: ModuleType = judge,
+    last: ModuleType = published_gaps,
     **more: Any,
 ) -> Path:
     """Records, matrix and tables as the pipeline leaves them; the results folder.
 
     Args:
-        last: the stage after which nothing is looked at.
+        last: the stage after which nothing is looked at. Claims take nearly as long to judge as all
+            that goes before, so that their table is empty unless this is `judge`.
         more: parts of the matrix.
     """
     results = folder / "results"
@@ -498,23 +521,48 @@ def make(
             options["registry"] = CONFIG / "devices.yaml"
         if stage is judge:
             options |= {"claims": CONFIG / "claims.yaml", "published": CONFIG / "published"}
-        stage.main(words(**options))
+        run(stage, **options)
+    if last is not judge:
+        table_files.write(tables / "claims.csv", [])
     return results
+
+
+def run(stage: ModuleType, **options: Any) -> None:
+    """Run a stage; all stages read one registry, whose check takes longer than most of their work."""
+    with patch.object(registry, "load", READ_ONCE):
+        assert not stage.main(words(**options))
 
 
 @cache
 def gaps() -> bytes:
     """The table of published gaps: of printed numbers alone, so in all results the same."""
     with tempfile.TemporaryDirectory() as folder:
-        registry = CONFIG / "devices.yaml"
-        options = {"published": CONFIG / "published", "registry": registry, "output-dir": folder}
-        published_gaps.main(words(**options))
+        options = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
+        run(published_gaps, **options, **{"output-dir": folder})
         return (Path(folder) / "published_gaps.csv").read_bytes()
 
 
 def words(**options: Any) -> list[str]:
     """A command line of options."""
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """`siliconprof …` as a user calls it, in this process: most of the time goes into starting one."""
+    argv = [*map(str, said)]
+    out, errors = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(errors),
+        patch.object(sys, "argv", ["siliconprof", *argv]),
+        patch.object(registry, "load", READ_ONCE),
+    ):
+        try:
+            status = cli.main()
+        except SystemExit as ended:  # of argparse
+            status = int(ended.code or 0)
+    return subprocess.CompletedProcess(argv, status, out.getvalue(), errors.getvalue())
 
 
 def drawing(results: Path) -> list[str]:
@@ -544,31 +592,35 @@ def writing(results: Path, template: Path = ROOT / "report") -> list[str]:
 
 def make_page(results: Path, *more: str) -> None:
     """Draw and write the page."""
-    assert draw.main([*drawing(results), *more]) == 0
+    with patch.object(registry, "load", READ_ONCE):
+        assert draw.main([*drawing(results), *more]) == 0
     assert page.main(writing(results)) == 0
 
 
-def render(results: Path, drawn: tuple[str, ...] = ("",)) -> Page:
+def render(results: Path, drawn: tuple[str, ...] = ("",), name: str = "study", *more: str) -> Page:
     """Run the stages and read the page; where a test watches the drawing, nobody else draws.
 
     Args:
         drawn: how the names of figures begin that are drawn, which takes most of the time; of the
             others the captions stand alone.
+        name: of the page.
+        more: options of the stage that draws.
     """
     if drawn == ("",):
-        make_page(results, "--jobs", "2" if figures.publish is PUBLISH else "1")
+        make_page(results, *more, "--jobs", "2" if figures.publish is PUBLISH else "1")
     else:
         real = figures.publish
 
-        def publish(name: str, *rest: Any) -> figures.Drawn:
-            return real(name, *rest) if name.startswith(drawn) else ("", "")
+        def publish(figure: str, *rest: Any) -> figures.Drawn:
+            return real(figure, *rest) if figure.startswith(drawn) else ("", "")
 
         with patch.object(figures, "publish", publish):
-            make_page(results, "--jobs", "1")
-    return Page((results / "study.html").read_text(encoding="utf-8"))
+            make_page(results, *more, "--jobs", "1")
+    return Page((results / f"{name}.html").read_text(encoding="utf-8"))
 
 
 def load(results: Path, printed: Path = ROOT / "config/published") -> data_.Data:
     """What the stage reads, where a test needs no figure."""
-    tables, registry = Results(results / "tables"), ROOT / "config/devices.yaml"
-    return data_.load(results / "matrix.json", tables, printed, registry)
+    tables, devices = Results(results / "tables"), ROOT / "config/devices.yaml"
+    with patch.object(registry, "load", READ_ONCE):
+        return data_.load(results / "matrix.json", tables, printed, devices)

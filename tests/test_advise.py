@@ -9,13 +9,12 @@ asked by the command that people type, or read off the finished page.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Checkout
 from siliconprof.analyse import money
 from siliconprof.cells import config
 from siliconprof.hosts import registry
@@ -24,6 +23,7 @@ from synthetic_results import (
     CPU,
     ROOT,
     Page,
+    command,
     energy_source,
     make,
     make_page,
@@ -36,14 +36,12 @@ TARIFF = 0.25
 SEQ = {"seq_len": 128}
 
 
-def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """`siliconprof advise …`."""
-    return Checkout(cwd).stage("pipeline.cli", "advise", *words, check=False)
+run = partial(command, "advise")
 
 
-def asked(*words: str, cwd: Path = ROOT) -> dict[str, Any]:
+def asked(*words: str) -> dict[str, Any]:
     """The same as JSON; under `by`, its devices by id."""
-    done = run(*words, "--json", cwd=cwd)
+    done = run(*words, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     return found | {"by": {line["device"]: line for line in found["devices"]}}

@@ -11,6 +11,7 @@ import io
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,25 @@ from siliconprof.claims.verdicts import VERDICTS
 from siliconprof.errors import UserError
 from siliconprof.render import claims as claims_section
 from siliconprof.render.book import Book
-from siliconprof.store import columns, noise_floors, table_files
+from siliconprof.store import columns, table_files
 from siliconprof.store.records import HERE, REFERENCE
 from siliconprof.store.table_files import KEY
-from synthetic_results import CPU, Page, host_file, load, make_page, of_the_paper, training
-from synthetic_results import make as make_results
+from synthetic_results import (
+    CPU,
+    host_file,
+    load,
+    make,
+    noise_floor,
+    of_the_paper,
+    render,
+    run,
+    training,
+)
 
 YES, NO, OPEN, ABSENT = VERDICTS
 SHIPPED = ROOT / "config/claims.yaml"
 Tables = dict[str, list[dict[str, Any]]]
+make_results = partial(make, last=judge)
 
 
 def elsewhere(device: str, backend: str, host: str) -> dict[str, Any]:
@@ -88,8 +99,8 @@ def judged(
     folder: Path,
     entries: Sequence[Mapping[str, Any]],
     given: Tables,
-    *more: str,
     published: Path = ROOT / "config/published",
+    **more: Any,
 ) -> list[dict[str, Any]]:
     """What the stage writes of some claims."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,14 +110,14 @@ def judged(
     matrix = {"experiment": {}, "host": host_file([CPU]), "cells": [], "not_measured": []}
     (folder / "matrix.json").write_text(json.dumps(matrix))
     options = {
-        "--matrix": folder / "matrix.json",
-        "--tables": folder,
-        "--registry": ROOT / "config/devices.yaml",
-        "--claims": folder / "claims.yaml",
-        "--published": published,
-        "--output-dir": folder,
+        "matrix": folder / "matrix.json",
+        "tables": folder,
+        "registry": ROOT / "config/devices.yaml",
+        "claims": folder / "claims.yaml",
+        "published": published,
+        "output-dir": folder,
     }
-    assert judge.main([*(str(word) for pair in options.items() for word in pair), *more]) == 0
+    run(judge, **options, **more)
     return table_files.rows(table_files.read(folder / "claims.csv"))
 
 
@@ -464,14 +475,10 @@ def test_noise_of_the_host_decides(tmp_path: Path) -> None:
     """A fifth more throughput: open by the allowance, decided by a quiet host's noise floor."""
     given = grid({1: 0.01, 8: 0.0667})
     (assumed,) = judged(tmp_path / "assumed", [GROWS], given)
-    figure = {"cell": "desk/cpu-x/torch-cpu/transformer_grid/auto/fp32", "device": "cpu-x"}
-    figure |= {"backend": "torch-cpu", "point": "{}", "metric": "unsplit_step_s", "group": "g"}
-    figures = [figure | {"values": [1.0, 1.01, 0.99] * 4, "records": []}]
-    run = {"added_at": "2026-01-01", "source": "x", "figures": figures}
-    floor = {"floor_version": noise_floors.VERSION, "host": "desk", "runs": [run]}
-    (tmp_path / "desk.json").write_text(json.dumps(floor))
-    more = ("--noise-floors", str(tmp_path / "desk.json"))
-    (known,) = judged(tmp_path / "known", [GROWS], given, *more)
+    cell, values = "desk/cpu-x/torch-cpu/transformer_grid/auto/fp32", [1.0, 1.01, 0.99] * 4
+    floor = noise_floor(tmp_path / "desk.json", values, cell, metric="unsplit_step_s")
+    more = {"noise-floors": floor}
+    (known,) = judged(tmp_path / "known", [GROWS], given, **more)
     assert (assumed["verdict"], known["verdict"]) == (OPEN, YES)
     assert "assumed" in assumed["measured_basis"] and "differ by 0.9%" in known["measured_basis"]
 
@@ -801,8 +808,7 @@ def test_stage_and_page_survive_empty_tables(tmp_path: Path) -> None:
     rows = written(results).values()
     assert len(rows) > 110 and {row["verdict"] for row in rows} == {ABSENT}
     assert all(row["reason"] for row in rows)
-    make_page(results)
-    shown = "".join(Page((results / "study.html").read_text(encoding="utf-8")).text["claims"])
+    shown = render(results, ()).of("claims")
     assert f"Of {len(rows)} claims: 0 reproduced, 0 contradicted, 0 inconclusive" in shown
 
 

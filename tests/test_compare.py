@@ -7,36 +7,26 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, ROOT, Checkout, copy_project
+from conftest import QUICK, Checkout, copy_project
 from siliconprof.compare import comparison, noise_floor, replicate
 from siliconprof.compare.result_sets import Measured, ResultSet
 from siliconprof.remote import bundle
 from siliconprof.stats import inference
 from siliconprof.store import record
 from siliconprof.store.cell import AXES
-from synthetic_results import kernel_launch, make, matmul, training
+from synthetic_results import command, kernel_launch, make, matmul, training
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOISE, DRIFT = 0.015, 0.2  # between processes; from the first to the last
 STEPS = 10  # processes a side
-
-
-def command(*arguments: Any, **more: Any) -> subprocess.CompletedProcess[str]:
-    """`siliconprof …`, as a user would call it."""
-    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT / "workflow")}
-    words = [sys.executable, "-m", "siliconprof.pipeline.cli", *map(str, arguments)]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, **more)
 
 
 def compared(*arguments: Any) -> tuple[int, dict[str, Any]]:

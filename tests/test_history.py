@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import siliconprof
-from synthetic_results import make, matmul, render, training
-from test_compare import command, in_turn, process, put
+from synthetic_results import command, make, matmul, render, training
+from test_compare import in_turn, process, put
 
 NOISE = "no difference beyond noise"
 
@@ -66,6 +66,6 @@ def test_the_study_shows_what_was_measured_again_and_nothing_else(tmp_path: Path
     results = make(tmp_path / "twice", [process(training(0.1), 0.5, 60), matmul()])
     lines = siliconprof.load(results).history
     assert len(lines) == 2 and lines["step_s"].iloc[0] == 2 * lines["step_s"].iloc[1]
-    page = render(results)
+    page = render(results, ())
     assert "probably faster, 2 ×" in page.of("quality")
     assert 'id="figure-history"' in page.html and len(page.tables["table-history"]) == 3

@@ -142,7 +142,7 @@ def test_an_older_bundle_is_imported_shown_and_compared_with_nothing(tmp_path, m
     assert float(rows["mlx", "nano"]["unsplit_step_median_s"]) == sorted(times)[1]
     assert load(results).hosts() == []
     monkeypatch.setattr(figures, "publish", lambda *_, **__: ("", ""))  # the tables are enough
-    page = render(results)
+    page = render(results, ())
     assert "4 records of another method than today" in page.html
     table = (results / "figures/table-other-methods.csv").read_text()
     assert "lab" in table and "method 1" in table

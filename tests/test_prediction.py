@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from siliconprof.analyse import prediction
 from siliconprof.cells import advice_question
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
@@ -82,7 +83,7 @@ def test_a_step_is_what_the_operators_of_other_trainings_say(tmp_path: Path) -> 
         assert line["closure"] == pytest.approx(CLOSURE, rel=HARDLY)
         assert line["line_share"] > 0.3 and line["reason"] is None
     assert lines["b4s32"]["error"] == pytest.approx(1 / 9 - 1, abs=HARDLY)
-    page = render(results).html
+    page = render(results, ()).html
     assert "figure-predicted" in page
     assert "in the median of 4" in page and "1 that other processes disturbed" in page
 
@@ -93,7 +94,7 @@ def test_operators_that_no_other_training_has_are_not_guessed(tmp_path: Path) ->
     for row in odd["points"][0]["operators"]["rows"]:
         row["kind"] = row["kind"].replace("aten::mm", "aten::fancy")
     alone = measured(2, 64, host="elsewhere")
-    results = make(tmp_path, [odd, measured(2, 32), measured(2, 64), alone], devices=(CPU,))
+    results = make(tmp_path, [odd, measured(2, 32), measured(2, 64), alone], last=prediction)
     lines = predicted(results)
     assert lines["b8s64"]["predicted_s"] is None and lines["b8s64"]["error"] is None
     assert "such as aten::fancy, " in lines["b8s64"]["reason"]
@@ -101,10 +102,16 @@ def test_operators_that_no_other_training_has_are_not_guessed(tmp_path: Path) ->
     assert lines["b2s32"]["predicted_s"]
 
 
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training of each shape."""
+    own = [measured(*shape) for shape in SHAPES]
+    return make(tmp_path_factory.mktemp("shapes"), own, devices=(CPU,))
+
+
 def test_a_training_that_was_never_run_is_predicted_on_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    results = make(tmp_path, [measured(*shape) for shape in SHAPES], devices=(CPU,))
     asked = ["--model", "gpt2-nano", "--batch", "3", "--seq-len", "48", "--results", str(results)]
     assert cli.dispatch(["predict", *asked, "--json"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
@@ -127,9 +134,8 @@ def test_a_training_that_was_never_run_is_predicted_on_the_terminal(
 
 
 def test_advice_is_predicted_where_operators_were_timed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    results = make(tmp_path, [measured(*shape) for shape in SHAPES], devices=(CPU,))
 
     def step(batch_size: str, seq_len: str) -> dict[str, Any]:
         asked = ["--model", "gpt2-nano", "--batch", batch_size, "--seq-len", seq_len, "--json"]
@@ -190,8 +196,7 @@ def test_a_step_beside_a_gpu_takes_as_long_as_the_slower_of_both(
     assert (answer["parts"]["framework"] > step / 2) == (bound_by == "host")
 
 
-def test_what_cannot_be_predicted_is_one_line(tmp_path: Path) -> None:
-    results = make(tmp_path, [measured(4, 64), measured(2, 64)], devices=(CPU,))
+def test_what_cannot_be_predicted_is_one_line(results: Path) -> None:
     for asked, mistake in (
         ([], "name one: a training of the results, or --model with --batch"),
         (["b4s6"], "did you mean 'b4s64'?"),

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 import pytest
 from siliconprof import words
 from siliconprof.analyse import aggregate
+from siliconprof.claims import judge
 from siliconprof.errors import UserError
 from siliconprof.render import (
     draw,
@@ -92,6 +93,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ],
         reference=[training(0.002, **away | {"host": "lab"})],
         not_measured=[{"device": "m2-max-38", "reason": "host 'desk' has no such device"}],
+        last=judge,
     )
 
 

@@ -8,15 +8,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from siliconprof.render import chart, style
-from synthetic_results import Page, make, make_page, matmul, training
+from synthetic_results import Page, make, matmul, render, training
 
 CONTENDED = {"code": "contended", "detail": "2.0 cores by other processes"}
 
 
-def report(results: Path) -> Page:
-    """The page as it was made."""
-    make_page(results, "--jobs", "1")
-    return Page((results / "report.html").read_text(encoding="utf-8"))
+def report(results: Path, *drawn: str) -> Page:
+    """The page, with the figures drawn whose names begin so."""
+    return render(results, drawn, "report")
 
 
 def disturbed(made: dict[str, Any]) -> dict[str, Any]:
@@ -54,7 +53,7 @@ def test_the_cause_is_that_of_the_way_which_is_named_first(tmp_path: Path) -> No
 def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> None:
     """Unless there is no other, and then it is marked; a command that mends it is named."""
     own = [disturbed(training(0.010)), training(0.020, backend="mlx")]
-    made = report(make(tmp_path / "one", own))
+    made = report(make(tmp_path / "one", own), "training-")
     text = made.of("answer")
     assert "mlx · plain · fp32" in text and "200 samples/s" in text
     assert "no faster beyond noise than torch-cpu · plain · fp32 (disturbed)" in text
@@ -65,7 +64,7 @@ def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> No
     told = [text.endswith("; disturbed by other processes") for text in pointed if "ms" in text]
     assert True in told and False in told and "hollow: disturbed by other processes" in study
 
-    alone = report(make(tmp_path / "other", [disturbed(training(0.010))]))
+    alone = report(make(tmp_path / "other", [disturbed(training(0.010))]), "training-")
     assert "disturbed" in alone.of("answer") and "400 samples/s" in alone.of("answer")
     figure = alone.html[alone.html.index('id="figure-training-') :]
     words = dict(re.findall(r'<text class="(\w+)"[^>]*>(\d\d)</text>', figure))
