@@ -257,10 +257,7 @@ def test_cells_are_forked_where_a_fork_measures_the_same(default_run):
         ("torch-cpu", "gpt2-nano-compiled"),
         ("torch-cpu", "gpt2-nano-near-capacity"),
         ("mlx", "gpt2-nano-near-capacity"),
-        ("mlx", "whisper-nano-plain"),
     }
-    # It computes as it is imported, in a thread that a fork would not have.
-    assert "importing mlx_audio" in forked["mlx", "whisper-nano-plain"]
 
 
 def test_precision_threads_and_environment_are_proved_not_assumed(default_run):

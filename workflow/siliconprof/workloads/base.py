@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof import plugins
@@ -17,6 +16,7 @@ from siliconprof.declarations import Parameter, Quantity, boolean, choice, numbe
 from siliconprof.memory import footprint
 from siliconprof.session.timing import PHASES
 from siliconprof.store.validation import nearest
+from siliconprof.workloads._alone import import_alone
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -213,6 +213,7 @@ class TrainingWorkload(Workload):
     trainers: ClassVar[tuple[str, ...]] = ("plain", "hf")  # those that can drive it
     data_kind: ClassVar[str] = "text"  # of the data set that it trains on
     MODULES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> see `modules`
+    BARE: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_alone`
     POINT = {
         "batch_size": Parameter("integer", label="batch"),
         "n_parameters": Parameter("integer", label="parameters", derived=True),
@@ -392,7 +393,7 @@ class TrainingWorkload(Workload):
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
         """See `Workload.imports`: the modules of its model, so that no measurement includes that."""
         names = (*OPTIMIZERS_MODULES.get(framework, ()), *self.modules(framework))
-        return [(name, partial(import_module, name)) for name in names]
+        return [(name, partial(import_alone, name, self.BARE)) for name in names]
 
     def torch_model(self, seed: int) -> Any:
         """The model in torch with its initial weights, fp32, on the CPU."""

@@ -32,7 +32,8 @@ SIZES: dict[str, tuple[int, int, int, int | None, int]] = {
     "xl": (48, 1600, 25, 50257, 1024),
 }
 UNLABELLED = -100  # both frameworks' losses leave such labels out
-LORA_MODULES = {"torch": ("peft",)}  # framework -> modules that adapters need
+# Framework -> modules that adapters need.
+LORA_MODULES = {"torch": ("peft",), "mlx": ("mlx_lm.tuner.lora",)}
 
 
 class Plugin(TrainingWorkload):
@@ -45,6 +46,7 @@ class Plugin(TrainingWorkload):
         "torch": ("transformers.modeling_utils", "transformers.models.gpt2.modeling_gpt2"),
         "mlx": ("mlx_lm.models.gpt2",),
     }
+    BARE = ("mlx_lm", "mlx_lm.tuner")
     POINT = {
         **TrainingWorkload.POINT,
         "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
@@ -334,21 +336,15 @@ class Plugin(TrainingWorkload):
     def _mlx_adapters(self, model: Any, seed: int) -> None:
         """Freeze the model and give it LoRA adapters in place."""
         import mlx.core as mx
-        from mlx_lm.tuner.utils import linear_to_lora_layers
+        from mlx_lm.tuner.lora import LoRALinear
 
         model.freeze()
-        linear_to_lora_layers(
-            model,
-            self.n_layer,
-            {
-                "rank": self.lora_rank,
-                "scale": self.lora_scale,
-                "dropout": 0.0,
-                "keys": ["attn.c_attn"],
-            },
-        )
         for block, values in zip(model.model.h, self.initial_adapters(seed), strict=True):
-            block.attn.c_attn.lora_a = mx.array(values.T)  # (n_embd, rank)
+            adapted = LoRALinear.from_base(
+                block.attn.c_attn, r=self.lora_rank, dropout=0.0, scale=self.lora_scale
+            )
+            adapted.lora_a = mx.array(values.T)  # (n_embd, rank)
+            block.attn.c_attn = adapted
 
     def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """Logits of shape (B, T, V) in the dtype that the model computes in."""

@@ -49,6 +49,7 @@ class Plugin(TrainingWorkload):
         "torch": ("transformers.modeling_utils", "transformers.models.whisper.modeling_whisper"),
         "mlx": ("mlx_audio.stt.models.whisper.whisper",),
     }
+    BARE = ("mlx_audio.stt", "mlx_audio.stt.models")
     POINT = {
         **TrainingWorkload.POINT,
         "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
