@@ -10,7 +10,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from siliconprof.analyse import scaling
 from siliconprof.analyse.equal_work import compiles, has_no_speed
@@ -29,9 +32,6 @@ from siliconprof.stats import inference, line_fit, training_course
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import KEY, Row, rows
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # The rows that a quantity is read from: of a table, or lines of scaling.csv about something.
 POINTS, CELLS, SHAPES, BACKENDS = "points", "cells", scaling.ABOUT_SHAPE, scaling.ABOUT_BACKEND
@@ -69,11 +69,17 @@ class Evidence:
     noise: Noise
     _figures: dict[tuple[str, int], Figure | Missing] = field(default_factory=dict)
     _places: dict[str, Mapping[tuple, Any]] = field(default_factory=dict)
+    _columns: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     @cached_property
     def cells(self) -> list[Row]:
         """All cells."""
         return [self._identified(cell) for cell in self.results.rows("cells")]
+
+    @cached_property
+    def devices(self) -> set[str | None]:
+        """The devices that have cells, by their own ids and the registry's."""
+        return {cell[name] for cell in self.cells for name in ("device", "registry_id")}
 
     @cached_property
     def points(self) -> list[Row]:
@@ -157,31 +163,37 @@ class Evidence:
 
     def lines(
         self, table: str, row: Row, columns: Sequence[str], of_point: bool = False
-    ) -> pd.DataFrame:
-        """Columns of a table's lines about a row's cell, or about its point alone."""
+    ) -> list[np.ndarray]:
+        """Columns of a table's lines about a row's cell, or about its point alone; NaN for none."""
         names = [*KEY, *(["point"] if of_point else [])]
         frame = self.results.frame(table)
-        if not len(frame):
-            return frame.reindex(columns=list(columns))
         if table not in self._places:
-            places: Any = frame.groupby(names, sort=False).indices
+            places: Any = frame.groupby(names, sort=False).indices if len(frame) else {}
             self._places[table] = places
         where = self._places[table].get(tuple(row[name] for name in names), [])
-        return frame.iloc[where].reindex(columns=list(columns))
+        return [self._column(table, frame, name)[where] for name in columns]
+
+    def _column(self, table: str, frame: pd.DataFrame, name: str) -> np.ndarray:
+        """A column of a table; what is no number is an object, NaN where it is missing."""
+        if (table, name) not in self._columns:
+            column = frame[name] if name in frame else pd.Series(math.nan, frame.index, object)
+            is_number = column.dtype.kind in "if"
+            values = column.to_numpy() if is_number else column.to_numpy(object, na_value=math.nan)
+            self._columns[table, name] = values
+        return self._columns[table, name]
 
     def course(self, row: Row, table: str, column: str) -> list[float]:
         """A column of a point's lines of a table in order of their steps; NaN where one has none."""
-        lines = self.lines(table, row, ("step", column), of_point=True)
-        return lines.sort_values("step", kind="stable")[column].astype(float).tolist()
+        steps, values = self.lines(table, row, ("step", column), of_point=True)
+        return values[steps.argsort(kind="stable")].astype(float).tolist()
 
     def sampled(self, row: Row, column: str) -> tuple[list[float], list[float]]:
         """(seconds, values) of a column of samples.csv from the first timed step on."""
-        steps = self.lines("training_steps", row, ("started_s", "kind"))
-        timed = steps[steps["kind"] != "warm-up"]
-        lines = self.lines("samples", row, ("t_s", column)).astype(float)
-        lines = lines[lines[column].abs() < math.inf]
-        lines = lines[lines["t_s"] >= (timed["started_s"].iloc[0] if len(timed) else math.inf)]
-        return lines["t_s"].tolist(), lines[column].tolist()
+        started_s, kinds = self.lines("training_steps", row, ("started_s", "kind"))
+        timed = started_s[kinds != "warm-up"]
+        seconds, values = (of.astype(float) for of in self.lines("samples", row, ("t_s", column)))
+        used = (abs(values) < math.inf) & (seconds >= (timed[0] if len(timed) else math.inf))
+        return seconds[used].tolist(), values[used].tolist()
 
     def bandwidth(self, row: Row) -> tuple[float, str]:
         """(bandwidth of the device's memory in bytes/s, its source).

@@ -115,12 +115,13 @@ def _columns(prefix: str, outcome: Outcome) -> Row:
 def own_outcome(claim: Claim, evidence: Evidence) -> Outcome:
     """The verdict from the devices that a claim names, else from this host's cells."""
 
+    named = claim.devices
+
     def counts(row: Row) -> bool:
-        return bool(claim.devices) or row["source"] == HERE
+        return bool(named) or row["source"] == HERE
 
     cases: list[Case] = []
-    measured = {cell[name] for cell in evidence.cells for name in ("device", "registry_id")}
-    unmeasured = [name for name in claim.devices if name not in measured]
+    unmeasured = [name for name in named if name not in evidence.devices]
     missing = _not_measured([evidence.sheets.registry["devices"][n]["name"] for n in unmeasured])
     for question in claim.questions:
         more, reasons = claim_cases.of(evidence, claim, question, counts)

@@ -23,7 +23,7 @@ from siliconprof.claims.evidence import (
 )
 from siliconprof.claims.figures import Figure, ratio
 from siliconprof.stats import inference, line_fit, statistics, training_course
-from siliconprof.store.table_files import Row, rows
+from siliconprof.store.table_files import Row
 
 BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and AdamW's two moments, as in the paper's Table 2
 LEAST_SAMPLES = 9  # three in each third of a course
@@ -194,11 +194,12 @@ def step_spread(evidence: Evidence, row: Row) -> Figure:
 @_quantity("share of steps of unusual length", "")
 def unusual_share(evidence: Evidence, row: Row) -> Figure:
     """Share of steps that took far longer than the run's own spread explains."""
-    marks = evidence.lines("curves", row, ("unusual",), of_point=True)["unusual"].dropna()
-    n = len(marks)
+    (marks,) = evidence.lines("curves", row, ("unusual",), of_point=True)
+    known = [bool(mark) for mark in marks if mark == mark]  # which no NaN does
+    n = len(known)
     if not n:
         raise Missing("no course of step times, or too few steps")
-    share = int(marks.astype(bool).sum()) / n
+    share = sum(known) / n
     # Wilson's interval (J. Am. Stat. Assoc. 22, 1927), which holds for shares near 0.
     z = line_fit.NORMAL
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
@@ -347,10 +348,10 @@ def rss_growth_rate(evidence: Evidence, row: Row) -> Figure:
 @_quantity("page faults of a step", "faults")
 def faults_per_step(evidence: Evidence, row: Row) -> Figure:
     """Page faults, minor and major, of each unsplit step."""
-    lines = evidence.lines("training_steps", row, ("kind", "minor_faults", "major_faults"))
-    lines = lines[lines["kind"] == "unsplit"]
-    faults = (lines["minor_faults"] + lines["major_faults"]).astype(float)
-    counts = faults[faults.abs() < math.inf].tolist()
+    columns = ("kind", "minor_faults", "major_faults")
+    kinds, minor, major = evidence.lines("training_steps", row, columns)
+    faults = (minor + major)[kinds == "unsplit"].astype(float)
+    counts = faults[abs(faults) < math.inf].tolist()
     if not counts:
         raise Missing(NO_FAULTS)
     low, high = statistics.median_interval(counts)
@@ -378,7 +379,11 @@ def fault_traffic(evidence: Evidence, row: Row) -> Figure:
 
 def _energies(evidence: Evidence, row: Row) -> list[Row]:
     columns = ("scope", "name", "energy_per_sample_j", "energy_j", "window_s", "reason")
-    return rows(evidence.lines("energy", row, columns, of_point=True))
+    lines = zip(*evidence.lines("energy", row, columns, of_point=True), strict=True)
+    return [
+        {name: None if value != value else value for name, value in zip(columns, line, strict=True)}
+        for line in lines
+    ]
 
 
 @_quantity("energy of a sample", "J")
@@ -439,9 +444,9 @@ def bound(evidence: Evidence, row: Row) -> Any:
 @_finding("whether it throttled", CELLS)
 def heat(evidence: Evidence, row: Row) -> str | None:
     """Whether the hardware throttled, for heat or its protection, while a cell ran."""
-    probes = evidence.lines("probes", row, ("probe", "throttled"))
-    throttled = probes[probes["probe"] == "clocks"]["throttled"].head(1).dropna()
-    return None if throttled.empty else "throttled" if throttled.iloc[0] else "not throttled"
+    probes, values = evidence.lines("probes", row, ("probe", "throttled"))
+    throttled = next(iter(values[probes == "clocks"]), math.nan)
+    return None if throttled != throttled else "throttled" if throttled else "not throttled"
 
 
 @_finding("memory scenario by our model", CELLS)
