@@ -93,13 +93,14 @@ def dot(
 ) -> Mark:
     """A marker."""
     ink = _ink(of, look)
-    return Mark(lambda ax: ax.plot([x], [y], marker, markersize=size, **ink), of, text, [x], [y])
+    look = {"marker": marker, "linestyle": "none", "markersize": size, **ink}
+    return Mark(lambda ax: style.line(ax, [x], [y], **look), of, text, [x], [y])
 
 
 def line(xs: Sequence[float], ys: Sequence[float], of: Any, text: str = "", **look: Any) -> Mark:
     """A line through points; an interval is one of two points."""
     ink = _ink(of, {"linewidth": 0.9, **look})
-    return Mark(lambda ax: ax.plot(xs, ys, **ink), of, text, xs, ys)
+    return Mark(lambda ax: style.line(ax, xs, ys, **ink), of, text, xs, ys)
 
 
 def cross(x: float, y: float, of: Any, text: str = "", **look: Any) -> Mark:
@@ -140,7 +141,7 @@ def bar(
     look = {"linewidth": 0, **look}
 
     def draw(ax: Any) -> Any:  # many times quicker than a bar of matplotlib's
-        return ax.add_patch(Rectangle((start, y - height / 2), end - start, height, **look))
+        return ax.add_artist(Rectangle((start, y - height / 2), end - start, height, **look))
 
     return Mark(draw, of, text, [start, end], [y])
 

@@ -29,7 +29,8 @@ def dots(
     x_path = [value for low, high in ends for value in (low, high, nan)]
     y_path = [value for y in ys for value in (y, y, nan)]
     # snapping to pixels would make the strokes so short that they vanish
-    return ax.plot(x_path, y_path, linewidth=size, solid_capstyle="round", snap=False, **look)
+    look = {"linewidth": size, "solid_capstyle": "round", "snap": False, **look}
+    return style.line(ax, x_path, y_path, **look)
 
 
 def thin(xs: Sequence[float], ys: Sequence[float], most: int) -> tuple[list[float], list[float]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from matplotlib import rcParams
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
@@ -280,6 +281,11 @@ def axes(figure: Figure, left: float, top: float, width: float, height: float) -
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     return ax
+
+
+def line(ax: Any, xs: Sequence[float], ys: Sequence[float], **look: Any) -> Any:
+    """A line, or markers, on axes that have their ends: `plot` would reckon new ones each time."""
+    return ax.add_artist(Line2D(xs, ys, **look))
 
 
 def write(figure: Figure, x: float, y: float, text: str, **style: Any) -> Any:

@@ -172,6 +172,8 @@ def _short(tag: str) -> str:
     if path:
         begin, end = tag[: path.start()], tag[path.end() :]
         return f'{begin} d="{shorter(path[1])}"{_LONG.sub(_tenth, end)}'
+    if "." not in tag and "rotate" not in tag:
+        return tag
     return _UNTURNED.sub("", _LONG.sub(_tenth, tag))
 
 
