@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import sys
 import time
 import traceback
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -62,8 +63,8 @@ class Plugin(KernelWorkload):
         point = {"params": {"note": "daemons"}, "times": times, "flops": None, "bytes": None}
         session.add_point(point | {"memory": session.memory()})
 '''
-# How Snakemake is ended, in turn: by chance one of them might never come.
-ENDINGS = (signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+# How runs end, in turn: by chance one of these might never come. None is by itself.
+ENDINGS = (signal.SIGKILL, signal.SIGINT, None, signal.SIGTERM, None)
 
 
 @dataclass
@@ -133,7 +134,7 @@ def kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> Non
             log.inject("daemons that a cell leaves")
             allowed: set[str] = set()
             while left > 0 and len(scratch.finished()) < len(scratch.config["workloads"]):
-                left -= _run_with_kills(scratch, rng, log, left, allowed, endings)
+                left -= _run_with_kills(scratch, rng, log, left, allowed, next(endings))
             scratch.complete(frozenset(allowed))
             overlaps.none()
             _daemons_flagged(scratch)
@@ -158,16 +159,16 @@ def _run_with_kills(
     log: Log,
     most: int,
     allowed: set[str],
-    endings: Iterator[signal.Signals],
+    ending: signal.Signals | None,
 ) -> int:
     """One run, to whose processes things happen at random moments; how many."""
     process = scratch.begin_snakemake()
     began, injected = time.monotonic(), 0
-    end_after_s = rng.uniform(0.2, 7.0) if rng.random() < 0.6 else None
+    end_after_s = rng.uniform(0.2, 5.0) if ending else math.inf
     before, exempt = scratch.finished(), set()
     while process.poll() is None and injected < most:
-        if end_after_s is not None and time.monotonic() - began > end_after_s:
-            exempt |= _end_snakemake(scratch, process, next(endings), log, before)
+        if ending and time.monotonic() - began > end_after_s:
+            exempt |= _end_snakemake(scratch, process, ending, log, before)
             injected += 1
             break
         word = rng.choice((SUPERVISOR, CHILD))
