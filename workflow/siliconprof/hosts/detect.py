@@ -19,11 +19,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import metadata
 from typing import Any
 
 from siliconprof import declarations, plugins
 from siliconprof.hosts import blas, machine, offload_ops
+from siliconprof.hosts.environment import installed_version
 from siliconprof.hosts.frameworks import ANSWER_MARK
 from siliconprof.lifetime import end_with_pipeline
 from siliconprof.plugins import PACKAGE_DIR
@@ -78,14 +78,6 @@ def package_versions() -> dict[str, str | None]:
     for name in declarations.libraries():
         versions[name] = installed_version(name)
     return versions
-
-
-def installed_version(package: str) -> str | None:
-    """A distribution's version from its metadata, None when it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def probe(name: str) -> dict[str, Any]:

@@ -113,14 +113,27 @@ def scheduler_job() -> dict[str, str] | None:
     return {"scheduler": "slurm", "job_id": job_id}
 
 
+def installed_version(package: str) -> str | None:
+    """A distribution's version from its metadata, None when it is not installed.
+
+    `metadata.version` parses the whole file, which has the package's README, as a mail.
+    """
+    for distribution in metadata.Distribution.discover(name=package):
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+        return next(
+            (
+                line.partition(":")[2].strip()
+                for line in text.splitlines()
+                if line.startswith("Version:")
+            ),
+            None,
+        )
+    return None
+
+
 def capture(checkout: Path) -> dict[str, Any]:
     """Host, system, versions and load; no framework is imported."""
-    versions: dict[str, str | None] = {}
-    for name in declarations.libraries():
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
+    versions = {name: installed_version(name) for name in declarations.libraries()}
     try:
         load = os.getloadavg()[0]
     except OSError:

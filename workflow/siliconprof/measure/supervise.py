@@ -472,7 +472,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         fingerprint.load_cache(arguments.history / fingerprint.CACHE)
     earlier = None
     if not arguments.instead_of:
-        earlier = takeover.find(cell, method_code(cell), declared, arguments.history)
+        earlier = takeover.find(cell, method_code, declared, arguments.history)
     if earlier is not None:
         record.restore(arguments.output, earlier)
         if arguments.keep:

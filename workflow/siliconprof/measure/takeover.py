@@ -10,7 +10,7 @@ the history. A cell whose record somebody has deleted is measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,15 @@ def offer(sha256s: Iterable[str], history: Path) -> None:
 
 
 def find(
-    cell: Cell, code: Mapping[str, Any], declared: Mapping[str, Any], history: Path | None
+    cell: Cell,
+    code_of: Callable[[Cell], Mapping[str, Any]],
+    declared: Mapping[str, Any],
+    history: Path | None,
 ) -> Path | None:
     """A record of the history that answers for this cell; None when it must be measured.
 
     Args:
-        code: fingerprint and modules of the cell's method code, today.
+        code_of: gives fingerprint and modules of a cell's method code, today.
         declared: versions that the pipeline declares, today.
         history: the folder `results/history`.
     """
@@ -54,7 +57,7 @@ def find(
     for path in sorted((history / cell.path).glob("*.json")):
         if path.stem in offered:
             try:
-                if _answers(record.read(path), cell, code, declared):
+                if _answers(record.read(path), cell, code_of(cell), declared):
                     return path
             except (UserError, OSError):
                 continue

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,7 @@ def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
     A bare host that measures one cell by hand needs neither jsonschema nor PyYAML; the record
     is then checked where it is imported.
     """
-    try:
-        import jsonschema  # noqa: F401
-        import yaml  # noqa: F401
-    except ImportError:
+    if not all(find_spec(name) for name in ("jsonschema", "yaml")):
         return None
     from siliconprof.store import validation
 
@@ -89,8 +87,10 @@ def _parameter_problems(cell: Mapping[str, Any]) -> list[str]:
     """
     from siliconprof.store import validation
 
-    types = _parameter_types(cell["module"])
-    return validation.problems(cell["parameters"], types, "cell.parameters.")
+    module, parameters = cell["module"], cell["parameters"]
+    if validation.is_sound(parameters, module, _parameter_types):
+        return []
+    return validation.problems(parameters, _parameter_types(module), "cell.parameters.")
 
 
 @cache

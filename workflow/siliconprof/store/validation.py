@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -233,26 +233,31 @@ def problems(
     return [f"{prefix}{line}" for line in dict.fromkeys(lines)]
 
 
-def is_sound(document: Any, name: str) -> bool:
+def is_sound(
+    document: Any, name: str, schema_of: Callable[[str], Mapping[str, Any]] = load_schema
+) -> bool:
     """Whether a document has no problem under the schema of a name; False where `problems` decides.
 
     A record has a thousand times as many numbers as it has keys, and jsonschema-rs takes a fortieth
     of the time; its messages are others. It is not on every host, and reads some values that JSON
     does not have, such as dates.
+
+    Args:
+        schema_of: gives the schema, which is compiled once.
     """
     try:
         documents.check(document)
-        return bool(_compiled(name).is_valid(document))
+        return bool(_compiled(name, schema_of).is_valid(document))
     except (ImportError, ValueError):
         return False
 
 
 @cache
-def _compiled(name: str) -> Any:
+def _compiled(name: str, schema_of: Callable[[str], Mapping[str, Any]]) -> Any:
     import jsonschema_rs
 
     return jsonschema_rs.Draft202012Validator(
-        load_schema(name), validate_formats=True, formats={"date-time": _is_time}
+        dict(schema_of(name)), validate_formats=True, formats={"date-time": _is_time}
     )
 
 
