@@ -34,6 +34,8 @@ from siliconprof.analyse import operator_rows, prediction, step_parts  # noqa: E
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING  # noqa: E402
 from siliconprof.session import inventory, operators, thread_time  # noqa: E402
 from siliconprof.stats.statistics import median  # noqa: E402
+from siliconprof.store import contents  # noqa: E402
+from siliconprof.store.contents import Point  # noqa: E402
 
 TINY = {"size": "tiny", "batch_size": 4, "seq_len": 128}
 TRAININGS: Mapping[str, dict[str, Any]] = {
@@ -56,6 +58,7 @@ CALIBRATION: Mapping[str, dict[str, Any]] = {
 }
 PLANTED_S = 10e-3
 UNSPLIT_STEPS = 10  # in each round
+NO_FAULTS: dict[str, Any] = {"started_s": [], "minor_faults": [], "major_faults": []}
 BEYOND = (BLOCKED, WAITING, FRAMEWORK)
 OF_OPERATORS = tuple(part for part in PARTS if part not in BEYOND)
 
@@ -99,21 +102,21 @@ class Training(inventory.Training):
         self.used.append(thread_time.between(before, thread_time.read(thread)))
         return self.walls[-1]
 
-    def watched(self) -> dict[str, Any]:
+    def watched(self) -> Point:
         """The point of the unsplit steps since the last call, with a step's operators."""
         point = operators.of_step(cast(Any, self), self.step, self.clock)
         steps = {name: [used[name] for used in self.used] for name in self.used[0]}
         point |= {
             "times": {"unsplit_step_s": self.walls},
-            "steps": steps | {"kind": ["unsplit"] * len(self.walls)},
+            "steps": steps | {"kind": ["unsplit"] * len(self.walls)} | NO_FAULTS,
         }
         self.walls, self.used = [], []
-        return point
+        return contents.made(Point, point | {"params": {}, "memory": {}})
 
     def measured(self) -> prediction.Training:
         """A round of it, as the analysis has it."""
         step_s = median([self.unsplit_s() for _ in range(UNSPLIT_STEPS)])
-        rows = list(operator_rows.rows({"points": [self.watched()]}))
+        rows = list(operator_rows.of_point(self.watched()))
         module, trainer, lora_rank = self.model
         return prediction.Training(
             {

@@ -275,7 +275,9 @@ def clock_jumps(base: Scratch, folder: Path, rng: Random, log: Log, count: int) 
         for path in scratch.finished():
             data = record.read(path)
             order[path].append(data["sha256"])
-            earlier = record.earlier(data, scratch.path / "results/history")
+            earlier = record.earlier(
+                scratch.path / "results/history" / record.cell_path(data), data["sha256"]
+            )
             found = [other.stem for other in earlier][: len(order[path]) - 1]
             require(found == order[path][-2::-1], f"not in the order of measuring: {path}")
             times = [sample["t_s"] for sample in data["samples"]]

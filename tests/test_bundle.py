@@ -254,7 +254,7 @@ def test_what_cannot_be_packed_is_said(there, tmp_path, monkeypatch):
 
 def test_what_the_other_side_has_is_left_out(there, here, packed, tmp_path, capsys):
     bundle.import_bundle(packed, here)
-    shas = [data["sha256"] for data in bundle_check.read_bundle(packed).records.values()]
+    shas = [data.sha256 for data in bundle_check.read_bundle(packed).records.values()]
     known, output = tmp_path / "known", tmp_path / "new.zip"
     arguments = ["pack", "-o", str(output), "--results", str(there), "--without", str(known)]
     known.write_text("\n".join(shas))
@@ -343,7 +343,7 @@ def test_no_label_is_left_in_an_anonymised_bundle(named, here, tmp_path, capsys)
     for line in (f"marias-laptop -> {label}", "the machine's id -> "):
         assert f"replaced: {line}" in said
     member = f"records/{label}/cpu-x/mlx/{label}-product/auto/fp32.json"
-    assert packed.records[member]["flags"][0]["detail"] == f"{label} is slow"
+    assert packed.records[member].flags[0].detail == f"{label} is slow"
     host = json.loads(packed.files[f"hosts/{label}.json"])
     assert host["devices"] == host_file["devices"] and host["packages"] == host_file["packages"]
     assert host["fingerprint"] == hosts.fingerprint(host["fingerprint_parts"])
@@ -354,7 +354,7 @@ def test_no_label_is_left_in_an_anonymised_bundle(named, here, tmp_path, capsys)
     salt = named / "anonymous.salt"
     assert stat.S_IMODE(salt.stat().st_mode) == 0o600
     known = tmp_path / "known"
-    known.write_text("\n".join(data["sha256"] for data in packed.records.values()))
+    known.write_text("\n".join(data.sha256 for data in packed.records.values()))
     assert bundle.main([*arguments, str(tmp_path / "d.zip"), "--without", str(known)]) == 0
     assert bundle_check.read_bundle(tmp_path / "d.zip").records == {}
     assert bundle.import_bundle(tmp_path / "a.zip", here).added == 2
@@ -379,7 +379,7 @@ def test_a_host_that_is_called_like_something_else(there, tmp_path):
     done = bundle.pack(there, ["mlx"], tmp_path / "a.zip", anonymous="once")
     (member,) = (found := bundle_check.read_bundle(tmp_path / "a.zip").records)
     assert member == f"records/{done.hosts[0]}/cpu-x/mlx/product/auto/fp32.json"
-    assert found[member]["reason"] == "MLX on the host"
+    assert found[member].reason == "MLX on the host"
     assert any("not replaced inside texts: mlx" in line for line in done.lines)
 
 
@@ -812,7 +812,7 @@ def test_a_different_record_is_replaced_only_when_asked_and_is_kept(here, remeas
     assert record.read(here / MEMBER)["reason"] == "another day"
     kept = here / "history/far/cpu-x/mlx/product/auto/fp32" / f"{old['sha256']}.json"
     assert kept.read_bytes() == before[MEMBER]
-    assert record.earlier(record.read(here / MEMBER), here / "history") == [kept]
+    assert record.earlier(kept.parent, record.read(here / MEMBER)["sha256"]) == [kept]
 
     content = (here / MEMBER).read_bytes()[:-9]
     (here / MEMBER).write_bytes(content)

@@ -20,8 +20,9 @@ from siliconprof.compare import comparison, noise_floor, replicate
 from siliconprof.compare.result_sets import Measured, ResultSet
 from siliconprof.remote import bundle
 from siliconprof.stats import inference
-from siliconprof.store import record
+from siliconprof.store import contents, record
 from siliconprof.store.cell import AXES
+from siliconprof.store.contents import Record
 from synthetic_results import command, kernel_launch, make, matmul, training
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -57,7 +58,7 @@ def process(made: dict[str, Any], factor: float, at_s: float, **changes: Any) ->
 def put(results: Path, data: dict[str, Any]) -> None:
     """Write a record to its place, the newest of its cell, and to the history."""
     text = json.dumps(data)
-    record.keep_in_history(data, text, results / "history")
+    record.keep_in_history(results / "history" / record.cell_path(data), data["sha256"], text)
     path = results.joinpath("records", *(data["cell"][axis] for axis in AXES))
     record.write_atomically(path.with_suffix(".json"), text)
 
@@ -148,7 +149,9 @@ def test_fifty_pairs_of_the_same_and_fifty_of_ten_per_cent(processes, odd):
             for side in range(2):
                 slots = [2 * k + (side if k % 2 == 0 else 1 - side) for k in range(processes)]
                 records = [
-                    process(made, math.exp(log) * (ratio if side else 1), 10 * slot)
+                    contents.made(
+                        Record, process(made, math.exp(log) * (ratio if side else 1), 10 * slot)
+                    )
                     for slot, log in zip(slots, draw(noise, processes, odd), strict=True)
                 ]
                 cell = Measured(records[-1], records)
@@ -449,7 +452,8 @@ def test_records_of_another_schema_are_left_out_and_named(tmp_path):
     in_turn(tmp_path, [(matmul(), 1.0)], count=5)
     old = process(matmul(), 3.0, 5) | {"schema_version": 0}
     old["sha256"] = record.content_sha256(old)
-    record.keep_in_history(old, json.dumps(old), tmp_path / "a" / "history")
+    folder = tmp_path / "a" / "history" / record.cell_path(old)
+    record.keep_in_history(folder, old["sha256"], json.dumps(old))
     for name in ("code.json", ".checks/0.json"):  # what else a history holds is no record
         (tmp_path / "a" / "history" / ".checks").mkdir(exist_ok=True)
         (tmp_path / "a" / "history" / name).write_text("{}")

@@ -18,8 +18,9 @@ from siliconprof.errors import UserError
 from siliconprof.measure import supervise
 from siliconprof.pipeline import snakefile
 from siliconprof.session.trial import Trial
-from siliconprof.store import record
+from siliconprof.store import contents, record
 from siliconprof.store.cell import Cell
+from siliconprof.store.contents import Record
 
 pytestmark = pytest.mark.slow
 
@@ -137,7 +138,8 @@ def test_what_answers_no_more_is_measured_again_and_kept(measured, tmp_path):
     assert all(line in said for line in expected), said
     for name, entry in old.items():
         new = record.read(file_of(project, name))
-        (kept,) = record.earlier(new, project.path / "results/history")
+        folder = project.path / "results/history" / record.cell_path(new)
+        (kept,) = record.earlier(folder, new["sha256"])
         assert record.read(kept) == entry
 
     # An edit undone measures nothing: the history has what answers again.
@@ -225,7 +227,7 @@ def test_a_record_is_held_against_the_data_here(measured, monkeypatch):
     folder, used = "results/data/words", data["dataset"]
 
     def differences(tokens: dict[str, str], **changed: Any) -> list[str]:
-        return freshness.differences(planned, data | changed, tokens)
+        return freshness.differences(planned, contents.made(Record, data | changed), tokens)
 
     here = {folder: used["data_sha256"]}
     assert differences(here) == [] == freshness.outdated(planned, data)

@@ -32,7 +32,15 @@ import pytest
 import yaml
 from conftest import ROOT
 from siliconprof import declarations
-from siliconprof.analyse import aggregate, cell_columns, published_values, record_rows
+from siliconprof.analyse import (
+    aggregate,
+    cell_columns,
+    operator_rows,
+    published_values,
+    record_rows,
+    step_parts,
+    study_rows,
+)
 from siliconprof.backends import _saved
 from siliconprof.cells import config, matrix
 from siliconprof.claims import claims_file
@@ -45,6 +53,7 @@ from siliconprof.pipeline import progress
 from siliconprof.remote import bundle_check, bundle_import, collect_hosts
 from siliconprof.render import figures
 from siliconprof.store import (
+    contents,
     documents,
     matrix_file,
     names,
@@ -54,6 +63,7 @@ from siliconprof.store import (
     table_files,
     validation,
 )
+from siliconprof.store.contents import Record
 from siliconprof.store.journal import Journal
 from synthetic_results import base_record, make, render
 from test_bundle import a_host
@@ -231,27 +241,30 @@ def forged(chance: Random) -> Input:
 
 def rows_of(path: Path) -> None:
     """A record and all its lines of the tables; both checkers of its schema agree on it."""
-    data = record.read(path)
-    assert validation.problems(data, validation.load_schema("record"), most_values=math.inf) == []
+    document, schema = record.read(path), validation.load_schema("record")
+    assert validation.problems(document, schema, most_values=math.inf) == []
+    data = record.load(path)
     cell_columns.cell_row(records.HERE, path, data, path.parent / "history")
     for rows in (
         record_rows.point_rows,
         record_rows.energy_rows,
         record_rows.probe_rows,
         record_rows.capture_rows,
-        record_rows.evaluation_rows,
-        record_rows.text_rows,
+        study_rows.evaluation_rows,
+        study_rows.text_rows,
+        operator_rows.rows,
+        step_parts.lines,
     ):
-        for row in rows(records.HERE, data):
+        for row in rows(data):
             for name, value in row.items():
                 assert not isinstance(value, float) or math.isfinite(value), f"{name} = {value}"
     for blocks in (
         record_rows.step_blocks,
         record_rows.training_step_blocks,
         record_rows.sample_blocks,
-        record_rows.curve_blocks,
+        study_rows.curve_blocks,
     ):
-        for _, columns in blocks(records.HERE, data):
+        for _, columns in blocks(data):
             assert len({len(values) for values in columns.values()}) <= 1, columns.keys()
 
 
@@ -376,8 +389,9 @@ FLOOR = {
 def floor_lines(path: Path) -> None:
     """A noise floor and what it says of a cell."""
     cell = FAR["cell"] | {"host": "desk"}
-    measured = result_sets.Measured(FAR | {"cell": cell}, [FAR])
-    noise_floors.read(path).deviation(measured.cell, "{}", "step_s")
+    far, near = (contents.made(Record, data) for data in (FAR, FAR | {"cell": cell}))
+    measured = result_sets.Measured(near, [far])
+    noise_floors.read(path).deviation(vars(measured.cell), "{}", "step_s")
     noise_floor.lines(path)
 
 

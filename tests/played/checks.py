@@ -18,6 +18,7 @@ from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver, _streams
 from siliconprof.backends.base import Unsupported
 from siliconprof.session.timing import PhaseClock, call_s
+from siliconprof.store import contents
 from test_operators import watched
 from test_plugins import NoClock, gpt2, tokens
 
@@ -299,8 +300,9 @@ def test_played_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.Monk
     product = of_kinds["aten::mm"]
     needs_s = KERNEL_S + product["flops"] / driver.gpus[0].card.flop_rates["fp32"]
     assert min(product["seconds"]) == pytest.approx(product["count"] * needs_s, rel=0.1)
-    point = {"operators": found, "times": {"handed_over_s": [clock.handed_over_s]}}
-    point["times"]["unsplit_step_s"] = [step_s]
-    rest = next(p for p in step_parts.of_point(point, "gpu") if p["part"] == FRAMEWORK)
+    times = {"handed_over_s": [clock.handed_over_s], "unsplit_step_s": [step_s]}
+    document = {"params": {}, "times": times, "memory": {}, "operators": found}
+    parts = step_parts.of_point(contents.made(contents.Point, document), "gpu")
+    rest = next(part for part in parts if part["part"] == FRAMEWORK)
     assert ("launch-bound" in rest["how"]) == (bound_by == "host")
     assert rest["seconds"] > 0.5 * step_s if bound_by == "host" else rest["seconds"] < 0.2 * step_s

@@ -17,13 +17,39 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options
-from siliconprof.analyse import cell_columns, other_methods, record_rows, step_parts
+from siliconprof.analyse import (
+    cell_columns,
+    operator_rows,
+    other_methods,
+    record_rows,
+    step_parts,
+    study_rows,
+)
 from siliconprof.analyse import history as history_
 from siliconprof.errors import UserError, printable, stage
 from siliconprof.memory import memory_model
 from siliconprof.store import left_out, matrix_file, record, table_files
+from siliconprof.store.contents import Record
 from siliconprof.store.left_out import LeftOut
 from siliconprof.store.records import HERE, IMPORTED, REFERENCE, foreign_records, misnamed
+from siliconprof.store.table_files import Block, Row
+
+BLOCKS_OF: Mapping[str, Callable[[Record], Iterator[Block]]] = {
+    "steps": record_rows.step_blocks,
+    "training_steps": record_rows.training_step_blocks,
+    "samples": record_rows.sample_blocks,
+    "curves": study_rows.curve_blocks,
+}
+ROWS_OF: Mapping[str, Callable[[Record], Iterator[Row]]] = {
+    "points": record_rows.point_rows,
+    "energy": record_rows.energy_rows,
+    "probes": record_rows.probe_rows,
+    "captures": record_rows.capture_rows,
+    "operators": operator_rows.rows,
+    "step_parts": step_parts.lines,
+    "evaluations": study_rows.evaluation_rows,
+    "texts": study_rows.text_rows,
+}
 
 
 def gather(
@@ -79,25 +105,8 @@ def write_tables(
     Raises:
         UserError: damaged records, and two different ones of a cell; all of them, one line each.
     """
-    blocks_of = {
-        "steps": record_rows.step_blocks,
-        "training_steps": record_rows.training_step_blocks,
-        "samples": record_rows.sample_blocks,
-        "curves": record_rows.curve_blocks,
-    }
-    rows_of: dict[str, Callable[[str, Mapping[str, Any]], Iterator[Any]]] = {
-        **blocks_of,
-        "points": record_rows.point_rows,
-        "energy": record_rows.energy_rows,
-        "probes": record_rows.probe_rows,
-        "captures": record_rows.capture_rows,
-        "operators": record_rows.operator_lines,
-        "step_parts": step_parts.lines,
-        "evaluations": record_rows.evaluation_rows,
-        "texts": record_rows.text_rows,
-    }
     tables: dict[str, list[Any]] = {
-        name: [] for name in ("cells", *rows_of, "other_methods", "history")
+        name: [] for name in ("cells", *BLOCKS_OF, *ROWS_OF, "other_methods", "history")
     }
     damaged = []
     doubles = []
@@ -105,14 +114,14 @@ def write_tables(
     seen: dict[tuple[str, str], tuple[Path, str]] = {}
     for source, path in records:
         try:
-            data = record.read_in_place(path)
+            data = record.load(path, in_place=True)
         except UserError as error:
             damaged.append(str(error))
             continue
-        place = (source, record.cell_path(data))
-        first = seen.setdefault(place, (path, data["sha256"]))
+        place = (source, data.cell.path)
+        first = seen.setdefault(place, (path, data.sha256))
         if first[0] != path:  # possible in two reference bundles of one host alone
-            if first[1] != data["sha256"]:
+            if first[1] != data.sha256:
                 doubles.append(
                     f"{path}: another record of the cell {place[1]} is {first[0]}; keep one of the "
                     "two bundles in config/measured/"
@@ -121,12 +130,7 @@ def write_tables(
         try:
             cell = cell_columns.cell_row(source, path, data, history)
             again = history_.of_cell(path, data, history) if cell["earlier_records"] else []
-            if other_methods.is_todays(data):
-                lines_of = {name: list(rows(source, data)) for name, rows in rows_of.items()}
-                lines_of["cells"] = [cell]
-            else:
-                lines_of = {"other_methods": list(other_methods.rows(source, cell, data))}
-            lines_of["history"] = again
+            lines_of = _lines_of(source, cell, data) | {"history": again}
         except Exception as error:
             if left_out.passed_on(error):
                 raise
@@ -136,14 +140,29 @@ def write_tables(
             tables[name].extend(lines)
     if damaged or doubles:
         raise UserError("\n".join([*damaged, *doubles]))
-    output.mkdir(parents=True, exist_ok=True)
     for name, lines in tables.items():
-        write = table_files.write_blocks if name in blocks_of else table_files.write
+        write = table_files.write_blocks if name in BLOCKS_OF else table_files.write
         write(output / f"{name}.csv", lines)
     outside_rows = [{"record": path, "note": reason} for path, reason in outsiders.items()]
     table_files.write(output / "outside.csv", outside_rows)
     table_files.write(output / "models.csv", memory_model.model_table())
     left_out.note("aggregate", output, strange)
+
+
+def _lines_of(source: str, cell: Row, data: Record) -> dict[str, Sequence[Row | Block]]:
+    """Table -> the lines of a record; all in one table where another method made its numbers."""
+    if not other_methods.is_todays(data):
+        return {"other_methods": other_methods.rows(cell, data)}
+    key = table_files.key_of(source, data.cell)
+    blocks_of = {
+        name: [(key | shared, rest) for shared, rest in blocks(data)]
+        for name, blocks in BLOCKS_OF.items()
+    }
+    return {
+        "cells": [cell],
+        **blocks_of,
+        **{name: [key | row for row in rows(data)] for name, rows in ROWS_OF.items()},
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

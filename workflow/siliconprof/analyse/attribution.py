@@ -37,7 +37,7 @@ from siliconprof.errors import stage
 from siliconprof.store import left_out, noise_floors, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import Row, point_key
+from siliconprof.store.table_files import Row, by, grouped, point_key
 
 SIDES = ("fast", "slow")
 GAP, PHASE, CAUSE, LEFT = "gap", "phase", "cause", "unexplained"  # kinds of line
@@ -91,14 +91,8 @@ def has_parts(point: Row) -> bool:
 
 
 def _all_pairs(points: Iterable[Row]) -> Iterator[Pair]:
-    groups: dict[tuple, list[Row]] = {}
-    for point in points:
-        if has_parts(point):
-            groups.setdefault(work(point), []).append(point)
-    for group in groups.values():
-        hosts: dict[tuple, list[Row]] = {}
-        for point in group:
-            hosts.setdefault((point["source"], point["host"]), []).append(point)
+    for group in grouped(filter(has_parts, points), work).values():
+        hosts = grouped(group, by(("source", "host")))
         baselines = {where: _baseline(rows) for where, rows in hosts.items()}
         for where, rows in hosts.items():
             baseline = baselines[where]
@@ -125,13 +119,8 @@ def _rule(baseline: Row) -> str:
 
 def _alike(rows: Sequence[Row]) -> Iterator[Pair]:
     """Devices and backends under one workload, scenario and precision of a host."""
-    groups: dict[tuple, list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["workload"], row["scenario"], row["precision"]), []).append(row)
-    for group in groups.values():
-        devices: dict[tuple, list[Row]] = {}
-        for row in group:
-            devices.setdefault(device_of(row), []).append(row)
+    for group in grouped(rows, by(("workload", "scenario", "precision"))).values():
+        devices = grouped(group, device_of)
         for of_device in devices.values():
             yield from (ordered(a, b, ALIKE) for a, b in combinations(of_device, 2))
         best = sorted((min(of_device, key=_step_s) for of_device in devices.values()), key=_step_s)
@@ -379,7 +368,7 @@ def read(results: Results, floors: Iterable[Path]) -> tuple[list[Row], Measured]
     Args:
         floors: files of noise floors, of any hosts.
     """
-    noise = Noise({floor.host: floor for floor in map(noise_floors.read, floors)})
+    noise = Noise(noise_floors.by_host(floors))
     points = table_files.rows(results.of_ok_cells())
     return points, Measured(noise, step_parts.by_point(results.step_parts))
 
@@ -390,7 +379,6 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     rows = [
         line for index, pair in enumerate(pairs(points)) for line in rows_of(index, pair, inputs)
     ]
-    arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(arguments.output_dir / "attribution.csv", rows)
 
 

@@ -360,13 +360,12 @@ def _source(line: Row) -> str | None:
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: all three tables."""
     matrix = matrix_file.read(arguments.matrix)
-    floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
+    floors = noise_floors.by_host(arguments.noise_floors)
     sheets = DataSheets(registry.load(arguments.registry), matrix["host"])
     points, noise = table_files.rows(results.of_ok_cells()), Noise(floors)
     table = Table(results.rows("cells"), points, sheets, noise)
     lines = list(table.rows())
     checks = list(throughputs.check(points, of_table(lines, table.caches), sheets, noise))
-    arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(arguments.output_dir / "ceilings.csv", lines)
     table_files.write(arguments.output_dir / "checks.csv", checks)
     prices = matrix["experiment"].get("report", {}).get("prices") or {}

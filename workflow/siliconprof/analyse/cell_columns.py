@@ -2,91 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from siliconprof.analyse import study_rows
-from siliconprof.analyse.record_rows import PARTS, joined, key
+from siliconprof.analyse.record_rows import PARTS, joined
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
-from siliconprof.store import record
+from siliconprof.store import contents, table_files
+from siliconprof.store import record as record_file
+from siliconprof.store.contents import Cache, Check, Record
 from siliconprof.store.records import HERE
+from siliconprof.store.table_files import Row
 
+SPENT_S = ("wall_s", "child_wall_s", "waited_for_lock_s", "open_s", "measure_s", "timed_s")
 # In the order in which a reader asks: `checks` of a record, see `truth` and `quality`.
 NAMES = ("clock", "sleep", "twice_the_work", "synchronisation", "marks", "precision", "drift")
 
 
-def of(checks: Mapping[str, Mapping[str, Any]], points: Sequence[Mapping]) -> dict[str, Any]:
+def _checked(record: Record) -> Row:
     """`{name}_check`, `{name}_check_reason` and figures; None for what was not reached.
 
     A wrong result ends its cell before it is timed: its error here is a figure, and no verdict.
     """
-    columns: dict[str, Any] = {}
-    for name in NAMES:
-        check = checks.get(name, {})
-        columns |= {
-            f"{name}_check": check.get("verdict"),
-            f"{name}_check_reason": check.get("reason"),
-        }
-    clock, sleep, marks, drift = (
-        checks.get(name, {}) for name in ("clock", "sleep", "marks", "drift")
-    )
-    kernels = checks.get("twice_the_work", {}).get("kernels", [])
-    shares = checks.get("synchronisation", {}).get("waited_shares", {})
-    ratios = {kernel["kernel"]: kernel["ratio"] for kernel in reversed(kernels)}
-    errors = [point["result_error"] for point in points if point.get("result_error") is not None]
-    return columns | {
-        "clock_resolution_s": clock.get("resolution_s"),
-        "clock_reading_cost_s": clock.get("reading_cost_s"),
-        "sleep_asked_s": sleep.get("asked_s"),
-        "sleep_measured_s": sleep.get("measured_s"),
-        "sleep_ratio": sleep.get("ratio"),
+    checks = {name: record.checks.get(name, Check()) for name in NAMES}
+    verdicts: Row = {}
+    for name, check in checks.items():
+        verdicts |= {f"{name}_check": check.verdict, f"{name}_check_reason": check.reason}
+    clock, sleep, drift = checks["clock"], checks["sleep"], checks["drift"]
+    ratios = {check.kernel: check.ratio for check in reversed(checks["twice_the_work"].kernels)}
+    errors = [point.result_error for point in record.points if point.result_error is not None]
+    return verdicts | {
+        "clock_resolution_s": clock.resolution_s,
+        "clock_reading_cost_s": clock.reading_cost_s,
+        "sleep_asked_s": sleep.asked_s,
+        "sleep_measured_s": sleep.measured_s,
+        "sleep_ratio": sleep.ratio,
         "twice_product_ratio": ratios.get("product"),
         "twice_sum_ratio": ratios.get("sum"),
-        "marks_ratio": marks.get("ratio"),
-        "waited_share": min(shares.values(), default=None),
+        "marks_ratio": checks["marks"].ratio,
+        "waited_share": min(checks["synchronisation"].waited_shares.values(), default=None),
         "worst_result_error": max(errors, default=None),
         "results_compared": len(errors) or None,
-        "worst_drift_ratio": drift.get("worst_ratio"),
-        "attempts_given_up": drift.get("given_up"),
+        "worst_drift_ratio": drift.worst_ratio,
+        "attempts_given_up": drift.given_up,
     }
 
 
-def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) -> dict[str, Any]:
+def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
     """One line of cells.csv."""
-    cell, probes, accounting = data["cell"], data["probes"], data["accounting"]
-    environment = data["environment"]
-    flags = [*data["flags"], *study_rows.flags(data)]
-    evidence = data["precision"]["evidence"]
-    memory, faults = probes.get("memory", {}), probes.get("page_faults", {})
-    parameters, limit = cell["parameters"], data["scenario"].get("limit") or {}
-    earlier = record.earlier(data, history) if source == HERE else []
-    return key(source, data) | {
-        "module": cell["module"],
-        "trainer": cell["trainer"],
-        "device_kind": cell["device_kind"],
-        "status": data["status"],
-        "reason": data["reason"],
-        "scenario_derived": data["scenario"]["derived"],
-        "scenario_applied": data["scenario"]["applied"],
-        "predicted_memory_bytes": data["scenario"]["predicted_bytes"],
-        **{
-            f"predicted_{part}_bytes": (data["scenario"].get("predicted_parts_bytes") or {}).get(
-                part
-            )
-            for part in PARTS
-        },
-        "device_memory_bytes": data["scenario"]["device_memory_bytes"],
-        "capacity_bytes": data["scenario"].get("capacity_bytes"),
-        "capacity_source": data["scenario"].get("capacity_source"),
-        "batch_size": data["scenario"].get("batch_size"),
-        "batch_size_found": data["scenario"].get("batch_size_found"),
-        "predicted_offloaded_bytes": _offloaded_bytes(data["scenario"]),
-        "limit_enforced": limit.get("enforced"),
-        "limit_how": limit.get("how"),
-        "limit_reason": limit.get("reason"),
-        "confirmed_peak_bytes": data["scenario"].get("confirmed_peak_bytes"),
+    cell, scenario, precision = record.cell, record.scenario, record.precision
+    environment, probed, spent_s = record.environment, record.probed, record.accounting
+    parameters, cache = cell.parameters, _last_level_cache(record)
+    flags = [*record.flags, *study_rows.flags(record)]
+    offloaded = scenario.offloaded_parts_bytes
+    earlier = record_file.earlier(history / cell.path, record.sha256) if source == HERE else []
+    return table_files.key_of(source, cell) | {
+        "module": cell.module,
+        "trainer": cell.trainer,
+        "device_kind": cell.device_kind,
+        "status": record.status,
+        "reason": record.reason,
+        "scenario_derived": scenario.derived,
+        "scenario_applied": scenario.applied,
+        "predicted_memory_bytes": scenario.predicted_bytes,
+        **{f"predicted_{part}_bytes": scenario.predicted_parts_bytes.get(part) for part in PARTS},
+        "device_memory_bytes": scenario.device_memory_bytes,
+        "capacity_bytes": scenario.capacity_bytes,
+        "capacity_source": scenario.capacity_source,
+        "batch_size": scenario.batch_size,
+        "batch_size_found": scenario.batch_size_found,
+        "predicted_offloaded_bytes": footprint.total(offloaded) if offloaded else None,
+        **contents.columns(scenario.limit, "limit_"),
+        "confirmed_peak_bytes": scenario.confirmed_peak_bytes,
         "size": parameters.get("size"),
         "lora_rank": parameters.get("lora_rank"),
         "lora_alpha": parameters.get("lora_alpha") if parameters.get("lora_rank") else None,
@@ -94,85 +82,71 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "seq_len": study_rows.single(parameters.get("seq_len")),
         "target_len": parameters.get("target_len"),
         "clip_seconds": parameters.get("dataset_clip_seconds"),
-        "zero_stage": parameters.get("zero_stage")
-        if data["scenario"]["applied"] == "offload"
-        else None,
+        "zero_stage": parameters.get("zero_stage") if scenario.applied == "offload" else None,
         "weights": parameters.get("weights"),
         **{
-            name: bool(parameters.get(name)) if cell["trainer"] or name in parameters else None
+            name: bool(parameters.get(name)) if cell.trainer or name in parameters else None
             for name in ("gradient_checkpointing", "compile")
         },
         **{name: parameters.get(name) for name in ("attention", "adamw", "allocator")},
-        "offload": joined(data["method"].get("offload")),
-        "kernels": joined(data["method"].get("kernels")),
-        "effective_precision": data["precision"]["effective"],
-        "product_error": evidence.get("product_error"),
-        "master_weights_dtype": evidence.get("master_weights"),
-        "activations_dtype": evidence.get("activations"),
-        "threads": cell["threads"],
-        "seed": cell["seed"],
-        "dataset": (data["dataset"] or {}).get("name"),
-        "data_sha256": (data["dataset"] or {}).get("data_sha256"),
-        "data_synthetic": (data["dataset"] or {}).get("synthetic"),
-        **_last_level_cache(data),
-        "points": len(data["points"]),
-        "flags": ";".join(sorted({flag["code"] for flag in flags})),
-        "flag_details": "; ".join(f"{flag['code']}: {flag['detail']}" for flag in flags),
-        "rss_at_start_bytes": memory.get("rss_at_start_bytes"),
-        "rss_peak_sampled_bytes": memory.get("rss_peak_sampled_bytes"),
-        "minor_faults": faults.get("minor_faults"),
-        "major_faults": faults.get("major_faults"),
-        "page_size_bytes": faults.get("page_size_bytes"),
-        "foreign_load_cores": probes.get("interference", {}).get("foreign_load_cores"),
-        "wall_s": accounting.get("wall_s"),
-        "child_wall_s": accounting.get("child_wall_s"),
-        "waited_for_lock_s": accounting.get("waited_for_lock_s"),
-        "open_s": accounting.get("open_s"),
-        "measure_s": accounting.get("measure_s"),
-        "timed_s": accounting.get("timed_s"),
-        "system": environment.get("system"),
-        "python": environment.get("python"),
-        "framework_version": (environment.get("backend") or {}).get("framework_version"),
-        "device_name": (environment.get("backend") or {}).get("device_name"),
+        "offload": joined(record.method.offload),
+        "kernels": joined(record.method.kernels),
+        "effective_precision": precision.effective,
+        "product_error": precision.evidence.product_error,
+        "master_weights_dtype": precision.evidence.master_weights,
+        "activations_dtype": precision.evidence.activations,
+        "threads": cell.threads,
+        "seed": cell.seed,
+        "dataset": record.dataset.name,
+        "data_sha256": record.dataset.data_sha256,
+        "data_synthetic": record.dataset.synthetic,
+        **contents.columns(cache),
+        "points": len(record.points),
+        "flags": ";".join(sorted({flag.code for flag in flags})),
+        "flag_details": "; ".join(f"{flag.code}: {flag.detail}" for flag in flags),
+        "rss_at_start_bytes": probed("memory", "rss_at_start_bytes"),
+        "rss_peak_sampled_bytes": probed("memory", "rss_peak_sampled_bytes"),
+        "minor_faults": probed("page_faults", "minor_faults"),
+        "major_faults": probed("page_faults", "major_faults"),
+        "page_size_bytes": probed("page_faults", "page_size_bytes"),
+        "foreign_load_cores": probed("interference", "foreign_load_cores"),
+        **{name: spent_s.get(name) for name in SPENT_S},
+        "system": environment.system,
+        "python": environment.python,
+        "framework_version": environment.backend.framework_version,
+        "device_name": environment.backend.device_name,
         # What the measuring process found mapped goes before what its host declares.
-        "blas": (environment.get("backend") or {}).get("blas")
-        or (environment.get("declared") or {}).get("blas"),
-        "git_commit": environment.get("git_commit"),
-        "started_at": data["started_at"],
-        "schema_version": data["schema_version"],
-        "method_version": data["method_version"],
+        "blas": environment.backend.blas or environment.declared.get("blas"),
+        "git_commit": environment.git_commit,
+        "started_at": record.started_at,
+        "schema_version": record.schema_version,
+        "method_version": record.method_version,
         "record": path.as_posix(),
-        "record_sha256": data["sha256"],
+        "record_sha256": record.sha256,
         "earlier_records": len(earlier),
-        "earlier_ok_record": _earlier_ok(earlier) if data["status"] != "ok" else None,
-        **of(data.get("checks") or {}, data["points"]),
+        "earlier_ok_record": _earlier_ok(record, earlier) if record.status != "ok" else None,
+        **_checked(record),
     }
 
 
-def _offloaded_bytes(scenario: Mapping[str, Any]) -> int | None:
-    """What is predicted to stay on the device of an offloaded cell; None for any other."""
-    parts = scenario.get("offloaded_parts_bytes")
-    return footprint.total(parts) if parts else None
-
-
-def _last_level_cache(data: Mapping[str, Any]) -> dict[str, Any]:
+def _last_level_cache(record: Record) -> Cache:
     """Its size and who says so, of a cell that looked at it; None for any other."""
-    cache = data["method"].get("bandwidth") or {}
-    rotations = [point["rotation"] for point in data["points"] if point.get("rotation")]
-    if not cache and rotations:
-        cache = {
-            f"last_level_{name}": rotations[0][name] for name in ("cache_bytes", "cache_source")
-        }
-    return {name: cache.get(name) for name in ("last_level_cache_bytes", "last_level_cache_source")}
+    cache = record.method.bandwidth
+    rotation = next((point.rotation for point in record.points if point.rotation), None)
+    if cache == Cache() and rotation:
+        return Cache(
+            last_level_cache_bytes=rotation.cache_bytes,
+            last_level_cache_source=rotation.cache_source,
+        )
+    return cache
 
 
-def _earlier_ok(paths: Sequence[Path]) -> str | None:
+def _earlier_ok(record: Record, paths: Sequence[Path]) -> str | None:
     """The newest earlier record of a cell that was measured without fault."""
     for path in paths:
         try:
-            data = record.read(path, check_schema=False)
-            same_cell = path.parent.as_posix().endswith(f"/{record.cell_path(data)}")
-            if data.get("status") == "ok" and same_cell:
+            before = record_file.load(path, check_schema=False)
+            if before.status == "ok" and before.cell.path == record.cell.path:
                 return path.as_posix()
         except UserError:
             continue  # the history is a courtesy; the report does not fall over it

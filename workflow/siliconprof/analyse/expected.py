@@ -75,13 +75,12 @@ def quartiles(point: Row) -> Row:
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: both tables."""
     matrix = matrix_file.read(arguments.matrix)
-    floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
+    floors = noise_floors.by_host(arguments.noise_floors)
     sheets = DataSheets(registry.load(arguments.registry), matrix["host"])
     limits = Limits.of(results.rows("ceilings"), results.rows("cells"))
     points = table_files.rows(results.of_ok_cells())
     in_grids = [point for point in points if point["module"] == GRID]
     measured = [point for point in in_grids if scaling.is_measured(point)]
-    arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(
         arguments.output_dir / "expected.csv", list(expected_rows(measured, limits, sheets))
     )

@@ -7,14 +7,14 @@ another method made, which are never held against today's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from siliconprof.analyse import other_methods, record_rows
 from siliconprof.analyse.results_table import SERIES
 from siliconprof.errors import UserError
-from siliconprof.store import record
+from siliconprof.store import record, table_files
+from siliconprof.store.contents import Record
 from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Row
 
@@ -30,38 +30,37 @@ def lines(paths: Iterable[Path]) -> list[Row]:
     found: dict[str, list[Row]] = {}
     for path in paths:
         try:
-            data = record.read(path, check_schema=False)
-            if data["status"] == "ok" and other_methods.is_todays(data):
-                found[data["sha256"]] = list(_of_record(data))
-        except (UserError, ValueError, KeyError, TypeError, AttributeError):
+            data = record.load(path, check_schema=False)
+            if data.status == "ok" and other_methods.is_todays(data):
+                found[data.sha256] = list(_of_record(data))
+        except (UserError, ValueError, TypeError, AttributeError):
             continue
     rows = [row for of_record in found.values() for row in of_record] if len(found) > 1 else []
     return sorted(rows, key=lambda row: row["started_at"])
 
 
-def of_cell(path: Path, data: Mapping[str, Any], history: Path) -> list[Row]:
+def of_cell(path: Path, data: Record, history: Path) -> list[Row]:
     """The same of a record and those that its cell had before."""
-    earlier = record.earlier(data, history)[:MOST]
+    earlier = record.earlier(history / data.cell.path, data.sha256)[:MOST]
     return lines([path, *earlier]) if earlier else []
 
 
-def _of_record(data: Mapping[str, Any]) -> Iterator[Row]:
-    environment, code = data["environment"], data["code"]
-    for point in record_rows.point_rows(HERE, data):
+def _of_record(data: Record) -> Iterator[Row]:
+    for point in record_rows.point_rows(data):
         series = next((name for name in SERIES if point.get(f"{name}_median_s")), None)
         if series is None:
             continue
-        yield record_rows.key(HERE, data) | {
+        yield table_files.key_of(HERE, data.cell) | {
             "point": point["point"],
             "params": point["params"],
-            "started_at": data["started_at"],
-            "framework_version": (environment.get("backend") or {}).get("framework_version"),
-            "git_commit": environment.get("git_commit"),
-            "code_sha256": code["fingerprint"],
+            "started_at": data.started_at,
+            "framework_version": data.environment.backend.framework_version,
+            "git_commit": data.environment.git_commit,
+            "code_sha256": data.code.fingerprint,
             "series": f"{series}_s",
             "step_s": point[f"{series}_median_s"],
             "step_low_s": point[f"{series}_low_s"],
             "step_high_s": point[f"{series}_high_s"],
-            "flags": ";".join(sorted({flag["code"] for flag in data["flags"]})),
-            "record_sha256": data["sha256"],
+            "flags": ";".join(sorted(data.codes)),
+            "record_sha256": data.sha256,
         }

@@ -13,6 +13,7 @@ from typing import Any
 
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.hosts.datasheet import DataSheets
+from siliconprof.store.table_files import grouped
 
 Row = Mapping[str, Any]
 J_PER_KWH = 3.6e6
@@ -96,9 +97,7 @@ def rows(
         `_with_host` appended, with what the paper assumes for the host of an NVIDIA GPU;
         `energy_reason` where there is no energy.
     """
-    lines_of: dict[tuple, list[Row]] = {}
-    for line in energy:
-        lines_of.setdefault(_key(line), []).append(line)
+    lines_of = grouped(energy, _key)
     for point in points:
         step_s = point.get("unsplit_step_median_s") or point.get("step_median_s")
         samples = point.get("samples_per_step")

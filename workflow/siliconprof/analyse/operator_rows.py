@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from siliconprof.session.timing import PHASES
 from siliconprof.stats import statistics
+from siliconprof.store import contents
+from siliconprof.store.contents import Operator, Point, Record, Series
+from siliconprof.store.table_files import Row
 
 # What a phase lasts beyond its operators, and what of it is known to be something else.
 FRAMEWORK, BLOCKED, WAITING = "framework", "blocked", "waiting for a core"
@@ -66,47 +68,44 @@ def group(kind: str, phase: str) -> str:
     return ELEMENTWISE
 
 
-def part_of(row: Mapping[str, Any]) -> str:
+def part_of(operator: Operator) -> str:
     """Which of `PARTS` an operator of a record belongs to."""
-    found = group(row["kind"], row["phase"])
+    found = group(operator.kind, operator.phase)
     return found if found in PARTS else OTHERS
 
 
-def timed_phases(point: Mapping[str, Any]) -> dict[str, Sequence[float]]:
+def timed_phases(point: Point) -> dict[str, Series]:
     """Phase -> its seconds in the steps that nobody watched; empty where no operator is timed."""
-    operators = point.get("operators")
-    if operators is None or not any(row["seconds"] for row in operators["rows"]):
+    operators = point.operators
+    if operators is None or not any(operator.seconds for operator in operators.rows):
         return {}
-    phases = operators.get("phases") or point["times"]
+    phases = operators.phases or point.times
     return {phase: phases[phase] for phase in PHASES if phases.get(phase)}
 
 
-def rows(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The lines of a record, without the cell's key: medians over its steps.
+def rows(record: Record) -> Iterator[Row]:
+    """Lines of operators.csv: what a training step is made of, and how long each part takes."""
+    for index, point in enumerate(record.points):
+        yield from ({"point": index, **row} for row in of_point(point))
+
+
+def of_point(point: Point) -> Iterator[Row]:
+    """The lines of a point: medians over its steps.
 
     The lines of a phase sum to the median of that phase in the steps that nobody watched.
     """
-    for index, point in enumerate(data["points"]):
-        operators = point.get("operators")
-        if operators is None:
-            continue
-        spent_s: dict[str, float] = defaultdict(float)
-        for row in operators["rows"]:
-            seconds = statistics.median(row["seconds"]) if row["seconds"] else None
-            if seconds is not None:
-                spent_s[row["phase"]] += seconds
-            yield (
-                {"point": index, "group": group(row["kind"], row["phase"])}
-                | row
-                | {
-                    "seconds": seconds,
-                    "reason": operators["reason"],
-                }
-            )
-        for phase, times in timed_phases(point).items():
-            yield {
-                "point": index,
-                "group": FRAMEWORK,
-                "phase": phase,
-                "seconds": statistics.median(times) - spent_s[phase],
-            }
+    if point.operators is None:
+        return
+    spent_s: defaultdict[str, float] = defaultdict(float)
+    for operator in point.operators.rows:
+        seconds = statistics.median(operator.seconds) if operator.seconds else None
+        spent_s[operator.phase] += seconds or 0.0
+        yield {
+            "group": group(operator.kind, operator.phase),
+            **contents.columns(operator),
+            "seconds": seconds,
+            "reason": point.operators.reason,
+        }
+    for phase, times in timed_phases(point).items():
+        seconds = statistics.median(times) - spent_s[phase]
+        yield {"group": FRAMEWORK, "phase": phase, "seconds": seconds}

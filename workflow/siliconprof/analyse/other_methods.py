@@ -9,23 +9,21 @@ gives no verdict on a pair of two methods (`comparison.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from siliconprof.analyse import record_rows
 from siliconprof.store import record
+from siliconprof.store.contents import Record
+from siliconprof.store.table_files import Row
 
 
-def is_todays(data: Mapping[str, Any]) -> bool:
+def is_todays(data: Record) -> bool:
     """Whether a record's numbers were made as today's are."""
-    return data["method_version"] == record.METHOD_VERSION
+    return data.method_version == record.METHOD_VERSION
 
 
-def rows(source: str, cell: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def rows(cell: Row, data: Record) -> list[Row]:
     """Lines of other_methods.csv: one per point with the columns of both tables, else the cell's.
 
     Args:
         cell: the line that cells.csv would have.
     """
-    points = list(record_rows.point_rows(source, data))
-    yield from ({**cell, **point} for point in points or [{"point": None}])
+    return [cell | point for point in record_rows.point_rows(data)] or [cell | {"point": None}]

@@ -30,7 +30,7 @@ from siliconprof.errors import stage
 from siliconprof.stats import statistics
 from siliconprof.store import left_out, table_files
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import Row, point_key
+from siliconprof.store.table_files import Row, grouped, point_key
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,9 +145,7 @@ def trainings(results: Results) -> list[Training]:
     """All of them."""
     frame = results.operators
     points = {point_key(point): point for point in table_files.rows(results.of_ok_cells())}
-    lines: dict[tuple, list[Row]] = {}
-    for row in table_files.rows(frame[frame["seconds"].notna()]):
-        lines.setdefault(point_key(row), []).append(row)
+    lines = grouped(table_files.rows(frame[frame["seconds"].notna()]), point_key)
     found = []
     for name, rows in lines.items():
         point = points.get(name)
@@ -218,13 +216,14 @@ class Timed:
     @cached_property
     def _calls(self) -> dict[tuple[str, str], dict[str, list[tuple[Row, float]]]]:
         """(kind, dtype) -> operands -> its calls, and the seconds of each."""
-        found: dict[tuple[str, str], dict[str, list[tuple[Row, float]]]] = {}
-        for training in self.of:
-            for row in training.operators:
-                of_kind = found.setdefault(_kind(row), {})
-                call = (row, row["seconds"] / row["count"])
-                of_kind.setdefault(row["inputs"] or "", []).append(call)
-        return found
+        rows = [row for training in self.of for row in training.operators]
+        return {
+            kind: grouped(
+                ((row, row["seconds"] / row["count"]) for row in of_kind),
+                lambda call: call[0]["inputs"] or "",
+            )
+            for kind, of_kind in grouped(rows, _kind).items()
+        }
 
     @cached_property
     def _lines(self) -> dict[tuple[str, str], Line]:
@@ -364,7 +363,6 @@ def lines(found: Sequence[Training]) -> list[Row]:
 
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(arguments.output_dir / "predicted.csv", lines(trainings(results)))
 
 

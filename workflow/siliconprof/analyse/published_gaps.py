@@ -357,7 +357,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         lines = [*table4_rows(published), *figure3_rows(published)]
     except Unknown as unknown:
         raise UserError(f"{arguments.published}: {unknown}") from None
-    arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(arguments.output_dir / "published_gaps.csv", lines)
     return 0
 

@@ -21,7 +21,7 @@ from siliconprof.analyse.throughputs import (
 )
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns
-from siliconprof.store.table_files import KEY, Row, key, point_key
+from siliconprof.store.table_files import KEY, Row, grouped, key, point_key
 
 SERIES = ("unsplit_step", "step", "launch_and_wait")  # the first that a point has is its time
 MS, GIGA, MIB = 1e3, 1e-9, 2**-20  # from seconds, from a rate, from bytes
@@ -41,11 +41,7 @@ AT_FULL_SPEED = (
 
 def impossible(checks: Sequence[Row]) -> dict[tuple, list[Row]]:
     """Key of a cell -> its checks that found a throughput above what its device can do."""
-    found: dict[tuple, list[Row]] = {}
-    for check in checks:
-        if check["verdict"] in FLAG_OF_VERDICT:
-            found.setdefault(key(check), []).append(check)
-    return found
+    return grouped((check for check in checks if check["verdict"] in FLAG_OF_VERDICT), key)
 
 
 @dataclass(frozen=True)
@@ -72,9 +68,7 @@ class Table:
         Args:
             points: of cells that are ok, with the cells' columns.
         """
-        of_cell: dict[tuple, list[Row]] = {}
-        for point in points:
-            of_cell.setdefault(key(point), []).append(point)
+        of_cell = grouped(points, key)
         above = impossible(self.checks)
         shares = {
             point_key(check): check["of_ceiling"]

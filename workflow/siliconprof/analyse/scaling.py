@@ -21,7 +21,7 @@ from siliconprof.analyse.throughputs import NOISE_ASSUMED, NOISE_ASSUMED_BASIS, 
 from siliconprof.hosts import caches
 from siliconprof.stats import line_fit
 from siliconprof.store import columns
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import Row, by, grouped
 
 SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size", "n_parameters")
 ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"
@@ -49,8 +49,10 @@ def rows(points: Sequence[Row], limits: Limits, noise: Noise) -> Iterator[Row]:
         points: of grids, with `gradient_checkpointing` beside the columns of points.csv; those
             that were not measured too.
     """
-    for of_cell in _grouped(points, KEY):
-        shapes = [Scaling(group, limits, noise).row() for group in _grouped(of_cell, SHAPE)]
+    for of_cell in grouped(points, by(KEY)).values():
+        shapes = [
+            Scaling(group, limits, noise).row() for group in grouped(of_cell, by(SHAPE)).values()
+        ]
         shapes.sort(key=lambda row: (row["n_parameters"] or 0, row["seq_len"] or 0))
         yield from shapes
         yield (
@@ -59,13 +61,6 @@ def rows(points: Sequence[Row], limits: Limits, noise: Noise) -> Iterator[Row]:
             | {"about": ABOUT_BACKEND}
             | bound.of_backend(shapes)
         )
-
-
-def _grouped(points: Sequence[Row], columns: Sequence[str]) -> list[list[Row]]:
-    groups: dict[tuple, list[Row]] = {}
-    for point in points:
-        groups.setdefault(tuple(point.get(name) for name in columns), []).append(point)
-    return list(groups.values())
 
 
 class Scaling:

@@ -23,8 +23,8 @@ chapter 13) over whole steps: the operators of one step are fast together and sl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse import record_rows
@@ -38,6 +38,7 @@ from siliconprof.analyse.operator_rows import (
 )
 from siliconprof.stats import statistics
 from siliconprof.store import table_files
+from siliconprof.store.contents import Point, Record, Series
 from siliconprof.store.table_files import Row, point_key
 
 if TYPE_CHECKING:
@@ -71,11 +72,11 @@ class Lost(NamedTuple):
     waiting_inside: np.ndarray  # of operators
 
 
-def lines(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The lines of a record."""
-    for index, point in enumerate(data["points"]):
-        for line in of_point(point, data["cell"]["device_kind"]):
-            yield record_rows.key(source, data) | {"point": index} | line
+def lines(record: Record) -> Iterator[Row]:
+    """Lines of step_parts.csv."""
+    for index, point in enumerate(record.points):
+        for line in of_point(point, record.cell.device_kind):
+            yield {"point": index, **line}
 
 
 def by_point(frame: pd.DataFrame) -> dict[tuple, dict[str, Row]]:
@@ -90,7 +91,7 @@ def by_point(frame: pd.DataFrame) -> dict[tuple, dict[str, Row]]:
     return found
 
 
-def of_point(point: Mapping[str, Any], device_kind: str = "cpu") -> Iterator[dict[str, Any]]:
+def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
     """What a step of a training whose operators are timed is made of.
 
     The parts sum to the medians of the phases, as the lines of operators.csv do.
@@ -98,14 +99,12 @@ def of_point(point: Mapping[str, Any], device_kind: str = "cpu") -> Iterator[dic
     import numpy as np
 
     phases = timed_phases(point)
-    if not phases:
+    if point.operators is None or not phases:
         return
-    rows = [row for row in point["operators"]["rows"] if row["seconds"]]
-    seconds = medians([row["seconds"] for row in rows], WATCHED)  # (operators, 1 + DRAWS)
-    own, within = (
-        np.array([name(row) for row in rows])
-        for name in (part_of, lambda row: row["phase"] in phases)
-    )
+    timed = [operator for operator in point.operators.rows if operator.seconds]
+    seconds = medians([operator.seconds for operator in timed], WATCHED)  # (operators, 1 + DRAWS)
+    own = np.array([part_of(operator) for operator in timed])
+    within = np.array([operator.phase in phases for operator in timed])
     operators = seconds.sum(axis=0)
     beyond = sum(medians(times, BETWEEN) for times in phases.values()) - seconds[within].sum(axis=0)
     beside = device_kind != "cpu"
@@ -130,7 +129,7 @@ def of_point(point: Mapping[str, Any], device_kind: str = "cpu") -> Iterator[dic
             }
 
 
-def medians(values: Any, seed: int) -> np.ndarray:
+def medians(values: np.ndarray | Series | Sequence[Series], seed: int) -> np.ndarray:
     """(..., steps) -> (..., 1 + DRAWS): medians of all steps, then of steps drawn from them."""
     import numpy as np
 
@@ -141,11 +140,11 @@ def medians(values: Any, seed: int) -> np.ndarray:
     return np.concatenate([middle, np.median(drawn, axis=-1)], axis=-1)
 
 
-def time_use(point: Mapping[str, Any]) -> TimeUse | None:
+def time_use(point: Point) -> TimeUse | None:
     """Of the measuring thread and the others; None where the system does not tell."""
     import numpy as np
 
-    walls = point["times"].get("unsplit_step_s") or []
+    walls = point.series("unsplit_step_s")
     used = [
         record_rows.of_unsplit_steps(point, name)
         for name in ("cpu_s", "waiting_s", "all_threads_cpu_s")
@@ -175,25 +174,25 @@ def apart(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> Lost:
     return Lost(blocked, of_beyond, waiting - of_beyond)
 
 
-def _how_beside(point: Mapping[str, Any], operators_s: float) -> str:
+def _how_beside(point: Point, operators_s: float) -> str:
     """What the rest of a GPU's step is, and whether the host bounds the step, where that is known.
 
     Where the GPU works nearly all the time too, the host has waited for it inside of the step.
     """
-    handed_over_s = point["times"].get("handed_over_s")
+    handed_over_s, steps_s = point.series("handed_over_s"), point.series("unsplit_step_s")
     if not handed_over_s:
         return WAITS
-    taken_s, step_s = map(statistics.median, (handed_over_s, point["times"]["unsplit_step_s"]))
+    taken_s, step_s = statistics.median(handed_over_s), statistics.median(steps_s)
     mostly_s = MOSTLY * step_s
     bound = "; launch-bound" if operators_s < mostly_s <= taken_s else ""
     return f"{WAITS}; the host hands a step over in {1e3 * taken_s:.3g} of {1e3 * step_s:.3g} ms{bound}"
 
 
-def _hows(point: Mapping[str, Any], use: TimeUse | None, lost: Lost) -> dict[str, str]:
+def _hows(point: Point, use: TimeUse | None, lost: Lost) -> dict[str, str]:
     """Part -> what its number rests on; of the framework, what else may lie in it."""
     if use is None:
         return {FRAMEWORK: f"{BEYOND}; {UNTOLD}"}
-    walls = point["times"]["unsplit_step_s"]
+    walls = point.series("unsplit_step_s")
     system = record_rows.of_unsplit_steps(point, "system_s")
     besides = {
         "blocked while other threads had cores": use.blocked[0] - lost.blocked[0],

@@ -8,12 +8,16 @@ what tells it from others is left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from siliconprof import declarations, plugins
 from siliconprof.stats import statistics
-from siliconprof.store import columns
-from siliconprof.store.table_files import Block
+from siliconprof.store import contents
+from siliconprof.store.cell import Cell
+from siliconprof.store.contents import WHOLE, Flag, Point, Record, Series
+from siliconprof.store.table_files import Block, Row
+
+T = TypeVar("T")
 
 
 def lacking(module: str, named: Mapping[str, Any]) -> list[str]:
@@ -28,21 +32,17 @@ def lacking(module: str, named: Mapping[str, Any]) -> list[str]:
     return [name for name, one in declared if one.identifies and named.get(name) is None]
 
 
-def flags(data: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def flags(record: Record) -> Iterator[Flag]:
     """A flag for a record with points left out, since nothing says what they measured."""
-    module, settings = data["cell"]["module"], common_settings(data["cell"])
+    module, settings = record.cell.module, common_settings(record.cell)
     nameless = [
-        names for point in data["points"] if (names := lacking(module, settings | point["params"]))
+        names for point in record.points if (names := lacking(module, {**settings, **point.params}))
     ]
     if nameless:
         absent = ", ".join(sorted({name for names in nameless for name in names}))
-        yield {
-            "code": "incomplete",
-            "detail": f"{len(nameless)} of {len(data['points'])} points left out: no {absent}",
-        }
+        detail = f"{len(nameless)} of {len(record.points)} points left out: no {absent}"
+        yield Flag(code="incomplete", detail=detail)
 
-
-Columns = dict[str, Any]
 
 # Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): what lies more than three
 # inter-quartile ranges above the third quartile is "far out". Where steps hardly differ, that is
@@ -52,37 +52,43 @@ LEAST_EXCESS = 1.25
 FEWEST_STEPS = 12  # below which quartiles say little of a run
 
 
-def point_columns(data: Mapping[str, Any], point: Mapping[str, Any]) -> Columns:
+def point_columns(point: Point) -> Row:
     """Columns of points.csv, None where a point is of another kind."""
-    memory, outcome = point["memory"], point.get("outcome") or {}
-    test = point.get("test") or {}
+    epoch, latest = point.epoch, point.checkpoints.latest
     return {
-        "point_status": point.get("status", "ok"),
-        "point_reason": point.get("reason"),
-        "predicted_peak_bytes": memory.get("predicted_bytes"),
+        "point_status": point.status,
+        "point_reason": point.reason,
+        "predicted_peak_bytes": point.memory.predicted_bytes,
         **_autorange(point),
-        **_epoch(point.get("epoch")),
-        **_checkpoints(point),
-        "test_accuracy": test.get("accuracy"),
-        "test_loss": test.get("loss"),
-        "test_samples": test.get("samples"),
-        "test_trained_steps": test.get("trained_steps"),
-        "diverged": outcome.get("diverged"),
-        "outcome_reason": outcome.get("reason"),
-        "final_loss": outcome.get("final_loss"),
+        "epoch_s": _median(epoch.epoch_s),
+        "epoch_train_s": _median(epoch.train_s),
+        "epoch_validation_s": _median(epoch.validation_s),
+        **contents.columns(epoch, "epoch_", without=("epoch_s", "train_s", "validation_s")),
+        "checkpoint_latest_step": latest.step,
+        "checkpoint_best_step": point.checkpoints.best.step,
+        "checkpoint_bytes": latest.bytes,
+        "resumed_at": ";".join(map(str, point.resumed_at)) or None,
+        **contents.columns(point.test, "test_"),
+        "diverged": point.outcome.diverged,
+        "outcome_reason": point.outcome.reason,
+        "final_loss": point.outcome.final_loss,
     }
 
 
-def common_settings(cell: Mapping[str, Any]) -> Columns:
+def _median(values: Series) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def common_settings(cell: Cell) -> Row:
     """Columns for the parameters of all workloads' points, with what a cell's points share.
 
     None for what its workload does not declare or does not have as one value.
     """
-    columns: Columns = dict.fromkeys(declarations.parameters())
-    if cell["module"] not in plugins.names("workloads"):
+    columns: Row = dict.fromkeys(declarations.parameters())
+    if cell.module not in plugins.names("workloads"):
         return columns
-    plugin = plugins.load("workloads", cell["module"])
-    shared = plugin.common_settings(cell["parameters"])
+    plugin = plugins.load("workloads", cell.module)
+    shared = plugin.common_settings(cell.parameters)
     return columns | {name: single(shared.get(name)) for name in plugin.POINT}
 
 
@@ -91,102 +97,58 @@ def single(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else None
 
 
-def _autorange(point: Mapping[str, Any]) -> Columns:
+def _autorange(point: Point) -> Row:
     """torch's own timing of the same iteration, and over ours; None where it is not asked for."""
-    autorange = point.get("blocked_autorange") or {}
-    times = autorange.get("times_s") or []
-    middle = statistics.median(times) if times else None
-    ours = ours_s(point)
+    autorange, ours = point.blocked_autorange, point.series(*WHOLE)
+    times = autorange.times_s
     return {
-        "autorange_median_s": middle,
+        "autorange_median_s": _median(times),
         "autorange_iqr_s": statistics.iqr(times) if times else None,
         "autorange_blocks": len(times) or None,
-        "autorange_number": autorange.get("number_per_run"),
-        "autorange_min_run_time_s": autorange.get("min_run_time_s"),
-        "autorange_shorter_than_iteration": autorange.get("shorter_than_one_iteration"),
-        "autorange_reason": autorange.get("reason"),
-        "autorange_over_ours": statistics.over(middle or None, ours),
+        "autorange_number": autorange.number_per_run,
+        "autorange_min_run_time_s": autorange.min_run_time_s,
+        "autorange_shorter_than_iteration": autorange.shorter_than_one_iteration,
+        "autorange_reason": autorange.reason,
+        "autorange_over_ours": statistics.over(_median(times) or None, _median(ours)),
     }
 
 
-def ours_s(point: Mapping[str, Any]) -> float | None:
-    """Median of the whole steps by our own timing, None where there is none."""
-    for name in ("unsplit_step_s", "step_s"):
-        if values := point["times"].get(name):
-            return statistics.median(values)
-    return None
-
-
-def _epoch(epoch: Mapping[str, Any] | None) -> Columns:
-    """A pass over the data: the median of those that were made, or what was extrapolated."""
-    measured = epoch or {}
-
-    def median(name: str) -> float | None:
-        return statistics.median(measured[name]) if measured.get(name) else None
-
-    return {
-        "epoch_s": median("epoch_s"),
-        "epoch_train_s": median("train_s"),
-        "epoch_validation_s": median("validation_s"),
-        "epoch_means": measured.get("means"),
-        "epoch_steps": measured.get("steps"),
-        "epoch_measured_steps": measured.get("measured_steps"),
-        "epoch_validation_steps": measured.get("validation_steps"),
-        "epoch_measured_validation_steps": measured.get("measured_validation_steps"),
-    }
-
-
-def _checkpoints(point: Mapping[str, Any]) -> Columns:
-    """Checkpoints of a whole training, and after which steps it went on when it had been killed."""
-    checkpoints, resumed = point.get("checkpoints") or {}, point.get("resumed_at")
-    latest, best = (checkpoints.get(name) or {} for name in ("latest", "best"))
-    return {
-        "checkpoint_latest_step": latest.get("step"),
-        "checkpoint_best_step": best.get("step"),
-        "checkpoint_bytes": latest.get("bytes"),
-        "resumed_at": ";".join(map(str, resumed)) if resumed else None,
-    }
-
-
-def curve_blocks(data: Mapping[str, Any]) -> Iterator[Block]:
-    """Lines of curves.csv without the cell's key: one per step of a whole training."""
-    for index, point in enumerate(data["points"]):
-        curve = point.get("curve")
-        if not curve:
+def curve_blocks(record: Record) -> Iterator[Block]:
+    """Lines of curves.csv: one per step of a whole training."""
+    for index, point in enumerate(record.points):
+        if (curve := point.curve) is None:
             continue
-        steps = len(curve["loss"])
+        steps = len(curve.loss)
         times = step_times(point, steps)
-        tokens = point["params"].get("tokens_per_step")
         step_s: Sequence[float | None] = times or [None] * steps
+        tokens = point.params.get("tokens_per_step")
+        amount = tokens if isinstance(tokens, int | float) else None
         yield (
             {"point": index},
             {
                 "step": range(steps),
-                "loss": curve["loss"],
-                "gradient_norm": [at(curve["gradient_norm"], step) for step in range(steps)],
-                "learning_rate": [at(curve["learning_rate"], step) for step in range(steps)],
+                "loss": curve.loss,
+                "gradient_norm": filled(curve.gradient_norm, steps),
+                "learning_rate": filled(curve.learning_rate, steps),
                 "step_s": step_s,
-                "tokens_per_s": [statistics.over(tokens or None, time_s) for time_s in step_s],
+                "tokens_per_s": [statistics.over(amount or None, time_s) for time_s in step_s],
                 "unusual": unusual(times) or [None] * steps,
             },
         )
 
 
-def at(values: Sequence[Any], index: int) -> Any:
-    """An entry of a list that may be shorter than the one beside it; None beyond its end."""
-    return values[index] if index < len(values) else None
+def filled(values: Sequence[T], length: int) -> list[T | None]:
+    """A list of this length; None beyond the end of one that is shorter."""
+    return [*values[:length], *[None] * (length - len(values))]
 
 
-def step_times(point: Mapping[str, Any], steps: int) -> list[float] | None:
+def step_times(point: Point, steps: int) -> Series | None:
     """Seconds of every step of a curve; None where not every step's time is known."""
-    for name in ("unsplit_step_s", "step_s"):
-        values = point["times"].get(name) or []
-        if len(values) == steps:
-            return list(values)
-    return None
+    series = (point.series(name) for name in WHOLE)
+    return next((values for values in series if values and len(values) == steps), None)
 
 
-def unusual(times: Sequence[float] | None) -> list[bool] | None:
+def unusual(times: Series | None) -> list[bool] | None:
     """Whether each step took far longer than the run's own spread explains; None = too few.
 
     See `FENCE_IQRS`. The quartiles are of the whole run, so a slow spell shows as long as it is
@@ -199,15 +161,15 @@ def unusual(times: Sequence[float] | None) -> list[bool] | None:
     return [value > limit for value in times]
 
 
-def evaluation_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
-    """Lines of evaluations.csv without the cell's key."""
-    for index, point in enumerate(data["points"]):
-        for evaluation in point.get("evaluations") or []:
-            yield columns.besides_key("evaluations") | {"point": index} | evaluation
+def evaluation_rows(record: Record) -> Iterator[Row]:
+    """Lines of evaluations.csv: the loss on held-out data on the way of whole trainings."""
+    for index, point in enumerate(record.points):
+        for evaluation in point.evaluations:
+            yield {"point": index, **contents.columns(evaluation)}
 
 
-def text_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
-    """Lines of texts.csv without the cell's key: what the trained model wrote."""
-    for index, point in enumerate(data["points"]):
-        for text in point.get("texts") or []:
-            yield columns.besides_key("texts") | {"point": index} | text
+def text_rows(record: Record) -> Iterator[Row]:
+    """Lines of texts.csv: what trained models wrote."""
+    for index, point in enumerate(record.points):
+        for text in point.texts:
+            yield {"point": index, **contents.columns(text)}

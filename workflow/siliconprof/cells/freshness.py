@@ -27,16 +27,15 @@ from siliconprof.datasets import (
 )
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import node_check
-from siliconprof.store import redaction
+from siliconprof.store import contents, redaction
 from siliconprof.store.cell import canonical_json, identity
+from siliconprof.store.contents import Record
 from siliconprof.store.record import METHOD_VERSION
 
 MOST_NAMED = 4  # modules, in a line of a terminal
 
 
-def differences(
-    planned: PlannedCell, record: Mapping[str, Any], tokens: Mapping[str, str]
-) -> list[str]:
+def differences(planned: PlannedCell, record: Record, tokens: Mapping[str, str]) -> list[str]:
     """What has changed since a record was made, one line each; empty when nothing has.
 
     Paths are relative to the checkout, which must be the current folder.
@@ -48,29 +47,31 @@ def differences(
     return found + _data_changes(planned, record, tokens) + _weight_changes(planned, record)
 
 
-def _changes_of_cell(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
+def _changes_of_cell(planned: PlannedCell, record: Record) -> list[str]:
     """Cell, method and environment, then and now."""
-    if node_check.refused(record):  # a node of another kind: tried again on the next
-        return [str(record["reason"])]
+    if node_check.refused(
+        {"reason": record.reason}
+    ):  # a node of another kind: tried again on the next
+        return [str(record.reason)]
     found = []
     asked = redaction.cell(json.loads(planned.identity_json))
-    then = redaction.cell(identity(record["cell"]))
+    then = redaction.cell(identity(vars(record.cell)))
     for key in sorted(asked):
         found += _changes(key, then.get(key), asked[key])
-    found += _changes("method version", record["method_version"], METHOD_VERSION)
-    if record["code"]["fingerprint"] is None:
+    found += _changes("method version", record.method_version, METHOD_VERSION)
+    if record.code.fingerprint is None:
         found.append("its record is of a schema that has no fingerprint of the code")
-    elif record["code"]["fingerprint"] != planned.code.sha256:
-        modules = fingerprint.changed(record["code"]["modules"], planned.code.modules)
+    elif record.code.fingerprint != planned.code.sha256:
+        modules = fingerprint.changed(record.code.modules, planned.code.modules)
         more = len(modules) - MOST_NAMED
         found.append(
             f"code changed: {', '.join(modules[:MOST_NAMED])}"
             + (f" and {more} more" if more > 0 else "")
         )
-    return found + _environment_changes(planned, record["environment"]["declared"])
+    return found + _environment_changes(planned, record.environment.declared)
 
 
-def outdated(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
+def outdated(planned: PlannedCell, document: Mapping[str, Any]) -> list[str]:
     """Why a record has to go, one line each: it answers for another cell, code or data.
 
     Data that are not prepared yet are no reason: Snakemake prepares them first.
@@ -78,6 +79,7 @@ def outdated(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
     folder = planned.cell.dataset
     now = _prepared_sha256(folder) if folder else None
     try:
+        record = contents.made(Record, document)
         found = _changes_of_cell(planned, record) + _weight_changes(planned, record)
         return found + (_data_changes(planned, record, {str(folder): now}) if now else [])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -121,17 +123,17 @@ def _environment_changes(planned: PlannedCell, declared: Mapping[str, Any]) -> l
     return found
 
 
-def _weight_changes(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
+def _weight_changes(planned: PlannedCell, record: Record) -> list[str]:
     """Whether the record began with the weights that lie in the folder now; the hub's may differ."""
-    used = record["method"].get("weights") or {}
-    if not used.get("weights_sha256") or used["weights_revision"]:
+    used = record.method.weights
+    if not used or not used.weights_sha256 or used.weights_revision:
         return []
     folder = planned.cell.parameters["weights_path"]  # which no record names
     files = [Path(file) for file in planned.weights if not file.endswith(weights.INDEX)]
     if not files:
         return [f"its weights are not in {folder}"]
     now = {path.name: _sha256(path, path.stat().st_mtime_ns) for path in files}
-    if now == used["weights_sha256"]:
+    if now == used.weights_sha256:
         return []
     return [f"its weights in {folder} changed"]
 
@@ -142,20 +144,18 @@ def _sha256(path: Path, mtime_ns: int) -> str:
     return closure.sha256(path)
 
 
-def _data_changes(
-    planned: PlannedCell, record: Mapping[str, Any], tokens: Mapping[str, str]
-) -> list[str]:
+def _data_changes(planned: PlannedCell, record: Record, tokens: Mapping[str, str]) -> list[str]:
     """Whether the record read what the cell would read now."""
-    folder, used = planned.cell.dataset, record["dataset"]
+    folder, used = planned.cell.dataset, record.dataset.data_sha256
     if folder is None:
         return []
-    if record["status"] in ("unsupported", "skipped"):
+    if record.status in ("unsupported", "skipped"):
         return []
     if folder not in tokens:
         return [f"its data in {folder} are not prepared here"]
     if used is None:
-        return ["it does not say which data it read"] if record["status"] == "ok" else []
-    if used["data_sha256"] != tokens[folder]:
+        return ["it does not say which data it read"] if record.status == "ok" else []
+    if used != tokens[folder]:
         return [f"it read other data than {folder} holds"]
     return []
 

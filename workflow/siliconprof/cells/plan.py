@@ -23,6 +23,7 @@ from siliconprof.errors import UserError, stage
 from siliconprof.hosts import host_file, registry
 from siliconprof.session import memory_limit
 from siliconprof.store import record
+from siliconprof.store.contents import Record
 
 START_UP_S = {"torch": 6.0, "mlx": 3.0}  # imports and model, as seen on two cores; a guess
 RECORD_BYTES = 40_000  # a record with its copy in the history is twice this; a guess
@@ -34,10 +35,10 @@ SHORTEST_NAME = 12  # that a workload's name is cut to where the table is wider
 HEAD = ("backend", "workload", "precision", "scenario", "batch", "MiB", "s", "state")
 
 
-def expected_seconds(planned: matrix.PlannedCell, earlier: Mapping[str, Any] | None) -> float:
+def expected_seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
     """Seconds that a cell should take: as long as last time, else a guess from its timing plan."""
-    if earlier is not None and earlier["accounting"].get("child_wall_s"):
-        return float(earlier["accounting"]["child_wall_s"])
+    if earlier and (last_s := earlier.accounting.get("child_wall_s")):
+        return float(last_s)
     timing = planned.cell.timing
     once = timing["warmup_budget_s"] + timing["budget_s"]
     workload = planned.trial.workload
@@ -50,11 +51,11 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
     """One cell of the plan; `tokens` as `freshness.verified_data` gives them."""
     cell = planned.cell
     path = Path(matrix.record_path(cell))
-    earlier: dict[str, Any] | None = None
+    earlier: Record | None = None
     reasons = [NEVER]
     if path.exists():
         try:
-            earlier = record.read_in_place(path, check_schema=False)
+            earlier = record.load(path, check_schema=False, in_place=True)
             reasons = freshness.differences(planned, earlier, tokens)
         except UserError as error:
             reasons = [str(error)]
@@ -62,10 +63,10 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
     due = bool(reasons)
     if refusal:
         state = refusal[0]
-    elif due:
+    elif due or earlier is None:
         state = "to measure"
     else:
-        state = "measured" if earlier and earlier["status"] == "ok" else str(earlier["status"])  # type: ignore[index]
+        state = "measured" if earlier.status == "ok" else earlier.status
     scenario = planned.trial.scenario()
     return {
         "cell": json.loads(cell.to_json()),
@@ -75,7 +76,7 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "due": due,
         "why": (refusal[1] if refusal else None)
         or "; ".join(reasons)
-        or (earlier or {}).get("reason"),
+        or (earlier.reason if earlier else None),
         "scenario_derived": scenario["derived"],
         "scenario_applied": scenario["applied"],
         "batch_size": scenario["batch_size"],

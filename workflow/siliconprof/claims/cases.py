@@ -14,7 +14,7 @@ from siliconprof.claims.figures import Figure, difference, ratio
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.stats import training_course
 from siliconprof.store.records import HERE
-from siliconprof.store.table_files import KEY, Row
+from siliconprof.store.table_files import KEY, Row, by, grouped
 
 SHAPE = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")
 OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
@@ -132,7 +132,7 @@ Read = Callable[[Row], Figure | None]
 
 def _trends(along: str, rows: Sequence[Row], figure: Read) -> Iterator[Case]:
     """Last over first of the rows that differ only in one parameter."""
-    for group in _grouped(rows, (*KEY, *FIXED[along])):
+    for group in grouped(rows, by((*KEY, *FIXED[along]))).values():
         ordered = sorted((row for row in group if row.get(along)), key=lambda row: row[along])
         if not ordered or ordered[0][along] == ordered[-1][along]:
             continue
@@ -168,7 +168,7 @@ def _paired(
     two_devices = any(a.get(name) != b.get(name) for name in WHICH_DEVICE)
     two_devices |= a | {"like": None} == b | {"like": None}
     combine = difference if claim.kind == "difference" else ratio
-    for group in _grouped(rows, _alike(claim, a, b, two_devices)):
+    for group in grouped(rows, by(_alike(claim, a, b, two_devices))).values():
         sides = []
         for side in (a, b):
             measured = [(row, value) for row in group if fits(row, side) if (value := figure(row))]
@@ -210,13 +210,6 @@ def _fastest(measured: Iterable[tuple[Row, Figure]]) -> list[tuple[Row, Figure]]
         if name not in best or value.middle > best[name][1].middle:
             best[name] = (row, value)
     return list(best.values())
-
-
-def _grouped(rows: Iterable[Row], columns: Sequence[str]) -> list[list[Row]]:
-    groups: dict[tuple, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row.get(name) for name in columns), []).append(row)
-    return list(groups.values())
 
 
 # -- labels ----------------------------------------------------------------------------------------

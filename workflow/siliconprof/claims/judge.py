@@ -261,9 +261,8 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     claims = claims_file.load(arguments.claims, devices, published)
     consistent = consistency.answers(claims, published, str(arguments.claims))
     matrix = matrix_file.read(arguments.matrix)
-    floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
+    floors = noise_floors.by_host(arguments.noise_floors)
     evidence = Evidence(results, DataSheets(devices, matrix["host"]), Noise(floors))
-    arguments.output_dir.mkdir(parents=True, exist_ok=True)
     lines = [row_of(claim, evidence, consistent[claim.id]) for claim in claims]
     table_files.write(arguments.output_dir / "claims.csv", lines)
 

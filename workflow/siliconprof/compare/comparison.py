@@ -143,10 +143,10 @@ def without_error(ratio: float | None, reason: str, disturbed: bool) -> tuple[st
 
 def _no_verdict_reason(a: Measured, b: Measured) -> str | None:
     """Why no point of two cells may have a verdict; None where they may."""
-    methods = [side.newest["method_version"] for side in (a, b)]
+    methods = [side.newest.method_version for side in (a, b)]
     if methods[0] != methods[1]:
         return f"methods {methods[0]} and {methods[1]} measure in different ways"
-    if {data["sha256"] for data in a.processes} & {data["sha256"] for data in b.processes}:
+    if {data.sha256 for data in a.processes} & {data.sha256 for data in b.processes}:
         return "the same record is on both sides"
     return None
 
@@ -223,11 +223,11 @@ def compare(
         unmatched += missing
         for point, metric, figures_a, figures_b in shared_points:
             noise = [
-                floor.deviation(side.cell, point, metric)
+                floor.deviation(vars(side.cell), point, metric)
                 if floor and other_methods.is_todays(side.newest)
                 else None
                 for side in (left, right)
-                for floor in [floors.get(side.cell["host"])]
+                for floor in [floors.get(side.cell.host)]
             ]
             values_a, values_b = ([value for _, value in side] for side in (figures_a, figures_b))
             mean_a, mean_b = geometric_mean(values_a), geometric_mean(values_b)

@@ -29,7 +29,7 @@ from siliconprof.stats.inference import AMBIGUOUS, SAME
 from siliconprof.store import noise_floors
 from siliconprof.store.cell import AXES
 from siliconprof.store.noise_floors import Floor
-from siliconprof.store.table_files import Row, point_key
+from siliconprof.store.table_files import Row, grouped, point_key
 
 THRESHOLD = 0.03  # the smallest change that counts
 FIRST, NOISE = "first", "no difference beyond noise"
@@ -79,9 +79,8 @@ def read(results: Path, pattern: str) -> list[Row]:
     folder = results / "history"
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; `snakemake --cores 1 report` makes it")
-    cells: dict[str, list[Path]] = {}
-    for path in sorted(folder.glob("/".join(["*"] * len(AXES)) + "/*.json")):
-        cells.setdefault(path.parent.relative_to(folder).as_posix(), []).append(path)
+    paths = sorted(folder.glob("/".join(["*"] * len(AXES)) + "/*.json"))
+    cells = grouped(paths, lambda path: path.parent.relative_to(folder).as_posix())
     chosen = fnmatch.filter(cells, pattern)
     if not chosen:
         some = ", ".join(list(cells)[:3]) or "there are none"
@@ -124,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args(argv)
     paths = sorted((arguments.results / "noise-floor").glob("*.json"))
-    floors = {floor.host: floor for floor in map(noise_floors.read, paths)}
+    floors = noise_floors.by_host(paths)
     lines = list(changes(read(arguments.results, arguments.pattern), floors))
     print(json.dumps(lines, indent=1) if arguments.json else as_text(lines))
     return 0

@@ -45,9 +45,9 @@ def _key_of(a: ResultSet, b: ResultSet) -> Callable[[Measured], tuple[Any, ...]]
     axes += [] if "device" in compared else ["device_kind"] if any_device else ["device", "backend"]
 
     def key(measured: Measured) -> tuple[Any, ...]:
-        parts = [measured.cell[axis] for axis in axes]
+        parts = [getattr(measured.cell, axis) for axis in axes]
         if "backend" not in axes:
-            parts.append(plugins.load("backends", measured.cell["backend"]).framework)
+            parts.append(plugins.load("backends", measured.cell.backend).framework)
         return tuple(parts)
 
     return key
@@ -82,7 +82,7 @@ def across(a: ResultSet, b: ResultSet) -> Pairs:
         (left, right)
         for left in a.cells
         for right in b.cells
-        if all(left.cell[axis] == right.cell[axis] for axis in SHARED_AXES)
+        if all(getattr(left.cell, axis) == getattr(right.cell, axis) for axis in SHARED_AXES)
         and left.device != right.device
         and not (once and left.path > right.path)
     ]
@@ -115,7 +115,7 @@ def _refusal(a: Measured, b: Measured) -> Unmatched | None:
     """Why two matching cells cannot be compared; None where they can."""
     if not a.processes or not b.processes:
         without, side = (b, "A") if a.processes else (a, "B")
-        status, reason = without.newest["status"], without.newest["reason"]
+        status, reason = without.newest.status, without.newest.reason
         broken = bool(a.processes) and status in ("oom", "failed", "timeout")
         other = "B" if side == "A" else "A"
         return Unmatched(side, a.path, f"{other} is {status}: {reason}", broken)
@@ -132,15 +132,15 @@ def _differences(a: Measured, b: Measured) -> Iterator[str]:
     values that a workload sweeps, and a kernel's lists, are points, which are matched one by one.
     """
     alike = a.machine == b.machine and a.device == b.device
-    if alike and a.cell["threads"] != b.cell["threads"]:
-        yield f"threads {a.cell['threads']} against {b.cell['threads']}"
-    params_a, params_b = a.cell["parameters"], b.cell["parameters"]
+    if alike and a.cell.threads != b.cell.threads:
+        yield f"threads {a.cell.threads} against {b.cell.threads}"
+    params_a, params_b = a.cell.parameters, b.cell.parameters
     try:
-        swept = plugins.load("workloads", a.cell["module"]).swept
+        swept = plugins.load("workloads", a.cell.module).swept
     except LookupError:  # of another version
         swept = ()
     for name in sorted(params_a.keys() & params_b.keys()):
-        sweep = name in swept or (a.cell["trainer"] is None and isinstance(params_a[name], list))
+        sweep = name in swept or (a.cell.trainer is None and isinstance(params_a[name], list))
         if params_a[name] != params_b[name] and not sweep:
             yield f"{name} {params_a[name]} against {params_b[name]}"
 
@@ -153,27 +153,27 @@ def notes(a: Measured, b: Measured) -> list[str]:
         for fact in facts_a
         if facts_a[fact] != facts_b[fact]
     ]
-    one_sided = (a.cell["parameters"].keys() ^ b.cell["parameters"].keys()) - {"capture"}
+    one_sided = (a.cell.parameters.keys() ^ b.cell.parameters.keys()) - {"capture"}
     if one_sided:
         lines.append(f"only one side has the parameter {', '.join(sorted(one_sided))}")
     for name, side in (("A", a), ("B", b)):
         total = len(side.records)
         if total > len(side.processes):
             lines.append(f"{total - len(side.processes)} of {total} processes of {name} are not ok")
-        codes = {flag["code"] for data in side.processes for flag in data["flags"]}
+        codes = {code for data in side.processes for code in data.codes}
         for code in sorted(codes):
             lines.append(f"{code} in {side.flags(code)} of {len(side.processes)} of {name}")
     return lines
 
 
-def _surroundings(side: Measured) -> dict[str, Any]:
+def _surroundings(side: Measured) -> dict[str, int | str | None]:
     """What a cell's figures may depend on besides the cell."""
     newest = side.newest
     return {
-        "threads": side.cell["threads"],
-        "scenario": newest["scenario"].get("applied"),
-        "power": newest["environment"].get("power_source"),
-        "data": ((newest["dataset"] or {}).get("data_sha256") or "none")[:12],
+        "threads": side.cell.threads,
+        "scenario": newest.scenario.applied,
+        "power": newest.environment.power_source,
+        "data": (newest.dataset.data_sha256 or "none")[:12],
     }
 
 

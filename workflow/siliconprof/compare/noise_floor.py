@@ -32,6 +32,7 @@ from siliconprof.stats import inference
 from siliconprof.store import documents, matrix_file, record
 from siliconprof.store.noise_floors import LEAST_VALUES, VERSION, floor_path, read
 from siliconprof.store.record import write_atomically
+from siliconprof.store.table_files import grouped
 
 PROCESSES = 12
 MOST_S = 60.0  # of the main cells, all in all
@@ -43,14 +44,14 @@ def figures(cells: Iterable[Measured]) -> list[dict[str, Any]]:
     return [
         {
             "cell": measured.path,
-            "device": measured.cell["device"],
-            "backend": measured.cell["backend"],
+            "device": measured.cell.device,
+            "backend": measured.cell.backend,
             "point": point,
             "metric": metric,
             "group": measured.group,
-            "method_version": measured.newest["method_version"],
+            "method_version": measured.newest.method_version,
             "values": [value for _, value in values],
-            "records": [data["sha256"] for data in measured.processes],
+            "records": [data.sha256 for data in measured.processes],
         }
         for measured in cells
         for (point, metric), values in measured.figures(memory=True).items()
@@ -74,7 +75,7 @@ def add(results: Path, source: Path) -> list[Path]:
             f"{source}: at most {most} processes per cell; a noise floor needs {LEAST_VALUES}"
         )
     paths = []
-    for host in sorted({cell.cell["host"] for cell in usable}):
+    for host in sorted({cell.cell.host for cell in usable}):
         path = floor_path(results, host)
         document: dict[str, Any] = {"floor_version": VERSION, "host": host, "runs": []}
         if path.exists():
@@ -83,7 +84,7 @@ def add(results: Path, source: Path) -> list[Path]:
         run: dict[str, Any] = {
             "added_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "source": source.as_posix(),
-            "figures": figures(cell for cell in usable if cell.cell["host"] == host),
+            "figures": figures(cell for cell in usable if cell.cell.host == host),
         }
         stored = {sha for old in document["runs"] for f in old["figures"] for sha in f["records"]}
         if stored & {sha for figure in run["figures"] for sha in figure["records"]}:
@@ -98,12 +99,10 @@ def lines(path: Path) -> list[str]:
     """A noise floor as text: how much processes of each point differ."""
     floor = read(path)
     texts = [f"{path}:"]
-    logs_by_point: dict[tuple[str, str, str], list[float]] = {}
-    for figure in floor.figures:
-        logs_by_point.setdefault((figure["cell"], figure["point"], figure["metric"]), []).extend(
-            math.log(value) for value in figure["values"] if value > 0
-        )
-    for (cell, point, metric), logs in logs_by_point.items():
+    figures_of = grouped(floor.figures, lambda one: (one.cell, one.point, one.metric))
+    for (cell, point, metric), of_point in figures_of.items():
+        values = [value for figure in of_point for value in figure.values if value > 0]
+        logs = [math.log(value) for value in values]
         if len(logs) >= LEAST_VALUES and not metric.endswith("_bytes"):
             share = math.expm1(inference.spread(logs).error)
             texts.append(f"  {share:6.1%}  {cell} {point} {metric} ({len(logs)} processes)")
@@ -117,15 +116,15 @@ def last_run(results: Path) -> list[Entry]:
     entries: list[Entry] = []
     for planned in matrix_file.read(results / "matrix.json")["cells"]:
         path = results / "records" / f"{record.cell_path(planned)}.json"
-        data = record.read_in_place(path, check_schema=False) if path.is_file() else None
-        if data and data["status"] == "ok" and data["environment"].get("node") == node_id():
+        data = record.load(path, check_schema=False, in_place=True) if path.is_file() else None
+        if data and data.status == "ok" and data.environment.node == node_id():
             entries.append(
                 {
                     "cell": planned["cell"],
-                    "environment": data["environment"]["declared"],
+                    "environment": data.environment.declared,
                     "state": "measured",
-                    "expected_s": data["accounting"].get("child_wall_s") or 0.0,
-                    "computes": any(point["flops"] for point in data["points"]),
+                    "expected_s": data.accounting.get("child_wall_s") or 0.0,
+                    "computes": any(point.flops for point in data.points),
                 }
             )
     return entries

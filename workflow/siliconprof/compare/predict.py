@@ -28,7 +28,7 @@ from siliconprof.analyse.prediction import PLACE, Prediction, Timed, Training
 from siliconprof.compare import explain
 from siliconprof.errors import UserError, stage
 from siliconprof.store import results
-from siliconprof.store.table_files import Row, point_key
+from siliconprof.store.table_files import Row, grouped, point_key
 from siliconprof.store.validation import nearest
 
 MS = 1e-3
@@ -127,13 +127,15 @@ def answers(
         UserError: there is none.
     """
     factors = faster(arguments.faster)
-    places: dict[tuple, list[Training]] = {}
-    for training in measured:
+    chosen = [
+        training
+        for training in measured
         if all(
             getattr(arguments, axis) in (None, training.point[axis])
             for axis in ("host", "device", "backend")
-        ):
-            places.setdefault(training.place, []).append(training)
+        )
+    ]
+    places = grouped(chosen, lambda training: training.place)
     if not places:
         known = dict.fromkeys(
             " on ".join((t.point["backend"], t.point["device"])) for t in measured

@@ -9,20 +9,22 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError
 from siliconprof.remote.bundle_check import read_bundle
 from siliconprof.stats import statistics
-from siliconprof.store import record
-from siliconprof.store.cell import AXES, canonical_json
+from siliconprof.store import contents, record
+from siliconprof.store.cell import AXES, Cell, canonical_json
+from siliconprof.store.contents import WHOLE, Point, Record
 from siliconprof.store.validation import nearest
 
 Figures = list[tuple[str, float]]  # (start time, figure) of each process
-WHOLE = ("unsplit_step_s", "step_s")  # the first of these that a point has is its time
 BESIDE = ("warmup_step_s", "forward_only_s", "free_running_step_s", "handed_over_s")
 ENVIRONMENT = ("system", "packages", "declared", "python", "power_source")
 OTHER_KEYS = ("commit", "python")  # that a condition may name besides axes and packages
@@ -32,23 +34,23 @@ OTHER_KEYS = ("commit", "python")  # that a condition may name besides axes and 
 class Measured:
     """One cell of a side: its records of the same code and versions, in the order of time."""
 
-    newest: Mapping[str, Any]  # a record, whatever its status
-    records: Sequence[Mapping[str, Any]]
+    newest: Record  # whatever its status
+    records: Sequence[Record]
 
     @property
-    def processes(self) -> list[Mapping[str, Any]]:
+    def processes(self) -> list[Record]:
         """The records that hold figures."""
-        return [data for data in self.records if data["status"] == "ok"]
+        return [data for data in self.records if data.status == "ok"]
 
     @property
-    def cell(self) -> Mapping[str, Any]:
-        """The measured cell, see `cell.Cell`."""
-        return self.newest["cell"]
+    def cell(self) -> Cell:
+        """The measured cell."""
+        return self.newest.cell
 
     @property
     def path(self) -> str:
         """`host/device/backend/…`"""
-        return record.cell_path(self.newest)
+        return self.cell.path
 
     @property
     def group(self) -> str:
@@ -60,28 +62,27 @@ class Measured:
 
         The point is its parameters as canonical JSON.
         """
-        figures: dict[tuple[str, str], Figures] = {}
+        figures = defaultdict[tuple[str, str], Figures](list)
         for data in self.processes:
-            for point in data["points"]:
-                params = {k: v for k, v in point["params"].items() if k not in record.WORDS}
+            for point in data.points:
+                params = {k: v for k, v in point.params.items() if k not in record.WORDS}
                 for metric, value in point_figures(point, memory).items():
-                    key = canonical_json(params), metric
-                    figures.setdefault(key, []).append((data["started_at"], value))
+                    figures[canonical_json(params), metric].append((data.started_at, value))
         return figures
 
     def flags(self, code: str) -> int:
         """How many of the processes have a flag."""
-        return sum(any(flag["code"] == code for flag in data["flags"]) for data in self.processes)
+        return sum(code in data.codes for data in self.processes)
 
     @property
     def device(self) -> tuple[str, str]:
         """Label of the host and id of the device."""
-        return self.cell["host"], self.cell["device"]
+        return self.cell.host, self.cell.device
 
     @property
     def machine(self) -> tuple[str, str | None]:
         """Label and node: figures of one machine can be pairs."""
-        return self.cell["host"], self.newest["environment"].get("node")
+        return self.cell.host, self.newest.environment.node
 
 
 @dataclass(frozen=True)
@@ -95,19 +96,18 @@ class ResultSet:
 
     def values(self, axis: str) -> list[str]:
         """The values of an axis in these cells, sorted."""
-        return sorted({measured.cell[axis] for measured in self.cells})
+        return sorted({getattr(measured.cell, axis) for measured in self.cells})
 
     def describe(self) -> dict[str, Any]:
         """The source, conditions, hosts, versions and counts of this side."""
         newest = [measured.newest for measured in self.cells]
         versions = {
-            f"{name} {data['environment']['packages'][name]}"
+            f"{name} {data.environment.packages[name]}"
             for data in newest
             for name in ("torch", "mlx")
-            if data["environment"].get("packages", {}).get(name)
-            and data["cell"]["backend"].startswith(name)
+            if data.environment.packages.get(name) and data.cell.backend.startswith(name)
         }
-        commits = {str(data["environment"].get("git_commit")) for data in newest}
+        commits = {str(data.environment.git_commit) for data in newest}
         return {
             "source": str(self.source),
             "conditions": dict(self.conditions),
@@ -119,17 +119,17 @@ class ResultSet:
         }
 
 
-def point_figures(point: Mapping[str, Any], memory: bool = False) -> dict[str, float]:
+def point_figures(point: Point, memory: bool = False) -> dict[str, float]:
     """Metric -> one process's figure of a point; for every metric, less is better.
 
     The metrics are the whole step of a training, the synchronised call of a kernel, or all times of
     a kernel's launch: medians in seconds. `device_peak_bytes` is in bytes, where it was counted.
     """
-    times = point["times"]
+    times = point.times
     whole = next((name for name in WHOLE if times.get(name)), None)
     names = [whole] if whole else [name for name in times if name not in BESIDE]
     figures = {name: statistics.median(times[name]) for name in names if times[name]}
-    peak = (point.get("memory") or {}).get("device_peak_bytes")
+    peak = point.memory.device_peak_bytes
     if memory and peak is not None:
         figures["device_peak_bytes"] = float(peak)
     return figures
@@ -163,7 +163,7 @@ def sides(source: Path) -> tuple[Path, Path] | None:
     return folders if all((side / "records").is_dir() for side in folders) else None
 
 
-def _stored(source: Path, left_out: list[str]) -> Iterator[tuple[bool, dict[str, Any]]]:
+def _stored(source: Path, left_out: list[str]) -> Iterator[tuple[bool, Record]]:
     """(whether it is current, record) of a folder, without records that this version cannot read.
 
     Raises:
@@ -188,7 +188,7 @@ def _stored(source: Path, left_out: list[str]) -> Iterator[tuple[bool, dict[str,
                 own = record.cell_path(data)
                 place = path.with_suffix("") if part == "records" else path.parent
                 if place.relative_to(folder / part).as_posix() == own:
-                    yield part == "records", data
+                    yield part == "records", contents.made(Record, data)
                 else:
                     left_out.append(f"{path}: misplaced record: it is that of the cell {own}")
     if damaged:
@@ -210,17 +210,17 @@ def load(source: Path, conditions: Mapping[str, str], patterns: Sequence[str] = 
     packed = source.is_file()
     if packed and not zipfile.is_zipfile(source):
         raise UserError(f"{source}: neither a folder nor a bundle (a zip)")
-    stored: Iterable[tuple[bool, Mapping[str, Any]]] = (
+    stored: Iterable[tuple[bool, Record]] = (
         ((True, data) for data in read_bundle(source).records.values())
         if packed
         else _stored(source, left_out)
     )
-    records: dict[str, Mapping[str, Any]] = {}  # by hash: a record and its copy in the history
+    records: dict[str, Record] = {}  # by hash: a record and its copy in the history
     current: set[str] = set()
     for is_current, data in stored:
-        records[data["sha256"]] = data
+        records[data.sha256] = data
         if is_current:
-            current.add(data["sha256"])
+            current.add(data.sha256)
     everything = list(records.values())
     if not everything:
         lines = left_out[:3] or [f"{source}: no records in it"]
@@ -230,7 +230,7 @@ def load(source: Path, conditions: Mapping[str, str], patterns: Sequence[str] = 
         chosen = [
             data
             for data in chosen
-            if any(fnmatch.fnmatchcase(record.cell_path(data), pattern) for pattern in patterns)
+            if any(fnmatch.fnmatchcase(data.cell.path, pattern) for pattern in patterns)
         ]
         if not chosen:
             raise UserError(f"{source}: no cell matches {' or '.join(patterns)}")
@@ -240,14 +240,13 @@ def load(source: Path, conditions: Mapping[str, str], patterns: Sequence[str] = 
 # -- choosing ----------------------------------------------------------------------------------
 
 
-def value_of(data: Mapping[str, Any], key: str) -> str | None:
+def value_of(data: Record, key: str) -> str | None:
     """A record's value for a key: an axis, `commit`, `python`, or the name of a package."""
     if key in AXES:
-        return str(data["cell"][key])
-    environment = data["environment"]
+        return str(getattr(data.cell, key))
     if key in OTHER_KEYS:
-        return environment.get("git_commit" if key == "commit" else key)
-    return (environment.get("packages") or {}).get(key)
+        return data.environment.git_commit if key == "commit" else data.environment.python
+    return data.environment.packages.get(key)
 
 
 def _meets(value: str | None, expected: str) -> bool:
@@ -258,15 +257,13 @@ def _meets(value: str | None, expected: str) -> bool:
     return value == expected or value.split("+")[0] == expected or commit
 
 
-def _chosen(
-    source: Path, records: Sequence[Mapping[str, Any]], conditions: Mapping[str, str]
-) -> list[Mapping[str, Any]]:
+def _chosen(source: Path, records: Sequence[Record], conditions: Mapping[str, str]) -> list[Record]:
     """The records that meet all conditions.
 
     Raises:
         UserError: a condition's key is unknown, or no record meets a condition.
     """
-    packages = {name for data in records for name in data["environment"].get("packages") or {}}
+    packages = {name for data in records for name in data.environment.packages}
     keys = [*AXES, *OTHER_KEYS, *sorted(packages)]
     for key, expected in conditions.items():
         if key not in keys:
@@ -284,27 +281,20 @@ def _chosen(
     return list(records)
 
 
-def _group(data: Mapping[str, Any]) -> str:
+def _group(data: Record) -> str:
     """A text that is equal for records of one group of processes."""
-    environment = data["environment"]
-    return canonical_json(
-        [
-            data["cell"],
-            data["code"]["fingerprint"] or data["code"]["modules"],
-            data["method_version"],
-            {key: environment.get(key) for key in ENVIRONMENT},
-        ]
-    )
+    code = data.code.fingerprint or data.code.modules
+    versions = {key: getattr(data.environment, key) for key in ENVIRONMENT}
+    return canonical_json([vars(data.cell), code, data.method_version, versions])
 
 
-def _grouped(records: Sequence[Mapping[str, Any]], current: set[str]) -> list[Measured]:
+def _grouped(records: Sequence[Record], current: set[str]) -> list[Measured]:
     """The group that counts of each cell: that of `records/` if there is one, else the newest."""
-    cells: dict[str, list[Mapping[str, Any]]] = {}
-    for data in sorted(records, key=lambda data: (data["started_at"], data["sha256"])):
-        cells.setdefault(record.cell_path(data), []).append(data)
+    in_order = sorted(records, key=lambda data: (data.cell.path, data.started_at, data.sha256))
     measured = []
-    for _, of_cell in sorted(cells.items()):
-        newest = next((data for data in of_cell if data["sha256"] in current), of_cell[-1])
+    for _, cell in groupby(in_order, key=lambda data: data.cell.path):
+        of_cell = list(cell)
+        newest = next((data for data in of_cell if data.sha256 in current), of_cell[-1])
         same = _group(newest)
         group = [data for data in of_cell if _group(data) == same]
         measured.append(Measured(newest, group))

@@ -9,15 +9,17 @@ the history. A cell whose record somebody has deleted is measured.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siliconprof.datasets import prepared
 from siliconprof.errors import UserError
 from siliconprof.store import record, redaction
 from siliconprof.store.cell import Cell, identity
+
+if TYPE_CHECKING:
+    from siliconprof.store.contents import Record
 
 ANSWERS = "answers.txt"  # in the history: hashes of the records that this run may take over
 
@@ -57,7 +59,7 @@ def find(
     for path in sorted((history / cell.path).glob("*.json")):
         if path.stem in offered:
             try:
-                if _answers(record.read(path), cell, code_of(cell), declared):
+                if _answers(record.load(path), cell, code_of(cell), declared):
                     return path
             except (UserError, OSError):
                 continue
@@ -65,23 +67,23 @@ def find(
 
 
 def _answers(
-    stored: Mapping[str, Any], cell: Cell, code: Mapping[str, Any], declared: Mapping[str, Any]
+    stored: Record, cell: Cell, code: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> bool:
     """Whether measuring the cell now would give this record again, apart from noise.
 
     The record of a failed cell need not say which data it read: such a cell is measured again.
     """
-    untried = stored["status"] in ("unsupported", "skipped")
+    untried = stored.status in ("unsupported", "skipped")
     if cell.dataset and not untried:
         now = prepared.read_facts(Path(cell.dataset)).get("sha256")
-        if stored["dataset"] is None or stored["dataset"]["data_sha256"] != now:
+        if stored.dataset.data_sha256 is None or stored.dataset.data_sha256 != now:
             return False
     if cell.parameters.get("weights") == "pretrained" and not untried:
-        if not stored["method"].get("weights"):
+        if not stored.method.weights:
             return False
     return (
-        redaction.cell(identity(stored["cell"])) == redaction.cell(json.loads(cell.identity_json()))
-        and stored["code"]["fingerprint"] == code["fingerprint"]
-        and stored["environment"]["declared"] == dict(declared)
-        and stored["method_version"] == record.METHOD_VERSION
+        redaction.cell(identity(vars(stored.cell))) == redaction.cell(identity(vars(cell)))
+        and stored.code.fingerprint == code["fingerprint"]
+        and stored.environment.declared == declared
+        and stored.method_version == record.METHOD_VERSION
     )

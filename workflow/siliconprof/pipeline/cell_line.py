@@ -7,6 +7,8 @@ from typing import Any
 
 from siliconprof import declarations, words
 from siliconprof.analyse import record_rows, throughputs
+from siliconprof.store import table_files
+from siliconprof.store.contents import Record
 
 RATES = (("samples_per_s", ""), ("flop_per_s", "FLOP/s"), ("bytes_per_s", "B/s"))
 NAME_WIDTH, TIME_WIDTH = 46, 10
@@ -21,14 +23,15 @@ def name(cell: Mapping[str, str]) -> str:
     return " · ".join(cell[axis] for axis in axes if axis not in skipped)
 
 
-def of(record: Mapping[str, Any]) -> str:
+def of(record: Record) -> str:
     """The line of a record: of its fastest point where it has several."""
-    head = f"{name(record['cell']):<{NAME_WIDTH}} "
-    if record["status"] != "ok":
-        reason = words.shortened(record["reason"] or "", REASON_LENGTH)
-        return f"{head}{words.STATUS_WORDS[record['status']]}: {reason}"
-    rows = list(record_rows.point_rows("", record))
-    flags = ", ".join(dict.fromkeys(flag["code"] for flag in record["flags"]))
+    head = f"{name(vars(record.cell)):<{NAME_WIDTH}} "
+    if record.status != "ok":
+        reason = words.shortened(record.reason or "", REASON_LENGTH)
+        return f"{head}{words.STATUS_WORDS[record.status]}: {reason}"
+    key = table_files.key_of("", record.cell)
+    rows = [key | row for row in record_rows.point_rows(record)]
+    flags = ", ".join(record.codes)
     return f"{head}{_speed(rows):<30}  {flags}".rstrip().replace(words.THIN, " ")
 
 

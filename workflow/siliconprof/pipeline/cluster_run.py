@@ -136,10 +136,10 @@ class Nodes:
                     path.unlink()
         for name in self.lying_here():
             try:
-                earlier = record.read(Path(name), check_schema=False)
+                earlier = record.load(Path(name), check_schema=False)
             except UserError:
                 continue  # of an earlier version: measured anew in any case
-            if node_check.refused(earlier):
+            if node_check.refused({"reason": earlier.reason}):
                 Path(name).unlink()  # the history keeps it
 
     def detecting(self) -> list[Detecting]:

@@ -232,7 +232,7 @@ class CellHandler(logging.Handler):
     def _tell(self, cell: str) -> None:
         """Say what a cell's record holds; nothing where storage is not here, but elsewhere."""
         with suppress(UserError):
-            found = record.read(RECORDS / f"{cell}.json", check_schema=False)
+            found = record.load(RECORDS / f"{cell}.json", check_schema=False)
             total = str(self.state.cells_total)
             self.say(f"{self.state.cells_done:>{len(total)}}/{total}  {cell_line.of(found)}")
 

@@ -28,8 +28,8 @@ def flagged(matrix: Mapping[str, Any], codes: Collection[str]) -> Iterator[tuple
         path = Path(planned["record"])
         if not path.is_file():
             continue
-        found = [flag["code"] for flag in record.read_in_place(path)["flags"]]
-        if shared := [code for code in dict.fromkeys(found) if code in codes]:
+        found = record.load(path, in_place=True).codes
+        if shared := [code for code in found if code in codes]:
             yield planned["record"], shared
 
 

@@ -27,64 +27,65 @@ from siliconprof.measure import capture
 from siliconprof.pipeline import cell_line, remeasure
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, record, temporary
+from siliconprof.store.contents import Record
 
 RESULTS = Path("results")
 HISTORY = RESULTS / "history"
 
 
-def disturbance(found: Mapping[str, Any]) -> tuple[int, bool, float]:
+def disturbance(found: Record) -> tuple[int, bool, float]:
     """How much other processes disturbed a record: the more, the larger.
 
     No time decides: of two that are as good, the faster one would be chosen each time.
     """
-    codes = [flag["code"] for flag in found["flags"]]
-    cores = found["probes"].get("interference", {}).get("foreign_load_cores")
+    codes = [flag.code for flag in found.flags]
+    cores = found.probed("interference", "foreign_load_cores")
     return codes.count(DISTURBED), "noisy" in codes, cores or 0.0
 
 
-def second(first: Mapping[str, Any]) -> Path | None:
+def second(first: Record) -> Path | None:
     """The copy of the record that was made in the place of this one; None where there is none."""
-    for copy in record.earlier(first, HISTORY):
+    for copy in record.earlier(HISTORY / first.cell.path, first.sha256):
         try:
-            if record.read(copy, check_schema=False)["method"].get("instead_of") == first["sha256"]:
+            if record.load(copy, check_schema=False).method.instead_of == first.sha256:
                 return copy
         except UserError:  # of an older schema, or damaged
             continue
     return None
 
 
-def expected_s(found: Mapping[str, Any]) -> float:
+def expected_s(found: Record) -> float:
     """How long a cell took, but for the time that it waited for others."""
-    spent = found["accounting"]
-    return (spent.get("wall_s") or 0.0) - (spent.get("waited_for_lock_s") or 0.0)
+    spent_s = found.accounting
+    return (spent_s.get("wall_s") or 0.0) - (spent_s.get("waited_for_lock_s") or 0.0)
 
 
-def measure(planned: matrix.PlannedCell, first: Mapping[str, Any]) -> bool:
+def measure(planned: matrix.PlannedCell, first: Record) -> bool:
     """Measure a cell into the history, as rule `measure` does; whether it came to its end."""
     with temporary.scratch() as folder:
         command = [sys.executable, "-m", "siliconprof.measure", *shlex.split(planned.arguments)]
         command += ["--time-limit", str(Plan.of(planned.cell.timing).time_limit_s)]
         command += ["--history", str(HISTORY), "--keep", str(RESULTS / "kept")]
-        command += ["--instead-of", first["sha256"], "--output", str(folder / "record.json")]
+        command += ["--instead-of", first.sha256, "--output", str(folder / "record.json")]
         return subprocess.run(command, check=False).returncode == 0
 
 
-def better(first: Mapping[str, Any], copy: Path | None) -> Mapping[str, Any] | None:
+def better(first: Record, copy: Path | None) -> Record | None:
     """The second record, where it is there and was disturbed less."""
-    again = record.read(copy, check_schema=False) if copy else None
-    if again is None or again["status"] != "ok" or disturbance(again) >= disturbance(first):
+    again = record.load(copy, check_schema=False) if copy else None
+    if again is None or again.status != "ok" or disturbance(again) >= disturbance(first):
         return None
     return again
 
 
-def waiting(document: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any], Path | None]]:
+def waiting(document: Mapping[str, Any]) -> Iterator[tuple[Path, Record, Path | None]]:
     """(file, record, second record) of disturbed cells of a run that have a second record to come.
 
     The second record is there already where a run was killed before it was put in its place.
     """
     for name in dict(remeasure.flagged(document, [DISTURBED])):
-        first = record.read_in_place(Path(name), check_schema=False)
-        if first["status"] == "ok" and "instead_of" not in first["method"]:
+        first = record.load(Path(name), check_schema=False, in_place=True)
+        if first.status == "ok" and first.method.instead_of is None:
             copy = second(first)
             if copy is None or better(first, copy):
                 yield Path(name), first, copy

@@ -144,11 +144,11 @@ def _each(info: SubmittedJobInfo) -> list[SubmittedJobInfo]:
 def _measured(info: SubmittedJobInfo) -> bool:
     """Whether a job of Slurm has left this cell's record: an earlier one has another job's id."""
     try:
-        found = record.read(Path(info.job.output[0]), check_schema=False)
+        found = record.load(Path(info.job.output[0]), check_schema=False)
     except UserError:
         return False
-    job = found["environment"].get("scheduler_job") or {}
-    return info.external_jobid is not None and job.get("job_id") == info.external_jobid
+    job_id = found.environment.scheduler_job.get("job_id")
+    return info.external_jobid is not None and job_id == info.external_jobid
 
 
 def install() -> None:

@@ -78,29 +78,29 @@ def settle_records(
     answering: list[str] = []
     changes: Counter[str] = Counter()
     for one in planned:
-        name = matrix.record_path(one.cell)
+        name, folder, sha256 = matrix.record_path(one.cell), history / one.cell.path, ""
         path = Path(name)
         if os.path.exists(name):
             question, note = freshness.question(one), notes.of(name)
             if note and note.get("answers") == question:
                 answering.append(note["sha256"])
                 if not dry_run:
-                    record.forget_retired({"cell": vars(one.cell)}, history)
+                    record.forget_retired(folder)
                 continue
             found = record.read(path, check_schema=False)
-            why = freshness.outdated(one, found)
+            sha256, why = found["sha256"], freshness.outdated(one, found)
             if not why:
-                answering.append(found["sha256"])
-                notes.add(path, found["sha256"], question)
+                answering.append(sha256)
+                notes.add(path, sha256, question)
                 if not dry_run:
-                    record.keep_in_history(found, path.read_text(encoding="utf-8"), history)
-                    record.forget_retired(found, history)
+                    record.keep_in_history(folder, sha256, path.read_text(encoding="utf-8"))
+                    record.forget_retired(folder)
                 continue
+        elif record.retired(folder):
+            why = ["its record was retired"]
         else:
-            found, why = {"cell": vars(one.cell), "sha256": ""}, ["its record was retired"]
-            if not record.retired(found, history):
-                continue
-        kept = next((k for k in record.earlier(found, history) if _answers(one, k)), None)
+            continue
+        kept = next((k for k in record.earlier(folder, sha256) if _answers(one, k)), None)
         if kept is not None:
             changes["an earlier record answers and is taken from results/history"] += 1
             answering.append(kept.stem)
@@ -108,7 +108,7 @@ def settle_records(
             changes.update(f"measured again: {reason}" for reason in why)
         if not dry_run:
             if path.exists():
-                record.retire(path, found, history)
+                record.retire(path, folder, sha256)
             if kept is not None:
                 record.restore(path, kept)
     if not dry_run:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError
-from siliconprof.store import documents, record, validation
+from siliconprof.store import contents, documents, record, validation
 from siliconprof.store.cell import AXES, RECORD
+from siliconprof.store.contents import Record
 from siliconprof.store.names import LABEL
 
 BUNDLE_VERSION = 1
@@ -51,7 +52,7 @@ class Bundle:
     sha256: str  # of the zip
     manifest: Mapping[str, Any]
     files: Mapping[str, bytes]  # member -> content; all but the manifest
-    records: Mapping[str, Mapping[str, Any]]  # member -> record in today's schema
+    records: Mapping[str, Record]  # by member
 
     @property
     def hosts(self) -> list[str]:
@@ -264,10 +265,10 @@ def check(packed: bytes, path: Path) -> Bundle:
     if total > LIMIT_BYTES:  # it is held in memory
         raise _refusal(path, [f"{total} bytes unpacked, over the limit of {LIMIT_BYTES}"])
     files: dict[str, bytes] = {}
-    contents: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, content, document in _contents(archive, problems):
-        files[name], contents[name] = content, document
-    manifest = contents.pop(MANIFEST, None)
+        files[name], found[name] = content, document
+    manifest = found.pop(MANIFEST, None)
     if manifest is None:
         raise _refusal(path, problems or [f"no {MANIFEST}: not a bundle of this program"])
     unreadable = _manifest_problems(manifest)
@@ -275,16 +276,18 @@ def check(packed: bytes, path: Path) -> Bundle:
         raise _refusal(path, [*problems, *unreadable])
     del files[MANIFEST]
     problems += _listing_problems(manifest, files, set(archive.namelist()))
-    records: dict[str, Mapping[str, Any]] = {}
+    records: dict[str, Record] = {}
     with_records = {label_of(name) for name in files if name.startswith("records/")}
-    for name, document in contents.items():
+    for name, document in found.items():
         if name.startswith("records/"):
-            records[name], own_problems = _record(name, document)
+            data, own_problems = _record(name, document)
+            if not own_problems:
+                records[name] = contents.made(Record, data)
         else:
             own_problems = _host_problems(name, document, with_records)
         problems += [f"{name!r}: {problem}" for problem in own_problems]
     if not problems:
-        methods = {data["method_version"] for data in records.values()}
+        methods = {data.method_version for data in records.values()}
         problems = [
             f"{MANIFEST}: {key} are {manifest[key]}, those of the records {sorted(inside)}"
             for key, inside in (("hosts", with_records), ("method_versions", methods))

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from siliconprof.errors import UserError, writing
 from siliconprof.remote import anonymise, signatures
@@ -23,6 +22,7 @@ from siliconprof.remote.bundle_check import (
     read_bundle,
 )
 from siliconprof.store import documents, record, records, validation
+from siliconprof.store.contents import Record
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def import_bundle(
         with writing(target):
             if how == "differs":
                 existing = target.read_text(encoding="utf-8")
-                record.keep_in_history(json.loads(existing), existing, results / "history")
+                folder = results / "history" / bundle.records[name].cell.path
+                record.keep_in_history(folder, json.loads(existing)["sha256"], existing)
             elif how == "damaged":
                 records.set_aside(target, results / "records", results / "damaged")
             if how != "same":
@@ -226,7 +227,7 @@ def _signature(bundle: Bundle, results: Path, label: str, by: str | None, unchec
     return "good" if same else "in part"
 
 
-def _state(path: Path, incoming: Mapping[str, Any]) -> str:
+def _state(path: Path, incoming: Record) -> str:
     """How the record here compares with the incoming one: absent, same, differs or damaged."""
     if not path.exists():
         return "absent"
@@ -237,7 +238,7 @@ def _state(path: Path, incoming: Mapping[str, Any]) -> str:
     except UserError:
         return "damaged"
     seals = (existing["sha256"], as_packed(existing)[0]["sha256"])
-    return "same" if incoming["sha256"] in seals else "differs"
+    return "same" if incoming.sha256 in seals else "differs"
 
 
 def unpack_reference(path: Path, output: Path) -> Bundle:

@@ -24,6 +24,7 @@ from siliconprof.hosts import environment
 from siliconprof.remote import bundle_import, collect_hosts
 from siliconprof.remote.bundle_check import LIMIT_BYTES
 from siliconprof.store import record
+from siliconprof.store.contents import Record
 from siliconprof.store.validation import one_line
 
 RESULTS = Path("results")
@@ -203,22 +204,22 @@ class Collection:
             process.terminate()
 
 
-def _records(label: str) -> Iterator[dict[str, Any]]:
+def _records(label: str) -> Iterator[Record]:
     for path in sorted((RESULTS / "records" / label).rglob("*.json")):
         try:
-            yield record.read(path, check_schema=False)
+            yield record.load(path, check_schema=False)
         except UserError:
             continue  # damaged: it is sent again
 
 
 def seals(label: str) -> set[str]:
     """The SHA-256 of every sound record of a host in this checkout."""
-    return {data["sha256"] for data in _records(label)}
+    return {data.sha256 for data in _records(label)}
 
 
 def _not_ok(label: str) -> str:
     """`; of its M cells N not ok (…)`, or nothing."""
-    statuses = Counter(data["status"] for data in _records(label))
+    statuses = Counter(data.status for data in _records(label))
     not_ok = {status: statuses[status] for status in NOT_OK if statuses[status]}
     if not not_ok:
         return ""

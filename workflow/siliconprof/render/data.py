@@ -249,12 +249,7 @@ class Data:
         return f"{name} [{badge}: {row['host']}]" if badge else name
 
 
-def grouped(rows: Iterable[Any], name: Callable[[Any], Any]) -> dict[Any, list[Any]]:
-    """Rows by what each is named, names and rows in the order in which they come."""
-    groups: dict[Any, list[Any]] = {}
-    for row in rows:
-        groups.setdefault(name(row), []).append(row)
-    return groups
+grouped = table_files.grouped
 
 
 def sides(line: Mapping[str, Any]) -> list[Row]:
@@ -299,7 +294,7 @@ def load(
     _circumstances(cells, probes)
     _flag_impossible(cells, results.rows("checks"))
     points = _measured(results, cells)
-    noise = {floor.host: floor for floor in map(noise_floors.read, floors)}
+    noise = noise_floors.by_host(floors)
     uncertainty.rest_on(points, noise)
     as_they_are: dict[str, Any] = {name: results.rows(name) for name in (*OF_CELLS, *OTHERS)}
     return Data(

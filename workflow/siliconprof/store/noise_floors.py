@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.stats import inference
-from siliconprof.store import documents
+from siliconprof.store import contents, documents
 from siliconprof.store.cell import AXES
 from siliconprof.store.record import METHOD_VERSION
 
 VERSION = 1
 LEAST_VALUES = inference.LEAST_PROCESSES  # fewer say little of a spread
-METHOD_OF_OLD_FLOORS = 2  # before a figure said which method made it
-KEYS = ("cell", "device", "backend", "point", "metric", "group", "values")
+NAMES = ("cell", "device", "backend", "point", "metric", "group")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """What the processes of one run yielded for one point of a cell, in one metric."""
+
+    cell: str  # its path
+    device: str
+    backend: str
+    point: str  # its parameters as canonical JSON
+    metric: str
+    group: str  # of code and versions
+    values: Sequence[float]  # one per process
+    method_version: int = 2  # that of figures which do not say it
+
+    def __post_init__(self) -> None:
+        if any(not isinstance(value, str) for name, value in vars(self).items() if name in NAMES):
+            raise ValueError("a name is not text")
+        if any(float(value) != value for value in self.values):
+            raise ValueError("a figure is not a number")
 
 
 @dataclass(frozen=True)
@@ -26,7 +45,7 @@ class Floor:
 
     path: Path
     host: str
-    figures: Sequence[Mapping[str, Any]]  # of today's method, in the order of the runs
+    figures: Sequence[Figure]  # of today's method, in the order of the runs
 
     def deviation(
         self, cell: Mapping[str, Any], point: str, metric: str
@@ -55,14 +74,13 @@ class Floor:
         newest: dict[tuple[str, str], str] = {}
         logs: dict[tuple[str, str, str], list[float]] = {}
         for figure in self.figures:
-            if (figure["device"], figure["backend"]) != (cell["device"], cell["backend"]):
+            place = (figure.device, figure.backend, figure.metric)
+            if place != (cell["device"], cell["backend"], metric):
                 continue
-            if figure["metric"] != metric:
-                continue
-            where = figure["cell"], figure["point"]
-            newest[where] = figure["group"]
-            values = logs.setdefault((*where, figure["group"]), [])
-            values += [math.log(value) for value in figure["values"] if value > 0]
+            where = figure.cell, figure.point
+            newest[where] = figure.group
+            values = logs.setdefault((*where, figure.group), [])
+            values += [math.log(value) for value in figure.values if value > 0]
         latest = {where: logs[(*where, group)] for where, group in newest.items()}
         return {w: inference.spread(v) for w, v in latest.items() if len(v) >= LEAST_VALUES}
 
@@ -85,24 +103,21 @@ def read(path: Path) -> Floor:
             raise UserError(
                 f"{path}: noise floor of version {version!r}; this version reads {VERSION}"
             )
-        figures = [figure for run in document["runs"] for figure in run["figures"]]
-        for figure in figures:
-            missing = [key for key in KEYS if key not in figure]
-            if missing:
-                raise KeyError(", ".join(missing))
-            if any(float(value) != value for value in figure["values"]):
-                raise ValueError("a figure is not a number")
-            if any(not isinstance(figure[key], str) for key in KEYS[:-1]):
-                raise ValueError("a name is not text")
-        todays = [
-            figure
-            for figure in figures
-            if figure.get("method_version", METHOD_OF_OLD_FLOORS) == METHOD_VERSION
-        ]
+        figures = [contents.made(Figure, one) for run in document["runs"] for one in run["figures"]]
+        todays = [figure for figure in figures if figure.method_version == METHOD_VERSION]
         return Floor(path, document["host"], todays)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: damaged noise floor: {in_one_line(error)}; delete it and run `siliconprof noise-floor`"
         ) from None
+
+
+def by_host(paths: Iterable[Path]) -> dict[str, Floor]:
+    """Host -> its noise floor.
+
+    Raises:
+        UserError: see `read`.
+    """
+    return {floor.host: floor for floor in map(read, paths)}

@@ -15,12 +15,15 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siliconprof import declarations, plugins
-from siliconprof.errors import UserError, writing
+from siliconprof.errors import UserError, in_one_line, writing
 from siliconprof.store import documents, migration, temporary
 from siliconprof.store.cell import AXES, canonical_json
+
+if TYPE_CHECKING:
+    from siliconprof.store.contents import Record
 
 SCHEMA_VERSION = 4  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
@@ -148,10 +151,10 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
         raise ValueError("record breaks its schema: " + "; ".join(problems[:5]))
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
     if history is not None:
-        keep_in_history(record, text, history)
+        keep_in_history(history / cell_path(record), record["sha256"], text)
     write_atomically(path, text)
     if history is not None:
-        forget_retired(record, history)
+        forget_retired(history / cell_path(record))
     return record["sha256"]
 
 
@@ -233,35 +236,48 @@ def read_in_place(path: Path, check_schema: bool = True) -> dict[str, Any]:
     return record
 
 
+def load(path: Path, check_schema: bool = True, in_place: bool = False) -> Record:
+    """A record, checked as by `read` or `read_in_place`, with its types.
+
+    Raises:
+        UserError: see there; or it is not what a record is, which only its schema would have told.
+    """
+    from siliconprof.store import contents  # 30 ms, and who writes a record needs no types
+
+    document = (read_in_place if in_place else read)(path, check_schema)
+    try:
+        return contents.made(contents.Record, document)
+    except (TypeError, AttributeError) as error:
+        raise UserError(f"{path}: damaged record: {in_one_line(error)}") from None
+
+
 def cell_path(record: Mapping[str, Any]) -> str:
     """`host/device/backend/workload/scenario/precision` of a record's cell."""
     return "/".join(record["cell"][axis] for axis in AXES)
 
 
-def history_folder(record: Mapping[str, Any], history: Path) -> Path:
-    """The history's folder of all records of the same cell."""
-    return history.joinpath(*(record["cell"][axis] for axis in AXES))
-
-
-def keep_in_history(record: Mapping[str, Any], text: str, history: Path) -> None:
+def keep_in_history(folder: Path, sha256: str, text: str) -> None:
     """Save a record under its hash, unless it is there already, and note that it is the latest.
+
+    Args:
+        folder: the history's, of all records of the same cell: `history / cell.path`.
 
     Raises:
         CannotWrite: one line.
     """
-    copy = history_folder(record, history) / f"{record['sha256']}.json"
+    copy = folder / f"{sha256}.json"
     if copy.exists():
         return
     with writing(copy):
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with open(copy.with_name(ORDER), "a", encoding="ascii") as stream:
-            stream.write(f"\n{record['sha256']}")  # the line before may have been cut off
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / ORDER, "a", encoding="ascii") as stream:
+            stream.write(f"\n{sha256}")  # the line before may have been cut off
             stream.flush()
             os.fsync(stream.fileno())
     write_atomically(copy, text)
 
 
-def retire(path: Path, record: Mapping[str, Any], history: Path) -> None:
+def retire(path: Path, folder: Path, sha256: str) -> None:
     """Remove a record that no longer answers for its cell; the history keeps it.
 
     A marker there shows that no person has deleted the record, see `retired`.
@@ -271,11 +287,11 @@ def retire(path: Path, record: Mapping[str, Any], history: Path) -> None:
     """
     with writing(path):
         text = path.read_text(encoding="utf-8")
-        keep_in_history(record, text, history)
-        copy = history_folder(record, history) / f"{record['sha256']}.json"
+        keep_in_history(folder, sha256, text)
+        copy = folder / f"{sha256}.json"
         if copy.read_text(encoding="utf-8", errors="replace") != text:  # damaged since
             write_atomically(copy, text)
-        (history_folder(record, history) / RETIRED).touch()
+        (folder / RETIRED).touch()
         path.unlink()
 
 
@@ -286,40 +302,38 @@ def restore(path: Path, copy: Path) -> None:
         CannotWrite: one line.
     """
     write_atomically(path, copy.read_text(encoding="utf-8"))
-    with writing(copy):
-        copy.with_name(RETIRED).unlink(missing_ok=True)
+    forget_retired(copy.parent)
 
 
-def forget_retired(record: Mapping[str, Any], history: Path) -> None:
+def forget_retired(folder: Path) -> None:
     """Remove the marker of a retired record, since the cell has a new one.
 
     Raises:
         CannotWrite: one line.
     """
-    note = f"{history}/{cell_path(record)}/{RETIRED}"
+    note = f"{folder}/{RETIRED}"
     if os.path.lexists(note):  # hardly ever, and every start asks for every cell
         with writing(Path(note)):
             Path(note).unlink(missing_ok=True)
 
 
-def retired(record: Mapping[str, Any], history: Path) -> bool:
+def retired(folder: Path) -> bool:
     """Whether the record of a cell was retired and no new one has been written since."""
-    return (history_folder(record, history) / RETIRED).exists()
+    return (folder / RETIRED).exists()
 
 
-def earlier(record: Mapping[str, Any], history: Path) -> list[Path]:
-    """Other records of the same cell in the history, newest first.
+def earlier(folder: Path, sha256: str) -> list[Path]:
+    """The records of a cell in the history but for this one, newest first.
 
     In the order in which they were saved, since a clock may have been set meanwhile; those that
     are not in that order count as older, sorted by their own `started_at`.
     """
-    folder = history_folder(record, history)
-    others = [path for path in folder.glob("*.json") if path.stem != record["sha256"]]
+    others = [path for path in folder.glob("*.json") if path.stem != sha256]
     try:
         lines = (folder / ORDER).read_text(encoding="ascii", errors="replace").split()
     except OSError:
         lines = []
-    place = {sha256: number for number, sha256 in enumerate(lines)}
+    place = {line: number for number, line in enumerate(lines)}
 
     def order(path: Path) -> tuple[int, str]:
         return (place[path.stem], "") if path.stem in place else (-1, _started_at(path))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from siliconprof.errors import UserError, printable
 from siliconprof.store import columns, temporary
-from siliconprof.store.cell import AXES
+from siliconprof.store.cell import AXES, Cell
 
 if TYPE_CHECKING:
     import pandas as pd
 
+K = TypeVar("K")
+T = TypeVar("T")
 Row = dict[str, Any]
 Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
 KEY = ("source", *AXES)  # the columns that name a cell
@@ -72,6 +75,11 @@ def _shown(value: Any) -> Any:
     return printable(value) if isinstance(value, str) and not value.isprintable() else value
 
 
+def key_of(source: str, cell: Cell) -> Row:
+    """The columns that name a cell."""
+    return {"source": source} | {axis: getattr(cell, axis) for axis in AXES}
+
+
 def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What names a cell; None for each column that the row lacks."""
     return tuple(row.get(name) for name in KEY)
@@ -80,6 +88,19 @@ def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def point_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What names a point: its cell and the point's index."""
     return (*key(row), int(row["point"]))
+
+
+def grouped(values: Iterable[T], name: Callable[[T], K]) -> dict[K, list[T]]:
+    """Values by what each is named, names and values in the order in which they come."""
+    groups = defaultdict[K, list[T]](list)
+    for value in values:
+        groups[name(value)].append(value)
+    return dict(groups)
+
+
+def by(columns: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
+    """The values of some columns of a row; None for each that it lacks."""
+    return lambda row: tuple(row.get(name) for name in columns)
 
 
 def path(tables: Path, name: str) -> Path:
