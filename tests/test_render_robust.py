@@ -39,7 +39,7 @@ Made = dict[str, Any]
 # What is about published numbers, models and devices of the registry, measured or not.
 OF_NO_CELL = re.compile(
     r"(figure-(stack|scenarios|price-performance|paper-.*)"
-    r"|table-(published-.*|models|claims.*|wide-deep-printed|classic-published|paper-.*|scenario-parts|"
+    r"|table-(published-.*|models|claims.*|classic-published|paper-.*|scenario-parts|"
     r"price-pairs|money-.*|advice.*))"
 )
 Path_ = tuple[str, ...]  # keys on the way; `*` for every entry of a list

@@ -26,8 +26,7 @@ NOT_COMPARED = "nothing was compared: see the reason"
 NO_ANALOGUE = "no other device or host did the same work, or none is like the named ones"
 NO_VERDICT = "no verdict"
 CONSISTENCY = "consistency"
-AS_IT_STANDS = "as it stands"
-SHOWN, LONG = 130, 420  # letters of a reason that stand in sight; the rest is folded
+SHOWN = 130  # letters of a reason that stand in sight; the rest is folded
 SAYS = {
     "agrees": "agree",
     "disagrees": "disagree",
@@ -66,35 +65,8 @@ def add(data: Data, book: Book) -> None:
         book.table("claims-decided", "claims-decided", table(data, decided))
     else:
         book.note("No claim is decided: the reasons below name what is missing.")
-    against = [row for row in data.claims if row.get("consistency") == INCONSISTENT]
-    if against:
-        contradicted = Table.of(against, INCONSISTENT_COLUMNS, lambda row: None)
-        book.table("claims-inconsistent", "claims-inconsistent", contradicted)
     folded = f"All {words.count(len(data.claims), 'claim')}"
     book.table("claims", "claims", table(data, data.claims), folded=folded)
-
-
-def _claim(row: Row) -> Value:
-    return Value(_statement(row), sort=row["id"], title=row["id"], mark="note")
-
-
-def _sources(row: Row) -> Value:
-    return split(str(row["consistency_reason"]), LONG, sort=row["id"], mark="note")
-
-
-def _reading(row: Row) -> Value:
-    return Value(row["note"], row["id"], mark="note") if row["note"] else missing(AS_IT_STANDS)
-
-
-INCONSISTENT_COLUMNS = (  # what the sources' own numbers contradict, those, and our reading
-    told("Claim and source", _claim),
-    Column("Sources' own numbers", NO_VERDICT, value=_sources),
-    told("How it is read here", _reading, "what the disagreement may owe to our reading"),
-)
-
-
-def _statement(row: Row) -> str:
-    return f"“{row['statement']}” ({row['source']})"
 
 
 def counted(claims: Sequence[Row]) -> Table:
@@ -104,49 +76,40 @@ def counted(claims: Sequence[Row]) -> Table:
     if len(groups) > 1:
         groups["all"] = list(claims)
 
-    def those(head: str, column: str, value: str, unit: str = "", help: str = "") -> Column:
+    def those(column: str, value: str, *unit_and_help: str) -> Column:
         def number(name: str) -> int:
             return sum(row.get(column) == value for row in groups[name])
 
-        return count(head, number, "", help, unit)
+        unit, help = unit_and_help or ("", "")
+        return count(value, number, "", help, unit)
 
     columns = (
         told("Source", str),
         count("claims", lambda name: len(groups[name]), ""),
-        *(those(verdict, "verdict", verdict) for verdict in VERDICTS),
-        those(
-            "consistent",
-            CONSISTENCY,
-            CONSISTENT,
-            NO_VERDICT,
-            "the source's own numbers agree with it",
-        ),
-        those(
-            "inconsistent", CONSISTENCY, INCONSISTENT, NO_VERDICT, "the source's own numbers do not"
-        ),
+        *(those("verdict", verdict) for verdict in VERDICTS),
+        those(CONSISTENCY, CONSISTENT, NO_VERDICT, "the source's own numbers agree with it"),
+        those(CONSISTENCY, INCONSISTENT, NO_VERDICT, "the source's own numbers do not"),
     )
     return Table.of(groups, columns, about=lambda name: None)
 
 
 def _source(row: Row) -> str:
     """Whose statement it is; one transcription of the paper alone is the paper's too."""
-    source = str(row["source"])
-    starts = [start for start, _ in SOURCES if source.startswith(start)]
-    return starts[0] if starts else PAPER
+    starts = (start for start, _ in SOURCES if str(row["source"]).startswith(start))
+    return next(starts, PAPER)
 
 
 def table(data: Data, claims: Sequence[Row]) -> Table:
     """Claims, decided ones first, in the order of the sources."""
     cells = {str(cell["record"]): cell for cell in data.cells}
+
+    def used(row: Row) -> list[Row] | None:
+        """The cells that a claim's verdict or analogue rests on."""
+        listed = ";".join(str(row.get(f"{of}_records") or "") for of in ("measured", "analogue"))
+        return [cells[name] for name in dict.fromkeys(listed.split(";")) if name in cells] or None
+
     rows = sorted(claims, key=lambda row: VERDICTS.index(row["verdict"]))
-    return Table.of(rows, COLUMNS, about=lambda row: _used(row, cells) or None)
-
-
-def _used(row: Row, cells: Mapping[str, Row]) -> list[Row]:
-    """The cells that a claim's verdict or analogue rests on."""
-    listed = ";".join(str(row.get(f"{kind}_records") or "") for kind in ("measured", "analogue"))
-    names = dict.fromkeys(filter(None, listed.split(";")))
-    return [cells[name] for name in names if name in cells]
+    return Table.of(rows, COLUMNS, about=used)
 
 
 def _unit(row: Row, column: str = "unit") -> str:
@@ -209,7 +172,8 @@ def _read_as(row: Row) -> Value:
     """The statement, and folded how it is read and what was compared."""
     where = row["measured_devices"] and f"compared: {row['measured_devices']}"
     reading = "; ".join(filter(None, (row["tolerance_reason"], row["note"], where)))
-    return replace(_claim(row), more=reading)
+    text = f"“{row['statement']}” ({row['source']})"
+    return Value(text, row["id"], title=row["id"], mark="note", more=reading)
 
 
 def _reason(row: Row) -> Value:

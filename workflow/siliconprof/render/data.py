@@ -37,7 +37,6 @@ PUBLISHED = (
     "table5_energy",
     "table6_kernel_launch",
     "feng2025_statements",
-    "wide_deep_report_speedups",
     "daniel2023_speedups",
 )
 ADDED = ("flags", "flag_details", "offloads", "probes_off")  # to what cells.csv says of a cell

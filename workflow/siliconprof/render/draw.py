@@ -29,7 +29,7 @@ SECTIONS: tuple[tuple[str, ...], ...] = (
     ("training", OWN, "training.add", "operators.add", "choices.add"),
     ("training", OWN, "training.add_steps", "losses.add"),
     ("paper", ALL, "paper.add"),
-    ("grid", BESIDE, "study.add"),
+    ("grid", OWN, "study.add"),
     ("classic", BESIDE, "classic.add"),
     ("memory", OWN, "scenario_drawing.add", "scenarios.add", "scenarios.add_near_capacity"),
     ("memory", OWN, "memory.add", "memory.add_over_time", "memory.add_faults"),

@@ -108,7 +108,7 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
             for section in (training, operators, choices, memory, energy, clocks):
                 section.add(part, book, prefix)
         if study.present(part):
-            study.add_elsewhere(part, book, prefix)
+            study.add(part, book, prefix)
         if classic.present(part):
             classic.add(part, book, prefix)
         if part.ceilings and any(line["value"] is not None for line in part.ceilings):

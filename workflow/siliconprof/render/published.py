@@ -8,18 +8,16 @@ from siliconprof import words
 from siliconprof.render import beside
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import Column, Table, Value, printed, published, told
+from siliconprof.render.tables import Column, Table, Value, printed, told
 from siliconprof.render.traces import key as key_of
 from siliconprof.render.variants import Row, label, variant
 
 BYTES_PER_PARAMETER = 16  # fp32 weights, gradients, AdamW's two moments; fits Table 2 exactly
-STATEMENTS = ("feng2025_statements", "wide_deep_report_speedups", "daniel2023_speedups")
 LENGTHS = (
     "The paper tells neither the tokens of a sequence nor the length of a clip, and time, "
     "memory and energy depend on them. Each value from here names those it was measured or derived "
     "with, so it does not repeat the printed one."
 )
-UNITS = {"percent": "%", "times": "×"}
 OUR_MODEL = (
     "by our memory model against the device's memory, whatever was then run: 1 fits, 2 needs "
     "offloading, 3 near capacity"
@@ -27,7 +25,7 @@ OUR_MODEL = (
 
 
 def add(data: Data, book: Book) -> None:
-    """The paper's six tables and every statement with a number."""
+    """The paper's six tables; its statements, and those of others, stand among the claims."""
     shown = {
         row["device"]
         for name in ("table1_devices", "table6_kernel_launch")
@@ -43,9 +41,6 @@ def add(data: Data, book: Book) -> None:
     )
     for number, make in enumerate((table1, table2, table3, table4, table5, table6), 1):
         book.table(f"published-{number}", f"published-{number}", make(data))
-    stated = statements(data)
-    folded = words.count(len(stated.rows), "statement")
-    book.table("published-statements", "published-statements", stated, folded=folded)
 
 
 def _table(
@@ -268,35 +263,3 @@ def table6(data: Data) -> Table:
         printed("follow-up launch", "ms", "followup_launch_ms"),
         told("measured: cold, launch and wait, enqueue", launches, folds=True),
     )
-
-
-def statements(data: Data) -> Table:
-    """Numbers of running text, from the paper and from the wide/deep report and Daniel 2023."""
-
-    def value(row: Row) -> Value:
-        text = ends(row)
-        unit = row["unit"] or ""
-        return published(f"{text} {UNITS.get(unit, unit)}" if text else None, row["source"])
-
-    def compared(row: Row) -> Value:
-        devices = (data.listed_name(row[column]) for column in ("device_a", "device_b"))
-        return Value(" against ".join(filter(None, devices)) or words.DASH, mark="prose")
-
-    return _table(
-        [row for name in STATEMENTS for row in data.published[name]],
-        told("Statement", "statement", mark="prose"),
-        Column("Value", "", True, value=value),
-        told("Compared", compared),
-        told("Of what", "model", mark="prose"),
-        BATCH_SIZE,
-    )
-
-
-def ends(row: Row) -> str | None:
-    """`3`, `up to 3`, `at least 3` or `3 to 4`, as a statement has one end or two."""
-    low, high = row["value_min"], row["value_max"]
-    if low == high:
-        return low
-    if low is None:
-        return f"up to {high}"
-    return f"at least {low}" if high is None else f"{low} to {high}"
