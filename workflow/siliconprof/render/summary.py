@@ -29,10 +29,10 @@ from siliconprof.render.compare import (
     steps,
     told,
 )
-from siliconprof.render.data import Data
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.losses import divergence, loss_groups, relative_differences
 from siliconprof.render.operations import interval
-from siliconprof.render.variants import CIRCUMSTANCES, WORK, Family, Row, family, label, precision
+from siliconprof.render.variants import CIRCUMSTANCES, WORK, Family, family, label, precision
 
 HEADLINES = 5  # what a reader takes in at once
 
@@ -89,24 +89,45 @@ def _where(data: Data, step: Step, kind: Family) -> str:
 
 def backends(data: Data) -> Finding | None:
     """Which device, and which software path on one device, is faster at the same work."""
-    groups: dict[tuple, list[overall.Comparison]] = {}
-
-    def add(fast: Step, slow: Step, where: str, name: Callable[[Step], str]) -> None:
-        names = (name(fast), name(slow))
-        line = _against(fast, slow, where, name)
-        shared = where.replace(" (", ", ").removesuffix(")")
-        plain = tuple(side.replace(" (manual)", "") for side in names)
-        comparison = overall.Comparison(fast, slow, (plain[0], plain[1]), shared, line)
-        groups.setdefault(tuple(sorted(plain)), []).append(comparison)
-
-    for kind, family_steps in steps(data).items():
-        for fast, slow in _best_of_devices(family_steps):
-            add(fast, slow, f"{kind.name} ({manner(fast.row)})", _device_and_backend)
-    title = "Devices and backends" if groups else "Backends"
-    for kind, family_steps in steps(data).items():
-        for fast, slow in pairs(family_steps, "backend"):
-            add(fast, slow, _where(data, fast, kind), _software)
+    families = steps(data).items()
+    compared_ = [
+        _comparison(fast, slow, f"{kind.name} ({manner(fast.row)})", _device_and_backend)
+        for kind, family_steps in families
+        for fast, slow in _best_of_devices(family_steps)
+    ]
+    title = "Devices and backends" if compared_ else "Backends"
+    compared_ += [
+        _comparison(fast, slow, _where(data, fast, kind), _software)
+        for kind, family_steps in families
+        for fast, slow in pairs(family_steps, "backend")
+    ]
+    groups = grouped(compared_, lambda comparison: tuple(sorted(comparison.names)))
     return overall.finding(title, [("", group) for group in groups.values()], "training")
+
+
+def _comparison(
+    one: Step, other: Step, where: str, name: Callable[[Step], str], shared: str = ""
+) -> overall.Comparison:
+    """Two step times in words.
+
+    Args:
+        shared: what both share; told by `where` as `gpt2-nano (plain, fp32)` if empty.
+    """
+    fast, slow = sorted((one, other), key=lambda step: step.middle)
+    if fast.overlaps(slow):
+        text = (
+            f"no difference beyond noise between {name(fast)} and {name(slow)}, "
+            f"{words.duration(fast.middle)} and {words.duration(slow.middle)}"
+        )
+    else:
+        text = (
+            f"{name(fast)} is {ratio_words(slow, fast)} faster than {name(slow)}, "
+            f"{words.duration(fast.middle)} against {words.duration(slow.middle)} a step"
+        )
+    names = (name(one).replace(" (manual)", ""), name(other).replace(" (manual)", ""))
+    shared = shared or where.replace(" (", ", ").removesuffix(")")
+    line = compared(f"{where}: {text}", fast, slow)
+    return overall.Comparison(one, other, names, shared, line)
 
 
 def _device_and_backend(step: Step) -> str:
@@ -121,32 +142,11 @@ def _software(step: Step) -> str:
 
 def _best_of_devices(family_steps: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
     """(fastest device's best step, another device's best step) at equal work, done alike."""
-    groups: dict[tuple, dict[str, Step]] = {}
-    for step in family_steps:
-        row = step.row
-        alike = (*WORK, *CIRCUMSTANCES)
-        key = tuple(row.get(x) for x in alike if x not in ("device", "backend", "threads"))
-        best = groups.setdefault(key, {})
-        if row["device"] not in best or step.middle < best[row["device"]].middle:
-            best[row["device"]] = step
-    for best in groups.values():
-        fastest, *others = sorted(best.values(), key=lambda step: step.middle)
+    alike = [x for x in (*WORK, *CIRCUMSTANCES) if x not in ("device", "backend", "threads")]
+    for group in grouped(family_steps, lambda step: tuple(map(step.row.get, alike))).values():
+        group.sort(key=lambda step: step.middle)
+        fastest, *others = (own[0] for own in grouped(group, lambda s: s.row["device"]).values())
         yield from ((fastest, other) for other in others)
-
-
-def _against(fast: Step, slow: Step, where: str, name: Callable[[Step], str]) -> Line:
-    """Two step times in words."""
-    if fast.overlaps(slow):
-        text = (
-            f"no difference beyond noise between {name(fast)} and {name(slow)}, "
-            f"{words.duration(fast.middle)} and {words.duration(slow.middle)}"
-        )
-    else:
-        text = (
-            f"{name(fast)} is {ratio_words(slow, fast)} faster than {name(slow)}, "
-            f"{words.duration(fast.middle)} against {words.duration(slow.middle)} a step"
-        )
-    return compared(f"{where}: {text}", fast, slow)
 
 
 def precisions(data: Data) -> Finding | None:
@@ -155,22 +155,12 @@ def precisions(data: Data) -> Finding | None:
     for kind, family_steps in steps(data).items():
         for full, mixed in pairs(family_steps, "precision", "fp32"):
             name = mixed.row["precision"]
-            if not name.startswith("amp-"):
-                continue
-            where = (
-                f"{kind.name} on {words.backend_name(mixed.row)} ({manner(mixed.row, 'precision')})"
-            )
-            if full.overlaps(mixed):
-                text = f"no difference beyond noise between {name} and fp32"
-            elif mixed.middle < full.middle:
-                text = f"{name} is {ratio_words(full, mixed)} faster than fp32"
-            else:
-                text = f"fp32 is {ratio_words(mixed, full)} faster than {name}"
-            place = (_software(mixed), name)
-            shared = f"{kind.name}, {manner(mixed.row, 'precision')}"
-            line = compared(f"{where}: {text}", full, mixed)
-            comparison = overall.Comparison(full, mixed, ("fp32", name), shared, line)
-            groups.setdefault(place, []).append(comparison)
+            if name.startswith("amp-"):
+                fixed = manner(mixed.row, "precision")
+                where = f"{kind.name} on {words.backend_name(mixed.row)} ({fixed})"
+                shared = f"{kind.name}, {fixed}"
+                one = _comparison(full, mixed, where, lambda step: step.row["precision"], shared)
+                groups.setdefault((_software(mixed), name), []).append(one)
     with_prefix = [(f"On {backend}, ", group) for (backend, _), group in groups.items()]
     return overall.finding("Mixed precision", with_prefix, "training")
 
@@ -205,17 +195,11 @@ def _signed(value: float) -> str:
 
 def products(data: Data) -> Finding | None:
     """The fastest matrix product of each backend and precision."""
-    best: dict[tuple, Row] = {}
-    for point in data.of_module("matmul"):
-        if interval(point)[1] is None:
-            continue
-        key = (point["device"], words.backend_name(point), point["precision"])
-        if key not in best or point["flop_per_s"] > best[key]["flop_per_s"]:
-            best[key] = point
+    timed = [p for p in data.of_module("matmul") if interval(p)[1] is not None]
+    timed.sort(key=lambda point: -point["flop_per_s"])
+    best = grouped(timed, lambda p: (p["device"], words.backend_name(p), p["precision"]))
     lines = []
-    for (device, backend, precision_), point in sorted(
-        best.items(), key=lambda item: -item[1]["flop_per_s"]
-    ):
+    for (device, backend, precision_), (point, *_) in best.items():
         middle, low, high = interval(point)
         assert middle and low and high
         caution = words.caution(point)
@@ -292,12 +276,8 @@ def _frameworks(data: Data) -> str:
 def not_measured(data: Data) -> list[str]:
     """What could not be measured, and why: cells, devices, backends."""
     lines = []
-    reasons: dict[tuple[str, str], list[Row]] = {}
-    for cell in data.cells:
-        if cell["status"] != "ok":
-            reasons.setdefault((cell["status"], cell["reason"] or "no reason given"), []).append(
-                cell
-            )
+    absent = (cell for cell in data.cells if cell["status"] != "ok")
+    reasons = grouped(absent, lambda c: (c["status"], c["reason"] or "no reason given"))
     for (status, reason), cells in reasons.items():
         names = list(dict.fromkeys(f"{c['workload']}/{c['backend']}" for c in cells))
         shown = words.listing(names) if len(names) <= 4 else f"{', '.join(names[:3])} and others"
