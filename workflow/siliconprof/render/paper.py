@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from siliconprof import words
-from siliconprof.render import beside, paper_blas, paper_figure3, paper_gaps, paper_trainers
+from siliconprof.render import beside, paper_blas, paper_figure3, paper_table4
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.paper_figure3 import applied
@@ -100,8 +100,7 @@ def add(data: Data, book: Book) -> None:
     """
     book.table(INDEX, INDEX, index(data))
     paper_figure3.add(data, book)
-    paper_trainers.add(data, book)
-    paper_gaps.add(data, book)
+    paper_table4.add(data, book)
     paper_blas.add(data, book)
 
 
