@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import metadata
 from typing import Any, NamedTuple
 
 from siliconprof import plugins
@@ -186,3 +187,21 @@ def problems(module: str, params: Mapping[str, Any]) -> list[str]:
 
 def _is(value: Any, type_: str) -> bool:
     return isinstance(value, TYPES[type_]) and (isinstance(value, bool) == (type_ == "boolean"))
+
+
+def installed_version(distribution: str) -> str | None:
+    """A distribution's version from its metadata, None when it is not installed.
+
+    `metadata.version` parses the whole file, which has the package's README, as a mail.
+    """
+    for found in metadata.Distribution.discover(name=distribution):
+        text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
+        for line in text.splitlines():
+            if line.startswith("Version:"):
+                return line.partition(":")[2].strip()
+    return None
+
+
+def installed_versions() -> dict[str, str | None]:
+    """The version of each of `libraries`; nothing is imported."""
+    return {name: installed_version(name) for name in libraries()}

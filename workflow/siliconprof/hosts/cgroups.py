@@ -69,13 +69,13 @@ class Group:
         return f"{self.version.peak} of its own cgroup: all charged to it, file cache included"
 
     @property
-    def kills(self) -> int:
-        """How often the kernel's out-of-memory killer acted in it."""
+    def kills(self) -> int | None:
+        """How often the kernel's out-of-memory killer acted in it; None where nothing counts that."""
         for line in _text(self.folder / self.version.events).splitlines():
             key, _, value = line.partition(" ")
             if key == "oom_kill":
                 return int(value)
-        return 0
+        return None
 
     def lift(self) -> None:
         """Remove its limits."""
@@ -105,6 +105,16 @@ def _text(path: Path) -> str:
 def _number(path: Path) -> int | None:
     text = _text(path).strip()
     return int(text) if text.isdigit() else None
+
+
+def own() -> Iterator[Group]:
+    """This process's own cgroups, whoever made them."""
+    for line in _text(OWN_CGROUPS).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            yield Group(ROOT / path.lstrip("/"), V2)
+        elif "memory" in controllers.split(","):
+            yield Group(ROOT / "memory" / path.lstrip("/"), V1)
 
 
 def parents() -> Iterator[tuple[Path, Version]]:

@@ -23,7 +23,6 @@ from typing import Any
 
 from siliconprof import declarations, plugins
 from siliconprof.hosts import blas, machine, offload_ops
-from siliconprof.hosts.environment import installed_version
 from siliconprof.hosts.frameworks import ANSWER_MARK
 from siliconprof.lifetime import end_with_pipeline
 from siliconprof.plugins import PACKAGE_DIR
@@ -74,27 +73,28 @@ def package_versions() -> dict[str, str | None]:
 
     Nothing is imported.
     """
-    versions: dict[str, str | None] = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in declarations.libraries():
-        versions[name] = installed_version(name)
-    return versions
+    python = ".".join(map(str, sys.version_info[:3]))
+    return {"python": python, **declarations.installed_versions()}
+
+
+def run_module(module: str, *words: str, limit_s: float, **variables: str) -> Any:
+    """A module of this package in a process of its own, that ran to its end; see `subprocess.run`."""
+    search = os.pathsep.join(filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-m", module, *words],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=limit_s,
+        check=False,
+        env={**os.environ, "PYTHONPATH": search, **variables},
+    )
 
 
 def probe(name: str) -> dict[str, Any]:
     """Probe one framework in a child process: its facts, or `{"error": one line}`."""
-    command = [sys.executable, "-m", "siliconprof.hosts.frameworks", name]
-    package_root = str(PACKAGE_DIR.parent)
-    search = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PROBE_LIMIT_S,
-            check=False,
-            env={**os.environ, "PYTHONPATH": search},
-        )
+        done = run_module("siliconprof.hosts.frameworks", name, limit_s=PROBE_LIMIT_S)
     except subprocess.TimeoutExpired:
         return {"error": f"importing {name} took more than {PROBE_LIMIT_S:.0f} s"}
     for line in reversed(done.stdout.splitlines()):
@@ -273,7 +273,7 @@ def _mps_state(answers: Mapping[str, Any], system: str | None) -> dict[str, Any]
 
 def _cublas() -> str | None:
     for package in CUBLAS_PACKAGES:
-        version = installed_version(package)
+        version = declarations.installed_version(package)
         if version:
             return f"cuBLAS {version}"
     return None

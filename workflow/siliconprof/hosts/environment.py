@@ -7,9 +7,6 @@ import os
 import platform
 import re
 import socket
-import subprocess
-import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +31,11 @@ def git_commit(checkout: Path) -> str | None:
     if sent.is_file():
         return sent.read_text(encoding="utf-8").strip() or None
 
-    def git(*words: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(checkout), *words],
-                capture_output=True,
-                text=True,
-                timeout=10,
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return done.stdout.strip()
+    def git(*words: str) -> str:
+        return machine.run(["git", "-C", str(checkout), *words], 10).strip()
 
     commit = git("rev-parse", "HEAD")
-    if commit is None:
+    if not commit:
         return None
     differs = git("status", "--porcelain", "--untracked-files=no")
     added = git("status", "--porcelain", "--untracked-files=normal", "--", "workflow")
@@ -57,19 +44,12 @@ def git_commit(checkout: Path) -> str | None:
 
 def power_source() -> str | None:
     """`mains` or `battery`; None where the system reports none (servers, virtual machines)."""
-    if sys.platform == "darwin":
-        try:
-            battery_status = subprocess.run(
-                ["pmset", "-g", "batt"], capture_output=True, text=True, timeout=5, check=True
-            ).stdout
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return "battery" if "Battery Power" in battery_status else "mains"
+    if machine.is_mac():
+        status = machine.run(["pmset", "-g", "batt"], 5)
+        return ("battery" if "Battery Power" in status else "mains") if status else None
     for online in Path("/sys/class/power_supply").glob("A*/online"):
-        try:
-            return "mains" if online.read_text(encoding="ascii").strip() == "1" else "battery"
-        except OSError:
-            continue
+        if text := machine.read_text(str(online)).strip():
+            return "mains" if text == "1" else "battery"
     return None
 
 
@@ -113,27 +93,8 @@ def scheduler_job() -> dict[str, str] | None:
     return {"scheduler": "slurm", "job_id": job_id}
 
 
-def installed_version(package: str) -> str | None:
-    """A distribution's version from its metadata, None when it is not installed.
-
-    `metadata.version` parses the whole file, which has the package's README, as a mail.
-    """
-    for distribution in metadata.Distribution.discover(name=package):
-        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-        return next(
-            (
-                line.partition(":")[2].strip()
-                for line in text.splitlines()
-                if line.startswith("Version:")
-            ),
-            None,
-        )
-    return None
-
-
 def capture(checkout: Path) -> dict[str, Any]:
     """Host, system, versions and load; no framework is imported."""
-    versions = {name: installed_version(name) for name in declarations.libraries()}
     try:
         load = os.getloadavg()[0]
     except OSError:
@@ -143,7 +104,7 @@ def capture(checkout: Path) -> dict[str, Any]:
         "node": node_id(),
         "system": platform.platform(),
         "machine": platform.machine(),
-        "packages": versions,
+        "packages": declarations.installed_versions(),
         "git_commit": git_commit(checkout),
         "power_source": power_source(),
         "load_average_1min": load,

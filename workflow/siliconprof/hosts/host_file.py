@@ -24,7 +24,6 @@ from siliconprof.errors import UserError
 from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
-from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.store import documents, names, redaction
 from siliconprof.store.cell import canonical_json
 from siliconprof.store.record import write_atomically
@@ -304,25 +303,15 @@ def detect_in_child() -> dict[str, Any]:
     Raises:
         UserError: detection itself failed; the line ends with its last message.
     """
-    command = [sys.executable, "-m", "siliconprof.hosts.detect", "--json"]
-    package_root = str(PACKAGE_DIR.parent)
-    search = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+    own = {PIPELINE_VARIABLE: str(os.getpid())}
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=DETECT_LIMIT_S,
-            check=False,
-            env={**os.environ, "PYTHONPATH": search, PIPELINE_VARIABLE: str(os.getpid())},
-        )
+        done = detect.run_module(DETECTOR[0], "--json", limit_s=DETECT_LIMIT_S, **own)
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         failure = f"no answer within {DETECT_LIMIT_S:.0f} s"
     except ValueError:
         failure = (done.stderr.strip().splitlines() or ["no output"])[-1]
-    raise UserError(f"cannot detect this machine: {' '.join(command[1:])}: {failure}")
+    raise UserError(f"cannot detect this machine: -m {DETECTOR[0]} --json: {failure}")
 
 
 def assemble(

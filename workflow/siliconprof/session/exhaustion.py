@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
+from siliconprof.hosts import cgroups
+
 MESSAGES = re.compile(
     r"bad_alloc|out of memory|can't allocate memory|cannot allocate memory"
     r"|unable to allocate|attempting to allocate|kIOGPUCommandBufferCallbackErrorOutOfMemory"
@@ -69,26 +70,8 @@ class Witness:
 
 def cgroup_kills() -> int | None:
     """How often the out-of-memory killer acted in this process's memory cgroup, v2 or v1."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    candidates: list[Path] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            candidates.append(CGROUP_ROOT / path.lstrip("/") / "memory.events")
-        elif "memory" in controllers.split(","):
-            candidates.append(CGROUP_ROOT / "memory" / path.lstrip("/") / "memory.oom_control")
-    for file in candidates:
-        try:
-            for row in file.read_text(encoding="ascii").splitlines():
-                key, _, value = row.partition(" ")
-                if key == "oom_kill":
-                    return int(value)
-        except (OSError, ValueError):
-            continue
-    return None
+    counts = (group.kills for group in cgroups.own())
+    return next((kills for kills in counts if kills is not None), None)
 
 
 def kernel_log_names(pid: int, signum: int, since_s: float) -> str | None:

@@ -261,7 +261,7 @@ def remove(session_id: int) -> Trace | None:
     if group is None:
         return None
     trace = Trace(
-        group.limit_bytes, group.version.how, group.peak_bytes, group.peak_means, group.kills
+        group.limit_bytes, group.version.how, group.peak_bytes, group.peak_means, group.kills or 0
     )
     group.remove()
     return trace

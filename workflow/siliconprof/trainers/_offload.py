@@ -213,17 +213,12 @@ def prepare(session: Session, model: Any) -> dict[str, Any]:
     }
 
 
-def stepper(session: Session) -> Stepper:
-    """The training step of the plain loop under ZeRO-Offload.
+class OffloadStepper(Stepper):
+    """Forward, backward and step of DeepSpeed's engine, which also scales the loss.
 
     Raises:
         Unsupported: DeepSpeed is missing, or cannot offload in this precision here.
     """
-    return OffloadStepper(session)
-
-
-class OffloadStepper(Stepper):
-    """Forward, backward and step of DeepSpeed's engine, which also scales the loss."""
 
     def __init__(self, session: Session) -> None:
         workload: Any = session.workload

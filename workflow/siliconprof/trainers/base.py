@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.probes.page_faults import read_faults
@@ -24,7 +24,7 @@ from siliconprof.trainers import _offload
 from siliconprof.workloads.base import TrainingWorkload
 
 if TYPE_CHECKING:
-    from siliconprof.backends.base import Compilation
+    from siliconprof.backends.base import Compilation, Stepper
     from siliconprof.session.session import Session
 
 
@@ -180,6 +180,16 @@ class Course:
         spent_s = self.run_steps * sum(self.times.free_running_step_s)
         share_s = most * FREE_RUN_SHARE * self.pace.plan.budget_s
         return runs >= most or (runs >= fewest and spent_s >= share_s)
+
+    def follow(self, stepper: Stepper, batches: Iterator[Any]) -> None:
+        """Train to the end of the course."""
+        while kind := self.next_kind():
+            self.step(kind, stepper, batches)
+
+    def step(self, kind: str, stepper: Stepper, batches: Iterator[Any]) -> None:
+        """Run one training step, which includes fetching its batch."""
+        self.begin(kind)
+        self.end(stepper.step(next(batches), self.clock))
 
     def begin(self, kind: str) -> None:
         """Start a step, which includes fetching its data."""

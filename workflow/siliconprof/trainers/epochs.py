@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +84,6 @@ def loss_and_hits(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
     losses = logarithms - logits[np.arange(len(labels)), labels]
     return float(losses.sum()), int((logits.argmax(axis=1) == labels).sum())
 
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 WARM_UP_SHARE = 1 / 2  # of all steps, at most
 METHOD = {
@@ -277,7 +273,7 @@ class Fit:
         session.backend.reset_peak_memory()
         spent_s = 0.0
         while kind := course.next_kind():
-            self.step(kind, batches)
+            course.step(kind, self.stepper, batches)
             spent_s += course.clock.step_s
             if self.max_steps is None and len(course.losses) % self.length.epoch_steps == 0:
                 self.train_s.append(spent_s)
@@ -292,17 +288,12 @@ class Fit:
         tested = evaluate(session, self.stepper, "test", limits["max_test_steps"])
         session.under_way = True
         while course.runs_on():
-            self.step(FREE, self.whole_batches)
+            course.step(FREE, self.stepper, self.whole_batches)
         point = self.point()
         if tested.samples:
             result = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}
             point["test"] = result | {"trained_steps": trained_steps}
         return point
-
-    def step(self, kind: str, batches: Iterator[Any]) -> None:
-        """Run one training step, which includes fetching its batch."""
-        self.course.begin(kind)
-        self.course.end(self.stepper.step(next(batches), self.course.clock))
 
     def validate(self) -> None:
         """Validate; the time is extrapolated to the whole part where only some batches are run."""

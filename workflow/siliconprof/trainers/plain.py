@@ -27,15 +27,13 @@ class Plugin(Trainer):
         workload: Any = session.workload
         session.progress("build the model", 0)
         if session.offloads:
-            stepper: Any = _offload.stepper(session)
+            stepper: Any = _offload.OffloadStepper(session)
         else:
             stepper = backend.stepper(workload, cell.seed)
         batches = workload.batches(session.data, cell.seed)
         course = Course(session, stepper.compilation)
         backend.reset_peak_memory()
-        while kind := course.next_kind():
-            course.begin(kind)
-            course.end(stepper.step(next(batches), course.clock))
+        course.follow(stepper, batches)
         batch = next(batches)
         session.evidence |= stepper.dtypes(batch)
         compiled = stepper.compilation() is not None

@@ -132,9 +132,6 @@ def write(
     return tokens[len(prompt) :]
 
 
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
-
 METHOD = {
     "split": "not split: every step is timed whole",
     "evaluation": "between the timed steps: mean loss over the first held-out batches",
@@ -159,10 +156,11 @@ class Plugin(Trainer):
         """
         if session.offloads:
             raise Unsupported("scenario offload: trainer training_run does not offload")
+        workload: Any = session.workload
         session.progress("build the model", 0)
-        stepper = session.backend.stepper(session.workload, session.cell.seed)
+        stepper = session.backend.stepper(workload, session.cell.seed)
         if session.capture is not None:
-            run_captured(session, stepper)
+            Course(session).follow(stepper, workload.batches(session.data, session.cell.seed))
             return
         run = Run(session, stepper)
         session.backend.reset_peak_memory()
@@ -180,15 +178,6 @@ class Plugin(Trainer):
         point["memory"] |= memory_limit.held(session, again, stepper.standing())
         session.add_point(point)
         session.timed(-run.earlier_s)  # which an earlier process spent
-
-
-def run_captured(session: Session, stepper: Stepper) -> None:
-    """Train for as long as a capture tool records."""
-    workload: Any = session.workload
-    batches, course = workload.batches(session.data, session.cell.seed), Course(session)
-    while kind := course.next_kind():
-        course.begin(kind)
-        course.end(stepper.step(next(batches), course.clock))
 
 
 class Run(Course):
@@ -229,8 +218,7 @@ class Run(Course):
         self.pace.stopped_by = "max_iterations"
 
     def _one_step(self, kind: str) -> None:
-        self.begin(kind)
-        self.end(self.stepper.step(next(self.batches), self.clock))
+        self.step(kind, self.stepper, self.batches)
         if kind == "unsplit":
             self.norms.append(self.stepper.gradient_norm())
 
