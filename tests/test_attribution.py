@@ -5,7 +5,6 @@ Gaps that are taken apart by operators are tested in `test_operators.py`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from siliconprof.analyse import attribution
 from siliconprof.compare import explain
 from siliconprof.store import table_files
-from synthetic_results import CPU, H200, load, make, render, training
+from synthetic_results import CPU, H200, load, make, noise_floor, render, training
 from synthetic_results import PHASES as SPLIT
 
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
@@ -34,7 +33,7 @@ def line_of(lines: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
 
 
 def test_a_gap_without_operators_has_phases_and_no_causes(tmp_path: Path) -> None:
-    lines = explained(tmp_path, [training(0.010), training(0.002, **GPU)])
+    lines = explained(tmp_path, [training(0.010), training(0.002, **GPU)], last=attribution)
     gap, left = line_of(lines, "gap"), line_of(lines, "unexplained")
     assert gap["seconds"] == pytest.approx(0.008, rel=1e-3)
     assert gap["slow_backend"] == "torch-cpu" and gap["low_s"] < gap["seconds"] < gap["high_s"]
@@ -54,7 +53,7 @@ def test_a_gap_without_operators_has_phases_and_no_causes(tmp_path: Path) -> Non
 def test_page_says_by_phase_what_it_cannot_take_apart(tmp_path: Path) -> None:
     cells = [training(0.010), training(0.002, **GPU)]
     explained(tmp_path, cells, foreign=[training(0.001, **AWAY)])
-    page = render(tmp_path / "results")
+    page = render(tmp_path / "results", ())
     said = page.of("why").replace("\u2009", " ")
     assert "which takes 8.00 ms more a step" in said and "are not timed" in said
     assert "By phase, in ms: forward" in said
@@ -70,20 +69,21 @@ def test_page_says_by_phase_what_it_cannot_take_apart(tmp_path: Path) -> None:
 def test_equal_steps_have_nothing_to_explain(tmp_path: Path) -> None:
     lines = explained(tmp_path, [training(0.010), training(0.01001, backend="mlx")])
     assert line_of(lines, "gap")["verdict"] == "no gap beyond noise"
-    page = render(tmp_path / "results")
+    page = render(tmp_path / "results", ())
     assert "no difference beyond noise, so there is nothing to explain" in page.of("why")
 
 
 @pytest.mark.slow
 def test_nothing_to_compare_is_said(tmp_path: Path) -> None:
     assert explained(tmp_path, [training(0.010)]) == []
-    assert "Nothing to explain" in render(tmp_path / "results").of("why")
+    assert "Nothing to explain" in render(tmp_path / "results", ()).of("why")
     assert load(tmp_path / "results").attribution == []
 
 
 def test_without_a_plain_fp32_cell_the_rule_says_so(tmp_path: Path) -> None:
     half = {"precision": "amp-bf16"}
-    lines = explained(tmp_path, [training(0.010, **half), training(0.030, backend="mlx", **half)])
+    cells = [training(0.010, **half), training(0.030, backend="mlx", **half)]
+    lines = explained(tmp_path, cells, last=attribution)
     assert {line["rule"] for line in lines} == {"against the fastest cell"}
 
 
@@ -117,7 +117,7 @@ def test_only_equal_work_is_paired_and_not_everything_with_everything(tmp_path: 
         training(0.04, samples=8, workload="gpt2-nano-8"),
         check,
     ]
-    lines = explained(tmp_path, cells, foreign=[training(0.001, **AWAY)])
+    lines = explained(tmp_path, cells, foreign=[training(0.001, **AWAY)], last=attribution)
     first = "desk/torch-cpu/gpt2-nano-plain/fp32"
     mlx, amp = "desk/mlx/gpt2-nano-plain/fp32", "desk/torch-cpu/gpt2-nano-plain/amp-bf16"
     mlx_amp = "desk/mlx/gpt2-nano-plain/amp-bf16"
@@ -134,25 +134,11 @@ def test_only_equal_work_is_paired_and_not_everything_with_everything(tmp_path: 
 
 def test_noise_floor_widens_the_gap(tmp_path: Path) -> None:
     cells = [training(0.010), training(0.011, backend="mlx")]
-    narrow = line_of(explained(tmp_path, cells), "gap")
+    narrow = line_of(explained(tmp_path, cells, last=attribution), "gap")
     assert narrow["verdict"] != "no gap beyond noise"
-    figures = [
-        {
-            "cell": f"desk/cpu-x/{backend}/gpt2-nano-plain/auto/fp32",
-            "device": "cpu-x",
-            "backend": backend,
-            "point": "x",
-            "metric": "unsplit_step_s",
-            "group": "a",
-            "values": [0.010 * (1 + 0.1 * (i % 5 - 2)) for i in range(12)],
-            "records": [],
-        }
-        for backend in ("torch-cpu", "mlx")
-    ]
-    floor = tmp_path / "desk.json"
-    floor.write_text(
-        json.dumps({"floor_version": 1, "host": "desk", "runs": [{"figures": figures}]})
-    )
+    cells_of = [f"desk/cpu-x/{name}/gpt2-nano-plain/auto/fp32" for name in ("torch-cpu", "mlx")]
+    values = [1 + 0.1 * (i % 5 - 2) for i in range(12)]
+    floor = noise_floor(tmp_path / "desk.json", values, *cells_of, metric="unsplit_step_s")
     tables = str(tmp_path / "results/tables")
     attribution.main(["--tables", tables, "--output-dir", tables, "--noise-floors", str(floor)])
     wide = line_of(table_files.rows(table_files.read(Path(tables) / "attribution.csv")), "gap")

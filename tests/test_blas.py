@@ -271,7 +271,7 @@ def backend_cells(made: Page) -> set[str]:
 @pytest.mark.slow
 def test_a_slow_blas_stands_beside_every_number(tmp_path: Path) -> None:
     """What the process itself found counts, whatever its host was said to have."""
-    made = render(results_of(tmp_path, REFERENCE, declared=OPENBLAS))
+    made = render(results_of(tmp_path, REFERENCE, declared=OPENBLAS), ())
     assert backend_cells(made) == {"torch-cpu", "mlx (reference BLAS)"}
     spoken = made.of("summary", "training", "memory", "cost", "ceilings", "matmul", "launch")
     assert "mlx (reference BLAS) · plain · fp32" in spoken

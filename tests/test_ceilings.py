@@ -24,9 +24,10 @@ from synthetic_results import (
     kernel_launch,
     load,
     make,
+    noise_floor,
     render,
+    run,
     training,
-    words,
 )
 
 CACHE_BYTES = 2**25
@@ -289,25 +290,11 @@ def test_a_throughput_above_our_ceiling_is_caught_from_noise_on(results: Path) -
     assert set(verdicts(results, "gpt2", "flop_per_s")) == {"ok"}
 
 
-def floor(path: Path, spread: float, cell: str = "desk/cpu-x/torch-cpu/vjp/auto/fp32") -> Path:
+def floor(path: Path, spread: float) -> Path:
     """A noise floor of the host: six processes of one point."""
     point = canonical_json({"batch": 1, "m": 512, "k": 512, "n": 512, "forward": "with"})
-    figures = [
-        {
-            "cell": cell,
-            "device": "cpu-x",
-            "backend": "torch-cpu",
-            "point": point,
-            "metric": "step_s",
-            "group": "g",
-            "records": [],
-            "values": [1 + spread * (i % 3 - 1) for i in range(6)],
-        }
-    ]
-    document = {"floor_version": 1, "host": "desk", "runs": [{"figures": figures}]}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document), encoding="utf-8")
-    return path
+    values = [1 + spread * (i % 3 - 1) for i in range(6)]
+    return noise_floor(path, values, "desk/cpu-x/torch-cpu/vjp/auto/fp32", point=point)
 
 
 def test_noise_is_the_host_s_own_where_it_was_measured(results: Path, tmp_path: Path) -> None:
@@ -315,16 +302,15 @@ def test_noise_is_the_host_s_own_where_it_was_measured(results: Path, tmp_path: 
     shutil.copytree(results / "tables", known / "tables")
     calm = floor(tmp_path / "desk.json", 0.01)
     folder = {"tables": known / "tables", "output-dir": known / "tables"}
-    registry = ROOT / "config/devices.yaml"
-    arguments = words(matrix=results / "matrix.json", registry=registry, **folder)
-    assert ceilings.main([*arguments, "--noise-floors", str(calm)]) == 0
+    where = {"matrix": results / "matrix.json", "registry": ROOT / "config/devices.yaml"}
+    run(ceilings, **where, **folder, **{"noise-floors": calm})
     above = "above our own ceiling by more than noise"
     assert verdicts(known, "vjp", "flop_per_s") == ["ok", above, above]
     best = ceiling(known, "matmul", backend="torch-cpu", precision="fp32")
     assert float(best["error"]) == pytest.approx(0.009, rel=0.1)
     assert best["error_basis"] == "A/A processes of the noisiest of 1 points differ by 0.9% on desk"
     restless = floor(tmp_path / "desk.json", 0.2)
-    assert ceilings.main([*arguments, "--noise-floors", str(restless)]) == 0
+    run(ceilings, **where, **folder, **{"noise-floors": restless})
     assert verdicts(known, "vjp", "flop_per_s") == ["ok", "ok", above]
 
 

@@ -6,7 +6,6 @@ Also the columns and tables of whole trainings and sweeps.
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,8 +17,18 @@ from siliconprof import plugins
 from siliconprof.analyse import aggregate, expected, step_work
 from siliconprof.session import quality
 from siliconprof.stats import line_fit
-from siliconprof.store import columns, noise_floors, table_files
-from synthetic_results import CPU, H200, ROOT, base_record, kernel_launch, make, training, words
+from siliconprof.store import columns, table_files
+from synthetic_results import (
+    CPU,
+    H200,
+    ROOT,
+    base_record,
+    kernel_launch,
+    make,
+    noise_floor,
+    run,
+    training,
+)
 from test_ceilings import bandwidth, matmul, product
 
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
@@ -292,25 +301,11 @@ def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
 def test_noise_floor_of_the_host_widens_or_narrows_the_line(tmp_path: Path) -> None:
     results = analysed(tmp_path, [*beside(), grid(steps(SMALL, 2e-3, 1e-3))])
     (assumed,), _ = scaled(results)
-    floor = tmp_path / "desk.json"
     name = "desk/cpu-x/torch-cpu/grid/auto/fp32"
-    figure = {
-        "cell": name,
-        "device": "cpu-x",
-        "backend": "torch-cpu",
-        "point": "{}",
-        "metric": "step_s",
-        "group": "g",
-        "values": [1.0, 1.01, 0.99] * 4,
-        "records": [],
-    }
-    run = {"added_at": "2026-01-01", "source": "x", "figures": [figure]}
-    floor.write_text(
-        json.dumps({"floor_version": noise_floors.VERSION, "host": "desk", "runs": [run]})
-    )
+    floor = noise_floor(tmp_path / "desk.json", [1.0, 1.01, 0.99] * 4, name)
     folder = {"tables": results / "tables", "output-dir": results / "tables"}
     where = {"matrix": results / "matrix.json", "registry": ROOT / "config/devices.yaml"}
-    expected.main(words(**where, **folder, **{"noise-floors": floor}))
+    run(expected, **where, **folder, **{"noise-floors": floor})
     (known,), _ = scaled(results)
     assert "assumed" in assumed["noise_basis"] and "noisiest of 1 points" in known["noise_basis"]
     assert known["fixed_s"] == pytest.approx(assumed["fixed_s"])
@@ -411,12 +406,12 @@ def test_whole_trainings_in_tables(tmp_path: Path) -> None:
         "max_gradient_norm": 1.0,
         "decay_steps": 90,
     }
-    run = base_record("transformer_lm", "deep", trainer="training_run", parameters=settings)
+    whole_run = base_record("transformer_lm", "deep", trainer="training_run", parameters=settings)
     sweep = base_record(
         "optimizer_sweep", "sweep", parameters={"sweep": {"learning_rate": [1e-3, 1e-2]}}
     )
     results = analysed(
-        tmp_path, [run | {"points": [whole]}, sweep | {"points": swept}], last=aggregate
+        tmp_path, [whole_run | {"points": [whole]}, sweep | {"points": swept}], last=aggregate
     )
     curve = of_cell(results, "curves", "deep")
     assert len(curve) == 40 and curve[39]["loss"] is None and curve[3]["loss"] == losses[3]
@@ -493,8 +488,8 @@ def test_a_quiet_run_has_no_unusual_steps(tmp_path: Path) -> None:
         "curve": curve,
     }
     partly = quiet | {"times": {"unsplit_step_s": times[:30]}}  # not every step's time is known
-    run = base_record("transformer_lm", "deep", trainer="training_run")
-    results = analysed(tmp_path, [run | {"points": [quiet, partly]}], last=aggregate)
+    made = base_record("transformer_lm", "deep", trainer="training_run")
+    results = analysed(tmp_path, [made | {"points": [quiet, partly]}], last=aggregate)
     lines = table(results, "curves")
     assert [line["unusual"] for line in lines] == [False] * 40 + [None] * 40
     assert lines[40]["step_s"] is None and lines[40]["tokens_per_s"] is None

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import record_problems
 from siliconprof import plugins
-from siliconprof.analyse import attribution
+from siliconprof.analyse import attribution, published_gaps
 from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
 from siliconprof.analyse.operator_rows import (
     BLOCKED,
@@ -29,7 +29,7 @@ from siliconprof.pipeline import cli
 from siliconprof.session import inventory, operators
 from siliconprof.session.timing import PhaseClock
 from siliconprof.store import table_files
-from synthetic_results import CPU, make, render, training
+from synthetic_results import CPU, make, noise_floor, render, training
 
 # A model that each workload trains -> what its parameters are here, operations over its formula's.
 MODELS: Mapping[str, tuple[dict[str, Any], tuple[float, float]]] = {
@@ -135,26 +135,6 @@ def test_a_product_is_the_same_modules_in_both_frameworks(module: str, attention
     assert {count for (phase, _), count in in_mlx.items() if phase == "backward_s"} == {2, 4}
 
 
-def test_an_operator_in_mlx_is_that_of_the_module_which_called_for_it() -> None:
-    import mlx.nn as nn
-
-    calls = [kind.__call__ for kind in (nn.Linear, nn.LayerNorm, nn.Embedding)]
-    found, _ = looked_at("gpt2", "mlx")
-    assert [kind.__call__ for kind in (nn.Linear, nn.LayerNorm, nn.Embedding)] == calls
-    of: dict[tuple[str, str], set[str]] = {}
-    for row in found["rows"]:
-        of.setdefault((row["phase"], row["role"]), set()).add(row["kind"])
-    assert {"Softmax", "Matmul"} <= of["forward_s", "model.h.*.attn"]
-    assert (
-        "Tanh" in of["forward_s", "model.h.*.mlp"] and "Cosh" in of["backward_s", "model.h.*.mlp"]
-    )
-    assert of["forward_s", "model.h.*"] == of["backward_s", "model.h.*"] == {"Add"}  # residuals
-    assert "Scatter" in of["backward_s", "model.wpe"] and "Scatter" in of["backward_s", "model.wte"]
-    assert "LogSumExp" in of["forward_s", "outside the model"]
-    assert not {"Matmul", "AddMM"} & of["backward_s", "outside the model"]
-    assert {role for phase, role in of if phase == "optimizer_s"} == {"AdamW"}
-
-
 def test_layers_that_are_computed_again_are_so_in_the_backward_pass() -> None:
     def in_backward(**more: Any) -> int:
         rows = looked_at("gpt2", **more)[0]["rows"]
@@ -243,20 +223,25 @@ def composed(
     return {"phases": {name: [s] * 3 for name, s in phases.items()}, "rows": rows, "reason": None}
 
 
-def gap(
-    folder: Path,
-    slow_forward_s: float,
+def pair(
+    slow_forward_s: float = 8.5e-3,
     elementwise_s: float = 5e-3,
     scatter: float = 0.0,
-    used: Mapping[str, float] | None = None,
-) -> tuple[Path, list[dict[str, Any]]]:
-    """Lines of attribution.csv: 4 ms by one trainer, 10 ms by another, and operators of both.
+    used_ms: Sequence[float] = (),
+    name: str = "gpt2-nano",
+    samples: int = 4,
+) -> list[dict[str, Any]]:
+    """A training of 4 ms by one trainer, of 10 ms by another, and operators of both.
 
     Args:
-        scatter: of the slower one's operators.
-        used: what the slower one's threads did in each step, see `thread_time`.
+        elementwise_s: of the slower one, as are the following.
+        scatter: of the operators.
+        used_ms: of each step: on a core, waiting for one, all threads.
     """
-    fast, slow = training(0.004), training(0.010, trainer="hf")
+    fast, slow = (
+        training(seconds, workload=f"{name}-{trainer}", trainer=trainer, samples=samples)
+        for seconds, trainer in ((0.004, "plain"), (0.010, "hf"))
+    )
     fast["points"][0]["operators"] = composed(
         {"aten::mm": 1e-3, "aten::mul.Tensor": 1e-3, "aten::sqrt": 1e-3},
         {"forward_s": 2.5e-3, "optimizer_s": 1.5e-3},
@@ -267,14 +252,22 @@ def gap(
         scatter,
     )
     steps = slow["points"][0]["steps"]
-    steps |= {name: [seconds] * len(steps["kind"]) for name, seconds in (used or {}).items()}
-    results = make(folder, [fast, slow], devices=(CPU,))
+    names = ("cpu_s", "waiting_s", "all_threads_cpu_s")
+    for series, ms in zip(names, used_ms, strict=bool(used_ms)):
+        steps[series] = [1e-3 * ms] * len(steps["kind"])
+    return [fast, slow]
+
+
+def gap(
+    folder: Path, cells: Sequence[dict[str, Any]], last: ModuleType = attribution
+) -> tuple[Path, list[dict[str, Any]]]:
+    """Results of such pairs, and their lines of attribution.csv."""
+    results = make(folder, cells, devices=(CPU,), last=last)
     return results, table_files.rows(table_files.read(results / "tables/attribution.csv"))
 
 
 def test_a_gap_is_the_sum_of_what_its_parts_take_longer(tmp_path: Path) -> None:
-    used = {"cpu_s": 9e-3, "waiting_s": 1e-3, "all_threads_cpu_s": 9e-3}
-    results, lines = gap(tmp_path, 8.5e-3, used=used)
+    results, lines = gap(tmp_path, pair(used_ms=(9, 1, 9)), last=published_gaps)
     causes = {line["part"]: line for line in lines if line["kind"] == "cause"}
     assert list(causes) == [part for part in PARTS if part in causes]
     took = {part: line["seconds"] for part, line in causes.items()}
@@ -286,7 +279,7 @@ def test_a_gap_is_the_sum_of_what_its_parts_take_longer(tmp_path: Path) -> None:
     assert left["seconds"] + sum(took.values()) == pytest.approx(whole["seconds"])
     assert left["slow_s"] - left["fast_s"] == pytest.approx(left["seconds"])
     assert whole["verdict"] == EXPLAINED
-    page = render(results).html
+    page = render(results, ()).html
     assert "elementwise operators" in page and "they leave" in page
     assert 'id="figure-operators-gpt2-nano-4-256"' in page
 
@@ -294,7 +287,7 @@ def test_a_gap_is_the_sum_of_what_its_parts_take_longer(tmp_path: Path) -> None:
 def test_a_gap_is_explained_on_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    results, lines = gap(tmp_path, 8.5e-3)
+    results, lines = gap(tmp_path, pair(), last=published_gaps)
     where = ["--results", str(results)]
     assert cli.dispatch(["explain", "hf", "plain", *where]) == 0
     head, *table = capsys.readouterr().out.splitlines()
@@ -316,62 +309,66 @@ def test_a_gap_is_explained_on_the_terminal(
             cli.dispatch(["explain", *names, *where])
 
 
-@pytest.mark.parametrize(
-    ("slow_forward_s", "verdict"), [(7.0e-3, PERHAPS), (3e-3, UNEXPLAINED), (13e-3, OVER)]
-)
-def test_a_gap_is_explained_only_where_both_steps_close(
-    slow_forward_s: float, verdict: str, tmp_path: Path
+# How a pair is, what its causes take in ms, and the verdict.
+GAPS: list[tuple[dict[str, Any], Mapping[str, float], str]] = [
+    # The slower step's parts add up to 85 %, 45 % and 145 % of it.
+    ({"slow_forward_s": 7e-3}, {}, PERHAPS),
+    ({"slow_forward_s": 3e-3}, {}, UNEXPLAINED),
+    ({"slow_forward_s": 13e-3}, {}, OVER),
+    # Two thirds of the gap are the rest of a phase.
+    ({"elementwise_s": 3e-3}, {}, PERHAPS),
+    # Phases of the slower side last 7 ms beyond its operators, which take 3 ms as on the other:
+    # its thread is blocked or waiting for the rest of 10 ms.
+    ({"used_ms": (4, 0, 4)}, {BLOCKED: 6, FRAMEWORK: 0}, EXPLAINED),
+    ({"used_ms": (4, 6, 4)}, {WAITING: 6, FRAMEWORK: 0}, EXPLAINED),
+    ({"used_ms": (4, 2, 5)}, {BLOCKED: 3, WAITING: 1, FRAMEWORK: 2}, EXPLAINED),
+    # Nobody sleeps for sure where other threads are at work, or where nobody was asked.
+    ({"used_ms": (4, 0, 12)}, {FRAMEWORK: 6}, PERHAPS),
+    ({"used_ms": (4, 5, 12)}, {WAITING: 4, FRAMEWORK: 2}, EXPLAINED),
+    ({"used_ms": ()}, {FRAMEWORK: 6}, PERHAPS),
+    # Operators wait for what is more than phases last beyond them.
+    (
+        {"used_ms": (1, 9, 1)},
+        {WAITING: 9, FRAMEWORK: -1, "elementwise operators": -2 / 3},
+        EXPLAINED,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def gaps(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """Lines of each of those, which are of trainings of as many batch sizes."""
+    cells = []
+    for index, (how, _, _) in enumerate(GAPS):
+        rest = {"elementwise_s": 1e-3} if "used_ms" in how else {}
+        cells += pair(**rest | how, name=f"gap-{index}", samples=4 + index)
+    _, lines = gap(tmp_path_factory.mktemp("gaps"), cells)
+    return [
+        [line for line in lines if line["slow_workload"] == f"gap-{index}-hf"]
+        for index in range(len(GAPS))
+    ]
+
+
+@pytest.mark.parametrize("index", range(len(GAPS)))
+def test_a_gap_is_explained_as_far_as_its_parts_are_known(
+    gaps: list[list[dict[str, Any]]], index: int
 ) -> None:
-    """The slower step's parts add up to 85 %, 45 % and 145 % of it."""
-    _, lines = gap(tmp_path, slow_forward_s)
-    assert {line["verdict"] for line in lines if line["kind"] == "gap"} == {verdict}
-
-
-def test_what_operators_leave_explains_nothing_for_sure(tmp_path: Path) -> None:
-    """Two thirds of the gap are the rest of a phase."""
-    _, lines = gap(tmp_path, 8.5e-3, elementwise_s=3e-3)
-    assert {line["verdict"] for line in lines if line["kind"] == "gap"} == {PERHAPS}
-
-
-@pytest.mark.parametrize(
-    ("used_ms", "expected_ms", "verdict"),
-    [
-        # (on a core, waiting for one, all threads): blocked or waiting for the rest of 10 ms
-        ((4, 0, 4), {BLOCKED: 6, FRAMEWORK: 0}, EXPLAINED),
-        ((4, 6, 4), {WAITING: 6, FRAMEWORK: 0}, EXPLAINED),
-        ((4, 2, 5), {BLOCKED: 3, WAITING: 1, FRAMEWORK: 2}, EXPLAINED),
-        # Nobody sleeps for sure where other threads are at work, or where nobody was asked.
-        ((4, 0, 12), {FRAMEWORK: 6}, PERHAPS),
-        ((4, 5, 12), {WAITING: 4, FRAMEWORK: 2}, EXPLAINED),
-        (None, {FRAMEWORK: 6}, PERHAPS),
-        # Operators wait for what is more than phases last beyond them.
-        ((1, 9, 1), {WAITING: 9, FRAMEWORK: -1, "elementwise operators": -2 / 3}, EXPLAINED),
-    ],
-)
-def test_time_beyond_operators_is_blocked_or_waiting_as_far_as_that_is_known(
-    used_ms: tuple[float, ...] | None,
-    expected_ms: Mapping[str, float],
-    verdict: str,
-    tmp_path: Path,
-) -> None:
-    """Phases of the slower side last 7 ms beyond its operators, which take 3 ms as on the other."""
-    names = ("cpu_s", "waiting_s", "all_threads_cpu_s")
-    used = dict(zip(names, (1e-3 * ms for ms in used_ms or ()), strict=bool(used_ms)))
-    _, lines = gap(tmp_path, 8.5e-3, elementwise_s=1e-3, used=used)
-    took = {line["part"]: line for line in lines if line["kind"] == "cause"}
+    how, expected_ms, verdict = GAPS[index]
+    took = {line["part"]: line for line in gaps[index] if line["kind"] == "cause"}
+    (whole,) = (line for line in gaps[index] if line["kind"] == "gap")
+    assert whole["verdict"] == verdict
+    (left,) = (line for line in gaps[index] if line["kind"] == "unexplained")
+    total = left["seconds"] + sum(line["seconds"] for line in took.values())
+    assert total == pytest.approx(whole["seconds"], rel=1e-9)
+    if not expected_ms:
+        return
     assert set(took) & {BLOCKED, WAITING} == set(expected_ms) & {BLOCKED, WAITING}
     for part, ms in expected_ms.items():
         assert 1e3 * took[part]["seconds"] == pytest.approx(ms, abs=0.02), part
-    (left,) = (line for line in lines if line["kind"] == "unexplained")
-    whole = next(line for line in lines if line["kind"] == "gap")
-    total = left["seconds"] + sum(line["seconds"] for line in took.values())
-    assert total == pytest.approx(whole["seconds"], rel=1e-9)
-    assert whole["verdict"] == verdict
-    how = took[FRAMEWORK]["slow_how"]
-    assert ("blocked while other threads had cores" in how) == bool(
-        used_ms and used_ms[2] > used_ms[0]
-    )
-    assert ("is not known" in how) == (used_ms is None)
+    used_ms, said = how["used_ms"], took[FRAMEWORK]["slow_how"]
+    others = bool(used_ms) and used_ms[2] > used_ms[0]
+    assert ("blocked while other threads had cores" in said) == others
+    assert ("is not known" in said) == (not used_ms)
 
 
 def test_a_parts_interval_is_as_wide_as_its_steps_and_processes_differ(tmp_path: Path) -> None:
@@ -384,32 +381,16 @@ def test_a_parts_interval_is_as_wide_as_its_steps_and_processes_differ(tmp_path:
         return {line["part"]: (line["low_s"], line["high_s"]) for line in lines}
 
     part = "elementwise operators"
-    alike = intervals(gap(tmp_path / "alike", 8.5e-3)[1])
+    alike = intervals(gap(tmp_path / "alike", pair())[1])
     assert alike[part] == pytest.approx((4e-3, 4e-3))
-    results, lines = gap(tmp_path / "scattered", 8.5e-3, scatter=0.2)
+    results, lines = gap(tmp_path / "scattered", pair(scatter=0.2))
     scattered = intervals(lines)
     assert scattered[part] == pytest.approx((3e-3, 5e-3))
     # Operators of one step are fast together: what is left of the phase is as uncertain as all.
     assert scattered[FRAMEWORK] == pytest.approx((2e-3 - 1.4e-3, 2e-3 + 1.4e-3))
-    cell = "desk/cpu-x/torch-cpu/gpt2-nano-{}/auto/fp32"
+    cells = [f"desk/cpu-x/torch-cpu/gpt2-nano-{name}/auto/fp32" for name in ("plain", "hf")]
     values = [1 + 0.1 * (i % 5 - 2) for i in range(12)]
-    figures = [
-        {
-            "cell": cell.format(trainer),
-            "device": "cpu-x",
-            "backend": "torch-cpu",
-            "point": "x",
-            "metric": "unsplit_step_s",
-            "group": "a",
-            "values": [seconds * value for value in values],
-            "records": [],
-        }
-        for trainer, seconds in (("plain", 0.004), ("hf", 0.010))
-    ]
-    floor = tmp_path / "desk.json"
-    floor.write_text(
-        json.dumps({"floor_version": 1, "host": "desk", "runs": [{"figures": figures}]})
-    )
+    floor = noise_floor(tmp_path / "desk.json", values, *cells, metric="unsplit_step_s")
     tables = str(results / "tables")
     attribution.main(["--tables", tables, "--output-dir", tables, "--noise-floors", str(floor)])
     joined = intervals(table_files.rows(table_files.read(results / "tables/attribution.csv")))

@@ -16,10 +16,11 @@ from conftest import QUICK, Checkout
 from siliconprof.compare import noise_floor
 from siliconprof.errors import UserError
 from siliconprof.render import draw
-from synthetic_results import Page, drawing, make, make_page, matmul, render, training
+from synthetic_results import Page, drawing, make, matmul, render, training
 from test_compare import process, put
 
 FACTORS = (0.80, 0.95, 1.0, 1.05, 1.2, 1.1)  # of six processes of one cell
+DRAWN = ("training-",)  # of the figures, whose legends are read
 T_OF_5 = 2.5706  # Student's t, 97.5 %, five degrees of freedom (any table)
 
 
@@ -55,14 +56,15 @@ def floor(results: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def without(results: Path) -> tuple[Page, dict[str, list[dict[str, str]]]]:
-    return render(results), {name: lines_of(results, name) for name in ("training-times", "matmul")}
+    return render(results, DRAWN), {
+        name: lines_of(results, name) for name in ("training-times", "matmul")
+    }
 
 
 @pytest.fixture(scope="module")
 def beside(results: Path, floor: Path, without: Any) -> tuple[Page, dict]:
     """The same tables with the noise floor; made after the page without it."""
-    make_page(results, "--noise-floors", str(floor))
-    made = Page((results / "study.html").read_text(encoding="utf-8"))
+    made = render(results, DRAWN, "study", "--noise-floors", str(floor))
     return made, {name: lines_of(results, name) for name in ("training-times", "matmul")}
 
 
