@@ -277,21 +277,22 @@ def test_played_card_says_which_attention_it_has_and_what_compiling_needs(
 def test_played_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator lasts as long as the card works for it, whether or not the card waits between."""
     driver = sys.modules["played_cuda"].driver
-    if bound_by == "host":
-        rates = {name: rate * 1e6 for name, rate in CARD.flop_rates.items()}
-        fast = replace(CARD, flop_rates=rates, bytes_rate=CARD.bytes_rate * 1e6)
-        monkeypatch.setattr(driver.gpus[0], "card", fast)
+    faster = {"card": 0.1, "host": 1e6}[bound_by]
+    rates = {name: rate * faster for name, rate in CARD.flop_rates.items()}
+    card = replace(CARD, flop_rates=rates, bytes_rate=CARD.bytes_rate * faster)
+    monkeypatch.setattr(driver.gpus[0], "card", card)
     backend = opened()
     stepper, clock, batch = backend.stepper(gpt2("nano"), 5), PhaseClock(backend), tokens(1)
     stepper.step(batch, clock)
-    clock.start(split=False)
-    before_s = driver.line.busy_s
-    stepper.step(batch, clock)
-    step_s, _ = clock.stop()
-    works_s = driver.line.busy_s - before_s
-    mostly = 0.9 * step_s
-    assert (works_s > mostly) == (bound_by == "card") and works_s <= step_s
-    assert (clock.handed_over_s > mostly) == (bound_by == "host")
+    taken = []
+    for _ in range(5):
+        clock.start(split=False)
+        before_s = driver.line.busy_s
+        stepper.step(batch, clock)
+        taken.append((clock.stop()[0], clock.handed_over_s, driver.line.busy_s - before_s))
+    step_s, handed_over_s, works_s = min(taken)  # on a host that others use, too
+    assert (works_s > 0.9 * step_s) == (bound_by == "card") and works_s <= step_s
+    assert (handed_over_s > 0.9 * step_s) == (bound_by == "host")
     found = watched(backend, lambda: stepper.step(batch, clock), clock)
     assert found["reason"] is None
     of_kinds = {row["kind"]: row for row in found["rows"]}
@@ -299,8 +300,9 @@ def test_played_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.Monk
     assert together_s == pytest.approx(works_s, rel=0.1)
     product = of_kinds["aten::mm"]
     needs_s = KERNEL_S + product["flops"] / driver.gpus[0].card.flop_rates["fp32"]
-    assert min(product["seconds"]) == pytest.approx(product["count"] * needs_s, rel=0.1)
-    times = {"handed_over_s": [clock.handed_over_s], "unsplit_step_s": [step_s]}
+    each_s = min(product["seconds"]) / product["count"]
+    assert each_s == pytest.approx(needs_s, rel=0.1, abs=0.6e-6)  # events tell half microseconds
+    times = {"handed_over_s": [handed_over_s], "unsplit_step_s": [step_s]}
     document = {"params": {}, "times": times, "memory": {}, "operators": found}
     parts = step_parts.of_point(contents.made(contents.Point, document), "gpu")
     rest = next(part for part in parts if part["part"] == FRAMEWORK)
