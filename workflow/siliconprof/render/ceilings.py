@@ -297,14 +297,12 @@ def _look(point: Row) -> dict[str, Any]:
     }
 
 
-def _sample(point: Row) -> Any:
+def _sample(point: Row) -> style.Sample:
     look = _look(point)
 
-    def draw(ax: Any, x: float, y: float) -> None:
-        ax.plot([x, x + 0.15], [y, y], color=look["color"], dashes=look["dashes"])
-        ax.plot([x + 0.075], [y], **look | {"dashes": (1, 0)})
-
-    return draw
+    line = style.sample(None, "-", color=look["color"], dashes=look.pop("dashes"))
+    marker = style.sample(**look)
+    return lambda x, y: [*line(x, y), *marker(x, y)]
 
 
 def _curve(line: Sequence[Row]) -> Iterator[Mark]:

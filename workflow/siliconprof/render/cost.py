@@ -156,7 +156,7 @@ def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
         (style.swatch(style.shade("grey", 12)), checked),
     ]
     if len({row["precision"] for row in rows}) > 1:
-        legend.append((lambda ax, x, y: None, "lighter: lower precision"))
+        legend.append((lambda x, y: (), "lighter: lower precision"))
     from_ms = CHECKED_FROM_S * 1e3
     shown = [chart.band(1 - DIFFERS, 1 + DIFFERS, from_ms), chart.across(1)]
     for row, ratio in points:

@@ -8,6 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from matplotlib.artist import Artist
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
 from siliconprof import words
 from siliconprof.analyse.throughputs import describe, device_of
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
@@ -184,9 +188,9 @@ def _ceiling_sample(ink: str) -> Any:
     return style.sample(None, "-", color=ink, linewidth=1.2)
 
 
-def _sheet_sample(ax: Any, x: float, y: float) -> None:
-    ax.fill_between([x, x + 0.15], y - 0.045, y + 0.045, **HATCHED)
-    ax.plot([x, x + 0.15], [y + 0.045] * 2, **SHEET)
+def _sheet_sample(x: float, y: float) -> list[Artist]:
+    box = Rectangle((x, y - 0.045), 0.15, 0.09, **HATCHED)
+    return [box, Line2D([x, x + 0.15], [y + 0.045] * 2, **SHEET)]
 
 
 def _products(dots: Sequence[Dot]) -> dict[str, str]:

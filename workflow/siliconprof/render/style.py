@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from matplotlib import rcParams
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.transforms import Affine2D
 
 from siliconprof import plugins, words
 from siliconprof.analyse.equal_work import as_usual
@@ -295,7 +297,8 @@ def write(figure: Figure, x: float, y: float, text: str, **style: Any) -> Any:
 
 
 LEGEND_ROW_IN = 0.17
-Entry = tuple[Callable[[Any, float, float], Any], str]  # draw a sample at x, y; its name
+Sample = Callable[[float, float], Sequence[Artist]]  # at a place in inches
+Entry = tuple[Sample, str]  # and its name
 
 
 def _legend_places(entries: Sequence[Entry], width: float) -> list[tuple[float, int]]:
@@ -324,34 +327,33 @@ def legend(
 ) -> None:
     """Samples with their names in rows, as wide as the figure unless a width is given, in inches."""
     width = figure.get_size_inches()[0] if width is None else width
-    height = legend_height(entries, width)
-    ax = axes(figure, left, top, width, height)
-    ax.set_xlim(0, width)
-    ax.set_ylim(height, 0)
-    ax.axis("off")
+    full_height = figure.get_size_inches()[1]
+    inches = Affine2D().scale(1, -1).translate(0, full_height) + figure.dpi_scale_trans
     places = _legend_places(entries, width)
     for (draw, name), (x, row) in zip(entries, places, strict=True):
-        y = LEGEND_ROW_IN * (row + 0.5)
-        draw(ax, x, y)
-        ax.text(x + 0.2, y, name, va="center", size=SMALL_PT, color=MUTED)
+        x, y = left + x, top + LEGEND_ROW_IN * (row + 0.5)
+        for artist in draw(x, y):
+            artist.set_transform(inches)
+            figure.add_artist(artist)
+        write(figure, x + 0.2, y, name, va="center", size=SMALL_PT, color=MUTED)
 
 
-def swatch(face: str, hatch: str | None = None) -> Callable[[Any, float, float], Any]:
+def swatch(face: str, hatch: str | None = None) -> Sample:
     """A legend sample: a filled box."""
     look: dict[str, Any] = {
         "facecolor": face,
         "hatch": hatch,
         "edgecolor": MUTED if hatch else "none",
     }
-    return lambda ax, x, y: ax.add_patch(Rectangle((x, y - 0.045), 0.15, 0.09, linewidth=0, **look))
+    return lambda x, y: [Rectangle((x, y - 0.045), 0.15, 0.09, linewidth=0, **look)]
 
 
-def sample(marker: str | None = None, line: Any = "none", **style: Any) -> Any:
+def sample(marker: str | None = None, line: Any = "none", **style: Any) -> Sample:
     """A legend sample: a marker, a piece of line, or both."""
 
-    def draw(ax: Any, x: float, y: float) -> None:
+    def draw(x: float, y: float) -> list[Artist]:
         xs = [x, x + 0.15] if marker is None else [x + 0.075]
-        ax.plot(xs, [y] * len(xs), marker=marker, linestyle=line, **style)
+        return [Line2D(xs, [y] * len(xs), marker=marker, linestyle=line, **style)]
 
     return draw
 
