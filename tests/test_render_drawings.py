@@ -259,7 +259,7 @@ def test_own_trainings_are_drawn_as_their_records_hold_them(drawn: Drawn) -> Non
     one(said, "gpt2-nano: activations 6.00\u2009MiB, 60.0\u2009% of the prediction")
     whole = next(n for n in scenario_drawing.trainings(drawn.own) if n.precision == "amp-bf16")
     figure = scenario_drawing.draw([whole], [], [], False)
-    ax = figure.axes[1]  # the legend's come first
+    ax = figure.axes[0]
     edges = [(box.get_x(), box.get_x() + box.get_width()) for box in ax.patches]
     assert (0, 1.0) in edges  # the capacity
     assert max(right for _, right in edges if right < 1) == pytest.approx(10 / 16)

@@ -11,10 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Loaded here, so that a worker that draws one figure need not load them first.
-import matplotlib.backends.backend_agg
-import matplotlib.backends.backend_pdf
-import matplotlib.backends.backend_svg  # noqa: F401
+import matplotlib.backends.backend_svg  # noqa: F401, here, so that no worker need load it first
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
