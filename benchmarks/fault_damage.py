@@ -89,8 +89,8 @@ def journal_lengths(base: Scratch, folder: Path, rng: Random, log: Log, count: i
     log.settle()
 
 
-def cut_off_files(base: Scratch, folder: Path, rng: Random, log: Log) -> None:
-    """Records and what stages made are cut off or end in zeros; the pipeline tells, and mends."""
+def cut_off_files(base: Scratch, folder: Path, rng: Random, log: Log, records: bool = True) -> None:
+    """What stages made, and records, are cut off or end in zeros; the pipeline tells, and mends."""
     scratch = base.copy(folder)
     before, tables = scratch.finished(), scratch.tables()
     log.inject("cut off: the host file")
@@ -120,6 +120,8 @@ def cut_off_files(base: Scratch, folder: Path, rng: Random, log: Log) -> None:
     for name in made[:5]:
         require((scratch.path / "results" / name).exists(), f"not made again: {name}")
     log.settle()
+    if not records:
+        return
 
     # The one that trains is among them: it is measured again with data that are prepared again.
     trained = [path for path in sorted(before) if "nano" in path.parts]

@@ -409,7 +409,7 @@ def test_measured_cells_come_to_their_ceilings(checkout: Checkout) -> None:
             },
         },
     )
-    checkout.snakemake("report")
+    checkout.snakemake("results/tables/ceilings.csv")
     folder = checkout.path / "results"
     records = checkout.records()
     assert {data["status"] for data in records.values()} == {"ok"}, records
@@ -421,8 +421,6 @@ def test_measured_cells_come_to_their_ceilings(checkout: Checkout) -> None:
     assert len(verdicts(folder, "vjp", "flop_per_s")) == 2  # with and without the forward pass
     memory = ceiling(folder, "memory_bandwidth")
     assert memory["value"] == "" and "is not twice the last-level cache" in memory["reason"]
-    page = (folder / "study.html").read_text(encoding="utf-8")
-    assert "Micro-benchmarks and ceilings" in page and "table-ceilings" in page
 
     before = checkout.stamps()
     cell = made["cell"]
