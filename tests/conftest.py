@@ -43,6 +43,12 @@ LONGEST = (
     "test_incremental",
     "test_offload",
     "test_extending",
+    "test_played",
+    "test_played_mac",
+    "test_faults",
+    "test_whisper",
+    "test_ceilings",
+    "test_reference",
 )
 # One iteration or two of everything: tests look at behaviour, not at numbers.
 QUICK = {

@@ -24,7 +24,7 @@ CONFIG = "config/extended.yaml"
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A checkout with every example of the guide, and what its command leaves."""
     folder = tmp_path_factory.mktemp("extended")
-    checkout = copy_project(folder / "project")
+    checkout = copy_project(folder / "project").share_imports()
     checkout.environment["SILICONPROF_LOCK_FILE"] = str(folder / "host.lock")
     for name, appended, language, text in BLOCK.findall(GUIDE.read_text(encoding="utf-8")):
         if language == "diff":

@@ -100,6 +100,8 @@ def test_a_copied_results_folder_measures_nothing(measured, tmp_path, keep_times
     assert {path: path.read_bytes() for path in before} == before
     done = project.snakemake("-n", TABLES)
     assert "Nothing to be done" in done.stdout + done.stderr
+    if keep_times:
+        return
     # and from now on Snakemake notices again what it could not without its notes
     changed = json.loads(json.dumps(TINY))
     changed["workloads"]["small"]["shapes"] = [[1, 4, 4, 4]]
@@ -155,8 +157,6 @@ def test_what_answers_no_more_is_measured_again_and_kept(measured, tmp_path):
     file_of(project, "small").unlink()
     project.snakemake("measured")
     assert json.loads(file_of(project, "small").read_text())["sha256"] != old["small"]["sha256"]
-    # And so is one that Snakemake is told to make again.
-    assert run(project, "--forcerun", "measure")[0] == set(TINY["workloads"])
 
 
 def test_what_was_retired_and_not_measured_yet_comes_back(measured, tmp_path):

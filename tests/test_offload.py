@@ -61,7 +61,7 @@ BLOCKER = 'import sys\nsys.modules["deepspeed"] = None\n'
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A project with data prepared, and extensions in a folder of its own: none is built."""
-    copy = copy_project(tmp_path_factory.mktemp("offload") / "project")
+    copy = copy_project(tmp_path_factory.mktemp("offload") / "project").share_imports()
     copy.environment |= {
         "SILICONPROF_LOCK_FILE": str(copy.path / "host.lock"),
         "TORCH_EXTENSIONS_DIR": str(copy.path / "extensions"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, ROOT, Checkout, copy_project, own_project
+from conftest import QUICK, ROOT, Checkout, own_project
 from siliconprof.cells import config, matrix
 from siliconprof.hosts import registry
 from siliconprof.stats import statistics
@@ -125,8 +125,7 @@ def test_vjp_with_and_without_its_forward_pass(project: Checkout, backend: str) 
 
 def test_a_wrong_result_is_refused(tmp_path: Path) -> None:
     """Each backend with an operator that is off by 1 %: no points, and a reason."""
-    wrong = copy_project(tmp_path / "project")
-    wrong.environment["SILICONPROF_LOCK_FILE"] = str(tmp_path / "host.lock")
+    wrong = own_project(tmp_path)
     for name, right, planted in (
         ("_torch", "return self.torch.matmul(a, b)", "return self.torch.matmul(a, b) * 1.01"),
         ("_torch", "(a, b), cotangent, retain", "(a, b), 1.01 * cotangent, retain"),
