@@ -264,9 +264,9 @@ def shared_checks(trial: Trial, folder: Path) -> Path | None:
     if not pipeline:
         return None
     cell = trial.cell
-    environment = sorted(trial.environment(os.environ).items())
+    own = trial.backend.environment(cell.device_index, cell.precision, os.environ)
     device = [cell.device, cell.device_index, cell.backend, cell.precision, cell.threads]
-    alike = json.dumps([machine.read_text(BOOT_ID), pipeline, *device, environment])
+    alike = json.dumps([machine.read_text(BOOT_ID), pipeline, *device, sorted(own.items())])
     return folder / f"{hashlib.sha256(alike.encode()).hexdigest()[:16]}.json"
 
 

@@ -82,11 +82,10 @@ class Trial:
         Of cells whose names begin alike, so do the modules in their processes.
         """
         framework = self.backend.framework
-        return [
-            (framework, self.backend().import_framework),
-            *self.workload.imports(framework),
-            *(self.trainer.imports(self.workload, framework) if self.trainer else ()),
-        ]
+        theirs = self.workload.imports(framework)
+        if self.trainer:
+            theirs = self.trainer.imports(theirs, self.workload)
+        return [(framework, self.backend().import_framework), *theirs]
 
     def missing_packages(self) -> list[str]:
         """Distributions that workload and trainer import and this Python does not have."""

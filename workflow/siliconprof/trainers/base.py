@@ -55,9 +55,11 @@ class Trainer:
             return f"this trainer supports only {' and '.join(self.frameworks)}"
         return None
 
-    def imports(self, workload: Any, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """What it imports beside the workload's own, see `Workload.imports`."""
-        return []
+    def imports(
+        self, own: list[tuple[str, Callable[[], Any]]], workload: Any
+    ) -> list[tuple[str, Callable[[], Any]]]:
+        """The workload's own imports and what it imports beside, see `Workload.imports`."""
+        return own
 
     def prepare(self, session: Session) -> None:
         """Set up what is not part of the training; called before sampling starts."""

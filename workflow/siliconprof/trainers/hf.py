@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing
@@ -21,6 +22,7 @@ from siliconprof.workloads.base import TrainingWorkload
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
+OF_ALL_MODELS = ("torch._dynamo", "transformers.modeling_utils")  # what every model imports first
 ENDLESS = 10**7  # steps, more than any run has; the callback ends the run
 
 
@@ -36,17 +38,25 @@ class Plugin(Trainer):
             return "the Trainer's fp16=True silently runs fp32 on a CPU"
         return super().supports(framework, device_kind, precision)
 
-    def imports(self, workload: Any, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """See `Trainer.imports`; DeepSpeed too, which accelerate imports wherever it is installed."""
+    def imports(
+        self, own: list[tuple[str, Callable[[], Any]]], workload: Any
+    ) -> list[tuple[str, Callable[[], Any]]]:
+        """See `Trainer.imports`; DeepSpeed too, which accelerate imports wherever it is installed.
 
-        def import_trainer() -> None:
+        It comes before the model, so that a process which has it serves all models.
+        """
+
+        def import_trainer(name: str) -> None:
             import transformers
 
-            getattr(transformers, workload.trainer_class)
+            getattr(transformers, name)
             with suppress(ImportError):
                 import deepspeed  # noqa: F401
 
-        return [(workload.trainer_class, import_trainer)]
+        of_all = sum(name in OF_ALL_MODELS for name, _ in own)
+        classes = dict.fromkeys(("Trainer", workload.trainer_class))
+        mine = [(name, partial(import_trainer, name)) for name in classes]
+        return [*own[:of_all], *mine, *own[of_all:]]
 
     def run(self, session: Session) -> None:
         """See `Trainer.run`."""
