@@ -33,6 +33,9 @@ def test_state_counts_names_and_estimates():
     state.started(3, "measure", wildcards, now=200.0)
     state.finished(3, now=200.0)
     assert state.line(200.0, "") == "about 2 s left"
+    state.run_info({"measure_node": 2, "measured": 1})  # that measures no cell, and has none
+    state.started(4, "measured", {}, now=200.0)
+    assert state.cells_total == 2 and state.finished(4, now=201.0) == ""
 
 
 @pytest.mark.slow

@@ -109,6 +109,11 @@ def worth_a_line(record: logging.LogRecord) -> bool:
     return name not in CHATTER_EVENTS and not record.getMessage().startswith(CHATTER)
 
 
+def _measures(rule: str) -> bool:
+    """Whether a rule measures cells: there is one of each label on a cluster, and `measured`."""
+    return rule == "measure" or rule.startswith("measure_")
+
+
 class State:
     """The state of the run by the log so far; it does not draw."""
 
@@ -123,14 +128,12 @@ class State:
 
     def run_info(self, counts: dict[str, int]) -> None:
         """The jobs that are due, by rule."""
-        self.cells_total = sum(
-            count for rule, count in counts.items() if rule.startswith("measure")
-        )
+        self.cells_total = sum(count for rule, count in counts.items() if _measures(rule))
         self.stages_total = counts.get("total", sum(counts.values())) - self.cells_total
 
     def started(self, job: int, rule: str, wildcards: dict[str, str], now: float) -> None:
         """A job begins."""
-        cell = wildcards["cell"] if rule.startswith("measure") else ""
+        cell = wildcards["cell"] if _measures(rule) else ""
         label = " · ".join(cell.split("/")[1:]) or " ".join([rule, *wildcards.values()])
         self.running[job] = (cell, label, now)
 
