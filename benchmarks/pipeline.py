@@ -35,6 +35,8 @@ IMPORT = "import torch; from transformers import GPT2LMHeadModel"
 IMPORTS = 3
 PAIRS_OF_BLOCKS = 60  # of a second, with and without probes
 PACKAGES = ("torch", "mlx", "transformers", "snakemake", "matplotlib")
+# Images for containers set it: every process would compile this package anew.
+USUAL = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 class Line(NamedTuple):
@@ -58,7 +60,12 @@ def snakemake(folder: Path, *arguments: str) -> Said:
     started, first_s = time.perf_counter(), None
     command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
     with subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        env=USUAL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         lines = []
         for line in process.stderr or ():
@@ -144,7 +151,9 @@ def of_the_page(folder: Path, reruns: int) -> list[Line]:
 def asked(folder: Path, script: str, *arguments: str) -> Any:
     """What another benchmark of a copy prints as JSON."""
     command = [sys.executable, f"benchmarks/{script}", "--json", *arguments]
-    done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=USUAL, check=True, stdout=subprocess.PIPE, text=True
+    )
     return json.loads(done.stdout)
 
 
@@ -241,7 +250,7 @@ def main() -> int:
         snakemake(folder, "-n", "report")  # compiles the modules and detects the host
         command = [sys.executable, "-m", "siliconprof.pipeline.doctor"]
         path = {"PYTHONPATH": str(folder / "workflow")}
-        subprocess.run(command, cwd=folder, env=os.environ | path, capture_output=True, check=False)
+        subprocess.run(command, cwd=folder, env=USUAL | path, capture_output=True, check=False)
         said = snakemake(folder, "report")
         records = [json.loads(p.read_text()) for p in (folder / "results/records").rglob("*.json")]
         add(of_the_run(said, records))
