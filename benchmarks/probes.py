@@ -6,7 +6,7 @@ drift meets both alike. All probes together, each one alone, and none (the sampl
 sides, which shows what the method can tell apart).
 
 A pair's ratio is the *mean* step with the sampler over the mean step without. The sampler wakes
-ten times a second, which touches one short step in ten: the median step would not see it. The
+four times a second, which touches one short step in many: the median step would not see it. The
 ratio of medians stands beside it. The figure is the median over pairs with a 95 % bootstrap
 interval; the bound is 1 %. Beside it, each probe's cost per sample and the share of the wall
 clock that its sampling took, as the sampler measured them. Takes about seven minutes.
@@ -88,7 +88,7 @@ def sampled_block(
     """The same with a sampler around it, whose start and end lie outside of every step."""
     session: Any = SimpleNamespace(backend=backend, under_way=True, flag=lambda code, detail: None)
     with Sampler(session, only) as sampler:
-        step()  # the first sample, taken at once, is not what a long run sees ten times a second
+        step()  # the first sample, taken at once, is not what a long run sees some times a second
         return block(step, steps), sampler
 
 

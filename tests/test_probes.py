@@ -163,11 +163,11 @@ def test_a_probe_that_breaks_is_switched_off_and_the_others_go_on(
     monkeypatch.setattr(page_faults.Plugin, "start", lambda self, backend: None)
     monkeypatch.setattr(page_faults.Plugin, "sample", breaks_at_the_third)
     monkeypatch.setattr(interference.Plugin, "stop", lambda self, wall_s: 1 / 0)
-    taken = run(Sampled(opened("torch-cpu")), 0.8)
+    taken = run(Sampled(opened("torch-cpu")), 1.6)
     assert len(calls) == 3
     faults = taken.summaries["page_faults"]
     assert faults["reason"] == "OSError: the bus is gone"
-    assert 0.15 < faults["switched_off_at_s"] < 0.8
+    assert 0.4 < faults["switched_off_at_s"] < 1.6
     assert [s.get("minor_faults") for s in taken.samples[:4]] == [1, 2, None, None]
     assert len(taken.samples) > 5 and all("rss_bytes" in sample for sample in taken.samples)
     assert "ZeroDivisionError" in taken.summaries["interference"]["reason"]
@@ -231,7 +231,7 @@ def test_the_framework_s_own_counters_follow_its_arrays() -> None:
 
 @pytest.mark.parametrize("name", ["torch-cuda", "torch-mps"])
 def test_a_driver_is_asked_once_a_second(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """cudaMemGetInfo takes the driver's locks: at 10 Hz it would stand in a launch's way."""
+    """cudaMemGetInfo takes the driver's locks: in every sample it would stand in a launch's way."""
     asked = []
 
     def driver(device: Any = None) -> Any:

@@ -37,7 +37,7 @@ class Probe:
         self.backend = backend
 
     def sample(self) -> dict[str, float | int | None]:
-        """Read now; called about ten times a second from one thread, with the same keys always."""
+        """Read now; called about four times a second from one thread, with the same keys always."""
         return {}
 
     def stop(self, wall_s: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from siliconprof.hosts.sensors.base import Readings, Unreadable
 from siliconprof.probes.base import Probe
 
 VMSTAT = linux.KernelFile("/proc/vmstat")
+SWAP_INTERVAL_S = 1.0  # the kernel sums up all its counters for one reading
 NEVER_BYTES = 2**40  # as a threshold: more than any block
 OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 
@@ -107,12 +109,20 @@ class Plugin(Probe):
             self.swapped = swapped_pages()
         except Unreadable as error:
             self.swap_means = str(error)
+        self.next_swap_s = 0.0
         self.first = self.sample()
+        self.next_swap_s = 0.0
 
     def sample(self) -> Readings:
-        """See `Probe.sample`; faults since the process began, swap since the host's boot."""
+        """See `Probe.sample`; faults since the process began, swap since the host's boot.
+
+        The latter once a second, and None in between.
+        """
         minor, major = read_faults()
-        into, out = self.swapped() if self.swapped else (None, None)
+        into, out = None, None
+        if self.swapped and (now_s := time.monotonic()) >= self.next_swap_s:
+            self.next_swap_s = now_s + SWAP_INTERVAL_S
+            into, out = self.swapped()
         return {
             "minor_faults": minor,
             "major_faults": major,
@@ -122,6 +132,7 @@ class Plugin(Probe):
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
+        self.next_swap_s = 0.0
         last = self.sample()
         growth: dict[str, Any] = {
             column: None if value is None else value - self.first[column]  # type: ignore[operator]
