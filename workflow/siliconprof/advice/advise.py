@@ -53,7 +53,7 @@ def read_facts(folder: Path, devices: registry.Registry) -> Facts:
     """What the results of a run say, every file of which may be missing, and what is published."""
     published = {name: published_values.read_table(PUBLISHED / f"{name}.csv") for name in TABLES}
     matrix, tables = folder / "matrix.json", folder / "tables"
-    host = matrix_file.read(matrix)["host"] if matrix.is_file() else None
+    host = matrix_file.read(matrix).host if matrix.is_file() else None
     if not (tables / "points.csv").is_file():
         return Facts((), (), host, published, devices, ())
     results = Results(tables)

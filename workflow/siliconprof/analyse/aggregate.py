@@ -31,6 +31,7 @@ from siliconprof.memory import memory_model
 from siliconprof.store import left_out, matrix_file, record, table_files
 from siliconprof.store.contents import Record
 from siliconprof.store.left_out import LeftOut
+from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.records import HERE, IMPORTED, REFERENCE, foreign_records, misnamed
 from siliconprof.store.table_files import Block, Row
 
@@ -52,9 +53,7 @@ ROWS_OF: Mapping[str, Callable[[Record], Iterator[Row]]] = {
 }
 
 
-def gather(
-    matrix: Mapping[str, Any], results: Path, reference: Sequence[Path]
-) -> Iterator[tuple[str, Path]]:
+def gather(matrix: Matrix, results: Path, reference: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """(source, path) of every record that counts.
 
     Args:
@@ -63,13 +62,13 @@ def gather(
     Raises:
         UserError: an own record of the matrix is missing.
     """
-    focus = matrix["host"]["label"]
-    for planned in matrix["cells"]:
-        path = Path(planned["record"])
+    focus = matrix.host["label"]
+    for planned in matrix.cells:
+        path = Path(planned.record)
         if not path.is_file():
             raise UserError(f"{path}: missing; run `snakemake --cores 1 report` to measure it")
-        yield HERE if planned["cell"]["host"] == focus else IMPORTED, path
-    for path in foreign_records(results, _labels(matrix)):
+        yield HERE if planned.cell.host == focus else IMPORTED, path
+    for path in foreign_records(results, matrix.labels):
         label = path.relative_to(results / "records").parts[0]
         yield HERE if label == focus else IMPORTED, path
     for folder in reference:
@@ -77,19 +76,14 @@ def gather(
             yield REFERENCE, path
 
 
-def _labels(matrix: Mapping[str, Any]) -> list[str]:
-    """Of the hosts that the run measures; the page may be about another."""
-    return [host["label"] for host in matrix["hosts"]]
-
-
-def outside(matrix: Mapping[str, Any], results: Path) -> dict[str, str]:
+def outside(matrix: Matrix, results: Path) -> dict[str, str]:
     """Records that are used in nothing -> why.
 
     Own records that belong to no cell of today's matrix, and files with a name that no record has.
     """
-    wanted = {planned["record"] for planned in matrix["cells"]}
+    wanted = {planned.record for planned in matrix.cells}
     own = sorted(
-        path for label in _labels(matrix) for path in (results / "records" / label).rglob("*.json")
+        path for label in matrix.labels for path in (results / "records" / label).rglob("*.json")
     )
     reasons = {p.as_posix(): "not in this experiment" for p in own if p.as_posix() not in wanted}
     return reasons | {

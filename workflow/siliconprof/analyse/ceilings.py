@@ -361,14 +361,14 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: all three tables."""
     matrix = matrix_file.read(arguments.matrix)
     floors = noise_floors.by_host(arguments.noise_floors)
-    sheets = DataSheets(registry.load(arguments.registry), matrix["host"])
+    sheets = DataSheets(registry.load(arguments.registry), matrix.host)
     points, noise = table_files.rows(results.of_ok_cells()), Noise(floors)
     table = Table(results.rows("cells"), points, sheets, noise)
     lines = list(table.rows())
     checks = list(throughputs.check(points, of_table(lines, table.caches), sheets, noise))
     table_files.write(arguments.output_dir / "ceilings.csv", lines)
     table_files.write(arguments.output_dir / "checks.csv", checks)
-    prices = matrix["experiment"].get("report", {}).get("prices") or {}
+    prices = matrix.report.get("prices") or {}
     products = [line for line in lines if line["quantity"] == "matmul"]
     listed = results_table.Table(products, checks, results.rows("energy"), sheets, noise, prices)
     table_files.write(

@@ -76,7 +76,7 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: both tables."""
     matrix = matrix_file.read(arguments.matrix)
     floors = noise_floors.by_host(arguments.noise_floors)
-    sheets = DataSheets(registry.load(arguments.registry), matrix["host"])
+    sheets = DataSheets(registry.load(arguments.registry), matrix.host)
     limits = Limits.of(results.rows("ceilings"), results.rows("cells"))
     points = table_files.rows(results.of_ok_cells())
     in_grids = [point for point in points if point["module"] == GRID]

@@ -114,13 +114,13 @@ def last_run(results: Path) -> list[Entry]:
     if not (results / "matrix.json").is_file():
         return []
     entries: list[Entry] = []
-    for planned in matrix_file.read(results / "matrix.json")["cells"]:
-        path = results / "records" / f"{record.cell_path(planned)}.json"
+    for planned in matrix_file.read(results / "matrix.json").cells:
+        path = results / "records" / f"{planned.cell.path}.json"
         data = record.load(path, check_schema=False, in_place=True) if path.is_file() else None
         if data and data.status == "ok" and data.environment.node == node_id():
             entries.append(
                 {
-                    "cell": planned["cell"],
+                    "cell": vars(planned.cell),
                     "environment": data.environment.declared,
                     "state": "measured",
                     "expected_s": data.accounting.get("child_wall_s") or 0.0,

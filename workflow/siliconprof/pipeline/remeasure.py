@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from siliconprof.errors import UserError
 from siliconprof.pipeline import run
 from siliconprof.store import matrix_file, record
+from siliconprof.store.matrix_file import Matrix
 from siliconprof.words import FLAG_WORDS
 
 MATRIX = Path("results/matrix.json")
 
 
-def flagged(matrix: Mapping[str, Any], codes: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+def flagged(matrix: Matrix, codes: Collection[str]) -> Iterator[tuple[str, list[str]]]:
     """(record, its flags of these) of each cell of a run that has any."""
-    for planned in matrix["cells"]:
-        path = Path(planned["record"])
+    for planned in matrix.cells:
+        path = Path(planned.record)
         if not path.is_file():
             continue
         found = record.load(path, in_place=True).codes
         if shared := [code for code in found if code in codes]:
-            yield planned["record"], shared
+            yield planned.record, shared
 
 
 def main(argv: Sequence[str] | None = None) -> int:

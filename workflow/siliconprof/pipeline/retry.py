@@ -15,9 +15,8 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.cells import matrix
@@ -28,6 +27,7 @@ from siliconprof.pipeline import cell_line, remeasure
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, record, temporary
 from siliconprof.store.contents import Record
+from siliconprof.store.matrix_file import Matrix
 
 RESULTS = Path("results")
 HISTORY = RESULTS / "history"
@@ -78,12 +78,12 @@ def better(first: Record, copy: Path | None) -> Record | None:
     return again
 
 
-def waiting(document: Mapping[str, Any]) -> Iterator[tuple[Path, Record, Path | None]]:
+def waiting(run: Matrix) -> Iterator[tuple[Path, Record, Path | None]]:
     """(file, record, second record) of disturbed cells of a run that have a second record to come.
 
     The second record is there already where a run was killed before it was put in its place.
     """
-    for name in dict(remeasure.flagged(document, [DISTURBED])):
+    for name in dict(remeasure.flagged(run, [DISTURBED])):
         first = record.load(Path(name), check_schema=False, in_place=True)
         if first.status == "ok" and first.method.instead_of is None:
             copy = second(first)
@@ -91,16 +91,16 @@ def waiting(document: Mapping[str, Any]) -> Iterator[tuple[Path, Record, Path | 
                 yield Path(name), first, copy
 
 
-def retry_all(document: Mapping[str, Any], registry_file: Path, budget_s: float) -> list[str]:
+def retry_all(run: Matrix, registry_file: Path, budget_s: float) -> list[str]:
     """Measure disturbed cells of a run once more; what became of them, as lines."""
-    disturbed = list(waiting(document))
+    disturbed = list(waiting(run))
     if not disturbed:
         return []
     devices = registry.load(registry_file)
     cells = {
         Path(matrix.record_path(planned.cell)): planned
-        for host in document["hosts"]
-        for planned in matrix.expand(document["experiment"], devices, host).cells
+        for host in run.hosts
+        for planned in matrix.expand(run.experiment, devices, host).cells
         if not capture.requested(planned.cell)
     }
     disturbed = [one for one in disturbed if one[0] in cells]

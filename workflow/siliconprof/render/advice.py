@@ -40,7 +40,7 @@ CANNOT = "the device cannot run it"
 
 def add(data: Data, book: Book) -> None:
     """For each question its conclusion and a table; one figure of all."""
-    settings = data.matrix["experiment"].get("report", {})
+    settings = data.matrix.report
     facts = Facts(data.points, data.energy, data.host, data.published, data.registry)
     advices: list[Advice] = []
     for entry in settings.get("advice") or []:

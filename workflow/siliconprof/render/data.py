@@ -24,6 +24,7 @@ from siliconprof.render import uncertainty
 from siliconprof.render.traces import Traces, key, point_key
 from siliconprof.render.variants import Family, Row, family, family_order, label, model, order, stem
 from siliconprof.store import matrix_file, noise_floors, table_files
+from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import rows
@@ -59,7 +60,7 @@ SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe 
 class Data:
     """Everything that was read."""
 
-    matrix: Mapping[str, Any]
+    matrix: Matrix
     cells: list[Row]
     points: list[Row]  # of cells whose status is ok, with the cell's columns
     traces: Traces
@@ -90,7 +91,7 @@ class Data:
     @property
     def host(self) -> Mapping[str, Any]:
         """The host file's content."""
-        return self.matrix["host"]
+        return self.matrix.host
 
     def only(self, source: str, host: str | None = None) -> Data:
         """The same, with the measurements of one source, and of one of its hosts, alone."""

@@ -105,7 +105,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     paper.settle(book)
     measured = sum(cell["status"] == "ok" for cell in own.cells)
     return {
-        "title": data.matrix["experiment"].get("report", {}).get("title") or "siliconprof",
+        "title": data.matrix.report.get("title") or "siliconprof",
         "host_line": setting.host_line(data),
         "when": setting.when(own.cells),
         "counts": f"{measured} of {words.count(len(own.cells), 'cell')} measured",

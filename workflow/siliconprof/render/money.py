@@ -34,7 +34,7 @@ CHIP = {money.CARD: "torch-cuda", money.COMPUTER: "mlx"}  # whose colour a data 
 
 def add(data: Data, book: Book) -> None:
     """The cost of every measured training; price against performance, the statement tested."""
-    settings = data.matrix["experiment"].get("report", {})
+    settings = data.matrix.report
     prices, tariff = settings.get("prices") or {}, settings.get("price_per_kwh")
     points = [point for point in data.training() if not has_no_speed(point)]
     listed = {money.key(point): price(data, point, prices) for point in points}

@@ -180,7 +180,7 @@ def _set_aside(data: Data, book: Book) -> None:
 def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> None:
     """Config, code, versions, commands and hashes."""
     book.heading("Provenance", anchor="provenance")
-    experiment = data.matrix["experiment"]
+    experiment = data.matrix.experiment
     folder = data.results.as_posix()
     tables = [name for name in columns.tables() if name != table_files.RESULTS]
     book.facts(

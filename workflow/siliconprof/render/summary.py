@@ -286,7 +286,7 @@ def not_measured(data: Data) -> list[str]:
         if not state["available"]:
             mend = f" To mend: {state['mend']}." if state["mend"] else ""
             lines.append(f"Backend {name}: {state['reason']}.{mend}")
-    for missing in data.matrix["not_measured"]:
+    for missing in data.matrix.not_measured:
         entry = data.registry["devices"].get(missing["device"])
         name = entry["name"] if entry else missing["device"]
         lines.append(f"Device {name}: {missing['reason']}.")

@@ -2,35 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError
-from siliconprof.store import documents, validation
-from siliconprof.store.cell import AXES
+from siliconprof.store import contents, documents, validation
+from siliconprof.store.cell import Cell
 
 PARTS = {"experiment": dict, "host": dict, "hosts": list, "cells": list, "not_measured": list}
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The expansion: `experiment`, `host`, `hosts`, `cells`, `not_measured`, see `matrix.main`.
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A cell of the run, and the path of its record."""
+
+    cell: Cell
+    record: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """The expansion of a config, see `cells.matrix`."""
+
+    experiment: Mapping[str, Any]  # the resolved config
+    host: Mapping[str, Any]  # the host file that the page is about
+    hosts: Sequence[Mapping[str, Any]]  # of all that the run measures
+    cells: Sequence[Planned]
+    not_measured: Sequence[Mapping[str, str]]  # a device, and the reason
+
+    @property
+    def labels(self) -> list[str]:
+        """Of the hosts that the run measures; the page may be about another."""
+        return [host["label"] for host in self.hosts]
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """What the config says of the page."""
+        return self.experiment.get("report", {})
+
+
+def read(path: Path) -> Matrix:
+    """The expansion.
 
     Raises:
         UserError: the file is missing or damaged; one line.
     """
     try:
         document = documents.read(path)
+        if isinstance(document, dict):
+            document.setdefault("hosts", [document.get("host")])  # of a version that knew one host
+        problem = _problem(document)
+        if problem:
+            raise ValueError(problem)
+        return contents.made(Matrix, document)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: damaged ({error}); delete it to have it made again") from None
-    if isinstance(document, dict):
-        document.setdefault("hosts", [document.get("host")])  # of a version that knew one host
-    problem = _problem(document)
-    if problem:
-        raise UserError(f"{path}: damaged ({problem}); delete it to have it made again")
-    return document
 
 
 def _problem(document: Any) -> str | None:
@@ -50,12 +80,12 @@ def _problem(document: Any) -> str | None:
     if problems:
         return problems[0]
     for index, planned in enumerate(document["cells"]):
-        cell = planned.get("cell") if isinstance(planned, Mapping) else None
-        axes = [str(cell.get(axis)) for axis in AXES] if isinstance(cell, Mapping) else []
-        if not axes:
+        try:
+            one = contents.made(Planned, planned)
+            if not one.record.endswith(f"/records/{one.cell.path}.json"):
+                return f"cells.{index}.record is not the path of that cell's record"
+        except (TypeError, AttributeError):
             return f"cells.{index} is not a cell"
-        if not str(planned.get("record")).endswith(f"/records/{'/'.join(axes)}.json"):
-            return f"cells.{index}.record is not the path of that cell's record"
     for index, missing in enumerate(document["not_measured"]):
         values = missing.values() if isinstance(missing, Mapping) else [None]
         if not all(isinstance(value, str) for value in values) or "device" not in missing:

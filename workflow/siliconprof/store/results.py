@@ -94,7 +94,7 @@ class Results:
         """The hosts of the run, a line each: system, processor, memory, versions, drivers."""
         import pandas as pd
 
-        hosts = matrix_file.read(self.tables.parent / "matrix.json")["hosts"]
+        hosts = matrix_file.read(self.tables.parent / "matrix.json").hosts
         parts = ("label", "os", "cpu", "packages", "blas", "driver")
         return pd.json_normalize([{part: host[part] for part in parts} for host in hosts], sep="_")
 
