@@ -14,7 +14,7 @@ from siliconprof import declarations, plugins
 from siliconprof.stats import statistics
 from siliconprof.store import contents
 from siliconprof.store.cell import Cell
-from siliconprof.store.contents import WHOLE, Flag, Point, Record, Series
+from siliconprof.store.contents import WHOLE, Checkpoint, Flag, Point, Record, Series
 from siliconprof.store.table_files import Block, Row
 
 T = TypeVar("T")
@@ -54,7 +54,8 @@ FEWEST_STEPS = 12  # below which quartiles say little of a run
 
 def point_columns(point: Point) -> Row:
     """Columns of points.csv, None where a point is of another kind."""
-    epoch, latest = point.epoch, point.checkpoints.latest
+    epoch = point.epoch
+    latest, best = (point.checkpoints.get(name, Checkpoint()) for name in ("latest", "best"))
     return {
         "point_status": point.status,
         "point_reason": point.reason,
@@ -65,7 +66,7 @@ def point_columns(point: Point) -> Row:
         "epoch_validation_s": _median(epoch.validation_s),
         **contents.columns(epoch, "epoch_", without=("epoch_s", "train_s", "validation_s")),
         "checkpoint_latest_step": latest.step,
-        "checkpoint_best_step": point.checkpoints.best.step,
+        "checkpoint_best_step": best.step,
         "checkpoint_bytes": latest.bytes,
         "resumed_at": ";".join(map(str, point.resumed_at)) or None,
         **contents.columns(point.test, "test_"),

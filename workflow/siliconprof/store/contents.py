@@ -28,11 +28,18 @@ def _empty() -> Any:
     return field(default_factory=dict)
 
 
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
+class Part:
+    """A part of a record: its subclasses are dataclasses, frozen, made by keywords."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
 # -- a point -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(Part):
     """Device memory of a point."""
 
     device_peak_bytes: int | None = None
@@ -40,8 +47,7 @@ class Memory:
     predicted_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class Steps(Part):
     """Every training step in order; the lists of what the system does not tell are empty."""
 
     kind: Sequence[str]
@@ -59,8 +65,7 @@ class Steps:
         return [value for kind, value in pairs if kind == "unsplit" and value is not None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class Operator(Part):
     """A distinct operator of a training step; `seconds` of all its calls, by step."""
 
     bytes: int
@@ -73,8 +78,7 @@ class Operator:
     seconds: Series
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operators:
+class Operators(Part):
     """The operators of a training step, and the phases of the steps between."""
 
     rows: Sequence[Operator]
@@ -82,8 +86,7 @@ class Operators:
     phases: Mapping[str, Series] = _empty()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnergySource:
+class EnergySource(Part):
     """Energy of a window by one source, or why there is none."""
 
     name: str | None = None
@@ -99,8 +102,7 @@ class EnergySource:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Energy:
+class Energy(Part):
     """Energy of a window of free-running steps."""
 
     window_s: float | None = None
@@ -109,8 +111,7 @@ class Energy:
     sources: Sequence[EnergySource] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cold:
+class Cold(Part):
     """The fresh processes behind a kernel's cold launch."""
 
     processes: int | None = None
@@ -118,24 +119,21 @@ class Cold:
     reasons: Mapping[str, str] = _empty()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
+class Cache(Part):
     """A last-level cache, and who says how large it is."""
 
     last_level_cache_bytes: float | None = None
     last_level_cache_source: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rotation:
+class Rotation(Part):
     """What the repeats of a cold cache go round."""
 
     cache_bytes: int | None = None
     cache_source: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Autorange:
+class Autorange(Part):
     """torch's own timing of the same iteration."""
 
     reason: str | None = None
@@ -145,8 +143,7 @@ class Autorange:
     shorter_than_one_iteration: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class Curve(Part):
     """A whole training, one entry per step in each list."""
 
     loss: Sequence[float | None]
@@ -154,8 +151,7 @@ class Curve:
     learning_rate: Sequence[float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class Evaluation(Part):
     """The loss on held-out data after a number of steps."""
 
     step: int
@@ -165,8 +161,7 @@ class Evaluation:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Part):
     """How a whole training ended."""
 
     diverged: bool | None = None
@@ -174,8 +169,7 @@ class Outcome:
     final_loss: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class Text(Part):
     """What the trained model wrote."""
 
     temperature: float
@@ -183,24 +177,14 @@ class Text:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Part):
     """A checkpoint of a whole training."""
 
     step: int | None = None
     bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoints:
-    """The last one and that of the least loss."""
-
-    latest: Checkpoint = Checkpoint()
-    best: Checkpoint = Checkpoint()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Epoch:
+class Epoch(Part):
     """Passes over the training and the validation data, measured or extrapolated."""
 
     means: str | None = None
@@ -213,8 +197,7 @@ class Epoch:
     epoch_s: Series = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Test:
+class Test(Part):
     """What the trained model makes of the test data."""
 
     accuracy: float | None = None
@@ -223,8 +206,7 @@ class Test:
     trained_steps: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(Part):
     """One shape or setting; a training cell has one."""
 
     params: Mapping[str, Scalar]
@@ -252,7 +234,7 @@ class Point:
     evaluations: Sequence[Evaluation] = ()
     outcome: Outcome = Outcome()
     texts: Sequence[Text] = ()
-    checkpoints: Checkpoints = Checkpoints()
+    checkpoints: Mapping[str, Checkpoint] = _empty()  # `latest` and `best`
     resumed_at: Sequence[int] = ()
     epoch: Epoch = Epoch()
     test: Test = Test()
@@ -269,8 +251,7 @@ class Point:
 # -- a record ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(Part):
     """How a capacity was enforced."""
 
     enforced: bool | None = None
@@ -278,8 +259,7 @@ class Limit:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(Part):
     """The memory situation, what the memory model says of it, and what was run."""
 
     applied: str
@@ -296,8 +276,7 @@ class Scenario:
     confirmed_peak_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Part):
     """What proves a precision."""
 
     product_error: float | None = None
@@ -305,24 +284,21 @@ class Evidence:
     activations: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision:
+class Precision(Part):
     """The one that was proved numerically."""
 
     effective: str | None = None
     evidence: Evidence = Evidence()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelCheck:
+class KernelCheck(Part):
     """Twice the work of one kernel."""
 
     kernel: str
     ratio: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(Part):
     """One check of the clock or of the repeats; None throughout where it was not reached."""
 
     verdict: str | None = None
@@ -338,8 +314,7 @@ class Check:
     kernels: Sequence[KernelCheck] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(Part):
     """A probe's summary.
 
     Args:
@@ -358,8 +333,7 @@ class Probe:
         return cls(figures=figures, reasons=reasons, limits=limits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedFile:
+class CapturedFile(Part):
     """A file that a tool left, below `results/captures`."""
 
     path: str | None = None
@@ -367,8 +341,7 @@ class CapturedFile:
     sha256: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
+class Capture(Part):
     """What a tool left of a few training steps, or why it left nothing."""
 
     means: str
@@ -377,16 +350,14 @@ class Capture:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class Flag(Part):
     """What to doubt of a record."""
 
     code: str
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dataset:
+class Dataset(Part):
     """What was read."""
 
     name: str | None = None
@@ -394,16 +365,14 @@ class Dataset:
     synthetic: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class Weights(Part):
     """The pretrained weights that a training began with: hashes of a folder's files."""
 
     weights_sha256: Mapping[str, str] = _empty()
     weights_revision: str | None = None  # of the hub's
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
+class Method(Part):
     """What of the method is shown or asked again; the file has more."""
 
     offload: Mapping[str, Scalar] = _empty()
@@ -413,8 +382,7 @@ class Method:
     instead_of: str | None = None  # the SHA-256 of the record that was disturbed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendFacts:
+class BackendFacts(Part):
     """What the backend says of itself."""
 
     framework_version: str | None = None
@@ -422,8 +390,7 @@ class BackendFacts:
     blas: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(Part):
     """System and versions."""
 
     system: str | None = None
@@ -437,16 +404,14 @@ class Environment:
     declared: Mapping[str, Any] = _empty()  # by the pipeline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class Code(Part):
     """The method code."""
 
     fingerprint: str | None = None
     modules: Mapping[str, str] = _empty()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Part):
     """What one cell leaves behind, whatever happened to it."""
 
     cell: Cell
