@@ -1,7 +1,11 @@
-"""Measurements of other hosts and of reference bundles: shown apart, every row with its badge."""
+"""Measurements of other hosts and of reference bundles: shown apart, every row with its badge.
+
+Records whose numbers an older method made are listed by themselves, compared with nothing.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
@@ -23,7 +27,6 @@ from siliconprof.render import (
     memory,
     operations,
     operators,
-    other_methods,
     setting,
     study,
     style,
@@ -33,7 +36,7 @@ from siliconprof.render import (
 from siliconprof.render.book import Book
 from siliconprof.render.book import parts as parts_of
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
-from siliconprof.render.compare import Step
+from siliconprof.render.compare import Step, step_column
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import (
     BACKEND,
@@ -58,10 +61,12 @@ from siliconprof.render.variants import (
     variant,
     work_apart,
 )
-from siliconprof.store import documents
+from siliconprof.store import documents, record
 from siliconprof.store.records import IMPORTED
 
 ROWS_PER_FIGURE = 40
+TIMES = ("unsplit_step", "step")  # the first that was timed stands for a point
+NO_TIME = "no time of a step or call"
 
 
 def parts(data: Data) -> Iterator[Callable[[Data, Book], None]]:
@@ -73,7 +78,8 @@ def parts(data: Data) -> Iterator[Callable[[Data, Book], None]]:
         yield _across
     elif not data.other_methods:
         yield _nobody
-    yield other_methods.add
+    if data.other_methods:
+        yield _other_methods
 
 
 def _nobody(data: Data, book: Book) -> None:
@@ -250,6 +256,9 @@ def table(data: Data, steps: Sequence[Step]) -> Table:
         known = words.number(row["tokens_per_s"])
         return Value(words.significant(known), known) if known else None
 
+    def times(row: Row) -> float:
+        return row["unsplit_step_median_s"] / steps[0].middle
+
     columns = (
         HOST,
         told("Device", device),
@@ -257,16 +266,11 @@ def table(data: Data, steps: Sequence[Step]) -> Table:
         told("Trainer", "trainer"),
         told("Precision", precision),
         told("Variant", lambda row: ", ".join(variant(row)), folds=True),
-        Column("unsplit step", "ms", True, "median, 95 % interval", value=_step),
+        step_column("unsplit step", lambda row: row, help="median, 95 % interval"),
         Column("tokens", "1/s", True, value=rate),
-        number("of the fastest", "×", lambda row: row["step"].middle / steps[0].middle, ""),
+        number("of the fastest", "×", times, ""),
     )
-    return Table.of([step.row | {"step": step} for step in steps], columns)
-
-
-def _step(row: Row) -> Value:
-    step: Step = row["step"]
-    return step.value()
+    return Table.of([step.row for step in steps], columns)
 
 
 def losses_table(data: Data, pairs: Sequence[tuple[Row, Row]]) -> Table:
@@ -303,4 +307,61 @@ LOSSES = (
     Column("first step", "", True, value=partial(_difference, of=itemgetter(0))),
     Column("largest", "", True, value=partial(_difference, of=lambda values: values.max())),
     count("steps", lambda row: len(row["difference"]), ""),
+)
+
+
+# -- other methods -------------------------------------------------------------------------------
+
+
+def _other_methods(data: Data, book: Book) -> None:
+    book.heading("Made by another method", anchor="other-methods")
+    cells = {tuple(str(row[name]) for name in ("source", "record")) for row in data.other_methods}
+    book.note(
+        f"{words.count(len(cells), 'record')} of another method than today's, which is method "
+        f"{record.METHOD_VERSION}: their numbers stand here alone, and in no comparison, figure or "
+        "other table of this page."
+    )
+    book.table("other-methods", "other-methods", Table.of(data.other_methods, OTHER_METHODS))
+
+
+def _timed(row: Row, part: str) -> float | None:
+    name = next((name for name in TIMES if row.get(f"{name}_median_s") is not None), TIMES[0])
+    return row.get(f"{name}_{part}")
+
+
+def _remarks(row: Row) -> Value:
+    """Why a cell was not measured, or its flags."""
+    text = row["reason"] or row["flags"] or "no flags"
+    return Value(text, title=row["flag_details"] or "", mark="note")
+
+
+def _point(row: Row) -> str:
+    """A point's parameters in words; empty for a cell without any."""
+    params = row.get("params")
+    return ", ".join(f"{k} {v}" for k, v in json.loads(params).items()) if params else ""
+
+
+def _method(row: Row) -> Value:
+    return Value(row["source"], badge=f"method {int(row['method_version'])}")
+
+
+OTHER_METHODS = (  # one line per point, with the badge of its method
+    HOST,
+    told("Device", "device"),
+    told("Backend", "backend"),
+    told("Workload", "workload"),
+    told("Precision", "precision"),
+    told("Point", _point),
+    told("Status", "status"),
+    told("Reason, or flags", _remarks),
+    number(
+        "median",
+        "s",
+        lambda row: _timed(row, "median_s"),
+        NO_TIME,
+        "of the unsplit step, or of one call",
+    ),
+    count("repeats", lambda row: _timed(row, "n"), NO_TIME),
+    told("Made by", _method),
+    told("Record", lambda row: Value(row["record"], mark="note"), folds=True),
 )
