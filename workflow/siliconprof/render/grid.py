@@ -65,7 +65,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         if grid.timed:
             add_expected(data, book, grid, prefix)
             add_fits(data, book, grid, prefix)
-            timers.add(data, book, grid, prefix)
+            timers.add(book, grid)
         else:
             book.note(
                 "No point of this grid was measured, so there is nothing to draw; the table "
