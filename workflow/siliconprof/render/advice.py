@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -15,7 +14,7 @@ from siliconprof.advice.ranking import Advice, Answer
 from siliconprof.advice.words import speed_text
 from siliconprof.analyse import money
 from siliconprof.cells import advice_question
-from siliconprof.render import chart, strokes, style
+from siliconprof.render import chart, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
@@ -26,13 +25,10 @@ HOUR_S = 3600.0
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 4
 DASHES = ((1, 0), (4, 1.5), (1, 1), (6, 1, 1, 1))
 GIB = 2.0**30
-COLUMN_IN = 0.15  # from one question's marks to the next
-LOOKS = {  # scenario -> marker, step of the ramp or None, words
-    "fits": ("o", 3, "fits"),
-    "near-capacity": ("D", 0, "near capacity"),
-    "offload": ("^", 5, "with ZeRO-Offload"),
-    "unknown": ("_", None, "memory unknown"),
-    "cannot": ("x", None, "cannot"),
+REMARKS = {"fits": "", "near-capacity": " barely", "offload": " offloaded", "unknown": "?"}
+WORDS: dict[str, Any] = {  # over the lines
+    "color": style.INK,
+    "bbox": {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6},
 }
 TITLES = {"unified": "Unified memory: usable share", "dedicated": "Memory of the card"}
 CANNOT = "the device cannot run it"
@@ -183,109 +179,59 @@ COLUMNS = (
 
 
 def draw(advices: Sequence[Advice], narrow: bool) -> Any:
-    """Bars of usable memory by vendor; beside each bar a mark per question, lines at its need."""
+    """Bars of usable memory by vendor, lines at what each question needs, verdicts beside the bars."""
     candidates = [answer.candidate for answer in advices[0].answers]
     groups = grouped(candidates, lambda candidate: candidate.memory_kind)
     panels = [
         _panel(TITLES.get(kind, "This host's memory"), group, advices)
         for kind, group in sorted(groups.items(), key=lambda item: -len(item[1]))
     ]
-    used = {answer.scenario for advice in advices for answer in advice.answers}
     legend = [
-        *(
-            (style.sample(marker, **_look(scenario)), name)
-            for scenario, (marker, _, name) in LOOKS.items()
-            if scenario in used
-        ),
-        *(
-            (
-                style.sample(None, "-", color=style.INK, dashes=_dashes(index)),
-                f"{LETTERS[index]} needs: {advice.question.title}",
-            )
-            for index, advice in enumerate(advices)
-        ),
+        (
+            style.sample(None, "-", color=style.INK, dashes=DASHES[index % len(DASHES)]),
+            f"{LETTERS[index]} needs: {advice.question.title}",
+        )
+        for index, advice in enumerate(advices)
     ]
-    side_in = len(advices) * COLUMN_IN + 0.1
-    return Chart(panels, legend, columns=(2, 1), side_in=side_in).figure(narrow)
-
-
-def _dashes(index: int) -> tuple[float, ...]:
-    return DASHES[index % len(DASHES)]
-
-
-def _look(scenario: str) -> dict[str, Any]:
-    """How a mark of a scenario is drawn; shape and lightness tell them apart, not colour alone."""
-    step = LOOKS[scenario][1]
-    ink = style.FAINT if step is None else style.RAMP[step][0]
-    return {"color": ink, "markersize": 3.6, "markeredgewidth": 0.9}
+    return Chart(panels, legend, columns=(2, 1)).figure(narrow)
 
 
 def _panel(title: str, group: Sequence[Candidate], advices: Sequence[Advice]) -> Panel:
-    """Devices by memory; the first row holds the letters of the questions."""
+    """Devices by memory; beside each bar the questions that the device can train, and how."""
     group = sorted(group, key=lambda c: (-(c.memory_bytes or 0), c.id))
-    needs = {
-        LETTERS[index]: need
-        for index, advice in enumerate(advices)
-        if (need := _needs(advice, group))
-    }
+    needs = [_needs(advice, group) for advice in advices]
     sizes = [(candidate.capacity()[0] or 0) / GIB for candidate in group]
-    known = [*filter(None, sizes), *needs.values()]
-    low = min(known, default=2) / 2
+    low = min([*filter(None, sizes), *filter(None, needs)], default=2) / 2
     shown: list[Mark] = []
-    look: dict[str, Any]
-    for y, (candidate, size) in enumerate(zip(group, sizes, strict=True), 1):
-        text = f"{candidate.name}: {words.significant(size)} GiB usable"
+    for index, need in enumerate(needs):
+        if need:
+            text = f"{LETTERS[index]} needs {words.significant(need)} GiB here"
+            look = {"color": style.INK, "linewidth": 0.8, "dashes": DASHES[index % len(DASHES)]}
+            shown.append(chart.upright(need, None, text, **look))
+    for y, (candidate, size) in enumerate(zip(group, sizes, strict=True)):
+        answers = [
+            one for advice in advices for one in advice.answers if one.candidate.id == candidate.id
+        ]
+        said = [
+            f"{letter} {hover_text(one)}" for letter, one in zip(LETTERS, answers, strict=False)
+        ]
+        text = "; ".join([f"{candidate.name}: {words.significant(size)} GiB usable", *said])
         look = {"facecolor": style.shade("grey", 45)}
         shown.append(chart.bar(y, low, max(size, low), None, text, 0.62, **look))
-    for index, advice in enumerate(advices):
-        letter = LETTERS[index]
-        shown.append(_right(0, index, letter, ha="center", va="center"))
-        answers = {answer.candidate.id: answer for answer in advice.answers}
-        for y, candidate in enumerate(group, 1):
-            answer = answers[candidate.id]
-            text = f"{letter} on {candidate.name}: {hover_text(answer)}"
-            shown.append(
-                _right(y, index, text, LOOKS[answer.scenario][0], **_look(answer.scenario))
-            )
-        if need := needs.get(letter):
-            text = f"{letter} needs {words.significant(need)} GiB here"
-            look = {"color": style.INK, "linewidth": 0.8, "dashes": _dashes(index)}
-            shown.append(chart.line([need, need], [0.4, len(group) + 0.5], None, text, **look))
+        verdicts = grouped(zip(LETTERS, answers, strict=False), lambda one: one[1].scenario)
+        said = [
+            f"{' '.join(letter for letter, _ in verdicts[scenario])}{remark}"
+            for scenario, remark in REMARKS.items()
+            if scenario in verdicts
+        ]
+        shown.append(chart.beside(max(size, low), y, ", ".join(said), hover=text, **WORDS))
     return Panel(
         shown,
         Scale("memory that a training may use / GiB", log=10, ends=(low, None)),
-        labels=["", *map(_label, group)],
+        labels=[*map(_label, group)],
         title=title,
         row_in=(0.16, 0.16),
-        finish=lambda ax: _letters(ax, needs),
     )
-
-
-def _right(y: float, index: int, text: str, marker: str = "", **look: Any) -> Mark:
-    """A mark, or without one a letter, right of the axes in a question's column."""
-
-    def draw(ax: Any) -> Any:
-        x = 1 + (0.1 + index * COLUMN_IN) / _width_in(ax)
-        place = {"transform": ax.get_yaxis_transform(), "clip_on": False, **look}
-        if marker:
-            return ax.plot([x], [y], marker, **place)
-        return ax.text(x, y, text, size=style.SMALL_PT, **place)
-
-    return Mark(draw, None, text if marker else "")
-
-
-def _width_in(ax: Any) -> float:
-    return float(ax.get_position().width * ax.figure.get_size_inches()[0])
-
-
-def _letters(ax: Any, needs: Mapping[str, float]) -> None:
-    """Letters above the lines of what is needed, apart where the lines are not."""
-    low, high = map(math.log, ax.get_xlim())
-    wanted = [(math.log(need) - low) / (high - low) for need in needs.values()]
-    places = strokes.spread(wanted, 0.09 / _width_in(ax), 0.0, 1.0)
-    for letter, x in zip(needs, places, strict=True):
-        look = {"ha": "center", "va": "center", "size": style.SMALL_PT}
-        ax.text(x, 0, letter, transform=ax.get_yaxis_transform(), **look)
 
 
 def _label(candidate: Candidate) -> str:
@@ -308,4 +254,4 @@ def hover_text(answer: Answer) -> str:
     """What the pointer shows of one device and question."""
     need = words.significant((answer.need_bytes or 0) / GIB)
     rate = speed_text(answer)
-    return f"{LOOKS[answer.scenario][2]}, needs {need} GiB{f', {rate}' if rate else ''}"
+    return f"{answer.scenario.replace('-', ' ')}, needs {need} GiB{f', {rate}' if rate else ''}"
