@@ -214,11 +214,13 @@ def aside(text: str, x: float | None = None, y: float | None = None, **look: Any
     return Mark(draw)
 
 
-def published(x: float, y: float, text: str, marker: str = "o", of: Any = None) -> Mark:
+def published(
+    x: float, y: float, text: str, marker: str = "o", of: Any = None, backend: str = "grey"
+) -> Mark:
     """A published value: a hatched marker, never filled."""
 
     def draw(ax: Any) -> Any:  # a hatch needs more room than a dot has
-        return ax.scatter([x], [y], PUBLISHED_PT2, marker=marker, **style.published("grey"))
+        return ax.scatter([x], [y], PUBLISHED_PT2, marker=marker, **style.published(backend))
 
     return Mark(draw, of, text, [x], [y])
 

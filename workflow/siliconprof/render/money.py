@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from matplotlib.patches import Rectangle
 
@@ -13,10 +14,10 @@ from siliconprof import words
 from siliconprof.analyse import money
 from siliconprof.analyse.money import Offer, Price
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.render import chart, strokes, style
+from siliconprof.render import chart, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import ROW_IN, Chart, Mark, Panel, Scale
-from siliconprof.render.data import Data, grouped
+from siliconprof.render.data import Data
 from siliconprof.render.energy import ASSUMED, NO_HOST, WITH_HOST
 from siliconprof.render.tables import Column, Table, Value, missing, number, published, told, usd
 from siliconprof.render.training import NAMES
@@ -27,8 +28,6 @@ NO_TIME = "no step time in its record"
 STEPS = "USD per 1,000 steps"
 ALONE = "of that scope alone"
 MOST_PANELS = 4
-PANEL_IN = 2.1
-NAME_IN = 0.12  # from one name to the next
 CHIP = {money.CARD: "torch-cuda", money.COMPUTER: "mlx"}  # whose colour a data sheet's bar has
 
 
@@ -65,9 +64,9 @@ def add(data: Data, book: Book) -> None:
     book.figure(
         "price-performance", "price-performance", partial(draw, groups, sheet(data, prices))
     )
-    pairs = [(title, pair) for title, group in groups.items() for pair in money.pairs(group)]
+    pairs = [Pair(title, *pair) for title, group in groups.items() for pair in money.pairs(group)]
     if pairs:
-        book.table("price-pairs", "price-pairs", pairs_table(pairs))
+        book.table("price-pairs", "price-pairs", Table.of(pairs, PAIRS, attrgetter("about")))
     else:
         book.note("No pair of similar price has both speeds, so the statement is not tested.")
 
@@ -202,60 +201,62 @@ def sheet(data: Data, prices: Mapping[str, float]) -> list[tuple[str, str, float
     return sorted(rows, key=lambda row: -row[2])
 
 
-def pairs_table(pairs: Sequence[tuple[str, tuple[Offer, Offer]]]) -> Table:
-    """Each pair of similar price: how many times as fast the card trains a sample."""
-    rows = [
-        {
-            "title": title,
-            "card": card,
-            "computer": computer,
-            "slower": card.samples_per_s / computer.samples_per_s,
-        }
-        for title, (computer, card) in pairs
-    ]
+class Pair(NamedTuple):
+    """A computer and a card of similar price that train the same."""
 
-    def about(row: Row) -> list[Row] | None:
-        return None if row["card"].published else [row["card"].row, row["computer"].row]
+    title: str
+    computer: Offer
+    card: Offer
 
-    return Table.of(rows, PAIRS, about)
+    @property
+    def slower(self) -> float:
+        """How many times as fast the card trains a sample."""
+        return self.card.samples_per_s / self.computer.samples_per_s
+
+    @property
+    def about(self) -> list[Any] | None:
+        """Both sides, where they were measured."""
+        return None if self.card.published else [self.card.row, self.computer.row]
 
 
-def _evidence(row: Row) -> Value:
+def _evidence(pair: Pair) -> Value:
     printed = published("published", "Feng et al. 2025, Table 4")
-    return printed if row["card"].published else Value("measured", sort="measured")
+    return printed if pair.card.published else Value("measured", sort="measured")
 
 
-def _paid(row: Row, side: str) -> Value:
-    price = row[side].price
-    return usd(price.usd, title=price.said)
+def _paid(side: str) -> Column:
+    def value(pair: Pair) -> Value:
+        price = getattr(pair, side).price
+        return usd(price.usd, title=price.said)
+
+    return Column(f"price of the {side}", "USD", True, value=value)
 
 
-def _speed(row: Row, side: str) -> Value:
-    speed = row[side].samples_per_s
-    if not row["card"].published:
-        return Value(words.significant(speed), speed)
-    title = "published: Table 4, per sample"
-    return Value(words.significant(speed), speed, title=title, mark="published")
+def _speed(side: str) -> Column:
+    def value(pair: Pair) -> Value:
+        speed, printed = getattr(pair, side).samples_per_s, pair.card.published
+        look = {"title": "published: Table 4, per sample", "mark": "published"} if printed else {}
+        return Value(words.significant(speed), speed, **look)
+
+    return Column(side, "samples/s", True, value=value)
 
 
-def _slower(row: Row) -> Value:
-    mark = "computed" if row["card"].published else ""
-    return Value(words.significant(row["slower"]), row["slower"], mark=mark)
+def _slower(pair: Pair) -> Value:
+    mark = "computed" if pair.card.published else ""
+    return Value(words.significant(pair.slower), pair.slower, mark=mark)
 
 
 STATED = "stated: {:g} to {:g}".format(*money.CLAIMED_SLOWER)
 PAIRS = (
-    told("Training", "title"),
-    told("NVIDIA card", lambda row: row["card"].name),
-    told("Apple computer", lambda row: row["computer"].name),
-    told("Backend", lambda row: row["computer"].backend, "of the Apple computer"),
+    told("Training", attrgetter("title")),
+    told("NVIDIA card", attrgetter("card.name")),
+    told("Apple computer", attrgetter("computer.name")),
+    told("Backend", attrgetter("computer.backend"), "of the Apple computer"),
     told("Evidence", _evidence),
-    Column("price of the card", "USD", True, value=partial(_paid, side="card")),
-    Column("price of the computer", "USD", True, value=partial(_paid, side="computer")),
-    Column("card", "samples/s", True, value=partial(_speed, side="card")),
-    Column("computer", "samples/s", True, value=partial(_speed, side="computer")),
+    *map(_paid, ("card", "computer")),
+    *map(_speed, ("card", "computer")),
     Column("computer slower", "times", True, STATED, value=_slower),
-    told("Against the statement", lambda row: money.verdict(row["slower"])),
+    told("Against the statement", lambda pair: money.verdict(pair.slower)),
 )
 
 
@@ -300,14 +301,14 @@ def _devices(group: Sequence[Offer]) -> int:
 def _panel(title: str, group: Sequence[Offer]) -> Panel:
     """Speeds against prices; boxes where the paper puts a Mac of a card's price."""
     cards = [offer for offer in group if offer.price.of == money.CARD]
-    speeds = sorted(group, key=lambda offer: offer.samples_per_s)
-    shown = [*map(_box, cards), *(mark for offer in speeds for mark in _marks(offer, group))]
+    named = {offer.device: offer for offer in sorted(group, key=lambda one: one.samples_per_s)}
+    shown = [*map(_box, cards), *map(_dot, group), *map(_name, named.values())]
     return Panel(
         shown,
         Scale("purchase price / USD", log=10),
         Scale("samples per second", log=10),
         title=title,
-        high=PANEL_IN,
+        high=2.1,
         grid="both",
     )
 
@@ -326,53 +327,30 @@ def _box(card: Offer) -> Mark:
     return Mark(draw, None if card.published else card.row, text, xs, ys)
 
 
-def _marks(offer: Offer, group: Sequence[Offer]) -> Iterator[Mark]:
-    """A marker, hatched where it is published, and the device's name."""
-    usd, ink = offer.price.usd or 1.0, style.shade(offer.backend)
-    row = None if offer.published else offer.row
-    look: dict[str, Any] = {"color": ink, "linewidths": 0}
-    if offer.published:
-        look = {"facecolor": "none", "edgecolor": ink, "linewidths": 0.7}
-        look["hatch"] = style.PUBLISHED_HATCH * 2
+def _dot(offer: Offer) -> Mark:
+    """A marker, hatched where it is published."""
+    usd, speed, marker = (
+        offer.price.usd or 1.0,
+        offer.samples_per_s,
+        style.device_mark(offer.device),
+    )
     text = (
-        f"{offer.name}, {offer.backend}: {words.significant(offer.samples_per_s)} samples/s "
+        f"{offer.name}, {offer.backend}: {words.significant(speed)} samples/s "
         f"({'published' if offer.published else 'measured'}), {usd:,.0f} USD, {offer.price.of}"
     )
-
-    def dot(ax: Any) -> Any:
-        marker = style.device_mark(offer.device)
-        return ax.scatter([usd], [offer.samples_per_s], s=34, marker=marker, zorder=3, **look)
-
-    right = offer.price.of != money.CARD  # names of both kinds would else meet
-
-    def name(ax: Any) -> Any:
-        shift = (6 if right else -6, _moved_up(offer, group, ax.get_ylim()))
-        return ax.annotate(
-            short(offer.name),
-            (usd, offer.samples_per_s),
-            shift,
-            textcoords="offset points",
-            ha="left" if right else "right",
-            va="center",
-            size=style.SMALL_PT,
-        )
-
-    room = style.text_in(short(offer.name), style.SMALL_PT) + 0.15
-    # what stands left of a mark needs as much, of a scale of about a decade and three inches
-    yield Mark(name, row, text, [usd if right else usd / 2.2], beside_in=room * right)
-    yield Mark(dot, row, text, [usd], [offer.samples_per_s])
+    if offer.published:
+        return chart.published(usd, speed, text, marker, backend=offer.backend)
+    return chart.dot(usd, speed, offer.row, text, marker, 5.8, color=style.shade(offer.backend))
 
 
-def _moved_up(offer: Offer, group: Sequence[Offer], limits: tuple[float, float]) -> float:
-    """Points by which a name is moved up, so that names of one price do not overlap."""
-    low, high = map(math.log, limits)
-    columns = grouped(group, lambda one: (one.price.of == money.CARD, one.price.usd))
-    column = columns[offer.price.of == money.CARD, offer.price.usd]
-    heights = [(math.log(one.samples_per_s) - low) / (high - low) for one in column]
-    gap, place = NAME_IN / PANEL_IN, column.index(offer)
-    up = strokes.spread(heights, gap, 0.03, 0.97)[place]
-    down = strokes.spread([1 - at for at in heights], gap, 0.03, 0.97)[place]
-    return ((up + 1 - down) / 2 - heights[place]) * PANEL_IN * style.POINTS_PER_IN
+def _name(offer: Offer) -> Mark:
+    """The device's name beside its fastest marker; names of cards, left of it, meet no others."""
+    row = None if offer.published else offer.row
+    usd, speed, name = offer.price.usd or 1.0, offer.samples_per_s, short(offer.name)
+    if offer.price.of != money.CARD:
+        return chart.beside(usd, speed, name, row, shift=(6, 0), color=style.INK)
+    mark = chart.note(usd, speed, name, row, (-6, 0), ha="right", color=style.INK)
+    return replace(mark, xs=[usd / 2.2])  # room for it, of a scale of about a decade
 
 
 def _bars(sheet: Sequence[tuple[str, str, float, Price]]) -> Panel:
