@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse import bound
-from siliconprof.analyse.record_rows import KEY
-from siliconprof.analyse.scaling import ABOUT_BACKEND, ABOUT_SHAPE
+from siliconprof.analyse.scaling import ABOUT_BACKEND
 from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import wide_deep
 from siliconprof.render.blocks import Finding
@@ -28,52 +27,14 @@ def grid(data: Data) -> Finding | None:
     lines = []
     for row in rows:
         where = f"{row['device']}, {place_name(row)}" if several else place_name(row)
-        sentence = f"{row['workload']} on {where}: {_bounds(data, row)}."
-        lines.append(Line(sentence, doubtful=_is_open(data, row)))
+        verdict = str(row.get("verdict") or bound.INCONCLUSIVE)
+        # of both limits a sentence; that of memory is told where memory alone is the limit
+        launch, memory, *_ = [*str(row.get("says") or "").split(". "), ""]
+        numbers = memory if verdict == bound.MEMORY_BOUND else launch
+        sentence = ". ".join(filter(None, [f"{row['workload']} on {where}: {verdict}", numbers]))
+        unknown = bound.UNKNOWN in (row.get("launch_bound"), row.get("memory_bound"))
+        lines.append(Line(f"{sentence}.", doubtful=unknown or verdict == bound.INCONCLUSIVE))
     return told("Small transformers: launches or memory", lines, "grid")
-
-
-def _shapes(data: Data, backend: Row) -> list[Row]:
-    """The model shapes of a backend's grid that were measured at any batch size."""
-    return [
-        row
-        for row in data.scaling
-        if row["about"] == ABOUT_SHAPE
-        and all(row[name] == backend[name] for name in KEY)
-        and words.number(row.get("smallest_step_s"))
-    ]
-
-
-def _is_open(data: Data, backend: Row) -> bool:
-    """Whether a limit is found in no shape and undecided in any."""
-    shapes = _shapes(data, backend)
-    counts = [bound.answers(shapes, limit) for limit in bound.LIMITS]
-    unsure = any(outcomes[bound.UNKNOWN] and not outcomes[bound.YES] for outcomes in counts)
-    return unsure or backend.get("verdict") in (None, bound.INCONCLUSIVE)
-
-
-def _bounds(data: Data, backend: Row) -> str:
-    """In how many model shapes, and the numbers of the one in which a limit weighs most."""
-    verdict = str(backend.get("verdict") or bound.INCONCLUSIVE)
-    shapes = _shapes(data, backend)
-    if not shapes:
-        return verdict
-    count = {limit: bound.answers(shapes, limit) for limit in bound.LIMITS}
-    answers = [
-        f"{limit}-bound in {n_of[bound.YES] or 'none'}"
-        + (f" (undecided in {n_of[bound.UNKNOWN]})" if n_of[bound.UNKNOWN] else "")
-        for limit, n_of in count.items()
-    ]
-    text = f"{', '.join(answers)} of {words.count(len(shapes), 'model shape')}"
-    if verdict == bound.INCONCLUSIVE:
-        text += f" ({verdict})"
-    limits_found = [limit for limit in count if count[limit][bound.YES]] or ["launch"]
-    for limit in limits_found:
-        most = bound.heaviest(shapes, limit)
-        if why := most.shape.get(f"{limit}_why"):
-            where = f"with {_size(most.shape)}, " if most.weighs or most.alone else ""
-            text += f"; {where}{why}"
-    return text
 
 
 class Evaluated(NamedTuple):
