@@ -31,7 +31,7 @@ from siliconprof.render.roofline_points import (
 )
 from siliconprof.render.tables import Column, Table, Value, missing, quantity, told
 from siliconprof.render.traces import key
-from siliconprof.render.variants import Row, backend_place, model
+from siliconprof.render.variants import backend_place, model
 
 TERA = 1e12
 FORMATS = ("fp32", "tf32", "fp16", "bf16")
@@ -220,70 +220,56 @@ def _sheet(dots: Sequence[Dot], frame: Frame) -> Iterator[Mark]:
 def _ceilings(dots: Sequence[Dot], frame: Frame) -> Iterator[Mark]:
     """Memory and cache of the device, and the fastest product of each backend."""
     limits, rows = dots[0].limits, [dot.row for dot in dots]
-    firsts = grouped(sorted(dots, key=lambda dot: backend_place(dot.row["backend"])), _backend)
-    own_limits = {name: group[0].limits for name, group in firsts.items()}
-    measured = {name: one.product for name, one in own_limits.items() if one.product}
-    fastest = max(measured.values(), default=None)
-    slopes = zip(
-        (limits.memory, limits.cache), ("memory", "cache"), limits.cautions[1:], strict=True
-    )
-    for bandwidth, kind, caution in slopes:
-        if bandwidth:
-            start, end = frame.roof(fastest, bandwidth)[0][:2]
-            if start < end:
-                told_rate = f"{words.scaled(bandwidth, 'byte/s')}{remark(caution)}"
-                yield from _slope(bandwidth, kind, told_rate, start, end, rows, frame.scale)
-    steepest = max(filter(None, (limits.memory, limits.cache)), default=None)
+    ordered = sorted(dots, key=lambda dot: backend_place(dot.row["backend"]))
+    firsts = grouped(ordered, lambda dot: dot.row["backend"])
+    measured = {name: own[0].limits.product for name, own in firsts.items()}
+    fastest = max(filter(None, measured.values()), default=None)
+    bandwidths = {"memory": limits.memory, "cache": limits.cache}
+    for (kind, bandwidth), caution in zip(bandwidths.items(), limits.cautions[1:], strict=True):
+        start, end = frame.roof(fastest, bandwidth)[0][:2] if bandwidth else (0.0, 0.0)
+        if bandwidth and start < end:
+            rate = f"{words.scaled(bandwidth, 'byte/s')}{remark(caution)}"
+            steepness, under = bandwidth / frame.scale, kind == "memory"
+            ys = [start * steepness, end * steepness]
+            look = {"color": style.MUTED, "linewidth": 1.4 if under else 0.8}
+            yield chart.line(
+                [start, end], ys, rows, f"Measured bandwidth of {kind}: {rate}", **look
+            )
+            # Right of the matrix-vector products, which lie at half an operation a byte in fp32.
+            right = under and start < BESIDE_MATVEC < end / 6
+            name = f"{kind} {rate.replace('byte', 'B')}"
+            at = BESIDE_MATVEC if right else start * 1.15
+            yield Mark(partial(_along, name, at, steepness, under))
+    steepest = max(filter(None, bandwidths.values()), default=None)
     for name, value in measured.items():
-        row, height = firsts[name][0].row, value / frame.scale
+        if not value:
+            continue
+        first, height = firsts[name][0], value / frame.scale
         left = max(value / steepest, frame.left) if steepest else frame.left
         text = (
-            f"Fastest product measured, {words.backend_name(row)} "
-            f"{PEAK_OF_PRECISION[row['precision']]}: {words.scaled(value, 'FLOP/s')}"
-            f"{remark(own_limits[name].cautions[0])}"
+            f"Fastest product measured, {words.backend_name(first.row)} "
+            f"{PEAK_OF_PRECISION[first.row['precision']]}: {words.scaled(value, 'FLOP/s')}"
+            f"{remark(first.limits.cautions[0])}"
         )
         own = [dot.row for dot in firsts[name]]
         look = {"color": style.shade(name), "linewidth": 1.4}
         yield chart.line([left, frame.right], [height, height], own, text, **look)
 
 
-def _backend(dot: Dot) -> str:
-    return dot.row["backend"]
-
-
-def _slope(
-    bandwidth: float,
-    kind: str,
-    told_rate: str,
-    start: float,
-    end: float,
-    rows: Sequence[Row],
-    scale: float,
-) -> Iterator[Mark]:
-    """A bandwidth up to where the fastest product bounds it, and its name along it."""
-    under = kind == "memory"  # above it there may be the data sheet's line
-    text = f"Measured bandwidth of {kind}: {told_rate}"
-    ys = [start * bandwidth / scale, end * bandwidth / scale]
-    look = {"color": style.MUTED, "linewidth": 1.4 if under else 0.8}
-    yield chart.line([start, end], ys, rows, text, **look)
-    # Right of the matrix-vector products, which lie at half an operation a byte in fp32.
-    at = BESIDE_MATVEC if under and start < BESIDE_MATVEC < end / 6 else start * 1.15
-
-    def name(ax: Any) -> Any:
-        return ax.text(
-            at,
-            at * bandwidth / scale * (0.93 if under else 1.05),
-            f"{kind} {told_rate.replace('byte', 'B')}",
-            size=style.SMALL_PT,
-            color=style.MUTED,
-            va="top" if under else "bottom",
-            # The line's angle in data, y = bandwidth × x; these axes turn it into the eye's.
-            rotation=math.degrees(math.atan(bandwidth / scale)),
-            rotation_mode="anchor",
-            transform_rotates_text=True,
-        )
-
-    yield Mark(name)
+def _along(text: str, at: float, steepness: float, under: bool, ax: Any) -> Any:
+    """Words along a slope; above that of the memory there may be the data sheet's line."""
+    return ax.text(
+        at,
+        at * steepness * (0.93 if under else 1.05),
+        text,
+        size=style.SMALL_PT,
+        color=style.MUTED,
+        va="top" if under else "bottom",
+        # The line's angle in data, y = bandwidth × x; these axes turn it into the eye's.
+        rotation=math.degrees(math.atan(steepness)),
+        rotation_mode="anchor",
+        transform_rotates_text=True,
+    )
 
 
 def _dots(dots: Sequence[Dot], scale: float) -> Iterator[Mark]:

@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     product: float | None
     memory: float | None
     cache: float | None = None
-    cautions: tuple[str, str, str] = ("", "", "")  # flags of the cells that these three are from
+    cautions: Sequence[str] = ("", "", "")  # flags of the cells that these three are from
 
 
 class Roof(NamedTuple):
@@ -86,14 +86,31 @@ class Dot:
 
 def points(data: Data) -> Iterator[Dot]:
     """Every point whose operations and bytes are known, in the page's order."""
-    bounds = Bounds(data)
+    known: dict[tuple, tuple[Limits, Limits, float | None]] = {}
+
+    def bounds(row: Row) -> tuple[Limits, Limits, float | None]:
+        where = (*place(row), row["precision"])
+        if where not in known:
+            known[where] = *limits_of(data, row), data.cache_bytes(row)
+        return known[where]
+
+    def dot(row: Row, kind: str, intensity: float, rate: float, cached: bool) -> Dot:
+        """With the roof over it; the name says of a training with what it was made."""
+        limits, sheet, _ = bounds(row)
+        parts = [describe(row)]
+        if not parts[0] or kind == TRAINING:
+            parts = [row["trainer"], *parts, *variant(row)]
+        name = ", ".join(filter(None, (row["workload"], *parts)))
+        above_it = roof(limits, intensity, cached)
+        return Dot(row, kind, name, intensity, rate, cached, above_it, limits, sheet)
+
     for module in OPERATIONS:
         for row in data.of_module(module):
             flops, moved, rate = (words.number(row[n]) for n in ("flops", "bytes", "flop_per_s"))
             if flops and moved and rate:
                 check = data.check(row, "bytes_per_s")
                 cached = check is not None and check["compared_value"] is None
-                yield bounds.dot(row, module, flops / moved, rate, cached)
+                yield dot(row, module, flops / moved, rate, cached)
     activations_bytes = {
         key(cell): words.number(cell.get("predicted_activations_bytes")) for cell in data.cells
     }
@@ -103,9 +120,28 @@ def points(data: Data) -> Iterator[Dot]:
         flops, rate = words.number(row["flops"]), words.number(row["flop_per_s"])
         least = counted(row) or by_parts(row, activations_bytes.get(key(row)))
         if flops and rate and least and not row.get("offloads"):
-            size = bounds.of(row)[2]
+            size = bounds(row)[2]
             cached = size is not None and least.working_set_bytes <= size
-            yield bounds.dot(row, TRAINING, flops / least.moved_bytes, rate, cached)
+            yield dot(row, TRAINING, flops / least.moved_bytes, rate, cached)
+
+
+def limits_of(data: Data, row: Row) -> tuple[Limits, Limits]:
+    """Our own ceilings and the data sheet's; caches, like memory, know no backend and no format."""
+    caches = (
+        line
+        for line in data.ceilings
+        if line["quantity"] == "cache_bandwidth" and device_of(line) == device_of(row)
+    )
+    product, memory = (data.ceiling(row, name) for name in ("matmul", "memory_bandwidth"))
+    cache = max(caches, key=lambda line: line["value"] or 0.0, default=None)
+    lines = (product, memory, cache)
+    own, memory_rate, cache_rate = (words.number(line["value"]) if line else None for line in lines)
+    flags = [caution(data, line) if line else "" for line in lines]
+    printed, bandwidth = (
+        words.number(line["datasheet_value"]) if line else None for line in (product, memory)
+    )
+    sheet = Limits(data.peak_flop_per_s(row) or printed, bandwidth)
+    return Limits(own, memory_rate, cache_rate, flags), sheet
 
 
 class Least(NamedTuple):
@@ -138,49 +174,6 @@ def by_parts(row: Row, kept_bytes: float | None) -> Least | None:
     width = 2 if step_work.way(row["precision"]) == "pure" else 4
     moved = width * trained * step_work.ADAMW_PASSES + 2 * kept_bytes
     return Least(moved, width * (everything + 3 * trained) + kept_bytes)
-
-
-class Bounds:
-    """Measured and printed limits, looked up once for each device, backend and format."""
-
-    def __init__(self, data: Data) -> None:
-        self.data = data
-        self._limits_of: dict[tuple, tuple[Limits, Limits, float | None]] = {}
-
-    def of(self, row: Row) -> tuple[Limits, Limits, float | None]:
-        """(our own ceilings, the data sheet's, bytes of the last-level cache) for a row.
-
-        Caches, like memory, know neither backends nor formats.
-        """
-        where, data = (*place(row), row["precision"]), self.data
-        if where not in self._limits_of:
-            caches = [
-                line
-                for line in data.ceilings
-                if line["quantity"] == "cache_bandwidth" and device_of(line) == device_of(row)
-            ]
-            cache = max(caches, key=lambda line: line["value"] or 0.0, default=None)
-            lines = [*(data.ceiling(row, name) for name in ("matmul", "memory_bandwidth")), cache]
-            flags = [caution(data, line) if line else "" for line in lines]
-            (product, memory), (sheet, sheet_memory) = (
-                [data.ceiling_value(row, name, column) for name in ("matmul", "memory_bandwidth")]
-                for column in ("value", "datasheet_value")
-            )
-            cache_rate = cache["value"] if cache else None
-            own = Limits(product, memory, cache_rate, (flags[0], flags[1], flags[2]))
-            printed = Limits(data.peak_flop_per_s(row) or sheet, sheet_memory)
-            self._limits_of[where] = own, printed, data.cache_bytes(row)
-        return self._limits_of[where]
-
-    def dot(self, row: Row, kind: str, intensity: float, rate: float, cached: bool) -> Dot:
-        """A point with the roof over it; its name says of a training with what it was made."""
-        limits, sheet, _ = self.of(row)
-        description = describe(row)
-        if not description or kind == TRAINING:
-            description = ", ".join(filter(None, (row["trainer"], description, *variant(row))))
-        name = ", ".join(filter(None, (row["workload"], description)))
-        above_it = roof(limits, intensity, cached)
-        return Dot(row, kind, name, intensity, rate, cached, above_it, limits, sheet)
 
 
 def roof(limits: Limits, intensity: float, cached: bool) -> Roof | None:
