@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
 from siliconprof import words
 from siliconprof.render import chart, classic_tables, hover, ratios, style, training
 from siliconprof.render.book import Book, parts
-from siliconprof.render.chart import HOLLOW, ROW_IN, Chart, Mark, Panel, Scale
+from siliconprof.render.chart import HOLLOW, Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.ratios import Case, Pair, Ratio, epoch, side, side_name, times
+from siliconprof.render.ratios import Case, epoch, side, side_name
 from siliconprof.render.tables import Table
 from siliconprof.render.variants import Row, order, precision
 
 Cases = Mapping[Case, Sequence[Row]]
-DASHES = {"by the fastest products measured": (1, 1), "by the data sheets": (3, 2)}
 CASES_PER_FIGURE = 14
-PAIRS_PER_FIGURE = 6
 MISLED_TITLE = "What TFLOPS alone would have said:"
 HOLLOW_NOTE = " Hollow: extrapolated from the steps that were timed, not measured as a whole."
 
@@ -105,15 +104,6 @@ def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
         )
         book.note(f"No device ratios: {why}.")
         return
-    hollow = any(ratio.extrapolated for pair in pairs for ratio in pair.ratios)
-    for name, part in parts(f"{prefix}classic-ratios", pairs, PAIRS_PER_FIGURE):
-        book.figure(
-            name,
-            "classic-ratios",
-            partial(draw_ratios, data, part),
-            foretold=_foretold_note(data, part),
-            extrapolated=HOLLOW_NOTE if hollow else "",
-        )
     book.table(f"{prefix}classic-ranges", "classic-ranges", classic_tables.ranges(data, pairs))
     every = [ratio for pair in pairs for ratio in pair.ratios]
     single = Table.of(every, classic_tables.RATIOS, attrgetter("rows"))
@@ -126,20 +116,6 @@ def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
             "TFLOPS are held against these ratios where matrix products of both sides were "
             "measured or both data sheets are known; no pair here has either."
         )
-
-
-def _foretold_note(data: Data, pairs: Sequence[Pair]) -> str:
-    """What the lines of a figure's panels are; only of those that are drawn."""
-    products, sheets = (
-        any(predict(data, pair).ratio for pair in pairs)
-        for predict in (ratios.by_products, ratios.by_sheets)
-    )
-    parts = []
-    if products:
-        parts.append("dotted: where the fastest products measured would put every dot")
-    if sheets:
-        parts.append(f"dashed: where the data sheets would{'' if products else ' put every dot'}")
-    return f" {'; '.join(parts).capitalize()}." if parts else ""
 
 
 def step_label(row: Row, lines: bool = False) -> str:
@@ -175,20 +151,8 @@ def _kinds(cases: Cases) -> dict[tuple, tuple[str, Row]]:
     return kinds
 
 
-def _hollow(text: str) -> style.Entry:
-    return style.sample("o", color=style.MUTED, markersize=4, **HOLLOW), text
-
-
 def _marker(point: Row) -> str:
     return style.device_mark(point["device"])
-
-
-def _between(cases: Sequence[Case]) -> Iterator[Mark]:
-    """Lines between the rows of cases, darker between two networks."""
-    for y, (above, below) in enumerate(zip(cases, cases[1:], strict=False)):
-        same = above.network == below.network
-        ink = style.RULE if same else style.FAINT
-        yield chart.across(y + 0.5, color=ink, linewidth=0.4 if same else 0.7)
 
 
 def draw_epochs(cases: Cases, narrow: bool) -> Any:
@@ -199,7 +163,11 @@ def draw_epochs(cases: Cases, narrow: bool) -> Any:
     kinds = _kinds(cases)
     lines = list(kinds)
     row_in = 0.13 * len(lines) + 0.09
-    shown = list(_between(list(cases)))
+    shown: list[Mark] = []
+    for y, (above, below) in enumerate(pairwise(cases), 1):  # darker between two networks
+        same = above.network == below.network
+        ink, thick = (style.RULE, 0.4) if same else (style.FAINT, 0.7)
+        shown.append(chart.across(y - 0.5, color=ink, linewidth=thick))
     for y, (case, group) in enumerate(cases.items()):
         for point in group:
             line = lines.index(_kind(point)) - (len(lines) - 1) / 2
@@ -209,7 +177,8 @@ def draw_epochs(cases: Cases, narrow: bool) -> Any:
         for name, point in kinds.values()
     ]
     if any(epoch(p) and ratios.extrapolated(p) for group in cases.values() for p in group):
-        legend.append(_hollow("hollow: extrapolated epoch"))
+        hollow = style.sample("o", color=style.MUTED, markersize=4, **HOLLOW)
+        legend.append((hollow, "hollow: extrapolated epoch"))
     panel = Panel(
         shown,
         Scale("one epoch with validation / s", log=10),
@@ -235,51 +204,3 @@ def _epoch(point: Row, at: float, name: str) -> Iterator[Mark]:
     look = HOLLOW if extrapolated else {}
     yield chart.dot(whole, at, point, text, _marker(point), 3.8, **look)
     yield chart.beside(max(step.high, whole), at, words.duration(whole), point, color=style.INK)
-
-
-def draw_ratios(data: Data, pairs: Sequence[Pair], narrow: bool) -> Any:
-    """A panel for each pair: ratios on a log axis, and what matrix products and data sheets say."""
-    cases = list(dict.fromkeys(ratio.case for pair in pairs for ratio in pair.ratios))
-    legend = [(style.sample("o", color=style.INK, markersize=3.6), "ratio of epochs")]
-    if any(ratio.extrapolated for pair in pairs for ratio in pair.ratios):
-        legend.append(_hollow("hollow: an extrapolated epoch in it"))
-    foretold = [(ratios.by_products(data, pair), ratios.by_sheets(data, pair)) for pair in pairs]
-    for name, of_pairs in zip(DASHES, zip(*foretold, strict=True), strict=True):
-        if any(one.ratio for one in of_pairs):
-            line = style.sample(None, "-", color=style.MUTED, dashes=DASHES[name])
-            legend.append((line, name))
-    panels = []
-    for pair, predictions in zip(pairs, foretold, strict=True):
-        rows = {ratio.case: ratio.rows for ratio in pair.ratios}
-        shown = [*_between(cases), chart.upright(1, color=style.INK, linewidth=0.8)]
-        for one, dash in zip(predictions, DASHES.values(), strict=True):
-            if one.ratio:
-                shown.append(chart.upright(one.ratio, linewidth=0.9, dashes=dash))
-        for ratio in pair.ratios:
-            shown += _of_ratio(ratio, cases.index(ratio.case))
-        panels.append(
-            Panel(
-                shown,
-                Scale("× faster", log=10),
-                labels=[str(case) for case in cases],
-                label_rows=[rows.get(case, ()) for case in cases],
-                title=pair.name,
-                of=[point for both in rows.values() for point in both],
-                row_in=(ROW_IN, ROW_IN),
-            )
-        )
-    return Chart(panels, legend, columns=(2, 1), same_y=True).figure(narrow)
-
-
-def _of_ratio(ratio: Ratio, y: int) -> Iterator[Mark]:
-    """A dot in the colour of the faster side, its interval and its value."""
-    ink = style.colour((ratio.a if ratio.middle >= 1 else ratio.b).row)
-    yield chart.line([ratio.low, ratio.high], [y, y], ratio.rows, color=ink)
-    text = (
-        f"{ratio.case}: {side_name(ratio.a.row)} trains "
-        f"{hover.spanned(ratio.middle, ratio.low, ratio.high, '×')} as fast as "
-        f"{side_name(ratio.b.row)}" + ", extrapolated" * ratio.extrapolated
-    )
-    face = HOLLOW if ratio.extrapolated else {}
-    yield chart.dot(ratio.middle, y, ratio.rows, text, "o", 4, color=ink, **face)
-    yield chart.beside(ratio.high, y, times(ratio.middle), ratio.rows, color=style.INK)
