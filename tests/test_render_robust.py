@@ -306,13 +306,12 @@ def test_a_worker_s_error_is_the_stage_s() -> None:
     def fail() -> None:
         raise ValueError("no such thing")
 
-    pair = crew.Crew(2)
-    first, second = pair.do(lambda: "drawn"), pair.do(fail)
     if crew.most_workers(2) == 1:
         pytest.skip("one processor, or no safe fork")
-    assert pair.result(first) == "drawn"
-    with pytest.raises(ValueError, match="no such thing"):
-        pair.result(second)
+    with crew.handed_out([lambda: "drawn", fail], 2) as result:
+        assert result(0) == "drawn"
+        with pytest.raises(ValueError, match="no such thing"):
+            result(1)
 
 
 @pytest.mark.parametrize(

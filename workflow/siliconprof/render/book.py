@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import words
-from siliconprof.render import figures, marks, svg
+from siliconprof.render import crew, figures, marks, svg
 from siliconprof.render.blocks import SEEN, Block, Caption, Section
-from siliconprof.render.crew import Crew
 from siliconprof.render.tables import CAPTION, Table
 from siliconprof.store import left_out, table_files, temporary
 from siliconprof.store.left_out import LeftOut
@@ -78,9 +77,9 @@ class Book:
         self.facets = marks.Facets()
         self.compared: dict[str, list[Any]] = {}  # see `siliconprof.render.compared.listed`
         self.styles = svg.Styles()
-        self.crew = Crew(workers)
-        # Figures, which work draws each, and the part that it is of.
-        self._drawing: list[tuple[Block, int, Part]] = []
+        self.workers = workers
+        # Figures, what draws each, and the part that it is of.
+        self._drawing: list[tuple[Block, Callable[[], figures.Drawn], Part]] = []
         self._part = Part(lambda data, book: None, None, "", {}, "")
         self.study: list[Section] = []
         self.report: list[Section] = []
@@ -193,7 +192,7 @@ class Book:
             if not self.for_print:
                 return
         work = self._work(name, draw, self.origin)
-        self._drawing.append((block, self.crew.do(work), self._part))
+        self._drawing.append((block, work, self._part))
 
     def _work(self, name: str, draw: figures.Draw, origin: str) -> Callable[[], figures.Drawn]:
         """What draws a figure."""
@@ -227,18 +226,16 @@ class Book:
         Raises:
             UserError: a process that drew one ended without a word.
         """
-        try:
-            for block, work, part in self._drawing:
+        drawing, self._drawing = self._drawing, []
+        with crew.handed_out([work for _, work, _ in drawing], self.workers) as result:
+            for index, (block, _, part) in enumerate(drawing):
                 try:
-                    drawn = self.crew.result(work)
+                    drawn = result(index)
                 except Exception as error:
                     if left_out.passed_on(error):
                         raise
                     drawn = self._drawn_without(block, part, error)
                 block.svg = figures.placed(drawn, block.number, self.facets, self.styles)
-        finally:
-            self.crew.end()
-        self._drawing.clear()
 
     def _drawn_without(self, block: Block, part: Part, error: Exception) -> figures.Drawn:
         """A figure that could not be drawn, without the records to blame, and a box below it."""

@@ -10,8 +10,8 @@ import gc
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
@@ -49,52 +49,35 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-class Crew:
-    """Takes work, and does it in so many processes once a result is asked for."""
+@contextmanager
+def handed_out(works: Sequence[Callable[[], Any]], workers: int) -> Iterator[Callable[[int], Any]]:
+    """Hand work out to so many processes; what it gives waits for the result of a work.
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self._works: list[Callable[[], Any]] = []
-        self._begun: list[Future[Any]] = []
-        self._pool: ProcessPoolExecutor | None = None
+    What nobody has begun is dropped at the end, so that after an error nothing is waited for.
+    """
+    if workers < 2 or not works:
+        yield lambda index: works[index]()
+        return
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # or a worker would write it again
+    _handed_out[:] = works
+    context = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(min(workers, len(works)), context, end_with, (os.getpid(),))
+    begun = [pool.submit(_work, index) for index in range(len(works))]
 
-    def do(self, work: Callable[[], Any]) -> int:
-        """Take some work, and return the index that `result` takes."""
-        self._works.append(work)
-        return len(self._works) - 1
-
-    def result(self, index: int) -> Any:
-        """What the work came to, waited for; all of it is handed out before the first is.
-
-        Raises:
-            UserError: a process ended without a word; or whatever this work raised.
-        """
-        if self.workers < 2:
-            return self._works[index]()
-        if not self._begun:
-            self._begin()
+    def result(index: int) -> Any:
         try:
-            return self._begun[index].result()
+            return begun[index].result()
         except BrokenProcessPool:
             raise UserError(
                 "a process that drew a figure ended without a word; memory may be short: "
                 "`--jobs 1` draws in one process"
             ) from None
 
-    def end(self) -> None:
-        """Drop what nobody has begun, so that after an error nothing is waited for."""
-        if self._pool:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _begin(self) -> None:
-        """Fork the workers."""
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # or a worker would write it again
-        _handed_out[:] = self._works
-        context = multiprocessing.get_context("fork")
-        count = min(self.workers, len(self._works))
-        self._pool = ProcessPoolExecutor(count, context, end_with, (os.getpid(),))
-        self._begun = [self._pool.submit(_work, index) for index in range(len(self._works))]
+    try:
+        yield result
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _work(index: int) -> Any:

@@ -35,59 +35,44 @@ class Traces:
     step_parts: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __post_init__(self) -> None:
-        self._courses_with_times: dict[tuple, pd.DataFrame] = {}  # made so far
+        self._by_name: dict[str, dict[tuple, pd.DataFrame]] = {}  # of a table, made so far
+        self._courses_with_times: dict[tuple, pd.DataFrame] = {}
 
-    @cached_property
-    def _series(self) -> dict[tuple, pd.DataFrame]:
-        return _split(self.steps, [*KEY, "point", "series"])
-
-    @cached_property
-    def _samples(self) -> dict[tuple, pd.DataFrame]:
-        return _split(self.samples, KEY)
-
-    @cached_property
-    def _courses(self) -> dict[tuple, pd.DataFrame]:
-        return _split(self.training_steps, KEY)
-
-    @cached_property
-    def _curves(self) -> dict[tuple, pd.DataFrame]:
-        return _split(self.curves, POINT, "step")
-
-    @cached_property
-    def _evaluations(self) -> dict[tuple, pd.DataFrame]:
-        return _split(self.evaluations, POINT, "step")
+    def _lines(
+        self, table: str, name: tuple, columns: Sequence[str] = POINT, order: str | None = None
+    ) -> pd.DataFrame | None:
+        """The lines of a table that are about one cell, point or series, or None."""
+        if table not in self._by_name:
+            self._by_name[table] = _split(getattr(self, table), columns, order)
+        return self._by_name[table].get(name)
 
     @cached_property
     def parts_of_steps(self) -> dict[tuple, dict[str, Row]]:
         """See `step_parts.by_point`."""
         return step_parts.by_point(self.step_parts)
 
-    @cached_property
-    def _operators(self) -> dict[tuple, pd.DataFrame]:
-        return _split(self.operators, POINT, "seconds")
-
     def step_operators(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
         """The operators of a training's step, short ones first, or None; see operators.csv."""
-        return self._operators.get(point_key(point))
+        return self._lines("operators", point_key(point), order="seconds")
 
     def curve(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
         """Every step of a whole training in order, or None; see `aggregate`'s curves.csv."""
-        return self._curves.get(point_key(point))
+        return self._lines("curves", point_key(point), order="step")
 
     def evaluated(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
         """The evaluations of a whole training in order, or None; see evaluations.csv."""
-        return self._evaluations.get(point_key(point))
+        return self._lines("evaluations", point_key(point), order="step")
 
     def series(self, point: Mapping[str, Any], name: str) -> list[float]:
         """Raw values of one series of a point, by iteration: seconds, or losses."""
-        frame = self._series.get((*key(point), int(point["point"]), name))
+        frame = self._lines("steps", (*point_key(point), name), (*POINT, "series"))
         if frame is None:
             return []
         return frame["loss" if name == "loss" else "time_s"].tolist()
 
     def sampled(self, cell: Mapping[str, Any]) -> pd.DataFrame | None:
         """The probes of a cell over time, or None."""
-        return self._samples.get(key(cell))
+        return self._lines("samples", key(cell), KEY)
 
     def sampled_values(self, cell: Mapping[str, Any], column: str) -> tuple[np.ndarray, np.ndarray]:
         """(seconds, values) of a column of a cell's probes where it has a value; empty without any."""
@@ -104,9 +89,10 @@ class Traces:
         is in no series.
         """
         name = key(point)
-        if name in self._courses_with_times or name not in self._courses:
+        lines = self._lines("training_steps", name, KEY)
+        if name in self._courses_with_times or lines is None:
             return self._courses_with_times.get(name)
-        frame = self._courses[name].sort_values("iteration").reset_index(drop=True)
+        frame = lines.sort_values("iteration").reset_index(drop=True)
         frame["step_s"] = float("nan")
         for kind, series in SERIES_OF_KIND.items():
             times = self.series(point, series)
