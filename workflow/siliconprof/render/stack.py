@@ -8,9 +8,10 @@ would pass through both is unsupported.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from matplotlib.patches import FancyBboxPatch, PathPatch
@@ -38,7 +39,7 @@ DEEPSPEED = "DeepSpeed"
 FRAMEWORKS = {"torch": "torch", "mlx": "MLX"}
 LIBRARY_OF = {"torch-cuda": "CUDA", "torch-mps": "MPS"}  # of a GPU, by backend
 MLX_LIBRARY = {"apple": "Metal", "nvidia": "CUDA"}  # and of MLX on it, by the GPU's vendor
-MOST_DEVICES, MOST_SOFTWARE = 5, 5  # boxes of a layer; more are put together
+MOST_BOXES = 5  # of a layer; more are put together
 SOFTWARE, DEVICE = 2, 4  # first layer that is put together, and the last one
 JOINED = {2: "versions", 3: "libraries", DEVICE: "devices"}
 OK, UNSUPPORTED = "ok", "unsupported"
@@ -87,21 +88,20 @@ class Stack:
 
 def build(data: Data) -> Stack:
     """Every cell's way through the layers; boxes put together where there are too many."""
-    versions = _versions(data)
+    # the versions that measured cells name, for those that do not; the first of a host's
+    versions = {
+        (row["source"], row["host"], framework_of(row["backend"])): str(row["framework_version"])
+        for row in reversed(data.cells)
+        if row.get("framework_version")
+    }
     ways = [(row, way(data, row, versions)) for row in data.cells]
-    joined = []
-    for layer in range(len(LAYERS)):
-        members: dict[Box, set[str]] = {}  # of a device's box the devices that it stands for
-        for row, boxes in ways:
-            device = str(row["device"]) if layer == DEVICE else ""
-            members.setdefault(boxes[layer], set()).add(device)
-        joined.append(_joined({box: len(devices) for box, devices in members.items()}, layer))
+    joined = [_joined(ways, layer) for layer in range(len(LAYERS))]
     stack = Stack()
     for row, boxes in ways:
         placed = [names.get(box, box) for names, box in zip(joined, boxes, strict=True)]
         for layer, box in enumerate(placed):
             stack.layers[layer].setdefault(box, []).append(row)
-        for pair in zip(placed, placed[1:], strict=False):
+        for pair in pairwise(placed):
             stack.pairs.setdefault(pair, []).append(row)
     return stack
 
@@ -112,24 +112,19 @@ def way(data: Data, row: Row, versions: dict[tuple, str]) -> list[Box]:
     trainer = DEEPSPEED if row.get("offloads") else TRAINERS.get(row["trainer"], row["trainer"])
     framework = framework_of(backend)
     version = row.get("framework_version") or versions.get((row["source"], row["host"], framework))
-    entry = data.device(row)
     own = data.host["devices"] if row["source"] == HERE else []
-    found: Row = next((device for device in own if device["id"] == row["device"]), {})
-    vendor = (entry or {}).get("vendor") or found.get("vendor")
-    badge = words.SOURCE_BADGES.get(row["source"], "")
+    listed = [data.device(row) or {}, *(one for one in own if one["id"] == row["device"])]
+    vendor = next((one["vendor"] for one in listed if one.get("vendor")), "")
     memory = words.number(row.get("device_memory_bytes"))
-    name = data.device_name(row)
+    name = re.sub(r"^(NVIDIA) GeForce ", r"\1 ", data.device_name(row)).replace(" GPU cores", "")
+    size = words.mebibytes(memory) if memory else "memory unknown"
+    badge = words.SOURCE_BADGES.get(row["source"], "")
     return [
         Box(0, kind),
         Box(1, str(trainer)),
         Box(2, framework, str(version) if version else "version not recorded"),
         Box(3, backend, _library(row, vendor)),
-        Box(
-            DEVICE,
-            _short(name),
-            f"{words.mebibytes(memory) if memory else 'memory unknown'} · {row['host']}",
-            badge,
-        ),
+        Box(DEVICE, name, f"{size} · {row['host']}", badge),
     ]
 
 
@@ -147,30 +142,25 @@ def framework_of(backend: str) -> str:
     return FRAMEWORKS.get(framework, framework)
 
 
-def _versions(data: Data) -> dict[tuple, str]:
-    """(source, host, framework) -> the version that its measured cells name; the first of them."""
-    return {
-        (row["source"], row["host"], framework_of(row["backend"])): str(row["framework_version"])
-        for row in reversed(data.cells)
-        if row.get("framework_version")
-    }
-
-
-def _library(row: Row, vendor: str | None) -> str:
+def _library(row: Row, vendor: str) -> str:
     """What a backend multiplies with: on a CPU the BLAS that was mapped, on a GPU its interface."""
     if row["device_kind"] == "cpu":
         return f"CPU, {row['blas']}" if row.get("blas") else "CPU, BLAS not recorded"
-    return LIBRARY_OF.get(row["backend"]) or MLX_LIBRARY.get(vendor or "") or "GPU"
+    return LIBRARY_OF.get(row["backend"]) or MLX_LIBRARY.get(vendor, "GPU")
 
 
-def _joined(counts: Mapping[Box, int], layer: int) -> dict[Box, Box]:
+def _joined(ways: Sequence[tuple[Row, list[Box]]], layer: int) -> dict[Box, Box]:
     """Box -> the one that stands for it, where a layer has more than can be told apart.
 
     Devices are put together by vendor, software by its name; this host's stay apart from others'.
     Equal devices of one host are one box from the start, which says how many they are.
     """
+    counts = {
+        box: len({row["device"] for row, _ in through}) if layer == DEVICE else 1
+        for box, through in grouped(ways, lambda way: way[1][layer]).items()
+    }
     several = {box: box._replace(title=f"{n} × {box.title}") for box, n in counts.items() if n > 1}
-    if len(counts) <= (MOST_DEVICES if layer == DEVICE else MOST_SOFTWARE) or layer < SOFTWARE:
+    if len(counts) <= MOST_BOXES or layer < SOFTWARE:
         return several
 
     def kind(box: Box) -> tuple[str, str]:
@@ -180,20 +170,13 @@ def _joined(counts: Mapping[Box, int], layer: int) -> dict[Box, Box]:
 
     for (title, badge), group in grouped(counts, kind).items():
         if len(group) > 1:
-            names = _few([box.title if layer == DEVICE else box.below for box in group])
+            of_each = (box.title if layer == DEVICE else box.below for box in group)
+            names = list(dict.fromkeys(of_each))
+            more = f", and {len(names) - 2} more" if len(names) > 2 else ""
+            below = ", ".join(names[:2]) + more
             title_of_all = f"{title}: {sum(counts[box] for box in group)} {JOINED[layer]}"
-            several |= dict.fromkeys(group, Box(layer, title_of_all, names, badge))
+            several |= dict.fromkeys(group, Box(layer, title_of_all, below, badge))
     return several
-
-
-def _short(name: str) -> str:
-    """A device's name with one word of its vendor at most."""
-    return re.sub(r"^(NVIDIA) GeForce ", r"\1 ", name).replace(" GPU cores", "")
-
-
-def _few(names: Sequence[str]) -> str:
-    names = list(dict.fromkeys(names))
-    return ", ".join(names[:2]) + (f", and {len(names) - 2} more" if len(names) > 2 else "")
 
 
 def line_of(rows: Sequence[Row]) -> str | None:
@@ -288,26 +271,24 @@ def _counted(rows: Sequence[Row]) -> str:
 
 def layout(stack: Stack, narrow: bool) -> tuple[dict[Box, Place], list[float], float]:
     """(places of all boxes, top of each layer, height of all), boxes wrapped at the width."""
-    width = style.width_in(narrow)
     left = 0.0 if narrow else 0.7
+    room = style.width_in(narrow) - left
     places: dict[Box, Place] = {}
     tops, top = [], TOP_IN + (0.2 if narrow else 0.0)
     for boxes in ordered(stack):
         tops.append(top)
-        rows: list[list[tuple[Box, float]]] = [[]]
+        rows: list[dict[Box, float]] = [{}]
         for box in boxes:
-            needed = _box_width(box, stack.layers[box.layer][box], width - left, narrow)
-            used = sum(w + SIDE_IN for _, w in rows[-1])
-            if rows[-1] and used + needed > width - left:
-                rows.append([])
-            rows[-1].append((box, needed))
-        for line in rows:
-            spare = width - left - sum(w for _, w in line)
-            gap = spare / (len(line) + 1)
+            needed = _box_width(box, stack.layers[box.layer][box], room, narrow)
+            if rows[-1] and sum(rows[-1].values()) + SIDE_IN * len(rows[-1]) + needed > room:
+                rows.append({})
+            rows[-1][box] = needed
+        for widths in rows:
+            gap = (room - sum(widths.values())) / (len(widths) + 1)
             x = left + gap
-            for box, needed in line:
-                places[box] = Place(x, top, needed)
-                x += needed + gap
+            for box, width in widths.items():
+                places[box] = Place(x, top, width)
+                x += width + gap
             top += BOX_IN + LINE_IN
         top += GAP_IN - LINE_IN
     return places, tops, top - GAP_IN + TOP_IN
@@ -358,15 +339,12 @@ def _lines(ax: Any, stack: Stack, places: dict[Box, Place], backends: Sequence[s
         x0, x1 = ports[index, 0], ports[index, 1]
         y0, y1 = places[upper].top + BOX_IN, places[lower].top
         bend = (y1 - y0) / 2
-        path = Path(
-            [(x0, y0), (x0, y0 + bend), (x1, y1 - bend), (x1, y1)],
-            [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4],
-        )
+        corners = [(x0, y0), (x0, y0 + bend), (x1, y1 - bend), (x1, y1)]
         look: dict[str, Any] = {"edgecolor": style.FAINT, "linewidth": 0.9, "linestyle": DASHED}
         if backend is not None:
             look = {"edgecolor": style.shade(backend), "linewidth": 1.3}
-        line = PathPatch(path, facecolor="none", **look)
-        ax.add_patch(line)
+        path = Path(corners, [Path.MOVETO, *[Path.CURVE4] * 3])
+        line = ax.add_patch(PathPatch(path, facecolor="none", **look))
         marks.tag(line, rows, line_text(upper, lower, backend, rows))
 
 
@@ -377,38 +355,40 @@ def _fitting(text: str, room: float, size: float) -> str:
 
 
 def _box(ax: Any, box: Box, rows: Sequence[Row], place: Place, narrow: bool) -> None:
+    """A frame with its two lines; the badge stands on the frame's lower edge."""
     measured = any(row["status"] == OK for row in rows)
-    edge = style.shade("other") if box.badge else style.MUTED if measured else style.FAINT
-    ink = style.INK if measured else style.MUTED
     frame = FancyBboxPatch(
         (place.left + 0.03, place.top + 0.03),
         place.width - 0.06,
         BOX_IN - 0.06,
         boxstyle="round,pad=0.03,rounding_size=0.05",
         facecolor=style.PAPER,
-        edgecolor=edge,
+        edgecolor=style.shade("other") if box.badge else style.MUTED if measured else style.FAINT,
         linewidth=1.1 if box.badge else 0.7,
         linestyle="-" if measured else DASHED,
     )
     ax.add_patch(frame)
-    below = _below(box, narrow) or _counted(rows)
-    room = place.width - 0.06
+    room, small = place.width - 0.06, style.SMALL_PT
     title = _fitting(box.title, room / BOLD, style.TEXT_PT)
-    written: list[tuple[float, str, dict[str, Any]]] = [
-        (0.125, title, {"size": style.TEXT_PT, "weight": "bold", "color": ink}),
-        (
-            0.255,
-            _fitting(below, room, style.SMALL_PT),
-            {"size": style.SMALL_PT, "color": style.MUTED},
-        ),
-    ]
-    if box.badge:  # on the frame's lower edge
-        look = {"size": style.SMALL_PT - 0.7, "style": "italic", "color": style.shade("other")}
-        look["bbox"] = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6}
+    bold = {
+        "size": style.TEXT_PT,
+        "weight": "bold",
+        "color": style.INK if measured else style.MUTED,
+    }
+    below = _fitting(_below(box, narrow) or _counted(rows), room, small)
+    written = [(0.125, title, bold), (0.255, below, {"size": small, "color": style.MUTED})]
+    if box.badge:
+        under = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6}
+        look = {
+            "size": small - 0.7,
+            "style": "italic",
+            "color": style.shade("other"),
+            "bbox": under,
+        }
         written.append((BOX_IN, box.badge, look))
     texts = [
-        ax.text(place.middle, place.top + down, words_, ha="center", va="center", **look)
-        for down, words_, look in written
+        ax.text(place.middle, place.top + down, line, ha="center", va="center", **look)
+        for down, line, look in written
     ]
     text = ", ".join(filter(None, (box.title, box.below, box.badge)))
     devices = list(dict.fromkeys(str(row["device"]) for row in rows))
