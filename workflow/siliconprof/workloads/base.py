@@ -117,6 +117,27 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
 OPTIMIZERS_MODULES = {"torch": ("torch._dynamo",)}
 
 
+def drawn_weights(
+    shapes: Mapping[str, tuple[int, ...]],
+    seed: int,
+    deviation: Callable[[str], float] = lambda name: 0.02,
+) -> Iterator[tuple[str, Any]]:
+    """(name, float32 array) of each: matrices normal, a norm's scales 1, biases 0.
+
+    Args:
+        deviation: standard deviation of a matrix, by its name.
+    """
+    import numpy as np
+
+    generator = np.random.Generator(np.random.PCG64(seed))
+    for name, shape in shapes.items():
+        if len(shape) > 1:
+            drawn = generator.standard_normal(shape, dtype=np.float32)
+            yield name, drawn * np.float32(deviation(name))
+        else:
+            yield name, np.full(shape, float(name.endswith("weight")), np.float32)
+
+
 class Workload:
     """Base of all workloads."""
 

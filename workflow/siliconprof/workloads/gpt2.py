@@ -19,7 +19,7 @@ from typing import Any
 from siliconprof.declarations import Parameter, integer, number
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
+from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload, drawn_weights
 
 # n_layer, n_embd, n_head, vocab_size (None: that of the data), n_positions
 SIZES: dict[str, tuple[int, int, int, int | None, int]] = {
@@ -224,20 +224,14 @@ class Plugin(TrainingWorkload):
         Raises:
             UserError: `weights_path` holds no checkpoint of this model.
         """
-        import numpy as np
-
         if self.parameters["weights"] == "pretrained":
-            yield from self.checkpoint().arrays(self.weight_shapes())
-            return
-        generator = np.random.Generator(np.random.PCG64(seed))
+            return self.checkpoint().arrays(self.weight_shapes())
         residual = 0.02 / math.sqrt(2 * self.n_layer)
-        for name, shape in self.weight_shapes().items():
-            if len(shape) == 2:
-                deviation = np.float32(residual if name.endswith("c_proj.weight") else 0.02)
-                yield name, generator.standard_normal(shape, dtype=np.float32) * deviation
-            else:  # norms multiply by 1 and add 0; a projection's bias is 0
-                scale = "ln_" in name and name.endswith("weight")
-                yield name, np.full(shape, float(scale), np.float32)
+        return drawn_weights(
+            self.weight_shapes(),
+            seed,
+            lambda name: residual if name.endswith("c_proj.weight") else 0.02,
+        )
 
     def initial_adapters(self, seed: int) -> list[Any]:
         """LoRA's A of every layer, float32 (rank, n_embd), uniform in ±1/sqrt(n_embd); B is 0."""

@@ -33,7 +33,13 @@ from siliconprof.workloads._transformer_parameters import (
     with_betas,
 )
 from siliconprof.workloads._transformer_shape import FLOPS_SOURCE, Shape, default_d_ff
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload, TrainingWorkload
+from siliconprof.workloads.base import (
+    TRAINING_PARAMETERS,
+    Batch,
+    KernelWorkload,
+    TrainingWorkload,
+    drawn_weights,
+)
 
 NORM_EPS = 1e-6
 SOLVED = ("n_layer", "n_embd", "d_ff")  # by a parameter budget
@@ -254,17 +260,13 @@ class Plugin(TrainingWorkload):
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
         """(name, float32 array) of every tensor; the same everywhere."""
-        import numpy as np
-
-        generator = np.random.Generator(np.random.PCG64(seed))
         residual = 0.02 / math.sqrt(2 * self.n_layer)
-        for name, shape in self.weight_shapes().items():
-            if len(shape) == 1:  # a norm's scale
-                yield name, np.ones(shape, np.float32)
-                continue
-            into_stream = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
-            deviation = np.float32(residual if into_stream else 0.02)
-            yield name, generator.standard_normal(shape, dtype=np.float32) * deviation
+        into_stream = ("attention.output.weight", "feed_forward.down.weight")
+        return drawn_weights(
+            self.weight_shapes(),
+            seed,
+            lambda name: residual if name.endswith(into_stream) else 0.02,
+        )
 
     # -- torch -----------------------------------------------------------------------------
 

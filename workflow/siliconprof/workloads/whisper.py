@@ -22,8 +22,7 @@ from typing import Any
 from siliconprof.declarations import Parameter, integer
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
-from siliconprof.workloads._whisper_weights import KERNEL, POSITIONS, sinusoids, weight_shapes
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
+from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload, drawn_weights
 
 # d_model, layers of the encoder and of the decoder, n_head, vocab_size (None: that of the data)
 SIZES: dict[str, tuple[int, int, int, int | None]] = {
@@ -35,6 +34,8 @@ SIZES: dict[str, tuple[int, int, int, int | None]] = {
     "large": (1280, 32, 20, 51865),
 }
 MAX_TARGET_POSITIONS = 448
+KERNEL = 3  # frames that each of the two convolutions sees
+POSITIONS = "encoder.embed_positions.weight"  # fixed
 POSITIONS_PER_SECOND = 50  # of the encoder; the features have twice as many frames
 UNLABELLED = -100  # both frameworks' losses leave such labels out
 
@@ -243,15 +244,45 @@ class Plugin(TrainingWorkload):
     # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name in transformers' state dict -> shape, in the order in which they are drawn."""
-        return weight_shapes(
-            d_model=self.d_model,
-            n_layer=self.n_layer,
-            n_mels=self.n_mels,
-            source_len=self.source_len,
-            target_positions=MAX_TARGET_POSITIONS,
-            vocab_size=self.vocab_size,
-        )
+        """Name in transformers' state dict -> shape, in the order in which they are drawn.
+
+        The output head shares the token embedding and has no weights of its own.
+        """
+        d, d_ff, n_layer = self.d_model, self.d_ff, self.n_layer
+        shapes: dict[str, tuple[int, ...]] = {}
+
+        def norm(name: str) -> None:
+            shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (d,)
+
+        def linear(name: str, outputs: int, *inputs: int) -> None:
+            shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, *inputs), (outputs,)
+
+        def attention(name: str) -> None:
+            for projection in ("q_proj", "v_proj", "out_proj"):
+                linear(f"{name}.{projection}", d, d)
+            shapes[f"{name}.k_proj.weight"] = (d, d)  # a bias of all keys would change nothing
+            norm(f"{name}_layer_norm")
+
+        def feed_forward(layer: str) -> None:
+            linear(f"{layer}.fc1", d_ff, d)
+            linear(f"{layer}.fc2", d, d_ff)
+            norm(f"{layer}.final_layer_norm")
+
+        linear("encoder.conv1", d, self.n_mels, KERNEL)
+        linear("encoder.conv2", d, d, KERNEL)
+        shapes[POSITIONS] = (self.source_len, d)
+        for index in range(n_layer):
+            attention(f"encoder.layers.{index}.self_attn")
+            feed_forward(f"encoder.layers.{index}")
+        norm("encoder.layer_norm")
+        shapes["decoder.embed_tokens.weight"] = (self.vocab_size, d)
+        shapes["decoder.embed_positions.weight"] = (MAX_TARGET_POSITIONS, d)
+        for index in range(n_layer):
+            attention(f"decoder.layers.{index}.self_attn")
+            attention(f"decoder.layers.{index}.encoder_attn")
+            feed_forward(f"decoder.layers.{index}")
+        norm("decoder.layer_norm")
+        return shapes
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
         """(name in transformers' state dict, float32 array) of every tensor; the same everywhere.
@@ -261,22 +292,12 @@ class Plugin(TrainingWorkload):
         Raises:
             UserError: `weights_path` holds no checkpoint of this model.
         """
-        import numpy as np
-
+        shapes = self.weight_shapes()
         if self.parameters["weights"] == "pretrained":
-            checkpoint = self.checkpoint()
-            yield from checkpoint.arrays(self.weight_shapes(), first_rows=(POSITIONS,))
+            yield from self.checkpoint().arrays(shapes, first_rows=(POSITIONS,))
             return
-        generator = np.random.Generator(np.random.PCG64(seed))
-        for name, shape in self.weight_shapes().items():
-            if name == POSITIONS:
-                yield name, sinusoids(*shape)
-            elif len(shape) > 1:
-                drawn = generator.standard_normal(shape, dtype=np.float32)
-                yield name, drawn * np.float32(0.02)
-            else:  # norms multiply by 1 and add 0; a projection's bias is 0
-                scale = "norm" in name and name.endswith("weight")
-                yield name, np.full(shape, float(scale), np.float32)
+        yield POSITIONS, sinusoids(*shapes.pop(POSITIONS))
+        yield from drawn_weights(shapes, seed)
 
     # -- torch -----------------------------------------------------------------------------
 
@@ -372,3 +393,17 @@ class Plugin(TrainingWorkload):
         labels = mx.where(labelled, batch["labels"], 0)
         losses = nn.losses.cross_entropy(logits, labels, reduction="none")
         return (losses * labelled).sum() / labelled.sum()
+
+
+def sinusoids(length: int, channels: int) -> Any:
+    """The encoder's positions, float32 (length, channels): sines, then cosines.
+
+    Wavelengths from 2 pi to 20,000 pi in a geometric row (Vaswani et al. 2017, arXiv:1706.03762,
+    section 3.5, with the channels in Whisper's order); computed in float64.
+    """
+    import numpy as np
+
+    half = channels // 2
+    rates = np.exp(-math.log(10000) / (half - 1) * np.arange(half))
+    angles = np.arange(length)[:, None] * rates
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
