@@ -70,6 +70,8 @@ class Quantity(NamedTuple):
 # -- settings of a workload, as JSON Schema ------------------------------------------------------
 
 Schema = dict[str, Any]
+Settings = Mapping[str, Any]  # an entry of the config, of a workload or a data set
+Bytes = dict[str, int]  # predicted memory, by part
 
 
 def integer(default: int | None, description: str, **keywords: Any) -> Schema:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.datasets import prepared
-from siliconprof.declarations import Parameter, integer, number, several
+from siliconprof.declarations import Bytes, Parameter, Settings, integer, number, several
 from siliconprof.workloads._classic_layers import Layer, drawn
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
@@ -109,9 +109,7 @@ class ClassicWorkload(TrainingWorkload):
         return super().supports(framework, precision)
 
     @classmethod
-    def problems(
-        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
-    ) -> list[str]:
+    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """See `Workload.problems`."""
         problems = super().problems(parameters, dataset)
         problems += cls.data_problems(parameters, dataset, f"the {cls.network}", {})
@@ -150,15 +148,13 @@ class ClassicWorkload(TrainingWorkload):
         )
         return float(2 * (3 * total - first) * self.batch_size), text
 
-    def memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: not predicted, a cell trains at several batch sizes."""
         return {}
 
     def offloaded_memory_bytes(
         self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    ) -> Bytes:
         """See `TrainingWorkload.offloaded_memory_bytes`: never offloaded."""
         return {}
 

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from siliconprof.declarations import Parameter, choice, integer, several
+from siliconprof.declarations import Bytes, Parameter, choice, integer, several
 from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session.timing import row_s
@@ -123,9 +123,7 @@ class Plugin(OperationWorkload):
             return "tf32 is a way to multiply; in memory its values are fp32: ask for that"
         return super().supports(framework, precision)
 
-    def memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`; the sweep is limited to a share of the memory."""
         sizes = self.parameters["working_sets_bytes"]
         return {"arrays": 2 * max(sizes)} if sizes else {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof import plugins
 from siliconprof.datasets.weights import Checkpoint
-from siliconprof.declarations import Parameter, Quantity, boolean, choice, number
+from siliconprof.declarations import Bytes, Parameter, Quantity, Settings, boolean, choice, number
 from siliconprof.memory import footprint
 from siliconprof.session.timing import PHASES
 from siliconprof.store.validation import nearest
@@ -199,9 +199,7 @@ class Workload:
         return self.LIBRARIES.get(framework, ())
 
     @classmethod
-    def problems(
-        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
-    ) -> list[str]:
+    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """Mistakes that no schema can express, each `key: what is wrong`.
 
         All mistakes are reported at once, so values that break the schema come here as well: this
@@ -215,9 +213,7 @@ class Workload:
             return f"this workload has no {framework} implementation"
         return None
 
-    def memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """Predicted device memory by part, in bytes: weights, gradients, optimizer, activations.
 
         Args:
@@ -277,9 +273,7 @@ class TrainingWorkload(Workload):
         return ", ".join([*size, f"batch {row['batch_size']:g}"])
 
     @classmethod
-    def problems(
-        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
-    ) -> list[str]:
+    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """See `Workload.problems`: what all trainings share."""
         problems = []
         if parameters.get("weights") == "pretrained":
@@ -387,9 +381,7 @@ class TrainingWorkload(Workload):
         habits = plugins.load("backends", backend).habits_on(capability)
         return footprint.Ledger(habits, precision, self.parameters["gradient_checkpointing"])
 
-    def memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`."""
         ledger = self._ledger(precision, backend, capability)
         stages = self.stages(ledger)
@@ -397,7 +389,7 @@ class TrainingWorkload(Workload):
 
     def offloaded_memory_bytes(
         self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    ) -> Bytes:
         """Predicted memory on the device by part under ZeRO-Offload, in bytes."""
         own = precision.removeprefix("amp-")  # it has no autocast
         ledger = self._ledger(own, backend, capability)

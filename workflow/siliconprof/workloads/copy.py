@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
 from siliconprof.backends.base import Unsupported
-from siliconprof.declarations import Parameter, several
+from siliconprof.declarations import Bytes, Parameter, several
 from siliconprof.workloads._operation import BURST_PARAMETERS, OperationWorkload
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ class Plugin(OperationWorkload):
             return "a transfer moves bytes, whatever they mean: measured under fp32 only"
         return super().supports(framework, precision)
 
-    def memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: the device's buffer of the largest transfer."""
         return {"buffer": max(self.parameters["transfer_bytes"])}
 

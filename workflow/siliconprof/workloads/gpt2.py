@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from siliconprof.declarations import Parameter, integer, number
+from siliconprof.declarations import Parameter, Settings, integer, number
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload, drawn_weights
@@ -92,9 +92,7 @@ class Plugin(TrainingWorkload):
         return libraries if self.lora_rank else tuple(n for n in libraries if n != "peft")
 
     @classmethod
-    def problems(
-        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
-    ) -> list[str]:
+    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """See `Workload.problems`."""
         vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
         problems = cls.data_problems(parameters, dataset, "GPT-2", vocab_sizes)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import number
+from siliconprof.declarations import Bytes, Settings, number
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
@@ -147,9 +147,7 @@ class Plugin(OperationWorkload):
     }
 
     @classmethod
-    def problems(
-        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
-    ) -> list[str]:
+    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """See `Workload.problems`."""
         if parameters.get("shapes") or parameters.get("search_budget_s"):
             return []
@@ -160,9 +158,7 @@ class Plugin(OperationWorkload):
         """See `Workload.describe_point`."""
         return product_text(row)
 
-    def memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: operands and result of the largest of the `shapes`.
 
         The search keeps within its share.

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.declarations import Bytes
 from siliconprof.hosts import caches
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
@@ -58,9 +59,7 @@ class Plugin(OperationWorkload):
         """See `Workload.describe_point`."""
         return f"{product_text(row)}, {row['cache']}"
 
-    def memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: the copies of the largest point.
 
         The cache's size is known where it is measured; until then it counts as unknown.

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import integer, several
+from siliconprof.declarations import Bytes, Settings, integer, several
 from siliconprof.errors import UserError
 from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.timing import PhaseClock
@@ -78,9 +78,7 @@ class Plugin(transformer_lm.Sweep):
     }
 
     @classmethod
-    def problems(
-        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
-    ) -> list[str]:
+    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """See `Workload.problems`."""
         problems = transformer_lm.Plugin.problems(parameters, dataset)
         lists = parameters.get("sweep")
@@ -99,9 +97,7 @@ class Plugin(transformer_lm.Sweep):
             framework, precision
         )
 
-    def memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: of one training; there is one at a time."""
         return self.model({}).memory_bytes(precision, backend, capability)
 

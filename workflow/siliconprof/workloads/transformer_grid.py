@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import integer, number, several
+from siliconprof.declarations import Settings, integer, number, several
 from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
@@ -92,9 +92,7 @@ class Plugin(transformer_lm.Sweep):
     REQUIRED = ("batch_size",)
 
     @classmethod
-    def problems(
-        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
-    ) -> list[str]:
+    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """See `Workload.problems`."""
         widths, heads = (
             parameters.get(name, cls.PARAMETERS[name]["default"]) for name in ("n_embd", "n_head")

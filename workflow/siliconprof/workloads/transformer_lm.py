@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from siliconprof.declarations import choice
+from siliconprof.declarations import Bytes, Settings, choice
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.workloads import _wide_deep
@@ -102,9 +102,7 @@ class Plugin(TrainingWorkload):
         return with_betas(parameters) | {name: getattr(model, name) for name in SHAPE_POINT}
 
     @classmethod
-    def problems(
-        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
-    ) -> list[str]:
+    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """See `Workload.problems`."""
         problems = super().problems(parameters, dataset)
         problems += cls.data_problems(parameters, dataset, "the transformer", {})
@@ -155,9 +153,7 @@ class Plugin(TrainingWorkload):
         """See `TrainingWorkload.flops_per_step`, and `Shape.flops_per_token` for what is in it."""
         return float(self.shape.flops_per_token() * self.tokens_per_step()), FLOPS_SOURCE
 
-    def memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`."""
         ledger = self._ledger(precision, backend, capability)
         *_, second, largest = sorted(math.prod(shape) for shape in self.weight_shapes().values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import Parameter, several
+from siliconprof.declarations import Bytes, Parameter, several
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     PRODUCT_POINT,
@@ -58,9 +58,7 @@ class Plugin(OperationWorkload):
         """See `Workload.describe_point`."""
         return f"{product_text(row)}, {row['forward']} forward"
 
-    def memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: the largest point's operands, product and gradients."""
         width = WIDTH_BYTES.get(precision, 4)
         return {"operands": width * max(values(s, "with") for s in self.parameters["shapes"])}
