@@ -8,24 +8,18 @@ scores and values cost n_layer n_embd a position, which grows with depth, and it
 embedding, which is looked up and not multiplied, leaves more parameters to multiply. What is left
 of that difference in the best pair is shared: half of it in parameters, half in compute. Both
 halves are bounded by `TOLERANCE` and reported wherever the pair is.
-
-    python -m siliconprof.workloads._wide_deep --budget 500000 --n-head 4 --vocab-size 512 --seq-len 64
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 
-from siliconprof import errors, plugins
 from siliconprof.errors import UserError
-from siliconprof.memory import footprint
 from siliconprof.workloads._transformer_shape import FEED_FORWARD_RATIO, Shape
 
 DEPTH_RATIO = 4
@@ -182,76 +176,3 @@ def _shared(pair: Pair, budget: int) -> Pair:
     """The pair with half of its difference in compute turned into one in parameters."""
     share = pair.compute_mismatch / 4  # each model gives half of that half
     return Pair(_filled(pair.wide, budget * (1 + share)), _filled(pair.deep, budget * (1 - share)))
-
-
-def described(pair: Pair, batch_size: int, backend: str, precision: str) -> str:
-    """The pair as a table, with the training memory that the memory model predicts."""
-    plugin = plugins.load("workloads", "transformer_lm")
-    rows: list[tuple[str, ...]] = [("", "wide", "deep")]
-    both = (pair.wide, pair.deep)
-    for key in ("n_layer", "n_embd", "n_head", "head_dim", "d_ff"):
-        rows.append((key, *(f"{getattr(shape, key):,}" for shape in both)))
-    parts = [shape.parameters_by_part() for shape in both]
-    for key in parts[0]:
-        rows.append((f"parameters, {key}", *(f"{part[key]:,}" for part in parts)))
-    rows.append(("parameters", *(f"{shape.n_parameters():,}" for shape in both)))
-    rows.append(("FLOPs per token", *(f"{shape.flops_per_token():.4g}" for shape in both)))
-    memory = [
-        footprint.total(
-            plugin(
-                {
-                    **shape.as_parameters(),
-                    "vocab_size": shape.vocab_size,
-                    "seq_len": shape.seq_len,
-                    "batch_size": batch_size,
-                }
-            ).memory_bytes(precision, backend)
-        )
-        for shape in both
-    ]
-    label = f"MiB to train, batch {batch_size}"
-    rows.append((label, *(f"{n_bytes / 2**20:.1f}" for n_bytes in memory)))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [f"{a:{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}" for a, b, c in rows]
-    lines.append(
-        f"deep against wide: {pair.parameter_mismatch:+.3%} parameters, "
-        f"{pair.compute_mismatch:+.3%} compute"
-    )
-    return "\n".join(lines)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print both models and how well they match."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.workloads._wide_deep",
-        description=__doc__.split("\n")[0] if __doc__ else None,
-    )
-    parser.add_argument("--budget", type=int, required=True, help="parameters of each model")
-    parser.add_argument("--n-head", type=int, default=4, help="attention heads of both (4)")
-    parser.add_argument("--vocab-size", type=int, default=512, help="tokens (512)")
-    parser.add_argument("--seq-len", type=int, default=64, help="tokens per sequence (64)")
-    parser.add_argument(
-        "--depth-ratio", type=float, default=DEPTH_RATIO, help="layers, deep over wide, at least"
-    )
-    parser.add_argument("--batch-size", type=int, default=8, help="for the memory (8)")
-    parser.add_argument("--backend", default="torch-cpu", help="for the memory (torch-cpu)")
-    parser.add_argument("--precision", default="fp32", help="for the memory (fp32)")
-    options = parser.parse_args(argv)
-    if options.backend not in plugins.names("backends"):
-        supported = ", ".join(plugins.names("backends"))
-        raise UserError(f"--backend: is '{options.backend}'; expected one of: {supported}")
-    for key in ("budget", "n_head", "vocab_size", "seq_len", "batch_size"):
-        if getattr(options, key) < 1:
-            flag = key.replace("_", "-")
-            raise UserError(f"--{flag}: is {getattr(options, key)}; expected 1 or more")
-    if not options.depth_ratio > 1:
-        raise UserError(f"--depth-ratio: is {options.depth_ratio:g}; expected more than 1")
-    pair = solve(
-        options.budget, options.n_head, options.vocab_size, options.seq_len, options.depth_ratio
-    )
-    print(described(pair, options.batch_size, options.backend, options.precision))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(errors.stage(main))
