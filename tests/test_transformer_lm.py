@@ -88,7 +88,7 @@ def test_parameters_are_counted_exactly(shape: tuple[Any, ...]) -> None:
     for name, weight in model.named_parameters():
         assert workload.weight_shapes()[name] == tuple(weight.shape)
         built[part_of(name)] = built.get(part_of(name), 0) + weight.numel()
-    assert workload.parameters_by_part() == built
+    assert workload.shape.parameters_by_part() == built
     assert workload.n_parameters() == sum(built.values())
     stages = workload.stages(footprint.Ledger(footprint.Habits(), "fp32"))
     assert sum(s.weights for s in stages) == sum(s.trained for s in stages) == sum(built.values())
@@ -104,7 +104,7 @@ def test_operations_are_those_of_its_products() -> None:
     workload = lm()
     tokens = np.zeros((workload.batch_size, workload.seq_len), np.int32)
     counted = counted_flops(workload, {"input_ids": tokens, "labels": tokens})
-    scales = 6 * workload.parameters_by_part()["norms"] * workload.tokens_per_step()
+    scales = 6 * workload.shape.parameters_by_part()["norms"] * workload.tokens_per_step()
     assert counted == workload.flops_per_step()[0] - scales
 
 

@@ -29,20 +29,6 @@ from siliconprof.store.cell import canonical_json
 from siliconprof.store.record import write_atomically
 
 SCHEMA_VERSION = 1
-REQUIRED = (
-    "schema_version",
-    "label",
-    "fingerprint",
-    "fingerprint_parts",
-    "os",
-    "cpu",
-    "devices",
-    "backends",
-    "packages",
-    "blas",
-    "driver",
-    "quick_facts_sha256",
-)
 DETECT_LIMIT_S = 600.0
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
@@ -159,12 +145,8 @@ def load(path: Path | str) -> dict[str, Any]:
         ) from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: damaged ({error}); delete it to have it made again") from None
-    missing = [key for key in REQUIRED if not isinstance(host, dict) or key not in host]
-    if missing:
-        raise UserError(
-            f"{path}: damaged (no {', '.join(missing)}); delete it to have it made again"
-        )
-    host.pop("hostname", None)  # of an older version; nothing uses it
+    if isinstance(host, dict):
+        host.pop("hostname", None)  # of an older version; nothing uses it
     mistakes = _mistakes(host)
     if mistakes:
         raise UserError(f"{path}: damaged ({mistakes[0]}); delete it to have it made again")
@@ -385,7 +367,7 @@ def _mistakes(host: Mapping[str, Any], prefix: str = "") -> list[str]:
 
         return validation.problems(host, validation.load_schema("host"), prefix)
     except ImportError:  # a bare host, which only writes and reads its own file
-        return []
+        return [] if "fingerprint" in host else ["it has no fingerprint"]
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

@@ -1,20 +1,5 @@
 """`siliconprof`: what this host is, what a run would do, and records in and out.
 
-    siliconprof doctor              what this host is, what works, and how to mend what does not
-    siliconprof plan                cells that would run, have run, cannot run here; memory, time
-    siliconprof run ...             Snakemake with these arguments, its config files checked before
-    siliconprof remeasure           flagged cells again, and the report after them
-    siliconprof pack -o FILE        a bundle of records to carry to another host
-    siliconprof import FILE         add a bundle's records beside this host's own
-    siliconprof collect             measure on the hosts of config/hosts.yaml, bring records here
-    siliconprof compare A B         faster, slower or the same, point by point
-    siliconprof history             a cell's time over versions and commits
-    siliconprof explain A B         why one training takes longer than another, part by part
-    siliconprof predict --model M   how long a step should take that was never run
-    siliconprof replicate           fresh processes of a cell, or of two versions in turn
-    siliconprof noise-floor         by how much processes of one cell differ on this host
-    siliconprof advise              which device for a training: fit, speed, energy, price, evidence
-
 The measuring itself is `snakemake --cores 1 report`, or `make report`.
 """
 

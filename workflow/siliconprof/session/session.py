@@ -67,11 +67,6 @@ class Session:
         return self._data
 
     @property
-    def key(self) -> str:
-        """The journal's key, which changes with code, environment, method and cell."""
-        return self.journal.key
-
-    @property
     def offloads(self) -> bool:
         """Whether the training runs under ZeRO-Offload."""
         return self.scenario.get("applied") == "offload"

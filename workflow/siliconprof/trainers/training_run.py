@@ -195,7 +195,7 @@ class Run(Course):
         self.resumed_at: list[int] = []
         self.earlier_s = 0.0  # in steps of an earlier process
         self.zero_unix_s = time.time() - (time.perf_counter() - session.zero)
-        self.checkpoints = Checkpoints(session.keep, session.key)
+        self.checkpoints = Checkpoints(session.keep, session.journal.key)
 
     @property
     def done(self) -> int:

@@ -137,10 +137,6 @@ class Plugin(TrainingWorkload):
             "samples_per_step": self.batch_size,
         }
 
-    def parameters_by_part(self) -> dict[str, int]:
-        """Number of parameters by part: embedding, attention, feed_forward, norms, head."""
-        return self.shape.parameters_by_part()
-
     def n_parameters(self) -> int:
         """See `TrainingWorkload.n_parameters`."""
         return self.shape.n_parameters()
