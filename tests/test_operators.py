@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import record_problems
+from conftest import counted_flops, record_problems
 from siliconprof import plugins
 from siliconprof.analyse import attribution, published_gaps
 from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
@@ -90,6 +90,22 @@ def test_a_steps_operators_do_the_work_of_the_models_formula(module: str, backen
         assert all(len(seconds) == len(times) - 1 >= 2 for seconds in timed)
     longest = max(max(row["seconds"]) for row in found["rows"])
     assert 0 < longest < 60
+
+
+@pytest.mark.parametrize(
+    ("module", "more", "beside"),
+    [
+        ("gpt2", {}, 0.02),  # biases and norms, which the formula takes for multiplied
+        ("gpt2", {"lora_rank": 4}, 0.06),  # and no gradient by the input of the first layer
+        ("whisper", {}, 1e-9),
+    ],
+)
+def test_a_formula_is_the_products_of_a_step(
+    module: str, more: dict[str, Any], beside: float
+) -> None:
+    stepper, _, batch = trained(module, **more)
+    share = counted_flops(stepper.workload, batch) / stepper.workload.flops_per_step()[0]
+    assert 1 - beside <= share <= 1
 
 
 def test_an_operator_is_that_of_the_module_which_called_for_it() -> None:
