@@ -14,9 +14,6 @@ from siliconprof.session import memory_limit
 from siliconprof.session.trial import Trial
 from test_memory_model import GIB, cell, parameters
 
-INFO = {"device_name": "Apple M2", "max_recommended_working_set_size": 16 * GIB}
-
-
 # -- MPS: the peak ------------------------------------------------------------------------------
 
 
@@ -24,21 +21,6 @@ def mps(accelerator: Any) -> Any:
     backend = plugins.load("backends", "torch-mps")()
     backend.torch = SimpleNamespace(accelerator=accelerator)
     return backend
-
-
-def test_the_allocator_of_torch_2_13_counts_its_peak() -> None:
-    """By torch.accelerator, whose counts MPS has since IMPSAllocator is a DeviceAllocator."""
-    counts = {"allocated_bytes.all.current": 5, "allocated_bytes.all.peak": 7}
-    accelerator = SimpleNamespace(
-        memory_stats=lambda: counts,
-        reset_peak_memory_stats=lambda: counts.update({"allocated_bytes.all.peak": 5}),
-    )
-    backend = mps(accelerator)
-    assert backend.peak_memory_bytes() == 7
-    assert backend.step_peak_bytes(None, []) == (7, backend.peak_means)
-    assert "max_memory_allocated" in backend.peak_means
-    backend.reset_peak_memory()
-    assert backend.peak_memory_bytes() == 5
 
 
 @pytest.mark.parametrize("error", [AttributeError, RuntimeError])
@@ -74,11 +56,7 @@ def on_metal(**calls: Any) -> Any:
     backend.open("cpu", 0, 1, "fp32")
     backend.device = mx.Device(mx.gpu, 0)
     given = {name: getattr(mx, name) for name in ("gpu", "cpu", "float32", "bfloat16")}
-    backend.mx = SimpleNamespace(
-        **given,
-        metal=SimpleNamespace(is_available=lambda: True),
-        **({"device_info": lambda device: INFO if device == backend.device else {}} | calls),
-    )
+    backend.mx = SimpleNamespace(**given, metal=SimpleNamespace(is_available=lambda: True), **calls)
     return backend
 
 
@@ -95,28 +73,6 @@ def test_the_limit_of_mlx_is_a_guideline() -> None:
         foreseen = memory_limit.foreseen(scenario, "gpu", yields)
         assert (foreseen == "by the framework") == enforced
         assert enforced or "guideline" in str(foreseen)
-
-
-def test_a_training_on_metal_keeps_its_memory_resident(monkeypatch: pytest.MonkeyPatch) -> None:
-    """mlx-lm's trainer sets the wired limit to what Metal recommends; CUDA's MLX has no such."""
-    from siliconprof.backends import mlx
-
-    monkeypatch.setattr(mlx, "MlxStepper", lambda *given: given)
-    asked: list[int] = []
-    backend = on_metal(set_wired_limit=asked.append)
-    backend.stepper(None, 0)
-    assert asked == [16 * GIB] and backend.describe()["wired_limit_bytes"] == 16 * GIB
-    backend = on_metal(set_wired_limit=asked.append)
-    backend.mx.metal = SimpleNamespace(is_available=lambda: False)
-    backend.stepper(None, 0)
-    assert len(asked) == 1 and backend.describe()["wired_limit_bytes"] is None
-
-
-def test_mlx_is_asked_about_the_gpu_in_use() -> None:
-    """Not about the default device, which may be another one in another thread."""
-    backend = on_metal()
-    assert backend.memory_limit_bytes() == 16 * GIB
-    assert backend.describe()["device_name"] == "Apple M2"
 
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])

@@ -30,7 +30,7 @@ from siliconprof.render import figures
 from siliconprof.session.trial import Trial
 from siliconprof.store import record
 from siliconprof.store.cell import AXES, Cell
-from synthetic_results import host_file, make, render, training
+from synthetic_results import command, host_file, make, render, training
 
 EPOCH = "1700000000"
 OTHER_FINGERPRINT = "e" * 64
@@ -413,7 +413,7 @@ def test_a_signed_bundle(there, here, keys, tmp_path, capsys, monkeypatch):
     take = ["import", "--results", str(here), "--", "-r.zip"]
     signers = ["import", "--signers=-s"]
     before = tree(here)
-    for why, command in (
+    for why, words in (
         ("by 'bob': ", [*signers, "--signer", "bob", *take[1:]]),
         ("by '-x': ", [*signers, "--signer=-x", *take[1:]]),
         ("not signed by any", ["import", f"--signers={keys / 'bob.pub'}", *take[1:]]),
@@ -421,7 +421,7 @@ def test_a_signed_bundle(there, here, keys, tmp_path, capsys, monkeypatch):
         ("--signer needs --signers", ["import", "--signer=ann@example.org", *take[1:]]),
     ):
         with pytest.raises(UserError) as error:
-            bundle.main(command)
+            bundle.main(words)
         assert why in str(error.value) and len(str(error.value).splitlines()) == 1
     assert tree(here) == before
     assert bundle.main([*signers, *take[1:]]) == 0
@@ -887,13 +887,7 @@ def test_two_references_of_one_cell_are_refused_unless_they_are_the_same(tmp_pat
 
 def test_a_refusal_is_lines_and_no_traceback(tmp_path):
     (tmp_path / "no.zip").write_bytes(b"nothing")
-    done = subprocess.run(
-        [sys.executable, "-m", "siliconprof.remote.bundle", "import", "no.zip"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-    )
+    done = command("import", "no.zip", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "no.zip: not a bundle: File is not a zip file\n"
 

@@ -105,20 +105,6 @@ def test_played_card_says_what_it_is() -> None:
         )
 
 
-def test_played_card_is_the_only_one_that_its_process_sees() -> None:
-    """Out of those that the shell leaves; one that it hides stays hidden."""
-    plugin = plugins.load("backends", "torch-cuda")
-    for visible, index, seen in (
-        (None, 1, "1"),
-        ("3, GPU-a", 1, "GPU-a"),
-        ("3", 1, ""),
-        ("", 0, ""),
-    ):
-        inherited = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-        own = plugin.environment(index, "fp32", inherited)
-        assert own == {"CUDA_VISIBLE_DEVICES": seen}
-
-
 def test_played_card_that_is_missing_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = plugins.load("backends", "torch-cuda")()
     assert plugin.available()[0]
