@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import html
-import io
 import re
 import shutil
 from collections.abc import Iterator
@@ -812,22 +811,6 @@ def test_thinning_keeps_the_outliers() -> None:
     assert len(xs) <= 220 and xs == sorted(xs)
     assert 50.0 in ys and 0.01 in ys
     assert xs[ys.index(50.0)] == 1234
-
-
-def test_tables_are_files_too(full: Path, full_page: Page) -> None:
-    with open(full / "figures/table-training-times.csv", encoding="utf-8") as stream:
-        lines = list(csv.DictReader(io.StringIO(stream.read())))
-    ours = next(
-        line
-        for line in lines
-        if line["Backend"] == "mlx"
-        and line["Precision"] == "fp32"
-        and line["Workload"] == "gpt2-nano-plain"
-    )
-    assert float(ours["unsplit step (ms)"]) == pytest.approx(30.0, rel=1e-3)
-    assert ours["Device"] == "cpu-x"  # folded away on the page, not in the file
-    markdown = (full / "figures/table-published-4.md").read_text(encoding="utf-8")
-    assert "2.710 [published]" in markdown
 
 
 # -- which cells marks and rows show ---------------------------------------------------------------
