@@ -424,7 +424,6 @@ def test_what_no_hub_has_is_one_line(hub: str, repository: Path, tmp_path: Path)
             ("any data files", "set source: folder"),
         ),
         ({"path": "owner/none"}, ("no dataset 'owner/none'",)),
-        ({"path": "no/such/name"}, ("no dataset 'no/such/name'",)),
         ({"revision": "v9"}, ("no dataset 'owner/small' with revision 'v9'",)),
         ({"path": str(repository)}, ("set source: folder",)),
     ):
