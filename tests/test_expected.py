@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from siliconprof import plugins
-from siliconprof.analyse import aggregate, expected, step_work
+from siliconprof.analyse import aggregate, expected
 from siliconprof.session import quality
 from siliconprof.stats import line_fit
 from siliconprof.store import columns, table_files
@@ -521,11 +521,3 @@ def test_epochs_and_both_timings_in_points(tmp_path: Path) -> None:
     (row,) = of_cell(results, "points", "mlp")
     assert (row["epoch_s"], row["epoch_train_s"], row["epoch_means"]) == (6.0, 5.0, "measured")
     assert (row["network"], row["test_accuracy"], row["test_samples"]) == ("mlp", 0.7, 10000)
-
-
-def test_backends_differ_in_what_they_update_at_once() -> None:
-    counts = {name: step_work.launches(name, 4, "fp32", False)[0] for name in step_work.OF_BACKEND}
-    assert counts["torch-cuda"] < counts["torch-cpu"] < counts["torch-mps"]  # type: ignore[operator]
-    assert step_work.launches("another", 4, "fp32", False)[0] is None
-    unclipped = step_work.launches("torch-mps", 4, "fp32", False, clipped=False)[0]
-    assert counts["torch-mps"] - unclipped == 2 * (7 * 4 + 3) + 6  # type: ignore[operator]
