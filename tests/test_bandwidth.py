@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
+from measuring import session_of as session
 from quiet import MACHINE
 from siliconprof import plugins
 from siliconprof.analyse import ceilings
@@ -55,16 +56,6 @@ def cell(backend: str, module: str, name: str | None = None, **parameters: Any) 
         device_memory_bytes=2**34,
         parameters=defaults(module, **parameters),
     )
-
-
-def session(asked: Cell) -> Session:
-    """A session as the measuring process has it, on an open backend."""
-    trial = Trial(asked)
-    backend_class, workload = trial.backend, trial.workload
-    backend = backend_class()
-    assert backend.available()[0]
-    backend.open(asked.device_kind, asked.device_index, asked.threads, asked.precision)
-    return Session(asked, backend, workload, lambda message: None)
 
 
 @pytest.fixture(scope="module")

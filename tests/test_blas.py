@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, cpu_cell
+from measuring import by_hand as measured
 from siliconprof import plugins, words
 from siliconprof.hosts import blas, detect, host_file, mlx_blas, registry, remedies
 from siliconprof.stats import statistics
-from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from synthetic_results import (
     Page,
@@ -57,23 +57,6 @@ def product(shape: list[int]) -> Cell:
     parameters = plugins.load("workloads", "matmul").PARAMETERS
     defaults = {key: entry["default"] for key, entry in parameters.items() if "default" in entry}
     return cell("mlx", **defaults | {"shapes": [shape], "burst": 0})
-
-
-def measured(wanted: Cell, folder: Path, **more: str) -> dict[str, Any]:
-    """The record that the measuring command leaves of a cell."""
-    lock = {"SILICONPROF_LOCK_FILE": str(folder / "lock")}
-    command = [
-        sys.executable,
-        "-m",
-        "siliconprof.measure",
-        f"--cell={wanted.to_json()}",
-        f"--output={folder / 'record.json'}",
-    ]
-    done = subprocess.run(
-        command, env=environment(**lock, **more), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return record.read(folder / "record.json")
 
 
 def cell(backend: str, **parameters: Any) -> Cell:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 import shutil
 import stat
 import subprocess
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, cpu_cell
+from conftest import cpu_cell
+from measuring import by_hand
 from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file as hosts
@@ -138,15 +138,10 @@ def packed(there: Path, tmp_path: Path) -> Path:
 def test_a_measured_record_comes_through_byte_for_byte(tmp_path, here):
     """As does one with samples by the hundred thousand and a loss nobody can take the exp of."""
     results = tmp_path / "there" / "results"
-    path = results / MEMBER
-    command = [sys.executable, "-m", "siliconprof.measure", "--cell", a_cell().to_json()]
-    environment = {"PYTHONPATH": "workflow", "SILICONPROF_LOCK_FILE": str(tmp_path / "lock")}
-    command += ["--output", str(path)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert record.read(path)["status"] == "ok", record.read(path)["reason"]
+    measured = by_hand(a_cell(), tmp_path)
+    assert measured["status"] == "ok", measured["reason"]
+    (results / MEMBER).parent.mkdir(parents=True)
+    (tmp_path / "record.json").rename(results / MEMBER)
     evaluation = {"step": 1, "loss": 500.0, "perplexity": 1e217, "seconds": 0.1}
     data = a_record(a_cell(workload="long"))
     data["points"] = record.finite([a_point(1.0) | {"evaluations": [evaluation]}])

@@ -25,6 +25,7 @@ import jsonschema
 import numpy as np
 import pytest
 from conftest import QUICK, ROOT, cpu_cell, opened, record_problems
+from measuring import session_of
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
 from siliconprof.captures.base import Capture
@@ -34,8 +35,6 @@ from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
 from siliconprof.session import measurement, timing
 from siliconprof.session.sampler import Sampler
-from siliconprof.session.session import Session
-from siliconprof.session.trial import Trial
 from siliconprof.stats import statistics
 from siliconprof.store import validation
 from siliconprof.store.cell import AXES, PRECISIONS, Cell
@@ -104,12 +103,6 @@ def cell_of(backend: str, module: str, trainer: str | None = None, **more: Any) 
         ),
         **more,
     )
-
-
-def session_of(cell: Cell) -> Session:
-    """A session as the measuring process has it, on an open backend."""
-    workload = Trial(cell).workload
-    return Session(cell, opened(cell.backend, cell.precision), workload, lambda message: None)
 
 
 # -- every plug-in -----------------------------------------------------------------------------

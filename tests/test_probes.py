@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import hashlib
 import json
 import mmap
 import os
@@ -23,11 +22,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import mlx.core as mx
-import numpy as np
 import psutil
 import pytest
-from conftest import QUICK, ROOT, cpu_cell, defaults, opened, record_problems, until
+from conftest import QUICK, ROOT, cpu_cell, opened, record_problems, until
+from measuring import by_hand
 from siliconprof import plugins
 from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, nvml, rapl
@@ -37,7 +35,6 @@ from siliconprof.session import energy, measurement, truth
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
 from siliconprof.session.trial import Trial
-from siliconprof.store import record
 from siliconprof.words import FLAG_WORDS
 from siliconprof.workloads import first_touch
 
@@ -104,14 +101,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 def test_a_cell_measured_here_has_a_number_or_a_reason_from_every_probe(tmp_path: Path) -> None:
     """Through the real command: what this host has not is named, and nothing is 0 instead."""
-    path = tmp_path / "record.json"
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT / "workflow"),
-        "SILICONPROF_LOCK_FILE": str(tmp_path / "lock"),
-    }
-    command = [sys.executable, "-m", "siliconprof.measure", "--cell", PRODUCTS.to_json()]
-    subprocess.run([*command, "--output", str(path)], env=environment, cwd=tmp_path, check=True)
-    found = record.read(path)
+    found = by_hand(PRODUCTS, tmp_path)
     assert found["status"] == "ok", found["reason"]
     probes = found["probes"]
     assert probes.keys() == set(plugins.names("probes"))
@@ -198,35 +188,6 @@ def test_a_probe_s_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # -- memory, page faults, allocator ------------------------------------------------------------
-
-
-def test_the_framework_s_own_counters_follow_its_arrays() -> None:
-    """MLX counts on a CPU: active while an array lives, cache afterwards, peak for ever."""
-    backend = opened("mlx")
-    mx.clear_cache()  # what earlier tests left there would serve the array
-    backend.reset_peak_memory()
-    probe = memory.Plugin()
-    probe.start(backend)
-    before = probe.sample()
-    kept = backend.normal((1000, 1000), 0)
-    held = probe.sample()
-    del kept
-    after = probe.sample()
-    size = 4_000_000
-
-    def grown(column: str, sample: Any) -> float:
-        return sample[column] - before[column]
-
-    assert grown("mlx_active_bytes", held) == pytest.approx(size, rel=0.05)
-    assert grown("mlx_active_bytes", after) < size / 2
-    assert grown("mlx_cache_bytes", after) >= size / 2
-    assert after["mlx_peak_bytes"] >= held["mlx_active_bytes"]
-    assert held["device_memory_bytes"] == held["mlx_active_bytes"]
-    summary = probe.stop(1.0)
-    assert summary["device_growth_bytes"] == pytest.approx(size, rel=0.05)
-    assert summary["device_growth_bytes"] == (
-        summary["device_peak_sampled_bytes"] - summary["device_at_start_bytes"]
-    )
 
 
 @pytest.mark.parametrize("name", ["torch-cuda", "torch-mps"])
@@ -453,45 +414,6 @@ def test_energy_is_power_times_time_by_counter_and_by_integral(gpu: Nvidia, hast
         net = (250 - 60) * summary["window_s"] / steps
         assert found["net_energy_per_step_j"] == pytest.approx(net, rel=0.1)
         assert found["reason"] is None
-
-
-def test_a_training_measures_the_energy_of_its_unsplit_steps(
-    gpu: Nvidia, hasty: None, tmp_path: Path
-) -> None:
-    """A real training of GPT-2 nano, by the measuring process's own function."""
-    tokens = np.random.default_rng(0).integers(0, 300, 20_000).astype("<u2")
-    np.save(tmp_path / "tokens.npy", tokens)
-    sha256 = hashlib.sha256(tokens.tobytes()).hexdigest()
-    facts = {"name": "words", "vocab_size": 300, "tokens_sha256": sha256}
-    (tmp_path / "dataset.json").write_text(json.dumps(facts), encoding="utf-8")
-    shape = {"size": "nano", "batch_size": 4, "seq_len": 32, "dataset_vocab_size": 300}
-    cell = dataclasses.replace(
-        PRODUCTS,
-        module="gpt2",
-        trainer="plain",
-        parameters=defaults("gpt2", **shape),
-        dataset=str(tmp_path),
-        threads=1,
-        timing=QUICK | {"energy_window_s": 1.0, "energy_idle_s": 0.3},
-    )
-    found = measurement.measure(Trial(cell), lambda message: None)
-    (point,) = found["points"]
-    assert record_problems(found["points"], "points") == []
-    sources = {source["name"]: source for source in point["energy"]["sources"]}
-    window_s, steps = point["energy"]["window_s"], point["energy"]["steps"]
-    assert steps == point["steps"]["kind"].count("free-running") > 0
-    per_step = sources["nvml-counter"]["energy_per_step_j"]
-    assert per_step == pytest.approx(250 * window_s / steps, rel=0.1)
-    assert sources["nvml-counter"]["energy_per_sample_j"] == pytest.approx(per_step / 4)
-    for when in ("before", "after"):
-        assert sources["nvml-counter"][f"idle_{when}_w"] == pytest.approx(250, rel=0.2)
-    net = sources["nvml-counter"]["net_energy_per_step_j"]
-    assert abs(net) < 0.25 * per_step  # this GPU draws the same at rest
-    # Steps and samples are on one clock.
-    began_s = point["steps"]["started_s"][point["steps"]["kind"].index("free-running")]
-    powers = [s["gpu_power_w"] for s in found["samples"] if 0 <= s["t_s"] - began_s <= window_s]
-    assert len(powers) >= 3 and powers == pytest.approx([250] * len(powers), rel=0.01)
-    assert found["probes"]["clocks"]["throttled"] is False
 
 
 def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia, hasty: None) -> None:

@@ -16,14 +16,13 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import QUICK, ROOT, Checkout, cpu_cell, opened, until
+from conftest import QUICK, Checkout, cpu_cell, until
+from measuring import by_hand, session_of
 from siliconprof import plugins
 from siliconprof.hosts.environment import node_id
 from siliconprof.measure import fork_server
 from siliconprof.session import memory_limit, sweep
-from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
-from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from siliconprof.store.journal import Journal
 from siliconprof.workloads import transformer_grid
@@ -56,31 +55,15 @@ def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: An
         workload="grid",
         module="transformer_grid",
         device_memory_bytes=10**13,
+        threads=1,  # two wait for each other on a busy host
         parameters=SMALL | {"batch_size": [1, 2], "min_run_time_s": 0.01} | parameters,
         timing={**QUICK, **(timing or {})},
     )
 
 
-def measure(folder: Path, asked: Cell, search: Path | str = "", **more: Any) -> dict[str, Any]:
-    """Measure by hand with this checkout's code; what is kept lies in `kept`.
-
-    Args:
-        search: a further folder of modules.
-    """
-    path = os.pathsep.join(filter(None, [str(search), str(ROOT / "workflow")]))
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
-    command = [sys.executable, "-m", "siliconprof.measure", "--cell", asked.to_json()]
-    done = subprocess.run(
-        [*command, "--output", "grid.json", "--keep", "kept"],
-        cwd=folder,
-        env=inherited | {"PYTHONPATH": path, LOCK_VARIABLE: str(folder / "host.lock")},
-        capture_output=True,
-        text=True,
-        check=False,
-        **more,
-    )
-    assert done.returncode == 0, done.stderr
-    return record.read(folder / "grid.json")
+def measure(folder: Path, asked: Cell, **more: Any) -> dict[str, Any]:
+    """The record of a cell; what is kept lies in `kept`."""
+    return by_hand(asked, folder, "--keep", "kept", **more)
 
 
 def by_size(made: Mapping[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:
@@ -88,12 +71,6 @@ def by_size(made: Mapping[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:
     found = {(p["params"]["n_layer"], p["params"]["batch_size"]): p for p in made["points"]}
     assert len(found) == len(made["points"])
     return found
-
-
-def session_of(asked: Cell) -> Any:
-    """A session as the measuring process has it."""
-    backend = opened(asked.backend, asked.precision, 1)  # two wait for each other on a busy host
-    return Session(asked, backend, Trial(asked).workload, lambda message: None)
 
 
 # -- memory ------------------------------------------------------------------------------------
@@ -166,7 +143,7 @@ def test_a_device_that_is_lost_costs_one_point(tmp_path: Path) -> None:
     """CUDA does nothing more after some errors: another process measures what follows."""
     (tmp_path / "sitecustomize.py").write_text(DEAD_CONTEXT, encoding="utf-8")
     asked = cell("torch-cpu", n_layer=[1], batch_size=[1, 2, 3])
-    made = measure(tmp_path, asked, search=tmp_path)
+    made = measure(tmp_path, asked, search=[tmp_path])
     points = by_size(made)
     assert [made["points"].index(points[1, n]) for n in (1, 2, 3)] == [0, 1, 2]
     assert [made["status"], *(p["status"] for p in made["points"])] == ["ok", "ok", "failed", "ok"]
@@ -409,33 +386,12 @@ def test_a_cluster_s_node_does_not_finish_what_another_began(
 def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
     """By hand and without --keep a cell leaves its record alone; a folder that cannot be is said."""
     asked = cell("mlx", n_layer=[1], batch_size=[1])
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT / "workflow"),
-        LOCK_VARIABLE: str(tmp_path / "host.lock"),
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "siliconprof.measure",
-        "--cell",
-        asked.to_json(),
-        "--output",
-        "one.json",
-    ]
-    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
-    assert {path.name for path in tmp_path.iterdir()} == {"one.json", "host.lock"}
-    refused = subprocess.run(
-        [*command, "--keep", "one.json"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert refused.returncode == 2
-    assert refused.stderr.strip() == (
-        "one.json/desk/cpu/mlx/grid/auto/fp32: cannot write: Not a directory; see --keep"
-    )
+    by_hand(asked, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"record.json", "host.lock"}
+    with pytest.raises(AssertionError) as refused:
+        by_hand(asked, tmp_path, "--keep", "record.json")
+    said = "record.json/desk/cpu/mlx/grid/auto/fp32: cannot write: Not a directory; see --keep"
+    assert str(refused.value).startswith(said)
 
 
 def test_a_sampled_peak_is_of_the_points_own_time() -> None:

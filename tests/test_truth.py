@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 import synthetic_results as pages
 from conftest import QUICK, ROOT, cpu_cell, defaults
+from measuring import by_hand
 from quiet import MACHINE
 from siliconprof.session import known_work, measurement, timing, truth
 from siliconprof.session.timing import Plan, Repeats
 from siliconprof.session.trial import Trial
 from siliconprof.stats import statistics
-from siliconprof.store import record
 from siliconprof.store.cell import Cell
 
 BACKENDS = ("torch-cpu", "mlx")
@@ -41,7 +41,7 @@ def product(backend: str, **more: Any) -> Cell:
 
 
 def measure(folder: Path, cell: Cell, fault: str = "", run: str = "") -> dict[str, Any]:
-    """`python -m siliconprof.measure` on a cell; its record.
+    """The record of a cell that is measured in a folder.
 
     Args:
         fault: Python code that runs in the measuring process before anything else.
@@ -49,25 +49,8 @@ def measure(folder: Path, cell: Cell, fault: str = "", run: str = "") -> dict[st
     """
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(fault, encoding="utf-8")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")} | {
-        "PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'workflow'}",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "SILICONPROF_LOCK_FILE": str(folder / "lock"),
-    }
-    if run:
-        environment["SILICONPROF_PIPELINE_PID"] = run
-    command = ["-m", "siliconprof.measure", "--cell", cell.to_json(), "--output", "record.json"]
-    command += ["--history", "history"]
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return record.read(folder / "record.json")
+    more = {"SILICONPROF_PIPELINE_PID": run} if run else {}
+    return by_hand(cell, folder, "--history", "history", search=[folder], **more)
 
 
 def codes(made: dict[str, Any]) -> set[str]:

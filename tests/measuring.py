@@ -1,0 +1,53 @@
+"""Cells that tests measure without a copy of the project: by the command, or in this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from conftest import ROOT, opened
+from siliconprof.session.session import Session
+from siliconprof.session.trial import Trial
+from siliconprof.store import record
+from siliconprof.store.cell import Cell
+
+
+def by_hand(
+    cell: Cell,
+    folder: Path,
+    *options: str,
+    search: Sequence[Path] = (),
+    preexec_fn: Callable[[], None] | None = None,
+    **environment: str,
+) -> dict[str, Any]:
+    """The record that this checkout's command leaves of a cell, as `record.json` in a folder.
+
+    Args:
+        search: folders whose modules go before all others.
+        preexec_fn: see `subprocess.Popen`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    own = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+    own["PYTHONPATH"] = os.pathsep.join(map(str, [*search, ROOT / "workflow"]))
+    own |= {"PYTHONDONTWRITEBYTECODE": "1", "SILICONPROF_LOCK_FILE": str(folder / "host.lock")}
+    command = [sys.executable, "-m", "siliconprof.measure", "--cell", cell.to_json()]
+    done = subprocess.run(
+        [*command, "--output", "record.json", *options],
+        cwd=folder,
+        env=own | environment,
+        preexec_fn=preexec_fn,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return record.read(folder / "record.json")
+
+
+def session_of(cell: Cell) -> Session:
+    """A session as the measuring process has it, on an open backend of this machine's CPU."""
+    backend = opened(cell.backend, cell.precision, cell.threads)
+    return Session(cell, backend, Trial(cell).workload, lambda message: None)
