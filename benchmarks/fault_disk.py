@@ -102,7 +102,8 @@ def commands(scratch: Scratch, bundle: Path) -> dict[str, tuple[str, ...]]:
     cell = json.loads(scratch.record_files()[0].read_text(encoding="utf-8"))["cell"]
     words = '{"name": "other", "source": "builtin", "vocab_size": 300, "max_bytes": 20000}'
     tables = ("--matrix", "results/matrix.json", "--output-dir", "results/tables")
-    analysis = (*tables, "--tables", "results/tables", "--registry", "config/devices.yaml")
+    config = ("--registry", "config/devices.yaml", "--claims", "config/claims.yaml")
+    analysis = (*tables, "--tables", "results/tables", *config, "--published", "config/published")
     return {
         "snakemake": ("snakemake", "--cores", "1", TABLES),
         "prepare": (
@@ -124,7 +125,7 @@ def commands(scratch: Scratch, bundle: Path) -> dict[str, tuple[str, ...]]:
             "results/history",
         ),
         "aggregate": ("siliconprof.analyse.aggregate", *tables),
-        "ceilings": ("siliconprof.analyse.ceilings", *analysis),
+        "analyse": ("siliconprof.pipeline.analyse", *analysis),
         "draw": (
             "siliconprof.render.draw",
             "--matrix",

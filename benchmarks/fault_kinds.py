@@ -224,12 +224,7 @@ STAGES = {  # module -> what it makes
     "datasets.prepare": "data/words/dataset.json",
     "cells.matrix": "matrix.json",
     "analyse.aggregate": "tables/cells.csv",
-    "analyse.ceilings": "tables/ceilings.csv",
-    "analyse.expected": "tables/expected.csv",
-    "analyse.attribution": "tables/attribution.csv",
-    "analyse.prediction": "tables/predicted.csv",
-    "analyse.published_gaps": "tables/published_gaps.csv",
-    "claims.judge": "tables/claims.csv",
+    "pipeline.analyse": "tables/claims.csv",
     "render.draw": "drawn",
     "render.page": "report.html",
 }

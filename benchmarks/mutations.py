@@ -192,15 +192,8 @@ def run(folder: Path, with_files: bool = False) -> None:
     Raises:
         UserError: one refuses.
     """
-    from siliconprof.analyse import (
-        aggregate,
-        attribution,
-        ceilings,
-        expected,
-        prediction,
-        published_gaps,
-    )
-    from siliconprof.claims import judge
+    from siliconprof.analyse import aggregate
+    from siliconprof.pipeline import analyse
     from siliconprof.render import draw, figures, page
 
     if not with_files:
@@ -210,12 +203,7 @@ def run(folder: Path, with_files: bool = False) -> None:
     published = ["--published", f"{ROOT}/config/published"]
     with contextlib.chdir(folder):
         aggregate.main([*known[:2], "--results", "results", *tables[2:]])
-        ceilings.main([*known, *tables])
-        expected.main([*known, *tables])
-        attribution.main(tables)
-        prediction.main(tables)
-        published_gaps.main([*known[2:], *tables[2:], *published])
-        judge.main([*known, *tables, "--claims", f"{ROOT}/config/claims.yaml", *published])
+        analyse.main([*known, *tables, "--claims", f"{ROOT}/config/claims.yaml", *published])
         drawn = ["--drawn", "results/drawn", "--figures", "results/figures"]
         draw.main([*known, *tables[:2], *published, *drawn, "--page", "results/report.html"])
         page.main([*drawn, "--template", f"{ROOT}/report", "--output", "results/report.html"])

@@ -204,12 +204,10 @@ def stages(results: Path, jobs: int | None) -> dict[str, list[str]]:
             *out,
             *(["--reference", *bundles] if bundles else []),
         ],
-        "analyse.ceilings": [*analysed, *out],
-        "analyse.expected": [*analysed, *out],
-        "analyse.attribution": [*tables, *known, *out],
-        "analyse.prediction": [*tables, *out],
-        "analyse.published_gaps": [*published, *registry, *out],
-        "claims.judge": [*analysed, "--claims", str(ROOT / "config/claims.yaml"), *published, *out],
+        "pipeline.analyse": [
+            *analysed,
+            *("--claims", str(ROOT / "config/claims.yaml"), *published, *out),
+        ],
         "render.draw": [
             *analysed,
             *published,

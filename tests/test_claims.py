@@ -903,7 +903,7 @@ def test_rule_judges_again_when_the_claims_change(checkout: Checkout) -> None:
     blocks = {
         name: part
         for part in text.split("\n\n")
-        for name in ("claims", "draw")
+        for name in ("analyse", "draw")
         if f"rule {name}:" in part
     }
     for name in (
@@ -913,5 +913,5 @@ def test_rule_judges_again_when_the_claims_change(checkout: Checkout) -> None:
         "config/published/daniel2023_speedups.csv",
         "results/tables/curves.csv",
     ):
-        assert name in blocks["claims"]
+        assert name in blocks["analyse"]
     assert "results/tables/claims.csv" in blocks["draw"]

@@ -201,7 +201,7 @@ def test_files_of_the_future_stop_nothing_and_hide_no_edit(project):
     cells.write_text(cells.read_text().replace("desk", "disk"))
     shutil.rmtree(cells.parent / ".seals")
     put_ahead(project, TABLE)
-    assert due(project, "results/report.html") >= {"ceilings", "render"}
+    assert due(project, "results/report.html") >= {"analyse", "render"}
 
 
 def test_new_axes_run_exactly_the_new_cells(project):
@@ -429,7 +429,7 @@ def test_every_stage_refuses_the_code_of_another_checkout(project, measured):
     for module in (
         "measure",
         "analyse.aggregate",
-        "analyse.ceilings",
+        "pipeline.analyse",
         "datasets.prepare",
         "cells.matrix",
         "render.draw",

@@ -17,12 +17,7 @@ rule draw:
         schema="workflow/schemas/devices.schema.yaml",
         matrix="results/matrix.json",
         tables=rules.aggregate.output,
-        ceilings=rules.ceilings.output,
-        expected=rules.expected.output,
-        attribution=rules.attribution.output,
-        prediction=rules.prediction.output,
-        published_gaps=rules.published_gaps.output,
-        claims=rules.claims.output,
+        analysed=rules.analyse.output,
         floors=FLOW.noise_floors,
     output:
         directory("results/drawn"),

@@ -13,6 +13,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tables": {"required": True, "help": "folder of the tables of earlier stages"},
     "registry": {"required": True, "help": "the device registry"},
     "published": {"required": True, "help": "folder of published tables"},
+    "claims": {"required": True, "help": "config/claims.yaml"},
     "noise-floors": {"nargs": "*", "default": [], "help": "of any hosts"},
     "results": {"default": Path("results"), "help": "of a run"},
     "reference": {"nargs": "*", "default": [], "help": "unpacked bundles"},

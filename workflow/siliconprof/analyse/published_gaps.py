@@ -20,6 +20,7 @@ equal by sample, weights by pass, so they weigh more where the batch is smaller.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -349,15 +350,23 @@ def figure3_rows(published: Published) -> Iterator[Row]:
             yield line(FIGURE_3, PHASES[False], a, b) | {"cause": ALL, "reason": A_PICTURE}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write published_gaps.csv."""
-    arguments = options.parsed(main, argv, "published", "registry", "output-dir")
+def write(arguments: argparse.Namespace) -> None:
+    """Compute and write: the table.
+
+    Raises:
+        UserError: a published table lacks something.
+    """
     published = Published(arguments.published, registry.load(arguments.registry))
     try:
         lines = [*table4_rows(published), *figure3_rows(published)]
     except Unknown as unknown:
         raise UserError(f"{arguments.published}: {unknown}") from None
     table_files.write(arguments.output_dir / "published_gaps.csv", lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write published_gaps.csv."""
+    write(options.parsed(main, argv, "published", "registry", "output-dir"))
     return 0
 
 

@@ -17,9 +17,9 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from siliconprof import options
 from siliconprof.analyse.published_values import Published
 from siliconprof.analyse.throughputs import Noise
 from siliconprof.claims import cases as claim_cases
@@ -269,19 +269,8 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write claims.csv."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.claims.judge",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--matrix", type=Path, required=True)
-    parser.add_argument("--tables", type=Path, required=True, help="folder of the results' tables")
-    parser.add_argument("--registry", type=Path, required=True)
-    parser.add_argument("--claims", type=Path, required=True, help="config/claims.yaml")
-    parser.add_argument("--published", type=Path, required=True, help="folder of published tables")
-    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    left_out.guarded("claims", write, parser.parse_args(argv))
+    names = ("matrix", "tables", "registry", "claims", "published", "noise-floors", "output-dir")
+    left_out.guarded("claims", write, options.parsed(main, argv, *names))
     return 0
 
 

@@ -56,16 +56,7 @@ BUILTIN_TEXT = "workflow/siliconprof/datasets/data/builtin_text.txt"
 # What draws is looked up by name as well.
 PLUGINS_OF = {
     **dict.fromkeys(
-        (
-            "analyse.aggregate",
-            "analyse.ceilings",
-            "analyse.expected",
-            "analyse.attribution",
-            "analyse.prediction",
-            "analyse.published_gaps",
-            "claims.judge",
-            "remote.bundle",
-        ),
+        ("analyse.aggregate", "pipeline.analyse", "remote.bundle"),
         ("workloads", "probes"),  # they declare columns of the tables
     ),
     "render.draw": ("backends", "workloads", "trainers", "probes", "render"),

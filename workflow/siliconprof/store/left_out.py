@@ -83,19 +83,20 @@ def culprits(
 
 
 def worked(
-    part: str, tables: Path, work: Callable[[Results], Result]
+    part: str, tables: Path, work: Callable[[Results], Result], read: Results | None = None
 ) -> tuple[Result, list[LeftOut]]:
     """What some work on the results comes to, and what it had to leave out.
 
     Args:
         tables: folder of the tables.
+        read: the same tables, as far as others have read them.
 
     Raises:
         Exception: whatever the work raises where no record is to blame.
     """
     done: list[Result] = []
     try:
-        return work(Results(tables)), []
+        return work(read or Results(tables)), []
     except Exception as error:
         if passed_on(error):
             raise
@@ -118,16 +119,22 @@ def worked(
     return done[-1], [LeftOut(part, cell["record"], explained(why)) for cell, why in blamed]
 
 
-def guarded(stage: str, write_: Callable[[Results, Namespace], None], arguments: Namespace) -> None:
+def guarded(
+    stage: str,
+    write_: Callable[[Results, Namespace], None],
+    arguments: Namespace,
+    read: Results | None = None,
+) -> None:
     """Run a stage that reads tables; what it leaves out is a table too, and is said.
 
     Args:
         arguments: the stage's own; `tables` and `output_dir` are folders among them.
+        read: see `worked`.
 
     Raises:
         Exception: see `worked`.
     """
-    _, lines = worked(stage, arguments.tables, lambda results: write_(results, arguments))
+    _, lines = worked(stage, arguments.tables, lambda results: write_(results, arguments), read)
     note(stage, arguments.output_dir, lines)
 
 

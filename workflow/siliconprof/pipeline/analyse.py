@@ -1,0 +1,44 @@
+"""Everything that is told from the tables of records, by one process that reads each table once.
+
+    python -m siliconprof.pipeline.analyse --matrix results/matrix.json --tables results/tables \
+        --registry config/devices.yaml --claims config/claims.yaml --published config/published \
+        --output-dir results/tables
+
+The stages stand in `siliconprof.analyse` and `siliconprof.claims`; each runs by itself too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from siliconprof import options
+from siliconprof.analyse import attribution, ceilings, expected, prediction, published_gaps
+from siliconprof.claims import judge
+from siliconprof.errors import stage
+from siliconprof.store import left_out
+from siliconprof.store.results import Results
+
+# In this order: later ones read what earlier ones have written.
+STAGES = {
+    "ceilings": ceilings.write,
+    "expected": expected.write,
+    "attribution": attribution.write,
+    "prediction": prediction.write,
+    "claims": judge.write,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write all tables."""
+    names = ("matrix", "tables", "registry", "claims", "published", "noise-floors", "output-dir")
+    arguments = options.parsed(main, argv, *names)
+    published_gaps.write(arguments)
+    results = Results(arguments.tables)
+    for name, write in STAGES.items():
+        left_out.guarded(name, write, arguments, results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))
