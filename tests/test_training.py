@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 # Ten steps: two to warm up, four split, four unsplit.
 TEN_STEPS = QUICK | {"warmup_iterations": 2, "iterations": 4, "max_iterations": 4}
 NANO = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "dataset": "words"}
+HF = NANO | {"trainer": "hf", "backends": ["torch-cpu"]}
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +35,21 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
                 "trainer": "plain",
                 "precisions": ["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"],
             },
-            "full-hf": NANO | {"trainer": "hf", "precisions": ["fp32", "amp-fp16", "amp-bf16"]},
+            "full-hf": HF | {"precisions": ["fp32", "amp-fp16", "amp-bf16"]},
             "lora-plain": NANO | {"trainer": "plain", "lora_rank": 4},
-            "lora-hf": NANO | {"trainer": "hf", "lora_rank": 4, "precisions": ["fp32"]},
+            "lora-hf": HF | {"lora_rank": 4, "precisions": ["fp32"]},
             "checkpointed-plain": NANO | {"trainer": "plain", "gradient_checkpointing": True},
-            "checkpointed-hf": NANO
-            | {"trainer": "hf", "gradient_checkpointing": True, "precisions": ["fp32"]},
+            "checkpointed-hf": HF | {"gradient_checkpointing": True, "precisions": ["fp32"]},
             # mx.compile calls g++ once for each kernel; torch's is in the default run.
             "compiled": NANO
             | {"trainer": "plain", "compile": True, "precisions": ["fp32"], "backends": ["mlx"]},
-            "compiled-hf": NANO | {"trainer": "hf", "compile": True, "precisions": ["fp32"]},
+            "compiled-hf": HF | {"compile": True, "precisions": ["fp32"]},
             "math": NANO | {"trainer": "plain", "attention": "math", "precisions": ["fp32"]},
             "efficient": NANO
-            | {"trainer": "plain", "attention": "efficient", "precisions": ["fp32"]},
+            | {"trainer": "plain", "attention": "efficient", "precisions": ["fp32"]}
+            | {"backends": ["torch-cpu"]},
             "fused": NANO | {"trainer": "plain", "adamw": "fused", "precisions": ["fp32"]},
-            "foreach-hf": NANO | {"trainer": "hf", "adamw": "foreach", "precisions": ["fp32"]},
+            "foreach-hf": HF | {"adamw": "foreach", "precisions": ["fp32"]},
             "retained": NANO
             | {
                 "trainer": "plain",
