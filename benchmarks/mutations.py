@@ -145,7 +145,7 @@ def is_valid(made: Made) -> bool:
             path = Path(folder, *record.cell_path(made).split("/")).with_suffix(".json")
             path.parent.mkdir(parents=True)
             path.write_text(text.replace(made["sha256"], record.content_sha256(made)))
-            record.read_in_place(path)
+            record.read(path, in_place=True)
     except (UserError, ValueError, TypeError, KeyError, AttributeError, OSError):
         return False
     return True

@@ -21,6 +21,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+def parser(name: str | None, text: str | None) -> argparse.ArgumentParser:
+    """A parser of a command.
+
+    Args:
+        text: its help, lines as they are: of its module.
+    """
+    as_it_is = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(prog=name, description=text, formatter_class=as_it_is)
+
+
 def parsed(main: Callable[..., int], argv: Sequence[str] | None, *names: str) -> argparse.Namespace:
     """What a stage is called with.
 
@@ -29,11 +39,7 @@ def parsed(main: Callable[..., int], argv: Sequence[str] | None, *names: str) ->
         names: the options that it takes, of `OPTIONS`.
     """
     module = sys.modules[main.__module__]
-    parser = argparse.ArgumentParser(
-        prog=module.__spec__.name if module.__spec__ else None,
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    stage = parser(module.__spec__.name if module.__spec__ else None, module.__doc__)
     for name in names:
-        parser.add_argument(f"--{name}", type=Path, **OPTIONS[name])
-    return parser.parse_args(argv)
+        stage.add_argument(f"--{name}", type=Path, **OPTIONS[name])
+    return stage.parse_args(argv)

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from siliconprof import options
 from siliconprof.advice import ranking
 from siliconprof.advice.parts import Facts
 from siliconprof.advice.ranking import Advice, Answer
@@ -221,11 +222,7 @@ def check_devices(ids: Sequence[str], facts: Facts) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the advice."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof advise",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.parser("siliconprof advise", __doc__)
     parser.add_argument("--model", help="such as gpt2-large or whisper-medium; else --parameters")
     parser.add_argument("--parameters", help="such as 1.5e9 or 774M: a decoder of GPT-2's kind")
     parser.add_argument("--batch", required=True, help="samples per training step")

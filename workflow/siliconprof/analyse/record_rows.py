@@ -10,9 +10,7 @@ from siliconprof.analyse import study_rows
 from siliconprof.hosts.sensors import sources
 from siliconprof.stats import statistics
 from siliconprof.store import contents, table_files
-from siliconprof.store.cell import canonical_json
 from siliconprof.store.contents import CapturedFile, EnergySource, Point, Record, Scalar, Series
-from siliconprof.store.record import WORDS
 from siliconprof.store.table_files import Block, Row
 
 KEY = table_files.KEY
@@ -40,9 +38,7 @@ def point_rows(record: Record) -> Iterator[Row]:
             "trainer": cell.trainer,
             "effective_precision": record.precision.effective,
             "point": index,
-            "params": canonical_json(
-                {k: v for k, v in point.params.items() if k not in WORDS}
-            ),  # as `compare` and the noise floor name a point
+            "params": point.name,
             **named,
             "flops": point.flops,
             "bytes": point.bytes,

@@ -32,7 +32,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from siliconprof import words
+from siliconprof import options, words
 from siliconprof.compare import matching, result_sets
 from siliconprof.compare.comparison import Comparison, compare, geometric_mean
 from siliconprof.errors import UserError, stage
@@ -179,11 +179,7 @@ def read_floors(sources: Sequence[Path], files: Sequence[Path]) -> dict[str, noi
 
 def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.parser("siliconprof compare", __doc__)
     parser.add_argument("a", metavar="A", help="folder or bundle, or FOLDER@HOST")
     parser.add_argument("b", metavar="B", nargs="?", help="like A; may be left out, see above")
     where = "host, device, backend, workload, ..., commit, python, or a package's name"

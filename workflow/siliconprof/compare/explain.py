@@ -11,12 +11,12 @@ numbers are those of results/tables.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from siliconprof import options
 from siliconprof.analyse import attribution
 from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, PHASE
 from siliconprof.analyse.equal_work import WORK, work
@@ -104,11 +104,7 @@ def as_text(found: Sequence[Row]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print it."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof explain",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.parser("siliconprof explain", __doc__)
     parser.add_argument("trainings", nargs=2, metavar=("A", "B"))
     parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
     parser.add_argument("--json", action="store_true", help="the lines of attribution.csv as JSON")

@@ -12,14 +12,13 @@ of another method are left out.
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from siliconprof import words
+from siliconprof import options, words
 from siliconprof.analyse import history
 from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.compare import comparison, matching
@@ -113,11 +112,7 @@ def as_text(lines: Sequence[Row]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the history."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof history",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.parser("siliconprof history", __doc__)
     parser.add_argument("pattern", nargs="?", default="*", metavar="CELL-PATTERN")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--json", action="store_true", help="print JSON")

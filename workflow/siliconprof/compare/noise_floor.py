@@ -14,7 +14,6 @@ covers differences from day to day too.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -23,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from siliconprof import options
 from siliconprof.compare import replicate
 from siliconprof.compare.replicate import Entry
 from siliconprof.compare.result_sets import Measured, load
@@ -155,11 +155,7 @@ def hurried(entry: Entry) -> Entry:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure or read A/A processes, and add them to the noise floor."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof noise-floor",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.parser("siliconprof noise-floor", __doc__)
     parser.add_argument("--from", dest="source", type=Path, help="a folder of processes to use")
     replicate.add_cell_arguments(parser)
     parser.add_argument("-n", type=int, default=PROCESSES, help=f"processes (default: {PROCESSES})")

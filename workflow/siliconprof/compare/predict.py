@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from siliconprof import options
 from siliconprof.advice import evidence
 from siliconprof.advice.advise import question_of
 from siliconprof.analyse import prediction
@@ -189,11 +190,7 @@ def as_text(answer: Answer) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print it."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof predict",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.parser("siliconprof predict", __doc__)
     parser.add_argument("training", nargs="?", help="of the results; else --model")
     parser.add_argument("--model", help="such as gpt2-large or whisper-medium")
     parser.add_argument("--batch", help="samples per training step, with --model")

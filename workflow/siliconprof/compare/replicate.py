@@ -31,6 +31,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from siliconprof import options
 from siliconprof.errors import UserError, stage
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.stats.inference import LEAST_PROCESSES
@@ -268,11 +269,7 @@ def other_side(arguments: argparse.Namespace) -> Side | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print the folder; the exit status is 1 when a cell failed."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof replicate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.parser("siliconprof replicate", __doc__)
     add_cell_arguments(parser)
     parser.add_argument(
         "-n", type=int, default=PROCESSES, help=f"processes per side (default: {PROCESSES})"

@@ -65,9 +65,8 @@ class Measured:
         figures = defaultdict[tuple[str, str], Figures](list)
         for data in self.processes:
             for point in data.points:
-                params = {k: v for k, v in point.params.items() if k not in record.WORDS}
                 for metric, value in point_figures(point, memory).items():
-                    figures[canonical_json(params), metric].append((data.started_at, value))
+                    figures[point.name, metric].append((data.started_at, value))
         return figures
 
     def flags(self, code: str) -> int:

@@ -5,12 +5,11 @@ The measuring itself is `snakemake --cores 1 report`, or `make report`.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
 
-from siliconprof import __version__
+from siliconprof import __version__, options
 from siliconprof.errors import stage
 
 VERBS = {  # verb -> (module, one line of help)
@@ -34,11 +33,7 @@ OWN_VERB = ("remote.bundle",)  # modules of several verbs, whose `main` takes th
 
 def dispatch(argv: Sequence[str] | None = None) -> int:
     """Run the verb's module on its arguments; return its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.parser("siliconprof", __doc__)
     parser.add_argument("--version", action="version", version=f"siliconprof {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (_, line) in VERBS.items():
@@ -47,8 +42,8 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments[:1])
     module_name, _ = VERBS[chosen.verb]
     module = importlib.import_module(f"siliconprof.{module_name}")
-    options = arguments[1:]
-    return module.main([chosen.verb, *options] if module_name in OWN_VERB else options)
+    given = arguments[1:]
+    return module.main([chosen.verb, *given] if module_name in OWN_VERB else given)
 
 
 def main() -> int:

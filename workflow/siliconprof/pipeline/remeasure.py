@@ -8,11 +8,11 @@ as those of any cell that is measured again.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from siliconprof import options
 from siliconprof.errors import UserError
 from siliconprof.pipeline import run
 from siliconprof.store import matrix_file, record
@@ -39,11 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         UserError: no run is here, or a flag that no record can have; one line.
     """
-    parser = argparse.ArgumentParser(
-        prog="siliconprof remeasure",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.parser("siliconprof remeasure", __doc__)
     parser.add_argument("--flagged", nargs="+", required=True, metavar="CODE", help="any of these")
     parser.add_argument("--list", action="store_true", help="name the cells and measure nothing")
     arguments, others = parser.parse_known_args(argv)

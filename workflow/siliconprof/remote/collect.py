@@ -10,7 +10,6 @@ checked as any other. A host that fails does not hold up the others; collect aga
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import time
@@ -19,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+from siliconprof import options
 from siliconprof.cells import config
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import host_file as hosts
@@ -152,11 +152,7 @@ def listing(configured: Mapping[str, collect_hosts.Host]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Collect and print each host's outcome; 1 when one failed."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof collect",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.parser("siliconprof collect", __doc__)
     parser.add_argument("label", nargs="*", metavar="LABEL", help="default: every host")
     parser.add_argument(
         "--hosts", type=Path, default=HOSTS_FILE, metavar="FILE", help=f"default: {HOSTS_FILE}"

@@ -15,10 +15,11 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from siliconprof.store.cell import Cell
+from siliconprof.store.cell import Cell, canonical_json
 
 Scalar = str | int | float | bool | None
 Series = Sequence[float]  # raw times, one entry per iteration, in seconds
+WORDS = ("note",)  # parameters of a point that only describe it: not part of its name
 WHOLE = ("unsplit_step_s", "step_s")  # the first of these that a point has is its time
 Bytes = Mapping[str, int]  # part of a memory -> bytes
 T = TypeVar("T")
@@ -242,6 +243,11 @@ class Point(Part):
     launch_bound: bool | None = None
     burst_mean_s: float | None = None
     burst_reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its parameters as canonical JSON: what tells it from the others of its cell."""
+        return canonical_json({k: v for k, v in self.params.items() if k not in WORDS})
 
     def series(self, *names: str) -> Series:
         """The first of these times that has any entry."""

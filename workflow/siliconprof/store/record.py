@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 4  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
-WORDS = ("note",)  # parameters of a point that only describe it: not part of its identity
 RETIRED = "retired"  # in a cell's folder of the history: `retire` removed the cell's record
 ORDER = "order.txt"  # in a cell's folder of the history: hashes, the latest last
 SHORTEST_S = 1e-12  # of a time; a sum of differences of clock readings is a multiple of more
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
-STATUSES = ("ok", "oom", "failed", "timeout", "unsupported", "skipped")
 
 
 class OlderRecord(UserError):
@@ -158,12 +156,15 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
     return record["sha256"]
 
 
-def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
+def read(path: Path, check_schema: bool = True, in_place: bool = False) -> dict[str, Any]:
     """A record, its file checked, in today's schema.
+
+    Args:
+        in_place: its path must be that of its own cell: another one's numbers must not stand there.
 
     Raises:
         UserError: one line naming the file when it is not JSON, was altered, is of a newer
-            schema or method than this version reads, or violates the schema.
+            schema or method than this version reads, violates the schema, or is misplaced.
     """
     try:
         record = documents.read(path)
@@ -188,6 +189,9 @@ def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
         problems = schema_problems(record)
         if problems:
             raise UserError(f"{path}: damaged record: {problems[0]}")
+    own = cell_path(record)
+    if in_place and "/".join(path.with_suffix("").parts[-len(AXES) :]) != own:
+        raise UserError(f"{path}: misplaced record: it is that of the cell {own}")
     return record
 
 
@@ -222,29 +226,15 @@ def _not_older(message: str, version: Any, current: int) -> UserError:
     return UserError(message)
 
 
-def read_in_place(path: Path, check_schema: bool = True) -> dict[str, Any]:
-    """A record, checked as by `read`, at the path of its own cell.
-
-    Raises:
-        UserError: see `read`; or it is the record of another cell, whose numbers must not stand
-            under this one's path.
-    """
-    record = read(path, check_schema)
-    own = cell_path(record)
-    if "/".join(path.with_suffix("").parts[-len(AXES) :]) != own:
-        raise UserError(f"{path}: misplaced record: it is that of the cell {own}")
-    return record
-
-
 def load(path: Path, check_schema: bool = True, in_place: bool = False) -> Record:
-    """A record, checked as by `read` or `read_in_place`, with its types.
+    """A record, checked as by `read`, with its types.
 
     Raises:
         UserError: see there; or it is not what a record is, which only its schema would have told.
     """
     from siliconprof.store import contents  # 30 ms, and who writes a record needs no types
 
-    document = (read_in_place if in_place else read)(path, check_schema)
+    document = read(path, check_schema, in_place)
     try:
         return contents.made(contents.Record, document)
     except (TypeError, AttributeError) as error:

@@ -75,7 +75,7 @@ def damaged(paths: Iterable[str | Path], notes: Notes) -> dict[Path, UserError]:
         if os.path.exists(name) and notes.of(name) is None:
             path = Path(name)
             try:
-                notes.add(path, record.read_in_place(path, check_schema=False)["sha256"])
+                notes.add(path, record.read(path, check_schema=False, in_place=True)["sha256"])
             except record.OlderRecord:
                 continue
             except UserError as error:
