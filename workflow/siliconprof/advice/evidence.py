@@ -27,12 +27,11 @@ from siliconprof.advice.parts import (
 from siliconprof.analyse import prediction
 from siliconprof.analyse.equal_work import as_usual, checkpointed
 from siliconprof.analyse.operator_rows import group
-from siliconprof.analyse.record_rows import KEY
 from siliconprof.cells.advice_question import CLIP_SECONDS, SEQ_LEN, Question, millions
 from siliconprof.errors import UserError
 from siliconprof.session import inventory
 from siliconprof.store.records import HERE, REFERENCE
-from siliconprof.store.table_files import point_key
+from siliconprof.store.table_files import KEY, point_key
 
 SAME_MODEL = 0.2  # relative: a small model's parameters depend on the data's vocabulary
 SPEECH = {"dataset_clip_seconds": CLIP_SECONDS, "dataset_n_mels": 80}

@@ -10,10 +10,10 @@ from typing import Any
 from siliconprof.analyse import prediction
 from siliconprof.analyse.equal_work import has_no_speed
 from siliconprof.analyse.prediction import Training
-from siliconprof.analyse.record_rows import KEY
 from siliconprof.hosts import registry
 from siliconprof.memory import memory_model
 from siliconprof.store.records import HERE
+from siliconprof.store.table_files import KEY
 
 Row = Mapping[str, Any]
 MEASURED, PUBLISHED, PREDICTED = "measured", "published", "predicted"

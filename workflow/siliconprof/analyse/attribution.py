@@ -31,13 +31,12 @@ from siliconprof.analyse.equal_work import (
     work,
 )
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
-from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, device_of, place
 from siliconprof.errors import stage
 from siliconprof.store import left_out, noise_floors, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import Row, by, grouped, point_key
+from siliconprof.store.table_files import KEY, Row, by, grouped, point_key
 
 SIDES = ("fast", "slow")
 GAP, PHASE, CAUSE, LEFT = "gap", "phase", "cause", "unexplained"  # kinds of line

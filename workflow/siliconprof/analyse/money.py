@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from siliconprof.analyse.record_rows import KEY
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store.table_files import grouped
+from siliconprof.store.table_files import KEY, grouped
 
 Row = Mapping[str, Any]
 J_PER_KWH = 3.6e6

@@ -9,11 +9,10 @@ from siliconprof import declarations
 from siliconprof.analyse import study_rows
 from siliconprof.hosts.sensors import sources
 from siliconprof.stats import statistics
-from siliconprof.store import contents, table_files
+from siliconprof.store import contents
 from siliconprof.store.contents import CapturedFile, EnergySource, Point, Record, Scalar, Series
 from siliconprof.store.table_files import Block, Row
 
-KEY = table_files.KEY
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 WARM_UP = "warmup_step_s"
 # By the vendor of a GPU whose host draws power of its own: Feng et al. 2025, section 4.2, after Lewis et al.

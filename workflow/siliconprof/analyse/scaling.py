@@ -16,12 +16,11 @@ from siliconprof.analyse import bound, step_work
 from siliconprof.analyse.bound import ENDS, STATUSES, UNKNOWN
 from siliconprof.analyse.ceilings import Limits
 from siliconprof.analyse.equal_work import checkpointed
-from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import NOISE_ASSUMED, NOISE_ASSUMED_BASIS, Noise, metric
 from siliconprof.hosts import caches
 from siliconprof.stats import line_fit
 from siliconprof.store import columns
-from siliconprof.store.table_files import Row, by, grouped
+from siliconprof.store.table_files import KEY, Row, by, grouped
 
 SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size", "n_parameters")
 ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"

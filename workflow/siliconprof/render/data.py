@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse import published_values, record_rows
+from siliconprof.analyse import published_values
 from siliconprof.analyse.equal_work import by_phases
 from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, device_of, fastest_product
 from siliconprof.errors import UserError
@@ -29,7 +29,7 @@ from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import rows
 
-KEY = record_rows.KEY
+KEY = table_files.KEY
 PUBLISHED = (
     "table1_devices",
     "table2_workloads",
