@@ -33,7 +33,7 @@ def lines(paths: Iterable[Path]) -> list[Row]:
             data = record.load(path, check_schema=False)
             if data.status == "ok" and other_methods.is_todays(data):
                 found[data.sha256] = list(_of_record(data))
-        except (UserError, ValueError, TypeError, AttributeError):
+        except (UserError, ValueError, KeyError, TypeError, AttributeError):
             continue
     rows = [row for of_record in found.values() for row in of_record] if len(found) > 1 else []
     return sorted(rows, key=lambda row: row["started_at"])
