@@ -210,16 +210,6 @@ def _host_problems(name: str, host: Mapping[str, Any], with_records: Collection[
     return problems
 
 
-def can_check() -> bool:
-    """Whether this Python can check schemas: a bare host packs without, and imports nothing."""
-    try:
-        import jsonschema  # noqa: F401
-        import yaml  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def read_bundle(path: Path) -> Bundle:
     """A bundle, every part of it checked; nothing is written.
 
@@ -235,7 +225,7 @@ def bytes_of(path: Path) -> bytes:
     Raises:
         UserError: it cannot be read, is too large, or this Python cannot check bundles.
     """
-    if not can_check():
+    if not record.can_check():
         raise UserError(
             f"{path}: checking a bundle needs jsonschema and PyYAML; install the pins in envs/"
         )

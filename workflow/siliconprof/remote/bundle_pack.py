@@ -23,7 +23,6 @@ from siliconprof.remote.bundle_check import (
     RESERVED_LABEL,
     as_json,
     as_packed,
-    can_check,
     check,
     label_of,
     parsed,
@@ -101,7 +100,7 @@ def pack(
     members = {name: files.get(name) or as_json(data).encode() for name, data in documents.items()}
     manifest = _manifest(inside, records.values(), members, anonymous is not None)
     packed = _zipped(members | {MANIFEST: as_json(manifest).encode()})
-    if can_check():
+    if record.can_check():
         check(packed, output)  # what leaves here can be imported
     of = f" of {', '.join(inside)}" if inside else ""
     lines = [f"{output}: {len(records)} records{of}, {len(packed)} bytes"]

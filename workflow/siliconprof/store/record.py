@@ -62,13 +62,18 @@ def content_sha256(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
+def can_check() -> bool:
+    """Whether this Python can check schemas; a bare host measures and packs without."""
+    return all(find_spec(name) for name in ("jsonschema", "yaml"))
+
+
 def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
     """Violations of `workflow/schemas/record.schema.yaml`; None when no checker is installed.
 
     A bare host that measures one cell by hand needs neither jsonschema nor PyYAML; the record
     is then checked where it is imported.
     """
-    if not all(find_spec(name) for name in ("jsonschema", "yaml")):
+    if not can_check():
         return None
     from siliconprof.store import validation
 
