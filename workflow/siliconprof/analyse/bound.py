@@ -17,7 +17,6 @@ from siliconprof.store.table_files import Row
 
 STATUSES = ("ok", "oom", "skipped", "failed")
 ENDS = ("smallest", "largest")  # batch
-LIMITS = ("launch", "memory")
 YES, NO, UNKNOWN = "yes", "no", "unknown"
 BOTH, NEITHER, INCONCLUSIVE = "both", "neither", "inconclusive"
 LAUNCH_BOUND, MEMORY_BOUND = "launch-bound", "memory-bound"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from siliconprof import words
-from siliconprof.render import chart, hover, style
+from siliconprof.render import hover
 from siliconprof.render.book import Book
-from siliconprof.render.chart import RING, Chart, Panel, Scale
 from siliconprof.render.compare import Step
 from siliconprof.render.data import SWITCHED_OFF, Data, grouped
 from siliconprof.render.tables import Column, Table, Value, count, number, quantity, told
@@ -22,6 +20,13 @@ DIFFERS = 0.05  # of the unsplit step
 CHECKED_FROM_S = 0.020  # shorter steps cost more to split, and are not flagged
 SPLIT_FLAG = "split_differs"
 MOST_NAMED = 6
+SPLIT = (
+    "A split step, between whose phases the clock is read, takes {} times as long as an unsplit one"
+)
+WAITS = (
+    "An unsplit step, after which the device is waited for, takes {} times as long as a free-running "
+    "one"
+)
 
 
 def add(data: Data, book: Book) -> None:
@@ -30,51 +35,48 @@ def add(data: Data, book: Book) -> None:
         book.table("probes", "probes", probes_table(data.probes))
     else:
         book.note("No record of these results holds the cost of a probe.")
-    points = [
-        (row, ratio)
-        for row in sorted(data.training(), key=family_order)
-        if (ratio := words.number(row["split_over_unsplit"])) is not None
-    ]
-    if points:
-        checked = [
-            (row, ratio) for row, ratio in points if row["unsplit_step_median_s"] >= CHECKED_FROM_S
-        ]
-        outside = [row for row, ratio in checked if abs(ratio - 1) > DIFFERS]
-        marked = [row for row, _ in points if flagged(row, SPLIT_FLAG)]
-        names = [f"{model(row)} {label(row)}" for row in marked]
-        book.figure(
-            "split",
-            "split",
-            partial(draw, data, points),
-            kept=len(checked) - len(outside),
-            checked=words.count(len(checked), "cell"),
-            flagged=f"Flagged: {words.listing(names[:MOST_NAMED])}"
-            + (f" and {len(names) - MOST_NAMED} more." if len(names) > MOST_NAMED else ".")
-            if names
-            else "None is flagged.",
-        )
-    if waits := waiting(data):
+    rows = sorted(data.training(), key=family_order)
+    if split := ratio(rows, "split_over_unsplit", SPLIT):
+        book.note(f"{split} {agreement(rows)}")
+    if waits := ratio(rows, "unsplit_over_free_running", WAITS):
         book.note(waits)
-    if compared := paired(data):
+    if compared := paired(rows):
         book.table("probes-paired", "probes-paired", paired_table(compared))
 
 
-def waiting(data: Data) -> str | None:
-    """What waiting for the device after every step costs; None without a free-running step."""
-    ratios = {
-        ratio: row
-        for row in data.training()
-        if (ratio := words.number(row["unsplit_over_free_running"])) is not None
-    }
-    if not ratios:
+def ratio(rows: Sequence[Row], column: str, text: str) -> str | None:
+    """A ratio of two steps over all trainings in words; None where no training has it."""
+    known = {value: row for row in rows if (value := words.number(row[column])) is not None}
+    if not known:
         return None
-    low, high = min(ratios), max(ratios)
+    ends = (
+        f"{words.significant(x)} ({hover.training(known[x])})" for x in (min(known), max(known))
+    )
     return (
-        "An unsplit step, after which the device is waited for, takes "
-        f"{words.significant(float(np.median(list(ratios))), 3)} times as long as a free-running "
-        f"one, the median of {words.count(len(ratios), 'training')}: from "
-        f"{words.significant(low, 3)} ({hover.training(ratios[low])}) to "
-        f"{words.significant(high, 3)} ({hover.training(ratios[high])})."
+        f"{text.format(words.significant(float(np.median(list(known)))))}, the median of "
+        f"{words.count(len(known), 'training')}: from {' to '.join(ends)}."
+    )
+
+
+def agreement(rows: Sequence[Row]) -> str:
+    """How many trainings take as long split as unsplit, and which are flagged."""
+    ratios = [
+        ratio
+        for row in rows
+        if (ratio := words.number(row["split_over_unsplit"])) is not None
+        and row["unsplit_step_median_s"] >= CHECKED_FROM_S
+    ]
+    kept = sum(abs(ratio - 1) <= DIFFERS for ratio in ratios)
+    marked = [f"{model(row)} {label(row)}" for row in rows if flagged(row, SPLIT_FLAG)]
+    more = [f"{len(marked) - MOST_NAMED} more"] if len(marked) > MOST_NAMED else []
+    named = (
+        f"Flagged: {words.listing([*marked[:MOST_NAMED], *more])}."
+        if marked
+        else "None is flagged."
+    )
+    return (
+        f"From {words.duration(CHECKED_FROM_S, 2)} on the two must agree within "
+        f"{words.whole_percent(DIFFERS)}; {kept} of {words.count(len(ratios), 'cell')} do. {named}"
     )
 
 
@@ -142,47 +144,11 @@ PROBES = (
 )
 
 
-# -- the split ---------------------------------------------------------------------------------
-
-
-def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
-    """Split over unsplit against the step time: a dot a cell, a ring where it is flagged."""
-    rows = [row for row, _ in points]
-    checked = f"within {words.whole_percent(DIFFERS)}, from {words.duration(CHECKED_FROM_S, 2)} on"
-    legend = [
-        *style.backends(rows, 3.4),
-        *style.devices(rows, data.device_name, 3.4),
-        (style.sample("o", color=style.INK, markersize=6, **RING), "flagged"),
-        (style.swatch(style.shade("grey", 12)), checked),
-    ]
-    if len({row["precision"] for row in rows}) > 1:
-        legend.append((lambda x, y: (), "lighter: lower precision"))
-    from_ms = CHECKED_FROM_S * 1e3
-    shown = [chart.band(1 - DIFFERS, 1 + DIFFERS, from_ms), chart.across(1)]
-    for row, ratio in points:
-        time_ms = row["unsplit_step_median_s"] * 1e3
-        text = (
-            f"{hover.training(row)}: split over unsplit {words.significant(ratio, 4)}, unsplit "
-            f"step {hover.median(row, 'unsplit_step')}"
-        )
-        shown.append(chart.dot(time_ms, ratio, row, text, style.device_mark(row["device"])))
-        if flagged(row, SPLIT_FLAG):
-            shown.append(chart.dot(time_ms, ratio, row, size=6, color=style.INK, **RING))
-    panel = Panel(
-        shown,
-        Scale("unsplit step / ms", log=10, reach=[from_ms]),
-        Scale("split / unsplit", reach=(0.9, 1.1), most=6),
-        high=2.0,
-    )
-    return Chart([panel], legend).figure(narrow)
-
-
 # -- with and without --------------------------------------------------------------------------
 
 
-def paired(data: Data) -> list[tuple[Row, Row]]:
+def paired(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
     """(without any probe, with them) of trainings that differ in nothing else."""
-    rows = sorted(data.training(), key=family_order)
     return pairs(rows, "probes_off", lambda row: row.get("probes_off"), lambda row: True)
 
 
