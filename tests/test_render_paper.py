@@ -254,35 +254,33 @@ def test_energy_stands_beside_the_same_scope(folder: Path, whole: Page) -> None:
 
 
 def test_pairs_are_compared_and_the_missing_ones_said_in_words(folder: Path, whole: Page) -> None:
-    lines = rows(folder, "paper-figure-5")
-    statement = lines[0]
-    assert statement["fp16 / fp32 (×)"] == "1.2 to 1.3" and "20%-30%" in statement["Device"]
-    measured = {
-        (line["Backend"], line["Device"].split(" [")[0]): line
-        for line in lines
-        if line["fp32 (GFLOP/s)"]
+    lines = {
+        (line["Backend"], line["Device"].split(",")[0].split(" [")[0], line["Format"]): line
+        for line in rows(folder, "paper-figure-5")
     }
-    cuda = measured["torch-cuda", "NVIDIA RTX A6000"]
-    mlx = measured["mlx", "Apple M2 Ultra, 76 GPU cores"]
-    mps = measured["torch-mps", "Apple M2 Ultra, 76 GPU cores"]
-    assert [float(cuda[f"{name} (GFLOP/s)"]) for name in ("fp32", "fp16")] == pytest.approx(
+
+    def number(name: str, *which: str) -> float:
+        return float(lines[which][name] or "nan")
+
+    card, ultra = ("torch-cuda", "NVIDIA RTX A6000"), ("mlx", "Apple M2 Ultra")
+    assert [number("median (GFLOP/s)", *card, f) for f in ("fp32", "fp16")] == pytest.approx(
         [20e3, 80e3]
     )
-    assert [float(row["fp16 / fp32 (×)"]) for row in (cuda, mlx, mps)] == pytest.approx(
-        [4, 1.25, 1]
-    )
-    assert float(cuda["fp16 / fp32, burst (×)"]) == pytest.approx(4)
-    assert [float(mlx[f"against first, {name} (×)"]) for name in ("fp32", "fp16")] == pytest.approx(
+    mps = ("torch-mps", "Apple M2 Ultra")
+    over = [number("over fp32 (×)", *which, "fp16") for which in (card, ultra, mps)]
+    assert over == pytest.approx([4, 1.25, 1])
+    assert number("burst over fp32 (×)", *card, "fp16") == pytest.approx(4)
+    assert [number("over first (×)", *ultra, f) for f in ("fp32", "fp16")] == pytest.approx(
         [0.8, 0.25]
     )
-    cpu = measured["torch-cpu", "Example CPU"]
-    assert float(cpu["bf16 / fp32 (×)"]) == pytest.approx(2) and cpu["fp16 / fp32 (×)"] == ""
+    cpu = ("torch-cpu", "Example CPU", "bf16")
+    assert number("over fp32 (×)", *cpu) == pytest.approx(2) and (*cpu[:2], "fp16") not in lines
     section = whole.of("paper")
     silent = "not measured on any host here; the paper shows its values only as a picture."
     assert f"RTX 2080 Ti / M2 Max and Quadro RTX 4000 / M2 Pro: {silent}" in section
     assert f"M2 Ultra, RTX 2080 Ti / M2 Max and Quadro RTX 4000 / M2 Pro: {silent}" in section
-    gain = [line for line in rows(folder, "paper-figure-7") if line["fp32 (GFLOP/s)"]]
-    assert [float(line["fp16 / fp32 (×)"]) for line in gain] == pytest.approx([5, 5])
+    gain = [line for line in rows(folder, "paper-figure-7") if line["Format"] == "fp16"]
+    assert [float(line["over fp32 (×)"]) for line in gain] == pytest.approx([5, 5])
 
 
 def test_index_leads_to_what_is_there(whole: Page) -> None:

@@ -5,17 +5,18 @@ A pair is one NVIDIA GPU beside one Apple chip of about its computing power (sec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import operations, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.operations import PRODUCTS, Rate, shape_key, shape_name
-from siliconprof.render.tables import Column, Table, Value, missing, published, spanned
+from siliconprof.render.operations import PRODUCTS, Limit, Rate, shape_key, shape_name
+from siliconprof.render.tables import Column, Table, Value, missing, spanned, told
 from siliconprof.render.variants import Row, backend_place
 
 PAIRS = (  # as section 4.4 of the paper compares and names them
@@ -24,39 +25,29 @@ PAIRS = (  # as section 4.4 of the paper compares and names them
     {"quadro-rtx-4000": "Quadro RTX 4000", "m2-pro-19": "M2 Pro"},
 )
 PAPER_SHAPE = (8, 2000, 2000, 2000)
-FORMATS = ("fp32", "fp16", "bf16")  # a column each; TF32 is another fp32
+FORMATS = ("fp32", "fp16", "bf16")  # TF32 is another fp32
 PICTURE = "the paper shows its values only as a picture"
-NAMES = ("Shape", "Device", "Backend")
-BURST = "fp16 / fp32, burst"
-OF_RATES = "median of synchronised calls, 95 % interval below"
 OF_RATIOS = "by medians; what both 95 % intervals allow below"
-OF_FIRST = "this line's throughput over that of the first line of its shape, by medians"
-AGAINST_FIRST = (
-    "“Against first” is the throughput of a line over that of the first line of the same shape in "
-    "the same pair or device."
-)
-UNMEASURED = "was not measured with this shape, device and backend"
+OF_BURSTS = "by the mean of launches in a row, as the paper times it"
+OF_FIRST = "the first line of this shape and format, in the same pair or device; by medians"
+UNMEASURED = "one of the two was not measured"
+SAME = "it is the line that others are compared with"
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One figure of the paper."""
 
     figure: str  # its number there
     module: str
     title: str
-    statement: str  # how the published statements on it begin
     wanted: Mapping[str, str]  # values of the points that are compared
 
 
-MATVEC, VJP = "matrix-vector product", "vector-Jacobian product"
 OPERATIONS = (
-    Operation("5", "matmul", "matrix-matrix product", "batched matrix product", {}),
-    Operation("6", "matvec", MATVEC, MATVEC, {"cache": "warm"}),
-    Operation("7", "vjp", VJP, VJP, {"forward": "without"}),
+    Operation("5", "matmul", "matrix-matrix product", {}),
+    Operation("6", "matvec", "matrix-vector product", {"cache": "warm"}),
+    Operation("7", "vjp", "vector-Jacobian product", {"forward": "without"}),
 )
-
-
 Shape = tuple[int, ...]
 
 
@@ -69,9 +60,9 @@ def add(data: Data, book: Book) -> None:
         for line in absent(data, operation, measured):
             book.note(line)
         intervals = uncertainty.origin_text(point for group in measured for point in group)
-        lines = table(data, operation, measured)
-        if lines.rows:
-            book.table(name, name, lines, counted="line", intervals=intervals)
+        if measured:
+            table = Table.of(lines(measured), columns(data), attrgetter("point"))
+            book.table(name, name, table, counted="line", intervals=intervals)
 
 
 def of_operation(data: Data, operation: Operation) -> list[Row]:
@@ -80,6 +71,7 @@ def of_operation(data: Data, operation: Operation) -> list[Row]:
         point
         for point in data.of_module(operation.module)
         if point["precision"] in FORMATS
+        and not point.get("of")
         and words.number(point["flop_per_s"])
         and all(point[name] == value for name, value in operation.wanted.items())
     ]
@@ -142,97 +134,71 @@ def absent(data: Data, operation: Operation, measured: Sequence[Sequence[Row]]) 
 # -- table -------------------------------------------------------------------------------------
 
 
-def stated(data: Data, operation: Operation) -> list[Row]:
-    """The paper's statements with a number on one format against another."""
-    return [
-        row
-        for row in data.published["feng2025_statements"]
-        if (row["model"] or "").lower().startswith(operation.statement.lower())
-    ]
+class Line(NamedTuple):
+    """A point, and those that it is compared with."""
+
+    point: Row
+    in_fp32: Row | None  # of the same shape, device and backend
+    first: Row | None  # of the first device and backend that has its shape and format
 
 
-def table(data: Data, operation: Operation, measured: Sequence[Sequence[Row]]) -> Table:
-    """Throughputs, format against format and backend against backend; printed statements first."""
-    points = [point for group in measured for point in group]
-    formats = [name for name in FORMATS if any(point["precision"] == name for point in points)]
-    formats = formats or list(FORMATS[:2])
-    ratios = [name for name in FORMATS[1:] if name == "fp16" or name in formats]
-    table = Table(
-        [
-            *map(Column, NAMES),
-            *(Column(name, "GFLOP/s", True, OF_RATES) for name in formats),
-            *(Column(f"{name} / fp32", "×", True, OF_RATIOS) for name in ratios),
-            Column(BURST, "×", True, "by the mean of launches in a row, as the paper times it"),
-            *(Column(f"against first, {name}", "×", True, OF_FIRST) for name in formats),
-        ],
-        notes=[AGAINST_FIRST] if points else [],
-    )
-    heads = [column.head for column in table.columns]
-    for row in stated(data, operation):
-        model = row["model"].partition(", ")[2] or row["model"]
-        names = (
-            Value("the paper", sort=""),
-            *(Value(v, mark="prose") for v in (row["statement"], model)),
-        )
-        cells = dict(zip(NAMES, names, strict=True))
-        cells["fp16 / fp32"] = published(_times(row), row["source"])
-        table.add(*(cells.get(head, missing("not published")) for head in heads))
+def lines(measured: Sequence[Sequence[Row]]) -> list[Line]:
+    """The points of each pair or device by shape, device, backend and number format."""
+    result = []
     for group in measured:
         for _, same in sorted(grouped(group, shape_key).items()):
-            first: dict[str, Rate] = {}
-            for by_format in _ways(same):
-                cells = _cells(data, by_format, first)
-                table.add(*(cells[head] for head in heads), of=list(by_format.values()))
-    return table
+            ways = grouped(same, lambda point: _way(point)[:-1]).values()
+            ordered = sorted(ways, key=lambda way: backend_place(way[0]["backend"]))
+            points = [p for way in ordered for p in sorted(way, key=_format)]
+            in_fp32 = {_way(p)[:-1]: p for p in points if p["precision"] == "fp32"}
+            for point in points:
+                first = next(p for p in points if p["precision"] == point["precision"])
+                result.append(Line(point, in_fp32.get(_way(point)[:-1]), first))
+    return result
 
 
-def _times(row: Row) -> str | None:
-    """A statement's value as a ratio: 20 to 30 percent are 1.2 to 1.3 times."""
-    ends = [row["value_min"], row["value_max"]]
-    if row["unit"] == "percent":
-        ends = [end and f"{1 + float(end) / 100:g}" for end in ends]
-    return " to ".join(dict.fromkeys(filter(None, ends))) or None
+def _format(point: Row) -> int:
+    return FORMATS.index(point["precision"])
 
 
-def _ways(points: Sequence[Row]) -> list[dict[str, Row]]:
-    """The points of each device and backend by number format."""
-    ordered = sorted(points, key=lambda point: backend_place(point["backend"]))
-    ways = grouped(ordered, lambda point: _way(point)[:-1])
-    return [{point["precision"]: point for point in way} for way in ways.values()]
-
-
-def _cells(data: Data, by_format: dict[str, Row], first: dict[str, Rate]) -> dict[str, Value]:
-    """The line of one shape on one device and backend.
-
-    Args:
-        first: rates of the first line of its shape; empty for that line, whose rates fill it.
-    """
-    some = next(iter(by_format.values()))
-    names = (
-        Value(shape_name(some), float(shape_key(some)[0])),
-        data.place(some),
-        words.backend_name(some),
-    )
-    rates = {name: operations.median_rate(PRODUCTS, point) for name, point in by_format.items()}
-    bursts = {name: operations.burst_rate(PRODUCTS, point) for name, point in by_format.items()}
-    cells: dict[str, Any] = dict(zip(NAMES, names, strict=True))
-    for name in FORMATS:
-        own, known = rates.get(name), f"not measured on both in {name}"
-        cells[name] = operations.with_interval(own) if own else missing(f"{name} {UNMEASURED}")
-        cells[f"{name} / fp32"] = _ratio(own, rates.get("fp32"), "one of the two was not measured")
-        cells[f"against first, {name}"] = (
-            _ratio(own, first.get(name), known) if first else missing("the first line of its shape")
-        )
-    cells[BURST] = _ratio(bursts.get("fp16"), bursts.get("fp32"), "no burst of both formats")
-    first.update(rates if not first else {})
-    return cells
-
-
-def _ratio(over: Rate | None, under: Rate | None, reason: str) -> Value:
+def _over(of: Callable[[Limit, Row], Rate | None], under: str, line: Line) -> Value:
     """How many times as high one throughput is as another, what both intervals allow below."""
-    if not (over and under and over.middle and under.middle):
-        return missing(reason)
+    other = getattr(line, under)
+    if other is line.point:
+        return missing(SAME)
+    rates = [of(PRODUCTS, row) if row else None for row in (line.point, other)]
+    over, by = rates
+    if not (over and by and over.middle and by.middle):
+        return missing(UNMEASURED)
     ends: tuple[float | None, float | None] = (None, None)
-    if over.low and over.high and under.low and under.high:
-        ends = (over.low / under.high, over.high / under.low)
-    return spanned(over.middle / under.middle, *ends)
+    if over.low and over.high and by.low and by.high:
+        ends = (over.low / by.high, over.high / by.low)
+    return spanned(over.middle / by.middle, *ends)
+
+
+def _rate(line: Line) -> Value:
+    rate = operations.median_rate(PRODUCTS, line.point)
+    return operations.with_interval(rate) if rate else missing("no call was timed")
+
+
+def columns(data: Data) -> tuple[Column, ...]:
+    """Throughput, format against format and backend against backend."""
+
+    def shape(line: Line) -> Value:
+        return Value(shape_name(line.point), float(shape_key(line.point)[0]))
+
+    def over(head: str, of: Any, under: str, help: str) -> Column:
+        return Column(head, "×", True, help, value=partial(_over, of, under))
+
+    return (
+        told("Shape", shape),
+        told("Device", lambda line: data.place(line.point)),
+        told("Backend", lambda line: words.backend_name(line.point)),
+        told("Format", lambda line: line.point["precision"]),
+        Column(
+            "median", "GFLOP/s", True, "of synchronised calls, 95 % interval below", value=_rate
+        ),
+        over("over fp32", operations.median_rate, "in_fp32", OF_RATIOS),
+        over("burst over fp32", operations.burst_rate, "in_fp32", OF_BURSTS),
+        over("over first", operations.median_rate, "first", OF_FIRST),
+    )
