@@ -7,6 +7,7 @@ it now, which build no weights.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -106,7 +107,7 @@ class Capacity(NamedTuple):
     backend: str
     size_bytes: float | None
     source: str
-    rows: tuple[Row, ...] = ()  # cells of it, for the filter; none of a device that is not here
+    rows: tuple[Row, ...] | None = None  # cells of it; None of a device that is not here
     on_cpu: bool = False
 
 
@@ -140,11 +141,6 @@ class Need:
     def number(self) -> str:
         """`2`, of the paper's scenarios; `?` where the capacity is unknown."""
         return SCENARIO_OF[self.scenario] if self.scenario else "?"
-
-    @property
-    def rows(self) -> tuple[Row, ...] | None:
-        """The cells that it is about; None of a device that is not here."""
-        return self.capacity.rows or None
 
     @property
     def backend(self) -> str:
@@ -209,24 +205,16 @@ def own_devices(data: Data) -> list[Capacity]:
     """Every device with cells, and what its cells may use where no budget limits them."""
     capacities = []
     for device, rows in grouped(sorted(data.cells, key=order), lambda row: row["device"]).items():
-        sized = (row for row in rows if words.number(row["capacity_bytes"]))
-        unlimited = (row for row in sized if row["capacity_source"] != memory_model.BUDGET_SOURCE)
-        whole = next(unlimited, None)
-        row = whole or rows[0]
-        size = words.number((whole or {}).get("capacity_bytes"))
         known = {row["backend"] for row in rows} & set(plugins.names("backends"))
+        sized = (row for row in rows if words.number(row["capacity_bytes"]))
+        unlimited = [r for r in sized if r["capacity_source"] != memory_model.BUDGET_SOURCE]
+        row = (unlimited or rows)[0]
+        size = words.number(row["capacity_bytes"] if unlimited else row["device_memory_bytes"])
+        source = (row["capacity_source"] if unlimited else None) or memory_model.DEVICE_SOURCE
         if known:
-            capacities.append(
-                Capacity(
-                    device,
-                    data.device_name(row),
-                    min(known, key=backend_place),
-                    size or words.number(row["device_memory_bytes"]),
-                    (row["capacity_source"] if size else None) or memory_model.DEVICE_SOURCE,
-                    tuple(rows),
-                    row["device_kind"] == "cpu",
-                )
-            )
+            name, first = data.device_name(row), min(known, key=backend_place)
+            on_cpu = row["device_kind"] == "cpu"
+            capacities.append(Capacity(device, name, first, size, source, tuple(rows), on_cpu))
     return capacities
 
 
@@ -316,12 +304,6 @@ def draw(
     return chart.stacked([replace(charts[0], legend=legend), *charts[1:]], narrow)
 
 
-def _capacity_look(printed: bool) -> dict[str, Any]:
-    if printed:
-        return style.published("grey") | {"hatch": "///", "edgecolor": style.FAINT}
-    return {"facecolor": style.RULE, "edgecolor": style.FAINT, "linewidth": 0.6}
-
-
 def _limits() -> list[Mark]:
     """Lines where a training is near the capacity, and where it has reached it."""
     near = chart.upright(memory_model.NEAR_CAPACITY_ABOVE, dashes=(1.5, 1.5), zorder=3)
@@ -330,10 +312,18 @@ def _limits() -> list[Mark]:
 
 def _bar(y: float, need: Need, reach: float, printed: bool, high: float = 0.78) -> Iterator[Mark]:
     """The capacity behind, the parts end to end; cut, with an arrow, where it goes beyond."""
-    size, share, rows, whole = need.capacity.size_bytes, need.share, need.rows, need.hover_text
+    size, share, rows, whole = (
+        need.capacity.size_bytes,
+        need.share,
+        need.capacity.rows,
+        need.hover_text,
+    )
     if not size or share is None:
         return
-    yield chart.bar(y, 0, 1, rows, whole, high, zorder=1, **_capacity_look(printed))
+    behind = {"facecolor": style.RULE, "edgecolor": style.FAINT, "linewidth": 0.6}
+    if printed:
+        behind = style.published("grey") | {"hatch": "///", "edgecolor": style.FAINT}
+    yield chart.bar(y, 0, 1, rows, whole, high, zorder=1, **behind)
     start = 0.0
     for part, value in (need.parts or {"": need.total_bytes}).items():
         end = min(start + value / size, reach)
@@ -379,25 +369,30 @@ def _row(y: int, need: Need, narrow: bool) -> Iterator[Mark]:
     look: dict[str, Any] = {"hover": need.hover_text, "color": style.INK}
     if narrow:
         yield from _bar(y + 0.2, need, REACH_TRAININGS, False, 0.46)
-        yield chart.note(0, y - 0.24, text, need.rows, (0, 0), size=style.SMALL_PT - 0.8, **look)
+        yield chart.note(
+            0, y - 0.24, text, need.capacity.rows, (0, 0), size=style.SMALL_PT - 0.8, **look
+        )
         return
     yield from _bar(y, need, REACH_TRAININGS, False)
-    yield chart.note(REACH_TRAININGS, y, text, need.rows, **look)
+    yield chart.note(REACH_TRAININGS, y, text, need.capacity.rows, **look)
     if share and share < 0.65:  # beside a bar that may be too short to see
         look |= {"size": style.SMALL_PT - 0.5, "zorder": 5, "color": style.MUTED}
-        yield chart.note(share, y, words.percent(share), need.rows, **look)
+        yield chart.note(share, y, words.percent(share), need.capacity.rows, **look)
 
 
 def _parts(y: int, need: Need) -> Iterator[Mark]:
     start = 0.0
     for part, value in need.parts.items():
         end, text = start + need.share_of(value), need.hover_text_of(part)
-        yield chart.bar(y, start, end, need.rows, text, color=COLOUR_OF_PART[part])
+        yield chart.bar(y, start, end, need.capacity.rows, text, color=COLOUR_OF_PART[part])
         start = end
 
 
 def _model(trained: Model, devices: Sequence[Capacity], away: bool, narrow: bool) -> Panel:
     """One of the paper's models, a row for each device."""
+    # without what their vendor's products share
+    noise = re.compile("NVIDIA |GeForce |Apple | GPU cores")
+    names = [noise.sub("", device.name) for device in devices]
     shown = _limits()
     for y, device in enumerate(devices):
         need = needs(trained, device)
@@ -408,24 +403,17 @@ def _model(trained: Model, devices: Sequence[Capacity], away: bool, narrow: bool
             (f"{percent} · ", {"ha": "right", "size": style.SMALL_PT - 0.5}),
             (need.number, {"weight": "bold", "color": style.INK}),
         ):
-            place = (REACH_MODELS, y, text, need.rows, (26, 0), need.hover_text)
+            place = (REACH_MODELS, y, text, need.capacity.rows, (26, 0), need.hover_text)
             shown.append(chart.note(*place, **look))
     return Panel(
         shown,
         Scale("of capacity, %", ends=(0, REACH_MODELS), most=4, unit=0.01),
-        labels=[words.shortened(_short(device.name), 20 if narrow else 28) for device in devices],
+        labels=[words.shortened(name, 20 if narrow else 28) for name in names],
         title=trained.label(" †"),
         row_in=(0.21, 0.21),
         quiet=away,
         side_in=0.48,
     )
-
-
-def _short(name: str) -> str:
-    """A device's name without what its vendor's products share."""
-    for noise in ("NVIDIA ", "GeForce ", "Apple ", " GPU cores"):
-        name = name.replace(noise, "")
-    return name
 
 
 # -- table -------------------------------------------------------------------------------------
@@ -447,19 +435,21 @@ def table(every: Sequence[Need], away: set[str]) -> Table:
 
     def capacity(need: Need) -> Value:
         value = quantity(need.capacity.size_bytes, UNKNOWN, MIB)
-        if not is_absent(need):
-            return value
-        return replace(value, mark="published", title="from the data sheet")
+        printed = {"mark": "published", "title": "from the data sheet"}
+        return replace(value, **printed) if is_absent(need) else value
 
     def verdict(need: Need) -> Value:
         return Value(need.verdict, need.share or 0.0) if need.scenario else missing(UNKNOWN)
+
+    def of_part(part: str) -> Column:
+        return number(part, "MiB", lambda need: need.parts.get(part), UNSPLIT, LARGEST)
 
     columns = (
         told("Training", attrgetter("name")),
         told("Device", device),
         told("Backend", attrgetter("backend")),
         told("Precision", attrgetter("precision")),
-        *(number(part, "MiB", partial(_part, part), UNSPLIT, LARGEST) for part in PARTS),
+        *map(of_part, PARTS),
         number("predicted", "MiB", attrgetter("total_bytes"), "", ALL),
         Column("capacity", "MiB", True, "what a training may use of the device", value=capacity),
         number("share", "%", attrgetter("share"), UNKNOWN),
@@ -469,7 +459,7 @@ def table(every: Sequence[Need], away: set[str]) -> Table:
     )
     sources = sorted({need.capacity.source for need in every if need.capacity.source})
     notes = [f"Capacities are {words.listing(sources)}."]
-    return Table.of(every, columns, attrgetter("rows"), notes)
+    return Table.of(every, columns, attrgetter("capacity.rows"), notes)
 
 
 UNKNOWN = "the device's memory is unknown"
@@ -477,7 +467,3 @@ UNSPLIT = "its record does not split the prediction"
 LARGEST = "at the step's largest moment"
 KEPT, STAGE_3 = "was not offloaded", "ZeRO-Offload, stage 3"
 ALL = "all together, without offloading"
-
-
-def _part(part: str, need: Need) -> float | None:
-    return need.parts.get(part)
