@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import WHOLE_TRAININGS
-from siliconprof.render import chart, hover, style
-from siliconprof.render.book import Book, parts
-from siliconprof.render.chart import RING, Chart, Mark, Panel, Scale
+from siliconprof.render import hover
+from siliconprof.render.book import Book
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import Column, Of, Table, count, number, told
 from siliconprof.render.traces import key
@@ -21,8 +19,6 @@ NO_IDLE = "idle power was not measured"
 CHECK_ONLY = "a mechanism check's energy per step says nothing"
 NO_HOST = "the paper's assumption is for the host of an NVIDIA GPU"
 MOST_NAMED = 6
-CELLS_PER_FIGURE = 36
-MARKERS = {"gpu": "o", "soc": "s", "cpu-package": "^", "wall": "D"}
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
@@ -35,22 +31,6 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     if measured:
         place = {name: index for index, name in enumerate(points)}
         measured.sort(key=lambda row: place[key(row)])
-        for device in dict.fromkeys(row["device"] for row in measured):
-            shown = [
-                row
-                for row in measured
-                if row["device"] == device
-                and not has_no_speed(row)
-                and words.number(row["energy_per_sample_j"]) is not None
-            ]
-            cells = list(dict.fromkeys(map(key, shown)))
-            for name, part in parts(f"{prefix}energy-{device}", cells, CELLS_PER_FIGURE):
-                book.figure(
-                    name,
-                    "energy",
-                    partial(draw, [row for row in shown if key(row) in part]),
-                    device=data.device_name(shown[0]),
-                )
         book.table(f"{prefix}energy", "energy", Table.of(measured, COLUMNS), counted="line")
     sentences = _reasons(points, rows)
     if sentences and not measured:
@@ -113,40 +93,6 @@ def _cells(cells: Sequence[Row], of: int) -> str:
     if len(cells) > MOST_NAMED:
         return words.count(len(cells), "training cell")
     return "; ".join(f"{model(cell)} {label(cell)}" for cell in cells)
-
-
-def draw(rows: Sequence[Row], narrow: bool) -> Any:
-    """One line a cell: energy per sample by source, and a bar for what is above idle."""
-    cells = list({key(row): row for row in rows}.values())
-    places = {key(cell): y for y, cell in enumerate(cells)}
-    apart = "\n{}" if narrow else " · batch {1} · {0}"
-    names = [model(c) + apart.format(label(c), int(c["batch_size"])) for c in cells]
-    legend = [
-        *(
-            (style.sample(MARKERS.get(scope, "o"), color=style.MUTED, markersize=3.4), scope)
-            for scope in dict.fromkeys(row["scope"] for row in rows)
-        ),
-        (style.sample("o", color=style.MUTED, markersize=4.6, **RING), "integral of a power"),
-        (style.swatch(style.shade("grey", 45)), "above idle"),
-    ]
-    shown = [mark for row in rows for mark in _marks(places[key(row)], row)]
-    panel = Panel(shown, Scale("energy of one sample / J", zero=True), Scale(), names, cells)
-    return Chart([panel], legend).figure(narrow)
-
-
-def _marks(y: int, row: Row) -> Iterator[Mark]:
-    """A dot for what was counted, hollow for an integral, and a bar for what is above idle."""
-    joules, net = row["energy_per_sample_j"], words.number(row["net_energy_per_step_j"])
-    integral = row["quality"] == "integral"
-    whose = f"{hover.training(row)}: {row['scope']}"
-    if net and not integral:
-        net *= joules / row["energy_per_step_j"]
-        text = f"{whose} above idle {hover.spanned(net, None, None, 'J')} a sample"
-        yield chart.bar(y, 0, net, row, text, 0.34, color=style.shade(row["backend"], 45))
-    text = f"{whose} {hover.spanned(joules, None, None, 'J')} a sample, by {row['name']}"
-    marker, hollow = MARKERS.get(row["scope"], "o"), RING if integral else {}
-    text += f", {row['quality']}"
-    yield chart.dot(joules, y, row, text, marker, 5 if integral else 3.4, **hollow)
 
 
 def _why(row: Row) -> str:

@@ -1,26 +1,18 @@
-"""Kernel launch: four different numbers, and the published ones in a panel of their own."""
+"""Kernel launch: four different numbers, and how far they are apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from siliconprof import words
-from siliconprof.render import chart, hover, style, tables
+from siliconprof.render import tables
 from siliconprof.render.book import Book
-from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, count, median, missing, number, told
 from siliconprof.render.variants import Row
 
 US = 1e-6
-KINDS = (  # series, what it is called, marker
-    ("cold", "cold: the first launch of a process", "D"),
-    ("launch_and_wait", "launch and wait", "o"),
-    ("amortised", "amortised over a burst", "s"),
-    ("enqueue", "enqueue only", "<"),
-)
 RATIOS = (  # (over, under), how far the four numbers are apart
     ("launch_and_wait", "amortised", "wait / amortised"),
     ("amortised", "enqueue", "amortised / enqueue"),
@@ -32,88 +24,18 @@ BEFORE = (  # what a fresh process does before its cold launch: series, column, 
     ("other_kernel", "another kernel", "a product, with what its library sets up"),
     ("compile_and_load", "compile and load", "of the empty kernel; compilers keep caches on disk"),
 )
-PUBLISHED_KINDS = (("cold_launch_ms", "cold", "D"), ("followup_launch_ms", "follow-up", "o"))
-TIME = Scale("time of one launch / µs", log=10)
 UNRECORDED = "not recorded"
 
 
-def add(data: Data, book: Book, prefix: str = "", with_published: bool = True) -> None:
-    """One figure, two tables."""
+def add(data: Data, book: Book, prefix: str = "") -> None:
+    """Two tables."""
     points = data.of_module("kernel_launch")
-    printed = data.published["table6_kernel_launch"] if with_published else []
     if not points:
         book.note(data.why_none("kernel_launch", "kernel launch"))
         return
-    name = f"{prefix}kernel-launch"
-    book.figure(name, "launch" if printed else "launch-only", partial(draw, data, points, printed))
-    book.table(name, "launch", table(data, points))
+    book.table(f"{prefix}kernel-launch", "launch", table(data, points))
     book.table(f"{prefix}cold-launch", "launch-cold", cold_table(data, points))
 
-
-def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool) -> Any:
-    """Measured rows above, published rows below and hatched; one log axis for both."""
-    several = len({point["device"] for point in points}) > 1
-    labels = [f"{words.backend_name(point)} · {point['launch']}" for point in points]
-    if several:
-        apart = "\n" if narrow else " · "
-        devices = map(data.device_name, points)
-        labels = [apart.join(both) for both in zip(devices, labels, strict=True)]
-    shown = [
-        mark
-        for y, (point, name) in enumerate(zip(points, labels, strict=True))
-        for mark in _marks(y, point, data, name)
-    ]
-    title = "Measured here" if printed else "Measured"
-    panels = [Panel(shown, TIME, labels=labels, label_rows=points, title=title)]
-    if printed:
-        names = [data.listed_name(row["device"]) for row in printed]
-        hatched = [
-            mark for item in enumerate(zip(printed, names, strict=True)) for mark in _printed(*item)
-        ]
-        panels.append(
-            Panel(hatched, TIME, labels=names, title="Published, not measured here", quiet=True)
-        )
-    legend = [(style.sample(m, color=style.MUTED, markersize=3.4), name) for _, name, m in KINDS]
-    return Chart(panels, legend, same_x=True).figure(narrow)
-
-
-def _ends(data: Data, point: Row, kind: str) -> tuple[float | None, float | None]:
-    """Where a number's line begins and ends, in seconds.
-
-    The 95 % interval of the median; of cold launches the lowest and the highest process.
-    """
-    if kind == "cold":
-        times = data.traces.series(point, "cold_s")
-        return (min(times), max(times)) if times else (None, None)
-    return words.number(point[f"{kind}_low_s"]), words.number(point[f"{kind}_high_s"])
-
-
-def _marks(y: int, point: Row, data: Data, name: str) -> Iterator[Mark]:
-    """All numbers of one launcher, each with its line where it has one."""
-    ink = style.shade(point["backend"])
-    for kind, called, marker in KINDS:
-        middle = words.number(point[f"{kind}_median_s"])
-        low, high = _ends(data, point, kind)
-        if middle is None or low is None or high is None:
-            continue
-        what = hover.RANGE if kind == "cold" else hover.interval_name(point, kind)
-        text = f"{name}: {called.split(':')[0]} {hover.seconds(middle, low, high, what)}"
-        yield chart.line([low / US, high / US], [y, y], point, color=ink)
-        yield chart.dot(middle / US, y, point, text, marker, color=ink)
-
-
-def _printed(y: int, row_and_name: tuple[Row, str]) -> Iterator[Mark]:
-    """Both numbers of a published row; the first row names them."""
-    row, name = row_and_name
-    for column, kind, marker in PUBLISHED_KINDS:
-        x = float(row[column]) * 1e-3 / US
-        text = f"{name}: {kind} launch {row[column]} ms, published, not measured here"
-        yield chart.published(x, y, text, marker)
-        if y == 0:
-            yield chart.note(x, -0.5, kind, shift=(0, 0), ha="center", va="bottom")
-
-
-# -- tables ------------------------------------------------------------------------------------
 
 NAMES = (tables.DEVICE, tables.BACKEND, told("Launched", "launch"))
 
@@ -171,10 +93,10 @@ def _cold(data: Data, help: str) -> Column:
     """The cold launch: median of the processes, with the lowest and the highest."""
 
     def span(point: Row) -> str:
-        low, high = _ends(data, point, "cold")
-        if low is None or high is None:
+        times = data.traces.series(point, "cold_s")
+        if not times:
             return ""
-        return "–".join(words.significant(end / US) for end in (low, high))
+        return "–".join(words.significant(end / US) for end in (min(times), max(times)))
 
     return number(
         "cold",

@@ -124,7 +124,7 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
         if part.of_module("matvec") or part.of_module("vjp"):
             operations.add(part, book, prefix)
         if part.of_module("kernel_launch"):
-            launch.add(part, book, prefix, with_published=False)
+            launch.add(part, book, prefix)
         declared.add(part, book, prefix)
     book.origin = ""
 
