@@ -1,29 +1,40 @@
-"""Daniel 2023's networks: epoch and step times, throughput, accuracy, and the device ratios.
+"""Daniel 2023's networks: step and epoch times, throughput, accuracy, and the device ratios.
 
-Figures and the order of everything are here; tables are in `classic_tables`, ratios in `ratios`.
+Ratios themselves are made in `ratios`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import permutations
 from operator import attrgetter
 from typing import Any
 
 from siliconprof import words
-from siliconprof.render import chart, classic_tables, hover, ratios, style, training
-from siliconprof.render.book import Book, parts
-from siliconprof.render.chart import HOLLOW, Chart, Mark, Panel, Scale
+from siliconprof.analyse.throughputs import device_of
+from siliconprof.render import beside, ratios, tables, training, uncertainty
+from siliconprof.render.book import Book
+from siliconprof.render.compare import Step
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.ratios import Case, epoch, side, side_name
-from siliconprof.render.tables import Table
+from siliconprof.render.ratios import (
+    Case,
+    Foretold,
+    Pair,
+    Ratio,
+    epoch,
+    network,
+    side_name,
+    times,
+)
+from siliconprof.render.tables import Column, Table, Value, count, missing, number, spanned, told
+from siliconprof.render.training import PHASES
 from siliconprof.render.variants import Row, order, precision
 
 Cases = Mapping[Case, Sequence[Row]]
-CASES_PER_FIGURE = 14
 MISLED_TITLE = "What TFLOPS alone would have said:"
-HOLLOW_NOTE = " Hollow: extrapolated from the steps that were timed, not measured as a whole."
 
 
 def add(data: Data, book: Book, prefix: str = "", everyone: Data | None = None) -> None:
@@ -44,15 +55,15 @@ def add(data: Data, book: Book, prefix: str = "", everyone: Data | None = None) 
         why = sorted({f"{cell['status']}: {cell['reason']}" for cell in failed})
         reasons = words.listing(why) or "no batch size came to its end"
         book.note(f"No figure: no network was measured ({reasons}).")
-    timed = classic_tables.times_table(data, cases)
+    timed = times_table(data, cases)
     book.table(f"{prefix}classic-times", "classic-times", timed, counted="line")
-    if any(map(_tested, points)):
-        learned = Table.of(classic_tables.of_cases(cases), classic_tables.ACCURACY)
+    if any(words.number(point.get("test_accuracy")) is not None for point in points):
+        learned = Table.of(of_cases(cases), ACCURACY)
         book.table(f"{prefix}classic-accuracy", "classic-accuracy", learned, counted="line")
     if points:
         _ratios(data, book, prefix, points)
     if everyone is not None:
-        printed = classic_tables.published_table(everyone)
+        printed = published_table(everyone)
         measured = any(value.mark == "measured" for row in printed.rows for value in row)
         counted = "" if measured else "line"
         book.table(f"{prefix}classic-published", "classic-published", printed, counted=counted)
@@ -67,28 +78,17 @@ def _cells(data: Data) -> list[Row]:
     return [cell for cell in data.cells if cell["trainer"] == ratios.TRAINER]
 
 
-def _tested(point: Row) -> bool:
-    return words.number(point.get("test_accuracy")) is not None
-
-
-def _stepped(point: Row) -> bool:
-    return bool(point["step_median_s"])
-
-
 def _figures(data: Data, book: Book, prefix: str, cases: Cases) -> None:
-    """Epochs of every case, then the steps of each network."""
-    timed = [(case, group) for case, group in cases.items() if any(map(epoch, group))]
-    hollow = any(ratios.extrapolated(point) for _, group in timed for point in group)
-    for name, part in parts(f"{prefix}classic-epochs", timed, CASES_PER_FIGURE):
-        draw = partial(draw_epochs, dict(part))
-        book.figure(name, "classic-epochs", draw, extrapolated=HOLLOW_NOTE if hollow else "")
-    for network, of_network in grouped(cases.items(), lambda item: item[0].network).items():
-        rows = [p for _, group in of_network if any(map(_stepped, group)) for p in group]
-        rows.sort(key=lambda point: (order_of_side(point), point["batch_size"]))
-        name = network.lower() if network.isupper() else network
-        draw = partial(training.draw, data, rows, name=step_label)
+    """The steps of each network, device by device."""
+    for name, of_network in grouped(cases.items(), lambda item: item[0].network).items():
+        stepped = (group for _, group in of_network if any(p["step_median_s"] for p in group))
+        rows = [point for group in stepped for point in group]
+        # whatever the network, and then by batch size
+        rows.sort(key=lambda p: (*order(p | {"workload": "", "point": 0}), p["batch_size"]))
         if rows:
-            book.figure(f"{prefix}classic-phases-{name}", "classic-phases", draw, network=network)
+            figure = f"{prefix}classic-phases-{name.lower() if name.isupper() else name}"
+            draw = partial(training.draw, data, rows, name=step_label)
+            book.figure(figure, "classic-phases", draw, network=name)
 
 
 def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
@@ -104,9 +104,9 @@ def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
         )
         book.note(f"No device ratios: {why}.")
         return
-    book.table(f"{prefix}classic-ranges", "classic-ranges", classic_tables.ranges(data, pairs))
+    book.table(f"{prefix}classic-ranges", "classic-ranges", ranges(data, pairs))
     every = [ratio for pair in pairs for ratio in pair.ratios]
-    single = Table.of(every, classic_tables.RATIOS, attrgetter("rows"))
+    single = Table.of(every, RATIOS, attrgetter("rows"))
     book.table(f"{prefix}classic-ratios", "classic-ratios", single, counted="line")
     judgements = [judgement for pair in pairs if (judgement := ratios.judged(data, pair))]
     if judgements:
@@ -125,82 +125,371 @@ def step_label(row: Row, lines: bool = False) -> str:
     return f"{name}\n{remark}" if lines and remark else f"{name}{f' · {remark}' * bool(remark)}"
 
 
-# -- figures ---------------------------------------------------------------------------------------
+CLASSES = 10  # of the last layer of each of the article's networks
+CHANCE = 1 / CLASSES
+Z_95 = 1.959964  # of a normal distribution
+NO_ENDS: tuple[None, None] = (None, None)
+NO_EPOCH = "no epoch was measured or extrapolated"
+NO_STEP = "no unsplit step was timed"
+NO_TEST = "the network was not run on the test data"
+UNRECORDED = "not recorded"
+NOT_BOTH = "not both devices were measured with the same network and batch size"
+ONLY_PICTURES = "other values only in a picture, not published as numbers"
+ALIKE_ELSEWHERE = (
+    "module",
+    "n_parameters",
+    "samples_per_step",
+    "epoch_steps",
+    "precision",
+    "method_version",
+)
 
 
-def order_of_side(point: Row) -> tuple:
-    """Where a point's device, backend and precision stand on the page, whatever its network."""
-    return order(point | {"module": "", "workload": "", "point": 0})
+def _network(row: Row) -> Value:
+    return Value(row["case"].network, row["case"].network, title=row["workload"])
 
 
-def _kind(point: Row) -> tuple:
-    """What tells one line of a case from another."""
-    return (*side(point), precision(point))
+def _batch_size(case: Case) -> Value | None:
+    return Value(str(case.batch_size), float(case.batch_size)) if case.batch_size else None
 
 
-def _kinds(cases: Cases) -> dict[tuple, tuple[str, Row]]:
-    """Each device, backend and precision: its name, and any of its points."""
-    points = sorted((p for group in cases.values() for p in group), key=order_of_side)
-    several_devices = len({side(point)[:3] for point in points}) > 1
-    several_precisions = len({precision(point) for point in points}) > 1
-    kinds = {}
-    for point in points:
-        name = side_name(point) if several_devices else words.backend_name(point)
-        name += f", {precision(point)}" if several_precisions else ""
-        kinds[_kind(point)] = (name, point)
-    return kinds
+NAMES = (
+    told("Network", _network),
+    Column("batch size", "", True, value=lambda row: _batch_size(row["case"])),
+    tables.DEVICE,
+    tables.BACKEND,
+    told("Precision", precision, folds=True),
+)
 
 
-def _marker(point: Row) -> str:
-    return style.device_mark(point["device"])
+# -- times -----------------------------------------------------------------------------------------
 
 
-def draw_epochs(cases: Cases, narrow: bool) -> Any:
-    """A row for each case, and in it a line for each device, backend and precision.
+def of_cases(cases: Mapping[Case, Iterable[Row]]) -> list[Row]:
+    """The points of cases, each with its case."""
+    return [row | {"case": case} for case, rows in cases.items() for row in rows]
 
-    On a log axis a light bar from the training's time to the dot, the whole epoch.
-    """
-    kinds = _kinds(cases)
-    lines = list(kinds)
-    row_in = 0.13 * len(lines) + 0.09
-    shown: list[Mark] = []
-    for y, (above, below) in enumerate(pairwise(cases), 1):  # darker between two networks
-        same = above.network == below.network
-        ink, thick = (style.RULE, 0.4) if same else (style.FAINT, 0.7)
-        shown.append(chart.across(y - 0.5, color=ink, linewidth=thick))
-    for y, (case, group) in enumerate(cases.items()):
-        for point in group:
-            line = lines.index(_kind(point)) - (len(lines) - 1) / 2
-            shown += _epoch(point, y + line * 0.13 / row_in, f"{case}, {kinds[_kind(point)][0]}")
-    legend = [
-        (style.sample(_marker(point), color=style.colour(point), markersize=3.4), name)
-        for name, point in kinds.values()
-    ]
-    if any(epoch(p) and ratios.extrapolated(p) for group in cases.values() for p in group):
-        hollow = style.sample("o", color=style.MUTED, markersize=4, **HOLLOW)
-        legend.append((hollow, "hollow: extrapolated epoch"))
-    panel = Panel(
-        shown,
-        Scale("one epoch with validation / s", log=10),
-        labels=[str(case) for case in cases],
-        label_rows=list(cases.values()),
-        row_in=(row_in, row_in),
+
+def times_table(data: Data, cases: Mapping[Case, Sequence[Row]]) -> Table:
+    """Every case: its epoch, its step with phases; what was not measured with its reason."""
+    rows = [*of_cases(cases), *_unmeasured(data)]
+    return Table.of(
+        rows,
+        TIMES,
+        why_none=lambda row: row.get("why"),
+        naming=len(NAMES),
+        css=lambda row: "failed" if row.get("why") else "",
     )
-    return Chart([panel], legend).figure(narrow)
 
 
-def _epoch(point: Row, at: float, name: str) -> Iterator[Mark]:
-    step, train = epoch(point), words.number(point.get("epoch_train_s"))
-    if step is None:
-        return
-    whole, extrapolated = step.middle, ratios.extrapolated(point)
-    if train:
-        text = f"{name}: validation {hover.seconds(whole - train)} of the epoch"
-        look = {"linewidth": 3.2, "alpha": 0.35, "solid_capstyle": "butt"}
-        yield chart.line([train, whole], [at, at], point, text, **look)
-    yield chart.line([step.low, step.high], [at, at], point)
-    text = f"{name}: epoch {hover.seconds(whole, step.low, step.high)}"
-    text += ", extrapolated" * extrapolated
-    look = HOLLOW if extrapolated else {}
-    yield chart.dot(whole, at, point, text, _marker(point), 3.8, **look)
-    yield chart.beside(max(step.high, whole), at, words.duration(whole), point, color=style.INK)
+def _unmeasured(data: Data) -> list[Row]:
+    """Batch sizes and whole cells without a time, each with its reason as `why`."""
+    lost = [
+        (point, int(point["batch_size"]), point["point_status"], point.get("point_reason"))
+        for point in data.points
+        if point["trainer"] == ratios.TRAINER and point.get("point_status") not in (None, "ok")
+    ]
+    lost += [(c, 0, c["status"], c["reason"]) for c in _cells(data) if c["status"] != "ok"]
+    return [
+        row | {"case": Case(network(row), batch), "why": f"{status}: {why or 'no reason given'}"}
+        for row, batch, status, why in lost
+    ]
+
+
+def _epoch(row: Row) -> Value:
+    whole = epoch(row)
+    if whole is None:
+        return tables.quantity(row.get("epoch_s"), NO_EPOCH)
+    return spanned(whole.middle, whole.low, whole.high, title=f"n = {whole.n} steps")
+
+
+def _means(row: Row) -> Value:
+    """`extrapolated: 40 of 1563 steps`; how many validation batches were run stands below."""
+    text = row.get("epoch_means")
+    if not text:
+        return missing(NO_EPOCH)
+    if not ratios.extrapolated(row):
+        return Value(text, text)
+    trained, validated = (
+        _of(row, f"epoch_measured_{part}", f"epoch_{part}")
+        for part in ("steps", "validation_steps")
+    )
+    text = f"{text}: {trained} steps" if trained else text
+    return Value(text, text, f"{validated} validation batches" if validated else "", mark="bad")
+
+
+def _of(row: Row, part: str, whole: str) -> str:
+    """`40 of 1563`; empty where either is not known."""
+    done, all_ = words.number(row.get(part)), words.number(row.get(whole))
+    return f"{done:.0f} of {all_:.0f}" if done is not None and all_ else ""
+
+
+WHOLE = "measured as a whole, or made from some of its steps"
+OF_UNSPLIT, ENDS = "median, 95 % interval below", ("low", "high")
+OF_SPLIT = "median and quartiles of split steps"
+EPOCH = "training and validation; 95 % interval below, as wide as that of the steps"
+TIMES = (
+    *NAMES,
+    Column("epoch", "s", True, EPOCH, "interval", value=_epoch),
+    Column("Epoch is", "", False, WHOLE, "validation", value=_means),
+    number("training", "s", "epoch_train_s", NO_EPOCH, "of the epoch"),
+    number("validation", "s", "epoch_validation_s", NO_EPOCH, "of the epoch"),
+    tables.median(
+        "unsplit step", "ms", "unsplit_step", NO_STEP, OF_UNSPLIT, ENDS, 3, below="interval"
+    ),
+    *(
+        tables.median(phase, "ms", phase, f"no {phase} phase is marked", OF_SPLIT)
+        for phase in PHASES
+    ),
+    number("samples", "1/s", "samples_per_s", NO_STEP, "of the unsplit step"),
+    count("parameters", "n_parameters", UNRECORDED),
+    told("95 % interval", uncertainty.value, uncertainty.HELP, folds=True),
+)
+
+
+# -- accuracy --------------------------------------------------------------------------------------
+
+
+def trained_steps(row: Row) -> int | None:
+    """How many steps the network was trained before it was tested."""
+    steps = words.number(row.get("test_trained_steps")) or words.number(row.get("training_steps"))
+    return int(steps) if steps else None
+
+
+def accuracy_interval(row: Row) -> tuple[float, float] | None:
+    """95 % interval of a test accuracy over test samples (Wilson 1927), None without their number.
+
+    It says how far other test images might move it, and nothing of other seeds.
+    """
+    share, n = words.number(row.get("test_accuracy")), words.number(row.get("test_samples"))
+    if share is None or not n:
+        return None
+    widened = 1 + Z_95**2 / n
+    middle = (share + Z_95**2 / (2 * n)) / widened
+    reach = Z_95 / widened * math.sqrt(share * (1 - share) / n + Z_95**2 / (4 * n * n))
+    return middle - reach, middle + reach
+
+
+def synthetic(row: Row) -> bool:
+    """Whether the images of a cell were generated."""
+    return bool(row.get("data_synthetic"))
+
+
+def _seen(row: Row) -> int | None:
+    steps = trained_steps(row)
+    return steps * row["case"].batch_size if steps else None
+
+
+def _accuracy(row: Row) -> Value:
+    share, (low, high) = words.number(row.get("test_accuracy")), accuracy_interval(row) or NO_ENDS
+    return missing(NO_TEST) if share is None else spanned(share, low, high, 0.01)
+
+
+def _over_chance(row: Row) -> Value:
+    share = words.number(row.get("test_accuracy"))
+    return missing(NO_TEST) if share is None else Value(times(share / CHANCE), share / CHANCE)
+
+
+def _images(row: Row) -> str | None:
+    name = row.get("dataset")
+    return f"{name} (synthetic)" if synthetic(row) else name
+
+
+OF_TRAINED = "every step before the test, warm-up included"
+AT_MOST = "steps × batch size; an epoch's last batch may be smaller"
+OVER_IMAGES = "95 % interval over the test images below; other seeds are not tried"
+ACCURACY = (  # what each network learned in the steps that it was given
+    *NAMES,
+    count("trained", trained_steps, UNRECORDED, OF_TRAINED, "steps"),
+    count("samples seen, at most", _seen, UNRECORDED, AT_MOST),
+    Column("test accuracy", "%", True, OVER_IMAGES, "interval", value=_accuracy),
+    number("chance", "%", lambda row: CHANCE, "", f"one of {CLASSES} classes", folds=True),
+    Column("over chance", "", True, value=_over_chance),
+    number("test loss", "nats", "test_loss", NO_TEST),
+    replace(count("test images", "test_samples", NO_TEST), folds=True),
+    told("Data", _images, folds=True),
+)
+
+
+# -- ratios ----------------------------------------------------------------------------------------
+
+
+OF_STEPS = "unsplit training steps, without validation"
+FASTER = (
+    "how many times faster a trains: epoch of b over epoch of a; what both 95 % intervals allow "
+    "below"
+)
+
+
+def _ratio(ratio: Ratio) -> Value:
+    return spanned(ratio.middle, ratio.low, ratio.high)
+
+
+RATIOS = (  # every ratio with its interval, and the same of steps alone
+    told("Side a", lambda ratio: side_name(ratio.a.row), folds=True),
+    told("Side b", lambda ratio: side_name(ratio.b.row), folds=True),
+    told("Network", attrgetter("case.network")),
+    Column("batch size", "", True, value=lambda ratio: _batch_size(ratio.case)),
+    number("epoch of a", "s", attrgetter("a.middle"), NO_EPOCH),
+    number("epoch of b", "s", attrgetter("b.middle"), NO_EPOCH),
+    Column("a over b", "×", True, FASTER, "interval", value=_ratio),
+    number("by steps alone", "×", attrgetter("of_steps"), NO_STEP, OF_STEPS),
+    told("Epochs are", lambda r: ratios.EXTRAPOLATED if r.extrapolated else "measured", folds=True),
+)
+
+
+GEOMETRIC = "the mean that suits ratios"
+ARITHMETIC = "an average as the article gives one"
+PRODUCTS = "fastest matrix product of a over that of b, measured here; GFLOP/s below"
+SHEETS = "peak of a over peak of b; GFLOP/s below"
+
+
+def ranges(data: Data, pairs: Sequence[Pair]) -> Table:
+    """Least, means and most of each pair, network by network, beside what TFLOPS say."""
+
+    def end(head: str, name: str) -> Column:
+        def value(part: Pair) -> Value:
+            ratio: Ratio = getattr(part, name)
+            several = len({one.case.network for one in part.ratios}) > 1
+            case = str(ratio.case) if several else f"batch {ratio.case.batch_size}"
+            return Value(words.significant(ratio.middle), ratio.middle, case)
+
+        return Column(head, "×", True, "its batch size below", "case", value=value)
+
+    def name(part: Pair) -> str:
+        names = {ratio.case.network for ratio in part.ratios}
+        return "all" if len(names) > 1 else names.pop()
+
+    def foretold(head: str, predict: Any, help: str, **more: Any) -> Column:
+        def value(part: Pair) -> Value:
+            return _foretold(predict(data, part))
+
+        return Column(head, "×", True, help, "GFLOP/s", value=value, **more)
+
+    parts = []
+    for pair in pairs:
+        names = list(dict.fromkeys(ratio.case.network for ratio in pair.ratios))
+        parts += [pair.of_network(name) for name in names] + [pair] * (len(names) > 1)
+    columns = (
+        told("Side a", lambda part: side_name(part.a), folds=True),
+        told("Side b", lambda part: side_name(part.b), folds=True),
+        told("Network", name),
+        count("cases", lambda part: len(part.ratios), ""),
+        end("min", "least"),
+        number("geometric mean", "×", attrgetter("geometric"), "", GEOMETRIC),
+        number("arithmetic mean", "×", attrgetter("arithmetic"), "", ARITHMETIC),
+        end("max", "most"),
+        foretold("by products", ratios.by_products, PRODUCTS),
+        foretold("by data sheets", ratios.by_sheets, SHEETS, folds=True),
+    )
+    return Table.of(parts, columns, lambda part: [row for one in part.ratios for row in one.rows])
+
+
+def _foretold(foretold: Foretold) -> Value:
+    value = tables.quantity(foretold.ratio, foretold.reason)
+    if not (foretold.a and foretold.b):
+        return value
+    rates = " / ".join(words.significant(rate / 1e9) for rate in (foretold.a, foretold.b))
+    return replace(value, below=rates)
+
+
+# -- published -------------------------------------------------------------------------------------
+
+
+def of_published(data: Data, row: Row) -> list[Ratio]:
+    """Measured ratios of a published pair, of whatever hosts: the same network and batch.
+
+    Of several backends of a device its fastest counts. A published `cpu` is that of the other
+    device's own computer.
+    """
+
+    def work(step: Step) -> tuple:
+        case = Case(network(step.row), int(step.row["batch_size"]))
+        return (case, *map(step.row.get, ALIKE_ELSEWHERE))
+
+    about = (point for point in ratios.measured(data) if _is_about(row, point))
+    steps = sorted(filter(None, map(epoch, about)), key=lambda step: step.middle)
+    found = []
+    for alike, group in grouped(steps, work).items():
+        fastest = [
+            of_device[0] for of_device in grouped(group, lambda s: device_of(s.row)).values()
+        ]
+        for a, b in permutations(fastest, 2):
+            if _published_sides(row, a.row, b.row):
+                found.append(Ratio.of(alike[0], a, b))
+    return found
+
+
+def _is_about(row: Row, point: Row) -> bool:
+    """Whether a published row is about a point's network and batch size; it may be about all."""
+    model, batch = row["model"] or "all", row["batch_size"]
+    return (model.startswith("all") or network(point) == model.upper()) and (
+        batch is None or int(batch) == int(point["batch_size"])
+    )
+
+
+def _published_sides(row: Row, a: Row, b: Row) -> bool:
+    """Whether two points are of a published pair's devices, in its order."""
+    if row["device_b"] == "cpu":
+        fits = ratios.is_cpu(b) and (a["source"], a["host"]) == (b["source"], b["host"])
+    else:
+        fits = b["device"] == row["device_b"]
+    return bool(fits and a["device"] == row["device_a"])
+
+
+def published_table(data: Data) -> Table:
+    """The article's ratios, each with its mark, and what was measured of the same pair beside it."""
+    columns = (
+        Column("Devices a and b", below="device b", value=partial(_devices, data)),
+        told("Network", lambda row: row["model"] or "not named"),
+        tables.printed("batch size", "", "batch_size"),
+        Column("published: a over b", "×", True, value=_published_ratio),
+        told("measured: a over b", partial(_measured, data), folds=True),
+        told("Statement, source, how to read it", _statement),
+    )
+    rows = data.published["daniel2023_speedups"]
+    return Table.of(
+        [row for row in rows if row["unit"] == "times" and row["device_b"]],
+        columns,
+        about=lambda row: None,
+        notes=["The article's other values are in pictures and were not published as numbers."],
+    )
+
+
+def _published_ratio(row: Row) -> Value:
+    low, high = row["value_min"], row["value_max"]
+    text = f"at least {low}" if high is None else f"up to {high}"
+    return tables.published(low if low == high else text, row["source"])
+
+
+def _statement(row: Row) -> Value:
+    notes = [part for part in (row["note"] or "").split("; ") if part and part != ONLY_PICTURES]
+    return Value(f"{row['statement']} ({'; '.join([row['source'], *notes])})", mark="note")
+
+
+def _devices(data: Data, row: Row) -> Value:
+    """The registry's names of a published pair; a CPU is that of the first device's computer."""
+    other = "its own CPU" if row["device_b"] == "cpu" else data.listed_name(row["device_b"])
+    return Value(data.listed_name(row["device_a"]), row["device_a"], f"against {other}")
+
+
+def _measured(data: Data, row: Row) -> Value:
+    """Ratios measured of a published pair; the range of several."""
+    if row["model"] is None and row["batch_size"] is None and "TFLOPS" in (row["note"] or ""):
+        return missing("a ratio of peak TFLOPS: no measurement answers it")
+    found = of_published(data, row)
+    if not found:
+        return missing(NOT_BOTH)
+    least = min(found, key=lambda ratio: ratio.middle)
+    most = max(found, key=lambda ratio: ratio.middle)
+    text = str(least) if least is most else f"{least} ({least.case}) to {most} ({most.case})"
+    if row["model"] and "average" in row["model"]:
+        whole = Pair(found[0].a.row, found[0].b.row, found)
+        text = f"{times(whole.geometric)} in the geometric mean, {text}"
+    whose = dict.fromkeys(
+        f"{side_name(ratio.a.row)} {beside.origin(ratio.a.row)} against {side_name(ratio.b.row)} "
+        f"{beside.origin(ratio.b.row)}"
+        for ratio in found
+    )
+    hollow = ", extrapolated epochs" if any(ratio.extrapolated for ratio in found) else ""
+    return Value(f"{text}: {'; '.join(whose)}{hollow}", sort=least.middle, mark="measured")

@@ -45,7 +45,7 @@ ENTRIES = (
     Entry("Figure 4", "memory and step time near capacity", "near-capacity", "figure"),
     Entry("section 4.3", "page faults in each step", "faults", "table"),
     Entry("Table 5", "energy of an iteration", "table-published-5", "table"),
-    Entry("Table 6", "kernel launch", "figure-kernel-launch", "figure"),
+    Entry("Table 6", "kernel launch", "table-kernel-launch", "table"),
     Entry("Figure 5", "matrix-matrix product", "matmul-", "figure"),
     Entry("Figure 6", "matrix-vector product", "matvec-", "figure"),
     Entry("Figure 7", "vector-Jacobian product", "vjp-", "figure"),
