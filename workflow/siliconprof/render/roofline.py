@@ -273,7 +273,7 @@ def _along(text: str, at: float, steepness: float, under: bool, ax: Any) -> Any:
 
 
 def _dots(dots: Sequence[Dot], scale: float) -> Iterator[Mark]:
-    """A mark for each point, or each cell and kind where there are too many; those above by name."""
+    """A mark for each point, or each cell and kind where there are too many."""
 
     def cell(item: tuple[int, Dot]) -> Any:
         index, dot = item
@@ -288,8 +288,6 @@ def _dots(dots: Sequence[Dot], scale: float) -> Iterator[Mark]:
         look |= {"markerfacecolor": style.shade(backend, PALE) if first.cached else hue}
         look |= {"marker": MARKER_OF[first.kind]}
         yield chart.line(xs, ys, [dot.row for dot in group], _hover_text(group), **look)
-    for index, dot in enumerate(above(dots)[:MOST_NAMED]):
-        yield Mark(partial(_named, dot, dot.flop_per_s / scale, 0.97 - 0.05 * index))
 
 
 def _hover_text(group: Sequence[Dot]) -> str:
@@ -299,22 +297,6 @@ def _hover_text(group: Sequence[Dot]) -> str:
     return (
         f"{len(group)} points of {group[0].row['workload']}; the nearest to the roof: "
         f"{best.hover_text}"
-    )
-
-
-def _named(dot: Dot, y: float, height: float, ax: Any) -> Any:
-    """A point above its roof, by name, in the corner that no roof reaches."""
-    return ax.annotate(
-        f"{dot.row['workload']} × {words.significant(dot.share or 0, 3)}",
-        (dot.intensity, y),
-        (0.02, height),
-        textcoords="axes fraction",
-        va="center",
-        size=style.SMALL_PT,
-        weight="bold",
-        color=style.INK,
-        bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.5},  # it may cross lines
-        arrowprops={"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.4, "shrinkB": 2},
     )
 
 
