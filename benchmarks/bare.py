@@ -72,7 +72,7 @@ def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     torch.set_num_threads(cell.threads)
-    size = workload.samples_per_step()
+    size = workload.batch_size
     rows: list[Any] = []
     for batch in islice(batches, WARM_UP + STEPS + 1):
         tensors = {name: torch.from_numpy(array).long() for name, array in batch.items()}
