@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +31,10 @@ class Capture:
     frameworks: ClassVar[tuple[str, ...]] = ("torch", "mlx")
     extra_steps: ClassVar[int] = 0  # steps in the tool's window that it does not record
     environment: ClassVar[Mapping[str, str]] = {}  # that its process must be started with
+    backend_range: ClassVar[tuple[str, str]] = (
+        "",
+        "",
+    )  # that a backend opens for it, see `capture_range`
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
@@ -55,6 +60,7 @@ class Capture:
             folder: exists and is empty; all that is left in it is kept.
         """
         self.backend, self.device_kind, self.folder = backend, device_kind, folder
+        self.opened = ExitStack()
 
     def begin(self) -> None:
         """Start to record; the device is idle.
@@ -62,6 +68,10 @@ class Capture:
         Raises:
             UserError: the tool cannot start; why, and how to mend it.
         """
+        kind, file = self.backend_range
+        if kind in self.backend.capture_ranges:
+            path = str(self.folder / file) if file else ""
+            self.opened.enter_context(self.backend.capture_range(kind, path))
 
     def between(self) -> None:
         """One step is over, the next begins."""
@@ -72,6 +82,7 @@ class Capture:
         Raises:
             UserError: the tool failed.
         """
+        self.opened.close()
         return {}
 
 

@@ -8,15 +8,12 @@ says, has a small cost of its own.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from siliconprof.captures.base import Capture
 
 if TYPE_CHECKING:
     from siliconprof.backends.base import Backend
-
-FILE = "metal.gputrace"  # a folder; must not exist yet
 
 
 class Plugin(Capture):
@@ -25,6 +22,7 @@ class Plugin(Capture):
     name = "metal-capture"
     means = "Metal commands of the framework, as a .gputrace that Xcode replays"
     environment = {"MTL_CAPTURE_ENABLED": "1"}
+    backend_range = ("metal", "metal.gputrace")  # a folder, which must not exist yet
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
@@ -39,13 +37,3 @@ class Plugin(Capture):
         if "metal" not in backend.capture_ranges or device_kind == "cpu":
             return f"it records Metal, which {backend.name} on a {device_kind} does not use"
         return super().supports(backend, device_kind)
-
-    def begin(self) -> None:
-        """See `Capture.begin`."""
-        self._range = self.backend.capture_range("metal", str(Path(self.folder, FILE)))
-        self._range.__enter__()
-
-    def end(self) -> dict[str, Any]:
-        """See `Capture.end`."""
-        self._range.__exit__(None, None, None)
-        return {}

@@ -25,6 +25,7 @@ class Plugin(Capture):
     """nsight"""
 
     name = "nsight"
+    backend_range = (RANGE, "")
     means = "nsys profile (Nsight Systems): the steps where CUDA's profiler can be told, else all"
 
     @classmethod
@@ -51,15 +52,7 @@ class Plugin(Capture):
             command += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
         return command
 
-    def begin(self) -> None:
-        """See `Capture.begin`."""
-        self._range = None
-        if RANGE in self.backend.capture_ranges:
-            self._range = self.backend.capture_range(RANGE, "")
-            self._range.__enter__()
-
     def end(self) -> dict[str, Any]:
         """See `Capture.end`."""
-        if self._range is not None:
-            self._range.__exit__(None, None, None)
-        return {"scope": "whole process" if self._range is None else "the captured steps"}
+        told = RANGE in self.backend.capture_ranges
+        return super().end() | {"scope": "the captured steps" if told else "whole process"}
