@@ -112,7 +112,6 @@ class ClassicWorkload(TrainingWorkload):
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """See `Workload.problems`."""
         problems = super().problems(parameters, dataset)
-        problems += cls.data_problems(parameters, dataset, f"the {cls.network}", {})
         n_train, sizes = (dataset or {}).get("n_train"), parameters.get("batch_sizes")
         if isinstance(n_train, int) and isinstance(sizes, list):
             problems += [

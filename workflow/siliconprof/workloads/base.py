@@ -229,6 +229,9 @@ class TrainingWorkload(Workload):
     trainer_class: ClassVar[str] = "Trainer"  # of transformers, under trainer hf
     trainers: ClassVar[tuple[str, ...]] = ("plain", "hf")  # those that can drive it
     data_kind: ClassVar[str] = "text"  # of the data set that it trains on
+    called: ClassVar[str] = "this model"  # in sentences
+    # size -> its own number of tokens, None where it takes the data's
+    vocab_sizes: ClassVar[Mapping[str, int | None]] = {}
     MODULES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> see `modules`
     BARE: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_alone`
     POINT = {
@@ -274,7 +277,7 @@ class TrainingWorkload(Workload):
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """See `Workload.problems`: what all trainings share."""
+        """See `Workload.problems`: of its weights, batch, probes and data set."""
         problems = []
         if parameters.get("weights") == "pretrained":
             if not parameters.get("weights_path"):
@@ -300,31 +303,16 @@ class TrainingWorkload(Workload):
                 for index, name in enumerate(probes)
                 if name not in supported
             ]
-        return problems
-
-    @classmethod
-    def data_problems(
-        cls,
-        parameters: Mapping[str, Any],
-        dataset: Mapping[str, Any] | None,
-        model: str,
-        vocab_sizes: Mapping[str, int | None],
-    ) -> list[str]:
-        """Mistakes about the data set: missing, of another kind, more tokens than the model has.
-
-        Args:
-            vocab_sizes: size -> its own number of tokens, None where it takes the data's.
-        """
         kind = cls.data_kind
         if dataset is None:
             article = "an" if kind == "images" else "a"
-            return [f"dataset: is missing; {model} trains on {article} {kind} data set"]
-        problems = []
+            missing = f"dataset: is missing; {cls.called} trains on {article} {kind} data set"
+            return [*problems, missing]
         data_kind = dataset.get("kind") or "text"
         if data_kind != kind:
-            problems.append(f"dataset: is of kind {data_kind}; {model} trains on {kind}")
+            problems.append(f"dataset: is of kind {data_kind}; {cls.called} trains on {kind}")
         size = parameters.get("size")
-        of_size = vocab_sizes.get(size) if isinstance(size, str) else None
+        of_size = cls.vocab_sizes.get(size) if isinstance(size, str) else None
         vocab_size = parameters.get("vocab_size") or of_size
         if data_kind == kind and isinstance(vocab_size, int) and vocab_size < dataset["vocab_size"]:
             problems.append(

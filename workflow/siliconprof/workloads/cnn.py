@@ -17,6 +17,7 @@ class Plugin(ClassicWorkload):
     """cnn"""
 
     network = "CNN"
+    called = "the CNN"
     layers = (
         Conv2D(SIDE, 1, 32),  # 26 wide
         MaxPooling2D(),

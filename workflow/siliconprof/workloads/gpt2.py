@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from siliconprof.declarations import Parameter, Settings, integer, number
+from siliconprof.declarations import Parameter, integer, number
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload, drawn_weights
@@ -39,7 +39,8 @@ LORA_MODULES = {"torch": ("peft",), "mlx": ("mlx_lm.tuner.lora",)}
 class Plugin(TrainingWorkload):
     """gpt2"""
 
-    family = "GPT-2"
+    family = called = "GPT-2"
+    vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
     frameworks = ("torch", "mlx")
     LIBRARIES = {"torch": ("transformers", "peft", "numpy"), "mlx": ("mlx-lm", "numpy")}
     MODULES = {
@@ -90,13 +91,6 @@ class Plugin(TrainingWorkload):
         """See `Workload.packages`; mlx-lm brings adapters of its own."""
         libraries = super().packages(framework)
         return libraries if self.lora_rank else tuple(n for n in libraries if n != "peft")
-
-    @classmethod
-    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """See `Workload.problems`."""
-        vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
-        problems = cls.data_problems(parameters, dataset, "GPT-2", vocab_sizes)
-        return super().problems(parameters, dataset) + problems
 
     # -- how much work ---------------------------------------------------------------------
 

@@ -10,4 +10,5 @@ class Plugin(ClassicWorkload):
     """lstm"""
 
     network = "LSTM"
+    called = "the LSTM"
     layers = (LSTM(SIDE, SIDE, 128), Dense(128, CLASSES, relu=False))

@@ -10,6 +10,7 @@ class Plugin(ClassicWorkload):
     """mlp"""
 
     network = "MLP"
+    called = "the MLP"
     layers = (
         Flatten(),
         Dense(SIDE * SIDE, 512),

@@ -49,6 +49,7 @@ class Plugin(TrainingWorkload):
     """transformer_lm"""
 
     family = "Transformers"
+    called = "the transformer"
     frameworks = ("torch", "mlx")
     trainers = ("plain", "training_run")
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
@@ -105,7 +106,6 @@ class Plugin(TrainingWorkload):
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """See `Workload.problems`."""
         problems = super().problems(parameters, dataset)
-        problems += cls.data_problems(parameters, dataset, "the transformer", {})
         budget, aspect = parameters.get("parameter_budget"), parameters.get("aspect")
         if (budget is None) != (aspect is None):
             missing, present = (

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from siliconprof.declarations import Parameter, Settings, integer
+from siliconprof.declarations import Parameter, integer
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload, drawn_weights
@@ -43,7 +43,8 @@ UNLABELLED = -100  # both frameworks' losses leave such labels out
 class Plugin(TrainingWorkload):
     """whisper"""
 
-    family = "Whisper"
+    family = called = "Whisper"
+    vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
     frameworks = ("torch", "mlx")
     LIBRARIES = {"torch": ("transformers", "numpy"), "mlx": ("mlx-audio", "numpy")}
     MODULES = {
@@ -89,13 +90,6 @@ class Plugin(TrainingWorkload):
         self.n_mels = int(parameters.get("dataset_n_mels", 80))
         self.source_len = POSITIONS_PER_SECOND * self.clip_seconds
         self.target_len = int(parameters["target_len"])
-
-    @classmethod
-    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """See `Workload.problems`."""
-        vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
-        problems = cls.data_problems(parameters, dataset, "Whisper", vocab_sizes)
-        return super().problems(parameters, dataset) + problems
 
     # -- how much work ---------------------------------------------------------------------
 
