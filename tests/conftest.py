@@ -27,6 +27,8 @@ PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.tom
 sys.path.insert(0, str(ROOT / "workflow"))
 # A job in a shell's background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# What a test writes need not outlive a power cut, and waiting for the disk takes longer than most.
+os.fsync = lambda descriptor: None  # type: ignore[assignment]
 
 from siliconprof import plugins  # noqa: E402
 from siliconprof.measure import fork_server  # noqa: E402
