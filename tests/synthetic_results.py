@@ -6,6 +6,7 @@ Records are made here in the project's own format; the real aggregation and page
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
 import subprocess
@@ -545,6 +546,17 @@ def gaps() -> bytes:
 def words(**options: Any) -> list[str]:
     """A command line of options."""
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+def table(results: Path, name: str) -> list[dict[str, Any]]:
+    """Lines of a table, as the stages read them."""
+    return table_files.rows(table_files.read(results / f"tables/{name}.csv"))
+
+
+def shown_table(results: Path, name: str) -> list[dict[str, str]]:
+    """Lines of a table of the page, as its file has them."""
+    text = (results / f"figures/table-{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
 
 
 def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,6 @@ import pytest
 from siliconprof.analyse import money
 from siliconprof.cells import config
 from siliconprof.hosts import registry
-from siliconprof.store import table_files
 from synthetic_results import (
     CPU,
     ROOT,
@@ -28,6 +27,7 @@ from synthetic_results import (
     make,
     make_page,
     of_the_paper,
+    table,
     training,
 )
 
@@ -255,10 +255,7 @@ def test_scopes_of_energy_stay_apart(measured: Path) -> None:
 
 
 def test_costs_are_those_of_the_tables_by_hand(measured: Path) -> None:
-    points, energy = (
-        table_files.rows(table_files.read(measured / f"tables/{name}.csv"))
-        for name in ("points", "energy")
-    )
+    points, energy = (table(measured, name) for name in ("points", "energy"))
     priced = {money.key(point): money.Price(4649.0, money.CARD) for point in points}
     rows = list(money.rows(points, energy, priced, TARIFF))
     lines = {(row["device"], row["scope"]): row for row in rows}

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from siliconprof.analyse import attribution
 from siliconprof.compare import explain
-from siliconprof.store import table_files
-from synthetic_results import CPU, H200, load, make, noise_floor, render, training
+from synthetic_results import CPU, H200, load, make, noise_floor, render, table, training
 from synthetic_results import PHASES as SPLIT
 
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
@@ -23,7 +22,7 @@ AWAY = {"host": "gpu-box", "device": "rtx-4090", "backend": "torch-cuda", "devic
 def explained(folder: Path, cells: Sequence[dict[str, Any]], **more: Any) -> list[dict[str, Any]]:
     """Lines of attribution.csv."""
     results = make(folder, cells, devices=(CPU, H200), **more)
-    return table_files.rows(table_files.read(results / "tables/attribution.csv"))
+    return table(results, "attribution")
 
 
 def line_of(lines: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
@@ -141,6 +140,6 @@ def test_noise_floor_widens_the_gap(tmp_path: Path) -> None:
     floor = noise_floor(tmp_path / "desk.json", values, *cells_of, metric="unsplit_step_s")
     tables = str(tmp_path / "results/tables")
     attribution.main(["--tables", tables, "--output-dir", tables, "--noise-floors", str(floor)])
-    wide = line_of(table_files.rows(table_files.read(Path(tables) / "attribution.csv")), "gap")
+    wide = line_of(table(tmp_path / "results", "attribution"), "gap")
     assert wide["low_s"] < narrow["low_s"] and wide["high_s"] > narrow["high_s"]
     assert wide["verdict"] == "no gap beyond noise" and "A/A processes" in wide["fast_how"]

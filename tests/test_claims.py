@@ -37,6 +37,7 @@ from synthetic_results import (
     of_the_paper,
     render,
     run,
+    table,
     training,
 )
 
@@ -809,8 +810,7 @@ def test_the_shipped_claims_name_every_printed_statement() -> None:
 
 def written(results: Path) -> dict[str, dict[str, Any]]:
     """Claim id -> its line of claims.csv."""
-    lines = table_files.rows(table_files.read(results / "tables/claims.csv"))
-    return {line["id"]: line for line in lines}
+    return {line["id"]: line for line in table(results, "claims")}
 
 
 def test_stage_and_page_survive_empty_tables(tmp_path: Path) -> None:

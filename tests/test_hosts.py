@@ -662,15 +662,6 @@ def test_an_apple_chip_needs_its_cores_or_an_entry_for_any_number(
     assert recognised(38, full=38, any=None) == "full"
 
 
-def test_peaks_follow_the_dtype_of_the_products(devices: registry.Registry) -> None:
-    entry = devices["devices"]["rtx-4090"]
-    assert registry.peak_tflops(entry, "fp32") == entry["peak_tflops"]["fp32"]["value"]
-    assert registry.peak_tflops(entry, "amp-bf16") == entry["peak_tflops"]["bf16"]["value"]
-    assert registry.peak_tflops(devices["devices"]["m2-max-38"], "tf32") is None
-    with pytest.raises(KeyError):
-        registry.peak_tflops(entry, "fp8")
-
-
 @pytest.mark.parametrize(
     ("name", "kind", "expected"),
     [

@@ -28,8 +28,7 @@ from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session import inventory, operators
 from siliconprof.session.timing import PhaseClock
-from siliconprof.store import table_files
-from synthetic_results import CPU, make, noise_floor, render, training
+from synthetic_results import CPU, make, noise_floor, render, table, training
 
 # A model that each workload trains -> what its parameters are here, operations over its formula's.
 MODELS: Mapping[str, tuple[dict[str, Any], tuple[float, float]]] = {
@@ -279,7 +278,7 @@ def gap(
 ) -> tuple[Path, list[dict[str, Any]]]:
     """Results of such pairs, and their lines of attribution.csv."""
     results = make(folder, cells, devices=(CPU,), last=last)
-    return results, table_files.rows(table_files.read(results / "tables/attribution.csv"))
+    return results, table(results, "attribution")
 
 
 def test_a_gap_is_the_sum_of_what_its_parts_take_longer(tmp_path: Path) -> None:
@@ -409,5 +408,5 @@ def test_a_parts_interval_is_as_wide_as_its_steps_and_processes_differ(tmp_path:
     floor = noise_floor(tmp_path / "desk.json", values, *cells, metric="unsplit_step_s")
     tables = str(results / "tables")
     attribution.main(["--tables", tables, "--output-dir", tables, "--noise-floors", str(floor)])
-    joined = intervals(table_files.rows(table_files.read(results / "tables/attribution.csv")))
+    joined = intervals(table(results, "attribution"))
     assert joined[part][0] < scattered[part][0] and joined[part][1] > scattered[part][1]

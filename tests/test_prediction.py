@@ -15,8 +15,7 @@ from siliconprof.cells import advice_question
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session.inventory import Training
-from siliconprof.store import table_files
-from synthetic_results import CPU, H200, make, render, training
+from synthetic_results import CPU, H200, make, render, table, training
 
 LAUNCH_S, S_PER_BYTE, S_PER_FLOP = 2e-6, 3e-10, 5e-12  # of a call
 FRAMEWORK_S = 1e-6  # beside a call
@@ -66,8 +65,7 @@ def measured(batch_size: int, seq_len: int, slower: float = 1.0, **axes: Any) ->
 
 def predicted(results: Path) -> dict[str, dict[str, Any]]:
     """Workload -> its line of predicted.csv."""
-    frame = table_files.read(results / "tables/predicted.csv")
-    return {row["workload"]: row for row in table_files.rows(frame)}
+    return {row["workload"]: row for row in table(results, "predicted")}
 
 
 def test_a_step_is_what_the_operators_of_other_trainings_say(tmp_path: Path) -> None:

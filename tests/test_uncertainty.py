@@ -5,7 +5,6 @@ Records, floor and page are made by the real commands; the times of the processe
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 from pathlib import Path
@@ -16,17 +15,12 @@ from conftest import QUICK, Checkout
 from siliconprof.compare import noise_floor
 from siliconprof.errors import UserError
 from siliconprof.render import draw
-from synthetic_results import Page, drawing, make, matmul, render, training
+from synthetic_results import Page, drawing, make, matmul, render, shown_table, training
 from test_compare import process, put
 
 FACTORS = (0.80, 0.95, 1.0, 1.05, 1.2, 1.1)  # of six processes of one cell
 DRAWN = ("training-",)  # of the figures, whose legends are read
 T_OF_5 = 2.5706  # Student's t, 97.5 %, five degrees of freedom (any table)
-
-
-def lines_of(results: Path, table: str) -> list[dict[str, str]]:
-    path = results / "figures" / f"table-{table}.csv"
-    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def reach() -> float:
@@ -57,7 +51,7 @@ def floor(results: Path) -> Path:
 @pytest.fixture(scope="module")
 def without(results: Path) -> tuple[Page, dict[str, list[dict[str, str]]]]:
     return render(results, DRAWN), {
-        name: lines_of(results, name) for name in ("training-times", "matmul")
+        name: shown_table(results, name) for name in ("training-times", "matmul")
     }
 
 
@@ -65,7 +59,7 @@ def without(results: Path) -> tuple[Page, dict[str, list[dict[str, str]]]]:
 def beside(results: Path, floor: Path, without: Any) -> tuple[Page, dict]:
     """The same tables with the noise floor; made after the page without it."""
     made = render(results, DRAWN, "study", "--noise-floors", str(floor))
-    return made, {name: lines_of(results, name) for name in ("training-times", "matmul")}
+    return made, {name: shown_table(results, name) for name in ("training-times", "matmul")}
 
 
 @pytest.mark.slow
