@@ -28,10 +28,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
 
+import synthetic_cells as cells_  # noqa: E402
 import synthetic_results as training_  # noqa: E402
-import test_ceilings as operations  # noqa: E402
-import test_render_classic as networks  # noqa: E402
-import test_render_grid as grids  # noqa: E402
 from siliconprof.store import record  # noqa: E402
 from siliconprof.store.cell import AXES  # noqa: E402
 
@@ -133,23 +131,23 @@ def others() -> Iterator[Made]:
         axes = place(at)
         shapes = [(1, n, n, n) for n in (64, 256, 512, 1024, 2048)] + [(8, 512, 512, 512)]
         for precision in PRECISIONS:
-            points = [operations.product(s, 5e13 / slower / (1 + 2e7 / s[1] ** 3)) for s in shapes]
-            yield operations.matmul(points, precision=precision, **axes)
+            points = [cells_.product(s, 5e13 / slower / (1 + 2e7 / s[1] ** 3)) for s in shapes]
+            yield cells_.products(points, precision=precision, **axes)
         yield training_.kernel_launch(**axes)
-        yield operations.bandwidth(3e12 / slower, 9e12 / slower, **axes)
-        yield operations.matvec(
+        yield cells_.bandwidth(3e12 / slower, 9e12 / slower, **axes)
+        yield cells_.matvec(
             {(n, n, c): 2e12 / slower for n in (256, 4096) for c in ("warm", "cold")}, **axes
         )
-        yield operations.vjp(
+        yield cells_.vjp(
             {(n, f): 3e13 / slower for n in (64, 512) for f in ("with", "without")}, **axes
         )
         for precision in ("fp32", "bf16"):
-            yield grids.grid(grids.small_grid(), precision=precision, **axes)
-        yield grids.sweep(**axes)
-        yield grids.run("wide", 0.01 * slower, **axes)
-        yield grids.run("deep", 0.02 * slower, **axes)
-        for name in networks.PARAMETERS:
-            yield networks.network(name, {32: 2e-4 * slower, 128: 3e-4 * slower}, **axes)
+            yield cells_.grid(cells_.small_grid(), precision=precision, **axes)
+        yield cells_.sweep(**axes)
+        yield cells_.whole_training("wide", 0.01 * slower, **axes)
+        yield cells_.whole_training("deep", 0.02 * slower, **axes)
+        for name in cells_.PARAMETERS:
+            yield cells_.network(name, {32: 2e-4 * slower, 128: 3e-4 * slower}, **axes)
 
 
 def synthetic(folder: Path, cells: int, steps: int, seed: int) -> Path:

@@ -6,9 +6,7 @@ import csv
 import json
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import QUICK, ROOT, Checkout
@@ -16,6 +14,7 @@ from siliconprof.analyse import ceilings
 from siliconprof.render import ceilings as ceilings_drawn
 from siliconprof.render import roofline_points
 from siliconprof.store.cell import canonical_json
+from synthetic_cells import GPU, bandwidth, first_touch, matvec, product, products, transfers, vjp
 from synthetic_results import (
     CPU,
     H200,
@@ -30,110 +29,7 @@ from synthetic_results import (
     training,
 )
 
-CACHE_BYTES = 2**25
-GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
-
-
 # -- records of the forms that the workloads leave ---------------------------------------------
-
-
-def point(params: Mapping[str, Any], seconds: float, **more: Any) -> dict[str, Any]:
-    """A measured point whose single calls lie within 1 % of `seconds`."""
-    return {
-        "params": dict(params),
-        "flops": None,
-        "bytes": None,
-        "memory": {},
-        "result_error": 2e-7,
-        "times": {"step_s": [seconds * (1 + 0.001 * (i % 11 - 5)) for i in range(30)]},
-        "stopped_by": "interval",
-        "burst_mean_s": 0.98 * seconds,
-    } | more
-
-
-def product(shape: Sequence[int], flop_per_s: float, **params: Any) -> dict[str, Any]:
-    """A product at a throughput."""
-    batch, m, k, n = shape
-    flops = 2.0 * batch * m * k * n
-    named = dict(zip(("batch", "m", "k", "n"), shape, strict=True))
-    return point(
-        named | params, flops / flop_per_s, flops=flops, bytes=4 * batch * (m * k + k * n + m * n)
-    )
-
-
-def matmul(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
-    """A cell of products."""
-    workload = axes.pop("workload", "matmul-small")
-    return base_record("matmul", workload, **axes) | {"points": list(points)}
-
-
-def bandwidth(memory: float, cached: float, **axes: Any) -> dict[str, Any]:
-    """A curve: so many bytes per second from memory, and from the caches."""
-    made = base_record("bandwidth", "bandwidth", **axes)
-    for kernel in ("copy", "triad", "reduction"):
-        for size in (2**15, 2**19, 2**23, 4 * CACHE_BYTES):
-            for cache in ("warm", "cold"):
-                warm = cache == "warm" and size < CACHE_BYTES
-                if cache == "cold" and size > CACHE_BYTES:
-                    continue
-                rate = (cached if warm else memory) * (1.1 if kernel == "triad" else 1.0)
-                params = {"kernel": kernel, "working_set_bytes": size, "cache": cache}
-                bound = warm and memory > 1e12  # 8 MiB from a GPU's cache take less than a launch
-                made["points"].append(point(params, size / rate, bytes=size, launch_bound=bound))
-    made["method"] = {
-        "bandwidth": {
-            "last_level_cache_bytes": CACHE_BYTES,
-            "last_level_cache_source": "the kernel",
-        }
-    }
-    return made
-
-
-def matvec(rates: Mapping[tuple[int, int, str], float], **axes: Any) -> dict[str, Any]:
-    """(m, k, cache) -> bytes per second."""
-    made = base_record("matvec", "matvec", **axes)
-    for (m, k, cache), rate in rates.items():
-        params = {"batch": 1, "m": m, "k": k, "n": 1, "cache": cache}
-        size = 4 * (m * k + m + k)
-        made["points"].append(point(params, size / rate, bytes=size, flops=2.0 * m * k))
-    return made
-
-
-def vjp(rates: Mapping[tuple[int, str], float], **axes: Any) -> dict[str, Any]:
-    """(side, with or without the forward pass) -> FLOP/s."""
-    made = base_record("vjp", "vjp", **axes)
-    for (n, forward), rate in rates.items():
-        flops = (6.0 if forward == "with" else 4.0) * n**3
-        params = {"batch": 1, "m": n, "k": n, "n": n, "forward": forward}
-        made["points"].append(point(params, flops / rate, flops=flops, bytes=20 * n * n))
-    return made
-
-
-def transfers(bytes_per_s: float, **axes: Any) -> dict[str, Any]:
-    """Both directions, pinned and not."""
-    made = base_record("copy", "copy", **axes)
-    for direction in ("host-to-device", "device-to-host"):
-        for pinned in (True, False):
-            rate = bytes_per_s * (1.0 if pinned else 0.4)
-            params = {"direction": direction, "pinned": pinned, "transfer_bytes": 2**28}
-            made["points"].append(point(params, 2**28 / rate, bytes=2**28))
-    return made
-
-
-def first_touch(**axes: Any) -> dict[str, Any]:
-    """A page in 250 ns."""
-    made = base_record("first_touch", "first-touch", **axes)
-    params = {"pages": 4096, "page_size_bytes": 4096}
-    made["points"] = [
-        point(
-            params,
-            4096 * 270e-9,
-            bytes=4096 * 4096,
-            quantities={"fault_s_per_page": 250e-9},
-            result_error=None,
-        )
-    ]
-    return made
 
 
 # -- from records to tables --------------------------------------------------------------------
@@ -171,12 +67,12 @@ PRODUCTS = [product((1, 256, 256, 256), 60e9), product((1, 1024, 1024, 1024), 10
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CPU with two backends and a GPU; one throughput of each operation lies too high."""
-    slow = matmul([product((1, 256, 256, 256), 4.9e9)], backend="mlx")
+    slow = products([product((1, 256, 256, 256), 4.9e9)], backend="mlx")
     slow["environment"]["declared"]["blas"] = "reference BLAS (CBLAS)"
-    wrong = matmul([product((1, 64, 64, 64), 900e9)], workload="broken")
+    wrong = products([product((1, 64, 64, 64), 900e9)], workload="broken")
     own = [
-        matmul(PRODUCTS),
-        matmul([product((8, 64, 64, 64), 110e9)], workload="matmul-batched"),
+        products(PRODUCTS),
+        products([product((8, 64, 64, 64), 110e9)], workload="matmul-batched"),
         wrong | {"status": "failed", "reason": "asked for fp32, but the arithmetic was tf32"},
         slow,
         bandwidth(12e9, 60e9),
@@ -194,7 +90,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         first_touch(),
         kernel_launch(),
         training(0.010),
-        matmul(
+        products(
             [product((1, 4096, 4096, 4096), 60e12), product((1, 64, 64, 64), 70e12)],
             workload="matmul-large",
             **GPU,
@@ -205,7 +101,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         | {"status": "oom", "reason": "out of memory at the second shape"},
     ]
     there = {"host": "lab", "device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
-    too_fast = matmul([product((1, 4096, 4096, 4096), 68e12)], **there)
+    too_fast = products([product((1, 4096, 4096, 4096), 68e12)], **there)
     return make(
         tmp_path_factory.mktemp("ceilings"),
         own,
@@ -315,9 +211,9 @@ def test_noise_is_the_host_s_own_where_it_was_measured(results: Path, tmp_path: 
 
 
 def test_mixed_precision_is_held_against_the_faster_of_its_formats(tmp_path: Path) -> None:
-    slow = matmul([product((1, 256, 256, 256), 0.005e9)], precision="bf16")
+    slow = products([product((1, 256, 256, 256), 0.005e9)], precision="bf16")
     mixed = training(0.010, precision="amp-bf16")  # 0.02 GFLOP/s, four times what bf16 does
-    made = make(tmp_path / "both", [matmul(PRODUCTS), slow, mixed], last=ceilings)
+    made = make(tmp_path / "both", [products(PRODUCTS), slow, mixed], last=ceilings)
     assert verdicts(made, "gpt2", "flop_per_s") == ["ok"]
     made = make(tmp_path / "one", [slow, mixed], last=ceilings)
     assert verdicts(made, "gpt2", "flop_per_s") == ["not compared"]  # fp32 may be faster
@@ -327,7 +223,7 @@ def test_mixed_precision_is_held_against_the_faster_of_its_formats(tmp_path: Pat
 
 
 def test_a_ceiling_and_a_roofline_carry_the_flag_of_the_cell(tmp_path: Path) -> None:
-    noisy = matmul([product((1, 512, 512, 512), 1e11)]) | {
+    noisy = products([product((1, 512, 512, 512), 1e11)]) | {
         "flags": [{"code": "noisy", "detail": "30 % apart"}]
     }
     data = load(make(tmp_path, [noisy, bandwidth(2e10, 8e10)]))

@@ -12,20 +12,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_ceilings as operations
-import test_render_classic as networks
 import test_render_paper as printed
 import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from siliconprof.render import figures, style, tables
+from synthetic_cells import (
+    CPU_STEPS,
+    GPU,
+    GPU_STEPS,
+    cells,
+    everything,
+    first_touch,
+    matvec,
+    product,
+    products,
+    transfers,
+    vjp,
+    whole_study,
+)
 from synthetic_results import CPU, H200, ROOT, Page, make, of_the_paper, render, training
-from test_render_grid import whole_study
-from test_render_robust import OF_NO_CELL, everything
+from test_render_robust import OF_NO_CELL
 
 LATEX = shutil.which("xelatex") or shutil.which("lualatex")
-GPU = networks.GPU
 LEAST_PT = 5.5  # of words in a drawing
 TOLERANCE_IN = 0.15  # a figure has a margin on the page and in its files
 DRAWN: list[Figure] = []
@@ -38,13 +48,13 @@ def records() -> list[dict[str, Any]]:
     own = [
         *everything(),
         *whole_study(),
-        *networks.cells(networks.CPU_STEPS),
-        *networks.cells(networks.GPU_STEPS, **GPU),
-        operations.matvec({(256, 256, "warm"): 5e9, (256, 256, "cold"): 1e9}),
-        operations.vjp({(256, "without"): 8e9}),
-        operations.first_touch(),
-        operations.transfers(5e10, **GPU),
-        operations.matmul([operations.product((1, 512, 512, 512), 4e13)], **GPU),
+        *cells(CPU_STEPS),
+        *cells(GPU_STEPS, **GPU),
+        matvec({(256, 256, "warm"): 5e9, (256, 256, "cold"): 1e9}),
+        vjp({(256, "without"): 8e9}),
+        first_touch(),
+        transfers(5e10, **GPU),
+        products([product((1, 512, 512, 512), 4e13)], **GPU),
         training(0.002, **GPU),
         training(0.03, backend="mlx"),
         training(0.011, trainer="hf"),
@@ -62,7 +72,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8", **printed.ULTRA
     )
     speech = of_the_paper("whisper", "medium", 4, joules=200.0, **printed.A6000)
-    foreign = [large, speech, *printed.products(printed.A6000, fp32=2e4, fp16=8e4)]
+    foreign = [large, speech, *printed.in_formats(printed.A6000, fp32=2e4, fp16=8e4)]
     folder = tmp_path_factory.mktemp("exhibits")
     return make(folder, records(), foreign, devices=(H200, CPU))
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 from siliconprof import plugins
-from siliconprof.analyse import aggregate, expected
+from siliconprof.analyse import aggregate, expected, step_work
 from siliconprof.session import quality
 from siliconprof.stats import line_fit
-from siliconprof.store import columns, table_files
+from siliconprof.store import columns
+from synthetic_cells import GPU, bandwidth, product, products
 from synthetic_results import (
     CPU,
     H200,
@@ -27,11 +28,10 @@ from synthetic_results import (
     make,
     noise_floor,
     run,
+    table,
     training,
 )
-from test_ceilings import bandwidth, matmul, product
 
-GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 PEAK = 67e12  # of an H200 in fp32, outside tensor cores, by the registry
 PRODUCTS, MEMORY = 1e12, 1e11  # FLOP/s and bytes/s that were measured
 SMALL = {"n_layer": 2, "n_embd": 64, "n_head": 4, "d_ff": 168}
@@ -78,7 +78,7 @@ def grid(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
 
 def beside(launch_s: float | None = 2e-6, memory: float | None = MEMORY, **axes: Any) -> list[Any]:
     """The cells that ceilings are made of."""
-    cells = [matmul([product((1, 512, 512, 512), PRODUCTS)], **axes)]
+    cells = [products([product((1, 512, 512, 512), PRODUCTS)], **axes)]
     if memory:
         cells.append(bandwidth(memory, 4 * memory, **axes))
     if launch_s:
@@ -89,11 +89,6 @@ def beside(launch_s: float | None = 2e-6, memory: float | None = MEMORY, **axes:
 
 
 analysed = partial(make, last=expected)
-
-
-def table(results: Path, name: str) -> list[dict[str, Any]]:
-    """Lines of a table as the later stages read them."""
-    return table_files.rows(table_files.read(results / f"tables/{name}.csv"))
 
 
 def scaled(results: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -130,7 +125,7 @@ def test_expected_is_operations_over_peak_and_over_the_measured_ceiling(tmp_path
 
 
 def test_number_format_decides_which_ceiling_counts(tmp_path: Path) -> None:
-    narrow = matmul([product((1, 512, 512, 512), 3e12)], precision="bf16", **GPU)
+    narrow = products([product((1, 512, 512, 512), 3e12)], precision="bf16", **GPU)
     cells = [*beside(**GPU), narrow]
     cells += [grid([point(SMALL, 4, 5e-3)], precision=p, **GPU) for p in ("fp32", "amp-bf16")]
     results = analysed(tmp_path, cells, devices=(CPU, H200))
@@ -521,3 +516,11 @@ def test_epochs_and_both_timings_in_points(tmp_path: Path) -> None:
     (row,) = of_cell(results, "points", "mlp")
     assert (row["epoch_s"], row["epoch_train_s"], row["epoch_means"]) == (6.0, 5.0, "measured")
     assert (row["network"], row["test_accuracy"], row["test_samples"]) == ("mlp", 0.7, 10000)
+
+
+def test_backends_differ_in_what_they_update_at_once() -> None:
+    counts = {name: step_work.launches(name, 4, "fp32", False)[0] for name in step_work.OF_BACKEND}
+    assert counts["torch-cuda"] < counts["torch-cpu"] < counts["torch-mps"]  # type: ignore[operator]
+    assert step_work.launches("another", 4, "fp32", False)[0] is None
+    unclipped = step_work.launches("torch-mps", 4, "fp32", False, clipped=False)[0]
+    assert counts["torch-mps"] - unclipped == 2 * (7 * 4 + 3) + 6  # type: ignore[operator]

@@ -65,10 +65,10 @@ from siliconprof.store import (
 )
 from siliconprof.store.contents import Record
 from siliconprof.store.journal import Journal
+from synthetic_cells import everything
 from synthetic_results import base_record, make, render
 from test_bundle import a_host
 from test_config import SMALL as CONFIG
-from test_render_robust import everything
 
 SEED = int(os.environ.get("SILICONPROF_FUZZ_SEED", "7"))
 TIMES = float(os.environ.get("SILICONPROF_FUZZ_TIMES", "0.2"))

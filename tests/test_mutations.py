@@ -18,8 +18,8 @@ from siliconprof import words
 from siliconprof.analyse import ceilings
 from siliconprof.render import clocks, figures, hover, losses, memory
 from siliconprof.store import left_out
+from synthetic_cells import whole_training
 from synthetic_results import kernel_launch, make, render, training
-from test_render_grid import run
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -177,7 +177,7 @@ def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path, at: in
 
 @pytest.mark.slow
 def test_a_whole_training_that_diverges_is_shown_so(tmp_path: Path) -> None:
-    whole = run("wide", 0.01)
+    whole = whole_training("wide", 0.01)
     point = whole["points"][0]
     for values in (point["loss"], point["curve"]["loss"], point["curve"]["gradient_norm"]):
         values[1:] = [None] * (len(values) - 1)

@@ -9,93 +9,33 @@ import csv
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from siliconprof import words
 from siliconprof.store import table_files
-from synthetic_results import CPU, H200, SHA, Page, base_record, make, matmul, render, training
-from test_render_grid import run
+from synthetic_cells import (
+    CPU_STEPS,
+    GPU,
+    GPU_STEPS,
+    cells,
+    network,
+    product,
+    products,
+    whole_training,
+)
+from synthetic_results import CPU, H200, Page, make, matmul, render, training
 
-GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 MLX = {"backend": "mlx"}
-PARAMETERS = {"mlp": 435_402, "cnn": 93_322, "lstm": 81_674}
-# Seconds of a step by network and batch size. An epoch is 1000 steps at batch 32 and 250 at 128;
-# validation takes a quarter of the training.
-CPU_STEPS = {"mlp": {32: 0.002, 128: 0.004}, "lstm": {32: 0.010, 128: 0.020}}
-GPU_STEPS = {"mlp": {32: 0.004, 128: 0.002}, "lstm": {32: 0.001, 128: 0.001}}
 # GPU against CPU: 0.5, 2, 10 and 20 × as fast. Geometric mean 200^(1/4), arithmetic 32.5 / 4.
 RATIOS = {("MLP", 32): 0.5, ("MLP", 128): 2.0, ("LSTM", 32): 10.0, ("LSTM", 128): 20.0}
 
 
-def network(
-    name: str, steps_s: Mapping[int, float], means: str = "measured", **axes: Any
-) -> dict[str, Any]:
-    """A cell of one network, a point for each batch size; its steps scatter by 1 %."""
-    made = base_record(name, axes.pop("workload", name), trainer="epochs", **axes)
-    made["dataset"] = {"name": "garments", "data_sha256": SHA, "vocab_size": None}
-    made["cell"]["parameters"] = {"batch_sizes": list(steps_s), "learning_rate": 0.001}
-    jitter = [1 + 0.001 * (i % 11 - 5) for i in range(30)]
-    for batch, seconds in steps_s.items():
-        steps = 32_000 // batch
-        train = steps * seconds
-        phases = {
-            "data_s": 0.02,
-            "forward_s": 0.3,
-            "backward_s": 0.5,
-            "optimizer_s": 0.15,
-            "other_s": 0.03,
-        }
-        made["points"].append(
-            {
-                "params": {
-                    "batch_size": batch,
-                    "samples_per_step": batch,
-                    "network": name,
-                    "n_parameters": PARAMETERS[name],
-                },
-                "times": {
-                    "step_s": [seconds * 1.02 * j for j in jitter],
-                    "unsplit_step_s": [seconds * j for j in jitter],
-                    "warmup_step_s": [3 * seconds],
-                    **{
-                        k: [share * 1.02 * seconds * j for j in jitter]
-                        for k, share in phases.items()
-                    },
-                },
-                "flops": 1e6 * batch,
-                "bytes": None,
-                "loss": [2.3, 2.0, 1.8],
-                "memory": {"device_bytes": None, "device_peak_bytes": None},
-                "epoch": {
-                    "means": means,
-                    "steps": steps,
-                    "validation_steps": 10,
-                    "train_s": [train],
-                    "measured_validation_steps": 10 if means == "measured" else 4,
-                    "measured_steps": steps if means == "measured" else 40,
-                    "validation_s": [train / 4],
-                    "epoch_s": [1.25 * train],
-                },
-                "test": {"accuracy": 0.75, "loss": 0.7, "samples": 400, "trained_steps": 63},
-            }
-        )
-    return made
-
-
-def cells(steps_s: Mapping[str, Mapping[int, float]], **axes: Any) -> list[dict[str, Any]]:
-    """A cell for each network."""
-    return [network(name, found, **axes) for name, found in steps_s.items()]
-
-
-def product(flop_per_s: float, **axes: Any) -> dict[str, Any]:
-    """A product cell of one shape with that median throughput."""
-    made = matmul(**axes)
-    made["points"] = made["points"][1:]
-    made["points"][0]["times"]["step_s"] = [2.0 * 512**3 / flop_per_s] * 20
-    return made
+def fastest(flop_per_s: float, **axes: Any) -> dict[str, Any]:
+    """A product cell of one shape with that throughput."""
+    return products([product((1, 512, 512, 512), flop_per_s)], **axes)
 
 
 def page(folder: Path, own: Sequence[dict[str, Any]], **more: Any) -> tuple[Page, Path]:
@@ -114,7 +54,7 @@ def csv_rows(folder: Path, name: str) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, Path]:
     """A GPU and the CPU of one host; products say 100 ×, epochs 0.5 to 20 ×."""
-    own = [*cells(CPU_STEPS), *cells(GPU_STEPS, **GPU), product(1e11), product(1e13, **GPU)]
+    own = [*cells(CPU_STEPS), *cells(GPU_STEPS, **GPU), fastest(1e11), fastest(1e13, **GPU)]
     return page(tmp_path_factory.mktemp("both"), own, devices=(H200, CPU))
 
 
@@ -215,8 +155,8 @@ def test_extrapolated_epochs_are_marked_everywhere(tmp_path: Path) -> None:
     own = [
         *cells(steps, means="extrapolated"),
         *cells(slow, **MLX),
-        product(9e10),
-        product(3e10, **MLX),
+        fastest(9e10),
+        fastest(3e10, **MLX),
     ]
     said, folder = page(tmp_path, own)
     rows = csv_rows(folder, "classic-times")
@@ -311,8 +251,8 @@ def test_what_is_asked_first_leads_and_five_stay_on_top(tmp_path: Path) -> None:
         training(0.02, precision="amp-bf16"),
         training(0.02, trainer="hf"),
         matmul(),
-        run("wide", 0.020),
-        run("deep", 0.060),
+        whole_training("wide", 0.020),
+        whole_training("deep", 0.060),
     ]
     results = make(tmp_path, own)
     where = dict(

@@ -26,11 +26,10 @@ from siliconprof.render.data import Data
 from siliconprof.render.headlines import efficiencies
 from siliconprof.session.trial import Trial
 from siliconprof.store.records import HERE
+from synthetic_cells import GPU, bandwidth, matvec, product, products, vjp
 from synthetic_results import CPU, H200, ROOT, load, make, training, without_result
-from test_ceilings import bandwidth, matmul, matvec, product, vjp
 
 MEMORY, CACHE, PRODUCTS = 1e10, 8e10, 2e11  # bytes/s, bytes/s and FLOP/s that were measured
-GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 DRAWINGS = {"stack": stack, "scenarios": scenario_drawing, "roofline": roofline}
 
 
@@ -98,7 +97,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gpu = training(0.002, **GPU)
     gpu["scenario"]["device_memory_bytes"] = 140 * 2**30
     gpu["points"][0]["flops"] = 67e12 * 0.002 / 4  # a quarter of an H200's fp32, by its data sheet
-    other = matmul([product((1, 512, 512, 512), 4e13)], **GPU)
+    other = products([product((1, 512, 512, 512), 4e13)], **GPU)
     other["scenario"]["device_memory_bytes"] = 140 * 2**30
     bundled = GPU | {"host": "box", "device": "rtx-4090"}
     return make(
@@ -110,7 +109,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             without_result(
                 training(1, workload="w", backend="mlx", module="whisper"), "oom", "full"
             ),
-            matmul([product((1, 512, 512, 512), PRODUCTS), product((1, 16, 16, 16), 1e9)]),
+            products([product((1, 512, 512, 512), PRODUCTS), product((1, 16, 16, 16), 1e9)]),
             bandwidth(MEMORY, CACHE),
             matvec({(4000, 4000, "cold"): MEMORY / 2, (64, 64, "warm"): CACHE / 4}),
             vjp({(512, "without"): 1.5 * PRODUCTS}),
@@ -154,27 +153,6 @@ def test_boxes_of_the_stack_name_what_was_loaded(drawn: Drawn) -> None:
     ):
         assert text in texts
     one(drawn.said("stack"), "NVIDIA RTX 4090, ", "· box, other host: 1 of 1 cell measured")
-
-
-def test_forty_devices_stay_one_small_drawing(tmp_path: Path) -> None:
-    devices, cells = [CPU], [training(0.01)]
-    for index in range(40):
-        name = f"h200-{index}"
-        devices.append(
-            H200 | {"id": name, "index": index, "memory_bytes": (80 + index % 8) * 2**30}
-        )
-        cells.append(training(0.001 * (1 + index), **GPU | {"device": name}))
-        cells[-1]["scenario"]["device_memory_bytes"] = devices[-1]["memory_bytes"]
-    drawn = Drawn(make(tmp_path, cells, devices=devices), "stack")
-    built = stack.build(drawn.data)
-    for narrow in (False, True):
-        assert stack.draw(built, narrow).get_size_inches()[1] < 5.5
-    assert len(built.layers[4]) == 2
-    one(drawn.said("stack"), "NVIDIA: 40 devices", "h200-0, ", "40 of 40 cells measured")
-    here = scenario_drawing.own_devices(drawn.own)
-    assert len(here) == 41
-    figure = scenario_drawing.draw([], here[:40], scenario_drawing.paper_devices(drawn.own), False)
-    assert figure.get_size_inches()[1] < 13
 
 
 # -- scenarios ---------------------------------------------------------------------------------
@@ -305,14 +283,6 @@ def test_a_dot_above_the_roof_is_named(drawn: Drawn) -> None:
     assert row["share of roof"] == "150"
     assert "products alone are the roof" in drawn.blocks["figure-roofline-h200"].text
     assert "Of 1 point none lies above its roof" in drawn.blocks["figure-roofline-h200"].text
-
-
-def test_the_data_sheet_is_dashed_and_hatched(drawn: Drawn) -> None:
-    one(drawn.said("roofline-h200"), "Data sheet, published: 67.0\u2009TFLOP/s")
-    assert not any("Data sheet" in text for text in drawn.said("roofline-cpu-x"))
-    dots = [dot for dot in roofline_points.points(drawn.own) if dot.row["device"] == "h200"]
-    figure = roofline.draw(dots, False)
-    assert any(patch.get_hatch() for ax in figure.axes for patch in ax.collections)
 
 
 def test_a_training_says_that_its_intensity_is_an_upper_bound() -> None:

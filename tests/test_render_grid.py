@@ -6,201 +6,23 @@ Records are made by hand with round numbers, so that what the page must say can 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import product as combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 from siliconprof.render import wide_deep
-from synthetic_results import CPU, SHA, Page, base_record, make, render, training, without_result
-from test_ceilings import matmul, product
-
-PEAK = 1e11  # FLOP/s of the fastest product, which is what is expected of a grid
-SLOW = 3.0  # times as long as expected every point takes at batch 1
-STEPS, WIDE_ENDS, DEEP_ENDS = 100, 30, 50  # where gradient norms fall from 5 to 1
-
-
-def params(n_layer: int, n_embd: int, batch_size: int = 4, **more: Any) -> dict[str, Any]:
-    """Parameters of a point, as the model gives them; sizes need not be exact here."""
-    return {
-        "n_layer": n_layer,
-        "n_embd": n_embd,
-        "n_head": 4,
-        "head_dim": n_embd // 4,
-        "d_ff": 8 * n_embd // 3,
-        "seq_len": 64,
-        "batch_size": batch_size,
-        "vocab_size": 512,
-        "n_parameters": 12 * n_layer * n_embd**2,
-        "n_trainable_parameters": 12 * n_layer * n_embd**2,
-        "samples_per_step": batch_size,
-        "tokens_per_step": 64 * batch_size,
-    } | more
-
-
-def grid_point(n_layer: int, n_embd: int, batch_size: int, tool: bool, **more: Any) -> dict:
-    """A point: the first sample takes SLOW times what is expected, every other 1.5 times."""
-    told = params(n_layer, n_embd, batch_size)
-    each = 6.0 * told["n_parameters"] * 64
-    seconds = each / PEAK * (SLOW + 1.5 * (batch_size - 1))
-    autorange: dict[str, Any] = {"reason": "torch.utils.benchmark times torch alone"}
-    if tool:
-        autorange = {
-            "reason": None,
-            "min_run_time_s": 0.01,
-            "number_per_run": 2,
-            "times_s": [(1.1 if n_layer == 2 else 1.2) * seconds] * 3,
-            "shorter_than_one_iteration": seconds > 0.01,
-        }
-    return {
-        "params": told,
-        "status": "ok",
-        "reason": None,
-        "bytes": None,
-        "flops": each * batch_size,
-        "times": {"step_s": [seconds * (1 + 0.01 * (i - 2)) for i in range(5)]},
-        "memory": {"device_peak_bytes": 2**20, "predicted_bytes": 2**20},
-        "blocked_autorange": autorange,
-    } | more
-
-
-def lost(status: str, reason: str) -> dict[str, Any]:
-    """A point that was not measured."""
-    return grid_point(
-        4,
-        256,
-        64,
-        True,
-        status=status,
-        reason=reason,
-        times={},
-        blocked_autorange={"reason": "not measured"},
-        memory={},
-    )
-
-
-def grid(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
-    """A cell of such points."""
-    workload = axes.pop("workload", "grid-small")
-    made = base_record("transformer_grid", workload, **axes)
-    made["cell"]["parameters"] = {"gradient_checkpointing": False, "max_gradient_norm": 1.0}
-    return made | {"points": list(points)}
-
-
-def small_grid(tool: bool = True) -> list[dict[str, Any]]:
-    """Eight points that were measured and two that were not."""
-    found = [grid_point(*shape, tool) for shape in combinations((2, 4), (64, 128), (1, 8))]
-    return [*found, lost("oom", "cannot allocate <3 GiB>"), lost("skipped", "predicted 61 GiB")]
-
-
-def course(losses: Sequence[float | None], norms: Sequence[float], step_s: float) -> dict[str, Any]:
-    """What a whole training records of its steps; the eleventh took ten times as long."""
-    times = [step_s * (1 + 0.001 * (i % 5)) * (10 if i == 10 else 1) for i in range(len(losses))]
-    return {
-        "times": {"step_s": [], "unsplit_step_s": times},
-        "loss": list(losses),
-        "bytes": None,
-        "curve": {
-            "loss": list(losses),
-            "gradient_norm": list(norms),
-            "learning_rate": [0.001] * len(losses),
-        },
-    }
-
-
-def run(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
-    """A whole training of the wide or the deep model."""
-    wide = aspect == "wide"
-    trained = {"trainer": "training_run", "workload": f"lm-{aspect}", **axes}
-    made = base_record("transformer_lm", trained.pop("workload"), **trained)
-    made["cell"]["parameters"] = {"aspect": aspect, "seq_len": 64, "max_gradient_norm": 1.0}
-    made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
-    made["samples"] = [
-        {
-            "t_s": 0.1 * i,
-            "rss_bytes": 2e8 + 1e6 * i,
-            "minor_faults": 0,
-            "major_faults": 0,
-            "device_memory_bytes": None,
-        }
-        for i in range(9)
-    ]
-    ends = WIDE_ENDS if wide else DEEP_ENDS
-    told = params(4, 128) if wide else params(16, 64)
-    final = 3.0 if wide else 2.5
-    evaluations = [
-        {"step": step, "loss": loss, "perplexity": math.exp(loss), "seconds": 0.1}
-        for step, loss in ((0, 6.0), (50, final + 0.1), (100, final + 0.25))
-    ]
-    point = {
-        "params": told,
-        "flops": 6.0 * told["n_parameters"] * 256,
-        "memory": {"device_peak_bytes": 2**22, "predicted_bytes": 2**22},
-        "steps": {
-            "kind": ["unsplit"] * STEPS,
-            "started_s": [0.01 * i for i in range(STEPS)],
-            "minor_faults": [0] * STEPS,
-            "major_faults": [0] * STEPS,
-        },
-        "evaluations": evaluations,
-        "outcome": {"diverged": False, "reason": None, "final_loss": final},
-        "checkpoints": {
-            name: {"path": f"{name}.safetensors", "step": step, "bytes": 2**21, "sha256": SHA}
-            for name, step in (("latest", 100), ("best", 50))
-        },
-    }
-    losses = [6.0 - 0.03 * i for i in range(STEPS)]
-    norms = [5.0] * ends + [1.0] * (STEPS - ends)
-    norms[80] = 500.0  # a lone spike, which is no course
-    point |= course(losses, norms, step_s)
-    if not wide:
-        point["resumed_at"] = [40, 80]
-    return made | {"points": [point]}
-
-
-def sweep(**axes: Any) -> dict[str, Any]:
-    """Three learning rates, with and without clipping; the largest diverges unless clipped."""
-    made = base_record("optimizer_sweep", "optimizer", **axes)
-    made["cell"]["parameters"] = {"learning_rate": 0.001, "betas": [0.9, 0.95]}
-    for rate, clip in combinations((0.0001, 0.01, 1.0), (1.0, None)):
-        diverged = rate == 1.0 and clip is None
-        losses: list[float | None] = [6.0 - 0.05 * i for i in range(20)]
-        if diverged:
-            losses = [6.0, 9.0, None]
-        told = params(2, 64, learning_rate=rate, max_gradient_norm=clip, warmup_steps=5)
-        made["points"].append(
-            {
-                "params": told,
-                "flops": 1e9,
-                "memory": {},
-                "status": "ok",
-                "reason": None,
-                "outcome": {
-                    "diverged": diverged,
-                    "reason": "loss not finite" if diverged else None,
-                    "final_loss": None if diverged else 4.0 + rate,
-                },
-            }
-            | course(losses, [1.0] * len(losses), 0.01)
-        )
-    return made
-
-
-def whole_study(**axes: Any) -> list[dict[str, Any]]:
-    """What one host measures of the study, with a product to expect something by."""
-    mlx = {"backend": "mlx"} | axes
-    return [
-        matmul([product((1, 512, 512, 512), PEAK)], **axes),
-        training(0.01, **axes),
-        grid(small_grid(), **axes),
-        grid(small_grid(tool=False), **mlx),
-        run("wide", 0.010, **axes),
-        run("deep", 0.020, **axes),
-        run("wide", 0.030, **mlx),
-        without_result(run("deep", 0.1, **mlx), "timeout", "ran past 60 s at step 70"),
-        sweep(**axes),
-    ]
+from synthetic_cells import (
+    PEAK,
+    grid,
+    grid_point,
+    lost,
+    product,
+    products,
+    small_grid,
+    whole_study,
+    whole_training,
+)
+from synthetic_results import CPU, Page, make, render
 
 
 @pytest.fixture(scope="module")
@@ -330,8 +152,8 @@ def test_whole_trainings_are_in_no_figure_of_phases(said: Page) -> None:
 @pytest.mark.slow
 def test_a_study_of_reference_bundles_is_among_the_others(tmp_path: Path) -> None:
     fast = {"host": "box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
-    reference = [run("wide", 0.01, **fast), run("deep", 0.02, **fast)]
-    reference += [matmul([product((1, 512, 512, 512), PEAK)], **fast), grid(small_grid(), **fast)]
+    reference = [whole_training("wide", 0.01, **fast), whole_training("deep", 0.02, **fast)]
+    reference += [products([product((1, 512, 512, 512), PEAK)], **fast), grid(small_grid(), **fast)]
     found = render(make(tmp_path, [], reference=reference), drawn=())
     assert "20 points" not in found.of("grid")
     assert "10 points: 8 ok, 1 oom, 1 skipped" in found.of("others")
@@ -342,7 +164,7 @@ def test_a_study_of_reference_bundles_is_among_the_others(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_single_point(tmp_path: Path) -> None:
-    own = [matmul([product((1, 64, 64, 64), PEAK)]), grid([grid_point(2, 64, 1, True)])]
+    own = [products([product((1, 64, 64, 64), PEAK)]), grid([grid_point(2, 64, 1, True)])]
     text = render(make(tmp_path, own), drawn=()).of("grid")
     assert "3.00 times as long as expected by our own ceiling, the median of 1 point" in text
     assert "No whole training of a model is part of these results." in text

@@ -5,19 +5,19 @@ An RTX A6000 and an M2 Ultra of other hosts stand beside this host's CPU, all wi
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_results import Page, base_record, make, of_the_paper, render, training
+from synthetic_cells import product, products, vjp
+from synthetic_results import Page, make, of_the_paper, render, shown_table, training
 
 A6000 = {"host": "gpu-box", "device": "rtx-a6000", "backend": "torch-cuda", "device_kind": "gpu"}
 ULTRA = {"host": "mac", "device": "m2-ultra-76", "backend": "torch-mps", "device_kind": "gpu"}
 FORWARD, BACKWARD = 0.3 * 1.02, 0.5 * 1.02  # of an unsplit step, by `training`
+GRADIENTS = A6000 | {"workload": "vjp-paper"}
 PAIR = (8, 2000, 2000, 2000)
 
 
@@ -29,33 +29,11 @@ def paced(made: dict[str, Any], step_s: float) -> dict[str, Any]:
     return made
 
 
-def operation(
-    module: str, workload: str, rates: dict[Sequence[int], float], **axes: Any
-) -> dict[str, Any]:
-    """A cell of an operation with a throughput in GFLOP/s for each shape; bursts are 10 % faster."""
-    apart = {"matvec": {"cache": "warm"}, "vjp": {"forward": "without"}}.get(module, {})
-    made = base_record(module, workload, **axes)
-    for (batch, m, k, n), rate in rates.items():
-        flops = 2.0 * batch * m * k * n
-        seconds = flops / (rate * 1e9)
-        made["points"].append(
-            {
-                "params": {"batch": batch, "m": m, "k": k, "n": n, **apart},
-                "flops": flops,
-                "times": {"step_s": [seconds * (1 + 0.001 * (i % 5 - 2)) for i in range(20)]},
-                "bytes": 4.0 * m * k,
-                "memory": {},
-                "result_error": 2e-7,
-                "burst_mean_s": seconds / 1.1,
-            }
-        )
-    return made
-
-
-def products(backend: dict[str, Any], **formats: float) -> list[dict[str, Any]]:
-    """The paper's batched product in some number formats."""
+def in_formats(backend: dict[str, Any], **formats: float) -> list[dict[str, Any]]:
+    """The paper's batched product in some number formats, GFLOP/s."""
+    paper = {"workload": "matmul-paper"} | backend
     return [
-        operation("matmul", "matmul-paper", {PAIR: rate}, precision=name, **backend)
+        products([product(PAIR, 1e9 * rate)], precision=name, **paper)
         for name, rate in formats.items()
     ]
 
@@ -106,25 +84,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             40.0,
         ),
         paced(of_the_paper("gpt2", "xl", 16, workload="gpt2-xl-hf-16", **ULTRA), 16.0),
-        *products(A6000, fp32=20e3, fp16=80e3),
-        *products(mlx, fp32=16e3, fp16=20e3),
-        *products(ULTRA, fp32=15e3, fp16=15e3),
-        operation(
-            "vjp", "vjp-paper", {(1, 500, 500, 500): 1e3, (1, 4000, 4000, 4000): 10e3}, **A6000
-        ),
-        operation(
-            "vjp",
-            "vjp-paper",
-            {(1, 500, 500, 500): 5e3, (1, 4000, 4000, 4000): 50e3},
-            precision="fp16",
-            **A6000,
-        ),
+        *in_formats(A6000, fp32=20e3, fp16=80e3),
+        *in_formats(mlx, fp32=16e3, fp16=20e3),
+        *in_formats(ULTRA, fp32=15e3, fp16=15e3),
+        vjp({(500, "without"): 1e12, (4000, "without"): 1e13}, **GRADIENTS),
+        vjp({(500, "without"): 5e12, (4000, "without"): 5e13}, precision="fp16", **GRADIENTS),
     ]
     own = [
         paced(training(0.010), 0.010),
         paced(training(0.012, trainer="hf"), 0.012),
         paced(training(0.030, backend="mlx"), 0.030),
-        *products({}, fp32=200.0, bf16=400.0),
+        *in_formats({}, fp32=200.0, bf16=400.0),
     ]
     return make(tmp_path_factory.mktemp("paper"), own, foreign)
 
@@ -145,12 +115,6 @@ def said_at(made: Page, *parts: str) -> str:
     return found
 
 
-def rows(folder: Path, name: str) -> list[dict[str, str]]:
-    """A table's file, ranges left out."""
-    with open(folder / f"figures/table-{name}.csv", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
 def number_after(text: str, word: str) -> float:
     """`forward 12.3 ms …` -> 12.3."""
     found = re.search(rf"{word} ([\d.,\u2009]+)\s", text)
@@ -164,7 +128,7 @@ def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole
     assert number_after(fast, "forward") == pytest.approx(400 / 4 * FORWARD, rel=0.01)
     assert number_after(slow, "backward") == pytest.approx(1200 / 4 * BACKWARD, rel=0.01)
     assert re.search(r"forward [\d.]+\sms \(95 % [\d.]+–[\d.]+\)", fast)
-    lines = rows(folder, "paper-figure-3")
+    lines = shown_table(folder, "paper-figure-3")
     by_panel = {
         (line["Panel"], line["Device"].split(",")[0], line["Ran as"]): line
         for line in lines
@@ -211,7 +175,7 @@ def test_printed_passes_stand_on_the_axis_of_equal_work(whole: Page) -> None:
 
 
 def test_table4_divides_by_the_batch_and_compares_alike(folder: Path, whole: Page) -> None:
-    lines = rows(folder, "paper-table-4")
+    lines = shown_table(folder, "paper-table-4")
     gain = {
         (
             line["Compared: where from"].split(",")[0],
@@ -246,7 +210,7 @@ def test_table4_divides_by_the_batch_and_compares_alike(folder: Path, whole: Pag
 
 
 def test_energy_stands_beside_the_same_scope(folder: Path, whole: Page) -> None:
-    lines = rows(folder, "published-5")
+    lines = shown_table(folder, "published-5")
     (line,) = [line for line in lines if "A6000" in line["Device"]]
     assert line["energy per iteration (J)"] == "212.39"
     assert "200.0 J by nvml-counter" in line["measured: GPU alone"]
@@ -256,7 +220,7 @@ def test_energy_stands_beside_the_same_scope(folder: Path, whole: Page) -> None:
 def test_pairs_are_compared_and_the_missing_ones_said_in_words(folder: Path, whole: Page) -> None:
     lines = {
         (line["Backend"], line["Device"].split(",")[0].split(" [")[0], line["Format"]): line
-        for line in rows(folder, "paper-figure-5")
+        for line in shown_table(folder, "paper-figure-5")
     }
 
     def number(name: str, *which: str) -> float:
@@ -279,7 +243,7 @@ def test_pairs_are_compared_and_the_missing_ones_said_in_words(folder: Path, who
     silent = "not measured on any host here; the paper shows its values only as a picture."
     assert f"RTX 2080 Ti / M2 Max and Quadro RTX 4000 / M2 Pro: {silent}" in section
     assert f"M2 Ultra, RTX 2080 Ti / M2 Max and Quadro RTX 4000 / M2 Pro: {silent}" in section
-    gain = [line for line in rows(folder, "paper-figure-7") if line["Format"] == "fp16"]
+    gain = [line for line in shown_table(folder, "paper-figure-7") if line["Format"] == "fp16"]
     assert [float(line["over fp32 (×)"]) for line in gain] == pytest.approx([5, 5])
 
 

@@ -15,25 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_ceilings as operations
 from siliconprof.render import book, crew, figures
 from siliconprof.render.svg import shorter
 from siliconprof.store import record
+from synthetic_cells import everything, grid, named, network, small_grid, whole_training
 from synthetic_results import (
     CPU,
     H200,
     base_record,
-    energy_source,
     kernel_launch,
     make,
     matmul,
-    probed,
     render,
     training,
     without_result,
 )
-from test_render_classic import network
-from test_render_grid import grid, run, small_grid, sweep
 
 Made = dict[str, Any]
 # What is about published numbers, models and devices of the registry, measured or not.
@@ -43,39 +39,6 @@ OF_NO_CELL = re.compile(
     r"price-pairs|money-.*|advice.*))"
 )
 Path_ = tuple[str, ...]  # keys on the way; `*` for every entry of a list
-
-
-def named(made: Made, workload: str) -> Made:
-    """The same as another cell."""
-    return made | {"cell": made["cell"] | {"workload": workload}}
-
-
-def everything() -> list[Made]:
-    """A record of each kind that has all that its kind can have."""
-    trained = probed(
-        training(0.01, workload="gpt2-whole"),
-        memory={"rss_at_start_bytes": 10**8, "rss_peak_sampled_bytes": 2 * 10**8},
-        page_faults={"minor_faults": 900, "major_faults": 0, "page_size_bytes": 4096},
-        clocks={"cpu_governor": "performance", "cpu_mhz_median": 3000.0},
-        interference={"foreign_load_cores": 0.1},
-    )
-    trained["points"][0]["energy"] = {
-        "window_s": 10.0,
-        "steps": 100,
-        "reason": None,
-        "sources": [energy_source("rapl-package", "cpu-package", "counter", 4.0)],
-    }
-    trained["flags"] = [{"code": "noisy", "detail": "step_s has an IQR of 15% of its median"}]
-    return [
-        trained,
-        named(matmul(), "products"),
-        named(kernel_launch(), "launch"),
-        operations.bandwidth(1e10, 5e10),
-        grid(small_grid(), workload="grid"),
-        run("wide", 0.01, workload="lm-wide"),
-        sweep(),
-        network("mlp", {32: 0.002, 128: 0.004}),
-    ]
 
 
 def paths(value: Any, before: Path_ = ()) -> Iterator[Path_]:
@@ -348,7 +311,7 @@ def test_words_of_records_are_words_everywhere(tmp_path: Path) -> None:
     far = training(0.01, host="away")
     far["environment"]["system"] = EVIL
     empty = without_result(base_record("matmul", "empty"), "failed", EVIL)
-    own = [lost, flagged, launch, run("wide", 0.01), empty]
+    own = [lost, flagged, launch, whole_training("wide", 0.01), empty]
     results = make(
         tmp_path,
         own,
