@@ -254,7 +254,6 @@ def test_cells_are_forked_where_a_fork_measures_the_same(default_run):
         return
     not_forked = {cell for cell, process in forked.items() if process != child.FORKED}
     assert not_forked == {
-        ("torch-cpu", "gpt2-nano-compiled"),
         ("torch-cpu", "gpt2-nano-near-capacity"),
         ("mlx", "gpt2-nano-near-capacity"),
     }

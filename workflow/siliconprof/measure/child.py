@@ -24,7 +24,6 @@ from siliconprof.session.trial import Trial
 from siliconprof.store import documents
 
 PROGRESS_FILE_VARIABLE = "SILICONPROF_PROGRESS_FILE"
-COMPILER_CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLX_PTX_CACHE_DIR")
 POLL_S = 0.25
 FRESH = "an interpreter of its own"
 FORKED = "a fork of one that had imported its libraries and computed nothing"
@@ -43,7 +42,7 @@ def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
     others = os.environ.get("PYTHONPATH")
     path = package_parent + (os.pathsep + others if others else "")
     own = trial.environment(os.environ)
-    caches = dict.fromkeys(COMPILER_CACHES, str(scratch)) if trial.compiles else {}
+    caches = dict.fromkeys(fork_server.COMPILER_CACHES, str(scratch)) if trial.compiles else {}
     return (
         inherited.without(os.environ) | own | caches | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     )

@@ -26,6 +26,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +42,8 @@ from siliconprof.store.cell import Cell
 
 VARIABLE = "SILICONPROF_FORK_SERVER"  # the root's address, for supervisors
 OWN = "SILICONPROF_"  # variables of this package
+# Where compilers keep what they have made: read when they compile, and not when they are loaded.
+COMPILER_CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLX_PTX_CACHE_DIR")
 MODULE = "siliconprof.measure.fork_server"
 MESSAGE_BYTES = 2**20
 STARTS_WITHIN_S = 300.0  # imports of all kinds from a slow disk
@@ -210,7 +213,8 @@ def _of_branch(environment: Mapping[str, str]) -> dict[str, str]:
     This package's own are read anew in a fork, and so is its code, which comes first on the path.
     """
     others = environment["PYTHONPATH"].partition(os.pathsep)[2]
-    theirs = {n: v for n, v in environment.items() if not n.startswith(OWN)}
+    later = {n for n in environment if n.startswith(OWN) or n in COMPILER_CACHES}
+    theirs = {n: v for n, v in environment.items() if n not in later}
     return theirs | {"PYTHONPATH": others}
 
 
@@ -376,6 +380,7 @@ def become_worker(request: Message, progress: int) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # which this module remembers
     sys.path[:2] = [request["folder"], request["package"]]  # of this one: of the root, or another's
     sys.argv = [lock.WORKER, *arguments]
     # multiprocessing calls the program by a second name

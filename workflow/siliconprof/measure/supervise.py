@@ -250,12 +250,11 @@ def run(
 def may_fork(trial: Trial) -> bool:
     """Whether a fork measures it as a fresh interpreter does.
 
-    A driver's context may not be forked; a compiler's cache is a folder of the cell's own, which
-    libraries read when they are loaded; and under a memory limit the pages would count that a fork
+    A driver's context may not be forked; and under a memory limit the pages would count that a fork
     copies when it writes.
     """
     limited = memory_limit.requested_limit(trial.scenario()) is not None
-    return trial.cell.device_kind == "cpu" and not trial.compiles and not limited
+    return trial.cell.device_kind == "cpu" and not limited
 
 
 def shared_checks(trial: Trial, folder: Path) -> Path | None:
