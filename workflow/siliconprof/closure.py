@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -28,12 +29,10 @@ def module_file(module: str, folder: Path = PACKAGE_DIR) -> Path | None:
     parts = module.split(".")
     if parts[0] != folder.name:
         return None
-    base = folder.joinpath(*parts[1:])
+    base = os.path.join(folder, *parts[1:])
     # A folder without an `__init__.py` may be what an older checkout left of a package.
-    candidates = (
-        (base / "__init__.py", base.with_suffix(".py")) if parts[1:] else (base / "__init__.py",)
-    )
-    return next((path for path in candidates if path.is_file()), None)
+    candidates = [os.path.join(base, "__init__.py"), *([f"{base}.py"] if parts[1:] else [])]
+    return next((Path(path) for path in candidates if os.path.isfile(path)), None)
 
 
 def dotted(node: ast.Import | ast.ImportFrom, package: str) -> list[str]:

@@ -275,7 +275,9 @@ def sweep(cache_bytes: int, factor: int) -> Iterator[int]:
 
 def looked_s(session: Session, launch: Callable[[], Any], calls: int) -> float:
     """The shortest mean of so many calls in a row, in seconds."""
-    return min(row_s(launch, session.backend, calls) for _ in range(LOOKS))
+    looks_s = [row_s(launch, session.backend, calls) for _ in range(LOOKS)]
+    session.timed(calls * sum(looks_s))
+    return min(looks_s)
 
 
 def launch_s(session: Session, name: str, stream: Stream) -> tuple[float, float]:
