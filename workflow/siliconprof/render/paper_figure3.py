@@ -21,14 +21,7 @@ MS = 1e-3
 PICTURE = "published only as a picture, not as numbers"
 STEP = {"trace": 25, "forward": 60, "backward": 100}  # of the backend's colour, as in the training
 NAMES = {"trace": "building the graph (MLX)", "forward": "forward", "backward": "backward"}
-PANELS = {  # what the paper trains in each panel, and the scenario that Table 3 gives it
-    "(a)(1)": ("pre-training Whisper", "Whisper-medium", "1"),
-    "(a)(2)": ("GPT-2 without LoRA", "GPT2-large", "1"),
-    "(a)(3)": ("GPT-2 with LoRA", "GPT2-large", "1"),
-    "(b)(1)": ("Whisper, ZeRO-Offload", "Whisper-medium", "2"),
-    "(b)(2)": ("GPT-2 without LoRA, ZeRO-Offload", "GPT2-XL", "2"),
-    "scenario 3": ("near capacity", "Whisper-large", "3"),
-}
+PANELS = ("(a)(1)", "(a)(2)", "(a)(3)", "(b)(1)", "(b)(2)", "scenario 3")  # in the paper's order
 OF_MODULE = {"whisper": ("(a)(1)", "(b)(1)"), "gpt2": ("(a)(2)", "(b)(2)")}
 ADAPTED, NEAR = "(a)(3)", "scenario 3"
 MORE_TITLE = {
@@ -110,8 +103,7 @@ def works(points: Iterable[Row]) -> dict[Work, list[Row]]:
         for point in own
         for panel in _panels(point, _work(point, "") in offloaded)
     ]
-    panels = list(PANELS)
-    pairs.sort(key=lambda one: (panels.index(one[0].panel), -one[0].n_parameters, one[0].model))
+    pairs.sort(key=lambda one: (PANELS.index(one[0].panel), -one[0].n_parameters, one[0].model))
     return {
         work: _one_precision([point for _, point in group])
         for work, group in grouped(pairs, itemgetter(0)).items()
@@ -158,7 +150,7 @@ def _one_precision(rows: Sequence[Row]) -> list[Row]:
 
 
 def add(data: Data, book: Book) -> None:
-    """The figure, the table, and those of the paper's own trainings that are in neither."""
+    """The figure and the table; Table 3 says which of the paper's own trainings were measured."""
     book.heading("Figure 3: forward and backward time", anchor="paper-figure-3")
     by_work = works(data.training())
     if by_work:
@@ -171,9 +163,6 @@ def add(data: Data, book: Book) -> None:
             "No figure: no GPT-2 or Whisper training was timed phase by phase on any host. "
             "That takes a cell of module gpt2 or whisper with trainer hf or plain."
         )
-    lines = absent(data, by_work)
-    if lines:
-        book.listing(lines, f"Not measured of the paper's own bars, which are {PICTURE}:")
 
 
 def _add_figures(data: Data, book: Book, by_work: Mapping[Work, Sequence[Row]]) -> None:
@@ -295,38 +284,13 @@ def _is_the_papers(data: Data, work: Work, rows: Sequence[Row]) -> bool:
         float(printed["batch_size"]) in batches
         and (
             work.n_parameters == beside.n_parameters(data, printed["workload"])
-            or (work.panel == ADAPTED and work.model == model_of(printed["workload"]))
+            or (
+                work.panel == ADAPTED
+                and work.model == "-".join(model_and_size(printed["workload"]))
+            )
         )
         for printed in data.published["table3_configurations"]
     )
-
-
-def model_of(workload: str) -> str:
-    """A workload of the paper as ours are named: `gpt2-large`."""
-    return "-".join(model_and_size(workload))
-
-
-def absent(data: Data, by_work: dict[Work, list[Row]]) -> list[str]:
-    """One line for each panel: on which of the paper's devices its work was not measured."""
-    lines = []
-    for panel, (what, workload, scenario) in PANELS.items():
-        printed = [
-            row
-            for row in data.published["table3_configurations"]
-            if (row["workload"], row["scenario"]) == (workload, scenario)
-        ]
-        batch = float(printed[0]["batch_size"]) if printed else None
-        measured = {
-            row["device"]
-            for work, rows in by_work.items()
-            for row in rows
-            if (work.panel, work.model) == (panel, model_of(workload))
-            and (row["trainer"], row["samples_per_step"]) == ("hf", batch)
-        }
-        names = {r["device_as_printed"]: r for r in printed if r["device"] not in measured}
-        if names:
-            lines.append(f"{panel} {what}: {workload}, batch {batch:g}, on {words.listing(names)}.")
-    return lines
 
 
 def columns(data: Data) -> Sequence[Column]:
