@@ -838,21 +838,21 @@ def begin(probe: Any) -> None:
 
 
 @pytest.mark.alone
-def test_the_sampler_reads_every_probe_about_ten_times_a_second() -> None:
+def test_the_sampler_reads_every_probe_about_four_times_a_second() -> None:
     """Samples carry their time and every probe's numbers, and end when the measurement does."""
     session = session_of(cell_of(CPU_BACKENDS[0], "matmul"))
     with Sampler(session) as sampler:
-        time.sleep(1.0)
+        time.sleep(2.0)
     taken = list(sampler.samples)
     assert 5 <= len(taken) <= 12
     times = [sample["t_s"] for sample in taken]
     gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
-    assert statistics.median(gaps) == pytest.approx(0.1, rel=0.5)
+    assert statistics.median(gaps) == pytest.approx(0.25, rel=0.5)
     assert all({"rss_bytes", "minor_faults", "major_faults"} <= s.keys() for s in taken)
     assert sampler.summaries.keys() == set(plugins.names("probes"))
     assert record_problems(taken, "samples") == []
     assert record_problems(sampler.summaries, "probes") == []
-    time.sleep(0.25)
+    time.sleep(0.5)
     assert sampler.samples == taken
 
 
