@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from numbers import Integral, Real
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from siliconprof.errors import UserError, printable
@@ -30,10 +34,8 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         CannotWrite: one line.
     """
-    import pandas as pd
-
-    shown = [{name: _shown(value) for name, value in line.items()} for line in lines]
-    _write(path, pd.DataFrame(shown))
+    names = dict.fromkeys(name for line in lines for name in line)
+    _write(path, {name: [_shown(line.get(name)) for line in lines] for name in names})
 
 
 def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
@@ -46,8 +48,6 @@ def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
     Raises:
         CannotWrite: one line.
     """
-    import pandas as pd
-
     values: dict[str, list[Any]] = {}
     length = 0
     for shared, rest in blocks:
@@ -60,14 +60,25 @@ def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
         for name, column in values.items():
             column += rest[name] if name in rest else [_shown(shared.get(name))] * more
         length += more
-    _write(path, pd.DataFrame(values))
+    _write(path, values)
 
 
-def _write(path: Path, frame: pd.DataFrame) -> None:
-    if frame.empty:
-        declared = columns.of(table_of(path)).items()
-        frame = frame.reindex(columns=[name for name, column in declared if not column.optional])
-    temporary.write(path, frame.to_csv(index=False).encode("utf-8"), sealed=True)
+def _write(path: Path, values: Mapping[str, list[Any]]) -> None:
+    names = [name for name, of in columns.of(table_of(path)).items() if not of.optional]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(values or names)
+    writer.writerows(zip(*map(_alike, values.values()), strict=True))
+    temporary.write(path, stream.getvalue().encode("utf-8"), sealed=True)
+
+
+def _alike(column: list[Any]) -> list[Any]:
+    """A column whose numbers are all floats unless all of it are whole numbers; no NaN."""
+    kinds = set(map(type, column))
+    are_numbers = all(issubclass(kind, Real) and kind is not bool for kind in kinds - {NoneType})
+    if are_numbers and not all(issubclass(kind, Integral) for kind in kinds):
+        return [None if value is None or value != value else float(value) for value in column]
+    return [None if value != value else value for value in column]
 
 
 def _shown(value: Any) -> Any:
