@@ -156,5 +156,9 @@ def read(path: Path) -> pd.DataFrame:
 
 def rows(frame: pd.DataFrame) -> list[Row]:
     """A frame as dictionaries; missing values are None."""
-    plain = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return [{str(name): value for name, value in row.items()} for row in plain]
+    names = [str(name) for name in frame.columns]
+    values = []
+    for _, column in frame.items():
+        pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
+        values.append([None if is_missing else value for value, is_missing in pairs])
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
