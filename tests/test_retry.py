@@ -22,6 +22,7 @@ TINY = {
     "timing": QUICK,
     "workloads": {"one": {"module": "matmul", "shapes": [[1, 8, 8, 8]], "burst": 0}},
 }
+CELLS = "results/tables/cells.csv"
 AGAIN = "1 of 1 cells that other processes disturbed were measured again"
 
 
@@ -81,7 +82,7 @@ def test_a_disturbed_cell_is_measured_once_more_and_then_never(checkout: Checkou
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_process_that_ends_meanwhile_leaves_no_flag(checkout: Checkout) -> None:
-    """The page shows the second record, and the next run has nothing to do."""
+    """The tables show the second record, and the next run has nothing to do."""
     seconds = {"max_iterations": 10**6, "budget_s": 2, "relative_interval": 0}
     checkout.configure(**TINY | {"timing": QUICK | seconds}, retry_contended_s=60)
     environment = dict(os.environ) | checkout.environment
@@ -89,7 +90,7 @@ def test_a_process_that_ends_meanwhile_leaves_no_flag(checkout: Checkout) -> Non
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         with open(said, "w", encoding="utf-8") as stream:
-            command = [sys.executable, "-m", "snakemake", "--cores", "2", "report"]
+            command = [sys.executable, "-m", "snakemake", "--cores", "2", CELLS]
             where = {"cwd": checkout.path, "env": environment}
             run = subprocess.Popen(command, **where, stdout=stream, stderr=stream)
             while "1/1" not in said.read_text(encoding="utf-8") and run.poll() is None:
@@ -104,6 +105,6 @@ def test_a_process_that_ends_meanwhile_leaves_no_flag(checkout: Checkout) -> Non
     assert f"{AGAIN}, 1 without disturbance" in text, text
     made = json.loads(only_record(checkout).read_text())
     assert "contended" not in {flag["code"] for flag in made["flags"]}
-    cells = (checkout.path / "results/tables/cells.csv").read_text(encoding="utf-8")
+    cells = (checkout.path / CELLS).read_text(encoding="utf-8")
     assert made["started_at"] in cells and "contended" not in cells
-    assert "Nothing to be done" in checkout.snakemake("report").stderr
+    assert "Nothing to be done" in checkout.snakemake(CELLS).stderr
