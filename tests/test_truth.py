@@ -113,7 +113,6 @@ def test_a_normal_cell_passes_its_checks(backend: str, normal: dict[str, Any]) -
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) -> None:
     """Those that are alike alone, in one run alone, for a while, and never a failure."""
     run = str(os.getpid())
@@ -125,7 +124,7 @@ def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) 
         return checks["synchronisation"]
 
     assert made("broken", NOBODY_WAITS)["verdict"] == "failed"
-    for _ in range(5):  # a busy host fails other checks, and then nothing is shared
+    for _ in range(5):  # a busy host may fail a check, and then nothing is shared
         assert "taken_from" not in made("first")
         if kept := list((tmp_path / "history" / ".checks").glob("*.json")):
             break

@@ -33,7 +33,8 @@ CLOCKS_DIFFER = 0.01  # of the second clock: NTP may slew a clock by several per
 SMALLEST_VECTOR_BYTES = 2**23
 SHARE_OF_MEMORY = 1 / 16
 WAITED_SHARE = 0.5  # of the time until a result is read, at least, lies inside the timed call
-SHARED_FOR_S = 600.0  # of one run's checks of the kernels
+SHARED_FOR_S = 600.0  # seconds that one run's checks of the kernels count
+BUSY_FOR_S = 60.0  # the same where something could not be checked, as on a busy host
 COARSEST_S = 1e-5  # resolution and cost of the clock
 KERNEL_CHECKS = ("twice_the_work", "synchronisation", "marks")
 METHOD = {
@@ -48,8 +49,9 @@ METHOD = {
         "the time until a result can be read is inside the timed call; the error of a product "
         "against float64 tells the precision. A run makes the checks of product and sum in the first "
         "cell of a device, backend, precision and number of threads, and again after "
-        f"{SHARED_FOR_S / 60:.0f} minutes; cells between take them over if none failed, the others "
-        "are made in every cell's own process. The number of calls does not depend on how they turn "
+        f"{SHARED_FOR_S / 60:.0f} minutes, after {BUSY_FOR_S:.0f} s where the host was too busy for "
+        "one; cells between take them over if none failed, the others are made in every cell's own "
+        "process. The number of calls does not depend on how they turn "
         "out; all are kept, what fails is flagged"
     ),
     "noise": (
@@ -269,14 +271,17 @@ def before(session: Session, shared: Path | None = None) -> dict[str, Check]:
     checks = clock_checks(session)
     if taken_over := _taken_over(shared):
         return checks | taken_over
+    for_s = 0.0
     try:
         made = kernel_checks(session)
+        outcome = worst(check["verdict"] for check in made.values())
+        for_s = {"ok": SHARED_FOR_S, "not checked": BUSY_FOR_S}.get(outcome, 0.0)
     except Exception as error:  # out of memory, an operator that the device lacks
         text = " ".join(f"{type(error).__name__}: {error}".split())
         made = {name: not_checked(text) for name in KERNEL_CHECKS}
-    if shared and worst(check["verdict"] for check in made.values()) == "ok":
+    if shared and for_s:
         cell = session.cell.path.partition("/")[2]  # the host's name may go from the record
-        note = {"at_s": time.monotonic(), "cell": cell, "checks": made}
+        note = {"at_s": time.monotonic(), "for_s": for_s, "cell": cell, "checks": made}
         shared.parent.mkdir(parents=True, exist_ok=True)
         temporary.write(shared, json.dumps(note).encode("utf-8"))
     session.backend.release_memory()
@@ -291,7 +296,7 @@ def _taken_over(shared: Path | None) -> dict[str, Check]:
     except (OSError, ValueError):
         found = {}
     age_s = time.monotonic() - found.get("at_s", -math.inf)
-    if not 0 <= age_s < SHARED_FOR_S:
+    if not 0 <= age_s < found.get("for_s", 0.0):
         return {}
     origin = {"taken_from": found["cell"], "age_s": age_s}
     return {name: check | origin for name, check in found["checks"].items()}
