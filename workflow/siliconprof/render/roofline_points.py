@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     product: float | None
     memory: float | None
     cache: float | None = None
-    cautions: Sequence[str] = ("", "", "")  # flags of the cells that these three are from
+    cautions: tuple[str, ...] = ("", "", "")  # flags of the cells that these three are from
 
 
 class Roof(NamedTuple):
@@ -136,7 +136,7 @@ def limits_of(data: Data, row: Row) -> tuple[Limits, Limits]:
     cache = max(caches, key=lambda line: line["value"] or 0.0, default=None)
     lines = (product, memory, cache)
     own, memory_rate, cache_rate = (words.number(line["value"]) if line else None for line in lines)
-    flags = [caution(data, line) if line else "" for line in lines]
+    flags = tuple(caution(data, line) if line else "" for line in lines)
     printed, bandwidth = (
         words.number(line["datasheet_value"]) if line else None for line in (product, memory)
     )
