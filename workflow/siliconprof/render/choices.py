@@ -11,7 +11,7 @@ from functools import partial
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import CHOICES
-from siliconprof.render import overall, variants
+from siliconprof.render import compare, variants
 from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
 from siliconprof.render.compare import (
@@ -146,7 +146,7 @@ def both_ways(data: Data) -> list[tuple[Row, Row]]:
 
 def finding(data: Data) -> Finding | None:
     """What adapters on a frozen rest save over the training of every parameter."""
-    comparisons: list[overall.Comparison] = []
+    comparisons: list[compare.Comparison] = []
     for full_row, adapted_row in both_ways(data):
         full, adapted = Step.of(full_row), Step.of(adapted_row)
         if not full or not adapted:
@@ -156,8 +156,8 @@ def finding(data: Data) -> Finding | None:
         line = compared(f"{place}, {adapters}: {_comparison_text(full, adapted)}", full, adapted)
         shared = f"{name}, {words.backend_name(full_row)}, {manner(full_row)}"
         names = ("training every parameter", adapters)
-        comparisons.append(overall.Comparison(full, adapted, names, shared, line))
-    return overall.finding("LoRA", [("", comparisons)], "lora")
+        comparisons.append(compare.Comparison(full, adapted, names, shared, line))
+    return compare.headline("LoRA", [("", comparisons)], "lora")
 
 
 def _comparison_text(full: Step, adapted: Step) -> str:

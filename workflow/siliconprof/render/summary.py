@@ -11,7 +11,6 @@ from siliconprof.render import (
     choices,
     headlines,
     memory,
-    overall,
     ratios,
     study_findings,
     why,
@@ -19,10 +18,12 @@ from siliconprof.render import (
 )
 from siliconprof.render.book import Book
 from siliconprof.render.compare import (
+    Comparison,
     Finding,
     Line,
     Step,
     compared,
+    headline,
     manner,
     pairs,
     ratio_words,
@@ -102,12 +103,12 @@ def backends(data: Data) -> Finding | None:
         for fast, slow in pairs(family_steps, "backend")
     ]
     groups = grouped(compared_, lambda comparison: tuple(sorted(comparison.names)))
-    return overall.finding(title, [("", group) for group in groups.values()], "training")
+    return headline(title, [("", group) for group in groups.values()], "training")
 
 
 def _comparison(
     one: Step, other: Step, where: str, name: Callable[[Step], str], shared: str = ""
-) -> overall.Comparison:
+) -> Comparison:
     """Two step times in words.
 
     Args:
@@ -127,7 +128,7 @@ def _comparison(
     names = (name(one).replace(" (manual)", ""), name(other).replace(" (manual)", ""))
     shared = shared or where.replace(" (", ", ").removesuffix(")")
     line = compared(f"{where}: {text}", fast, slow)
-    return overall.Comparison(one, other, names, shared, line)
+    return Comparison(one, other, names, shared, line)
 
 
 def _device_and_backend(step: Step) -> str:
@@ -151,7 +152,7 @@ def _best_of_devices(family_steps: Sequence[Step]) -> Iterator[tuple[Step, Step]
 
 def precisions(data: Data) -> Finding | None:
     """What mixed precision changes, per backend."""
-    groups: dict[tuple[str, str], list[overall.Comparison]] = {}
+    groups: dict[tuple[str, str], list[Comparison]] = {}
     for kind, family_steps in steps(data).items():
         for full, mixed in pairs(family_steps, "precision", "fp32"):
             name = mixed.row["precision"]
@@ -162,7 +163,7 @@ def precisions(data: Data) -> Finding | None:
                 one = _comparison(full, mixed, where, lambda step: step.row["precision"], shared)
                 groups.setdefault((_software(mixed), name), []).append(one)
     with_prefix = [(f"On {backend}, ", group) for (backend, _), group in groups.items()]
-    return overall.finding("Mixed precision", with_prefix, "training")
+    return headline("Mixed precision", with_prefix, "training")
 
 
 def trainers(data: Data) -> Finding | None:
