@@ -23,7 +23,7 @@ from siliconprof.render import (
 )
 from siliconprof.render.book import Block, Book
 from siliconprof.render.data import Data
-from siliconprof.render.headlines import efficiencies
+from siliconprof.render.summary import efficiencies
 from siliconprof.session.trial import Trial
 from siliconprof.store.records import HERE
 from synthetic_cells import GPU, bandwidth, matvec, product, products, vjp

@@ -6,7 +6,6 @@ from siliconprof import words
 from siliconprof.render import summary
 from siliconprof.render.compare import Step, steps
 from siliconprof.render.data import Data
-from siliconprof.render.headlines import efficiencies
 from siliconprof.render.variants import label, work_apart
 from siliconprof.store.records import HERE
 
@@ -34,7 +33,7 @@ def _row(data: Data, name: str, trained: list[Step]) -> tuple[str, ...]:
     whole = [step for step in trained if not work_apart(step.row)] or trained
     best = min(whole, key=lambda step: step.middle)
     rate = words.number(best.row.get("samples_per_s"))
-    shares = [one.of_product for one in efficiencies(data, [best.row]) if one.of_product]
+    shares = [one.of_product for one in summary.efficiencies(data, [best.row]) if one.of_product]
     return (
         name.replace(" parameters", ""),
         str(len(whole)),
