@@ -45,11 +45,6 @@ class Answer(NamedTuple):
         return flagged(self.best.row, DISTURBED)
 
 
-def way(row: Row) -> str:
-    """`torch-cpu · plain · fp32`; beside a device where it has a name of its own."""
-    return label(row)
-
-
 def answers(data: Data) -> list[Answer]:
     """One for each model and device, large models and fast devices first.
 
@@ -104,7 +99,7 @@ def _ways(answer: Answer) -> Value:
         ratio = words.significant(answer.best.middle / answer.ahead.middle)
         texts.append(f"{answer.ahead.row['device']} is {ratio} × faster")
     for other in (*filter(None, [answer.behind]), *answer.others):
-        name = way(other.row)
+        name = label(other.row)
         if other is answer.behind:
             name = f"{other.row['device']}, {name}"
         ratio = words.significant(other.middle / answer.best.middle)
@@ -140,7 +135,7 @@ def _cause(answer: Answer) -> Value:
 
 def _fastest(answer: Answer) -> Value:
     badge = "disturbed" if answer.disturbed else ""
-    name = way(answer.best.row)
+    name = label(answer.best.row)
     return Value(name, sort=name, badge=badge, mark="prose")
 
 
