@@ -819,8 +819,8 @@ def test_stage_and_page_survive_empty_tables(tmp_path: Path) -> None:
     rows = written(results).values()
     assert len(rows) > 110 and {row["verdict"] for row in rows} == {ABSENT}
     assert all(row["reason"] for row in rows)
-    shown = render(results, ()).of("claims")
-    assert f"Of {len(rows)} claims: 0 reproduced, 0 contradicted, 0 inconclusive" in shown
+    total = render(results, ()).tables["table-claims-verdicts"][-1]
+    assert [text.strip() for text in total[:5]] == ["all", str(len(rows)), "0", "0", "0"]
 
 
 def whisper(device: str, backend: str, step_s: float, joules: float) -> dict[str, Any]:
@@ -874,9 +874,10 @@ def test_page_shows_what_is_a_verdict_and_what_is_none(tmp_path: Path) -> None:
     book = Book(results / "figures")
     book.section("claims")
     claims_section.add(load(results), book)
-    note, counts, *_ = book.sections[-1].blocks
-    assert f"Of {len(lines)} claims: 1 reproduced" in note.text
-    assert "Not counted among them: by the sources' own numbers" in note.text
+    counts, note, *_ = book.sections[-1].blocks
+    total = dict(zip((c.head for c in counts.table.columns), counts.rows[-1], strict=True))
+    assert (total["claims"].text, total[YES].text) == (str(len(lines)), "1")
+    assert note.text.startswith("Analogues, which count in no verdict: ")
     heads = [(column.head, column.unit) for column in counts.table.columns]
     assert heads[-2:] == [("consistent", "no verdict"), ("inconsistent", "no verdict")]
     text = (results / "figures/table-claims.csv").read_text(encoding="utf-8")

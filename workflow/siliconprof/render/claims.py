@@ -43,23 +43,15 @@ PAPER = "Feng et al. 2025"
 
 
 def add(data: Data, book: Book) -> None:
-    """The section's counts and table."""
+    """The section's counts and tables."""
     if not data.claims:
         book.note("No claim is listed: config/claims.yaml names them.")
         return
-    counts = Counter(row["verdict"] for row in data.claims)
-    verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
-    tables = Counter(row.get("consistency") for row in data.claims)
-    analogues = Counter(row["analogue_says"] for row in data.claims if row["analogue_says"])
-    beside = words.listing(
-        [f"{analogues[says]} {plural}" for says, plural in SAYS.items() if analogues[says]]
-    )
-    book.note(
-        f"Of {words.count(len(data.claims), 'claim')}: {verdicts}. Not counted among them: by the "
-        f"sources' own numbers {tables[CONSISTENT]} are consistent and {tables[INCONSISTENT]} "
-        "are not." + (f" Analogues, not counted either: {beside}." if beside else "")
-    )
     book.table("claims-verdicts", "claims-verdicts", counted(data.claims))
+    says = Counter(row["analogue_says"] for row in data.claims if row["analogue_says"])
+    if says:
+        analogues = words.listing([f"{says[word]} {SAYS[word]}" for word in SAYS if says[word]])
+        book.note(f"Analogues, which count in no verdict: {analogues}.")
     decided = [row for row in data.claims if row["verdict"] != NOT_TESTABLE]
     if decided:
         book.table("claims-decided", "claims-decided", table(data, decided))
