@@ -12,11 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import hub_server
 import numpy as np
 import pytest
-from hub_server import COMMIT
-from prepare_stage import made, objection, prepare_here, refused, run_stage
+from prepare_stage import made, objection, prepare_here, run_stage
 from siliconprof.cells import config, freshness
 from siliconprof.datasets import (
     dataset_spec,
@@ -172,18 +170,6 @@ def check_fashion(facts: dict[str, Any], data: image_data.ImageData, licence: st
 
 
 HUB = {"name": "f", "kind": "images", "source": "hub", "path": "owner/fashion"} | SMALL
-
-
-def test_hub_and_its_cache(fashion: Path, tmp_path: Path) -> None:
-    output, home = tmp_path / "data", tmp_path / "home"
-    refused(run_stage(HUB, output, home), "'f'", "hub is not reachable", "owner/fashion")
-    with hub_server.served({"datasets/owner/fashion": {"main": fashion}}) as endpoint:
-        online = made(output, run_stage(HUB, output, home, HF_ENDPOINT=endpoint))
-        hub_server.download(endpoint, home, HUB["path"], "dataset")
-    check_fashion(*online, "mit")
-    cached = made(output, run_stage(HUB, output, home))[0]
-    assert cached == online[0] and cached["revision"] == COMMIT
-    assert source_files.state(output) == source_files.NEW  # a commit does not change
 
 
 def test_folder_in_the_hubs_layout(fashion: Path, tmp_path: Path) -> None:
