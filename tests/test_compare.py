@@ -293,19 +293,6 @@ def test_two_hosts_of_one_folder(tmp_path):
     assert compared(tmp_path, *by_host) == (status, document)
 
 
-def test_two_devices_of_one_host(tmp_path):
-    """CPU against GPU is a comparison of devices, whatever their backends are called."""
-    gpu = {"device": "gpu-x", "device_kind": "gpu", "backend": "torch-mps"}
-    for index in range(6):
-        factor = 1 + 0.003 * (index % 3)
-        put(tmp_path, process(matmul(), factor, 20 * index + 10 * (index % 2)))
-        put(tmp_path, process(matmul(**gpu), factor / 10, 20 * index + 10 - 10 * (index % 2)))
-    where = ("--where-a", "device=cpu-x", "--where-b", "device=gpu-x")
-    status, document = compared(tmp_path, *where)
-    assert (status, verdicts(document)) == (0, {"matmul-small": {"faster"}})
-    assert document["points"][0]["reason"] == "6 pairs of processes measured in turn"
-
-
 def test_across_devices_each_workload_is_compared_whatever_runs_it(tmp_path):
     """A pair for each two devices, in one folder once; what one device alone has is listed."""
     gpu = {"device": "gpu-x", "device_kind": "gpu", "backend": "torch-mps"}

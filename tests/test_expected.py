@@ -222,19 +222,6 @@ def test_verdict_follows_the_numbers(verdicts: dict[str, dict[str, Any]], index:
     assert "33%" in line["how"]
 
 
-def test_no_shape_is_named_where_nothing_weighs(tmp_path: Path) -> None:
-    """Without a launch cost and a bandwidth the part that does not grow with the batch weighs."""
-    deeper = SMALL | {"n_layer": 3}
-    single = [point(shape, 4, 1e-3) for shape in (SMALL, deeper)]
-    _, flat = scaled(analysed(tmp_path / "one", [grid(single)]))
-    assert flat["says"].startswith("Launch-bound in 0 of 2 model shapes, undecided in 2; one batch")
-    assert "weighs" not in flat["says"]
-    lines = [*steps(SMALL, 2e-3, 1e-3), *steps(deeper, 5e-3, 1e-3)]
-    _, sloped = scaled(analysed(tmp_path / "two", [grid(lines)]))
-    assert "undecided in 2; where it weighs most (3 layers of 64, 64 tokens): " in sloped["says"]
-    assert "Memory-bound in 0 of 2 model shapes, undecided in 2; no bandwidth" in sloped["says"]
-
-
 def test_points_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
     results = analysed(tmp_path, [*beside(), grid([point(SMALL, 4, 2e-3)])])
     hows = [line["how"] for line in table(results, "checks") if line["workload"] == "grid"]
