@@ -235,7 +235,7 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
     slow_ms = run.course["step_s"].max() * 1e3
     top_ms = settled.max() * 1e3
     if slow_ms > 1.5 * top_ms:
-        steps.append(chart.corner(f"warm-up up to {words.duration(slow_ms / 1e3)}"))
+        steps.append(chart.corner(f"warm-up ≤ {words.duration(slow_ms / 1e3)}"))
         top_ms *= 1.2
     else:
         top_ms = slow_ms

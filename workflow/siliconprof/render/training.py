@@ -404,7 +404,7 @@ def _panel(data: Data, point: Row, device: str) -> Panel:
     slow = max(raw[WARM_UP], default=0.0)
     top = max(chain(raw["step_s"], raw["unsplit_step_s"]), default=0.0) * 1.12 or 1.0
     if slow > top:  # the first step may take a hundred times as long: say so
-        shown.append(chart.corner(f"warm-up up to {words.duration(slow)}", point))
+        shown.append(chart.corner(f"warm-up ≤ {words.duration(slow)}", point))
         top *= 1.16
     return Panel(
         shown,
