@@ -240,13 +240,14 @@ def _letter(index: int) -> str:
     return (_letter(more - 1) if more else "") + FOOTNOTE_MARKS[index]
 
 
-_IN_MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\`*|"}
+_IN_MARKDOWN = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\`*|"}
+)
 
 
 def markdown(plain: str) -> str:
     """A text in Markdown, in one line: neither HTML nor emphasis, code, a link or a new column."""
-    text_ = "".join(_IN_MARKDOWN.get(letter, letter) for letter in _one_line(plain))
-    return text_.replace("](", "]\\(")
+    return _one_line(plain).translate(_IN_MARKDOWN).replace("](", "]\\(")
 
 
 def _one_line(plain: str) -> str:
@@ -269,23 +270,25 @@ def _harmless(plain: str) -> str:
     return plain
 
 
-_IN_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
+_IN_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+    }
+)
 
 
 def latex(plain: str) -> str:
     """A text in LaTeX, every character as itself."""
-    return "".join(_IN_LATEX.get(letter, letter) for letter in _one_line(plain))
+    return _one_line(plain).translate(_IN_LATEX)
 
 
 def _badged(value: Value) -> str:

@@ -41,10 +41,16 @@ class Traces:
     def _lines(
         self, table: str, name: tuple, columns: Sequence[str] = POINT, order: str | None = None
     ) -> pd.DataFrame | None:
-        """The lines of a table that are about one cell, point or series, or None."""
+        """The lines of a table that are about one cell or point, or None."""
         if table not in self._by_name:
             self._by_name[table] = _split(getattr(self, table), columns, order)
         return self._by_name[table].get(name)
+
+    @cached_property
+    def _series(self) -> Mapping[Any, Any]:
+        """Where the lines of each series of a point are."""
+        names = [*POINT, "series"]
+        return {} if self.steps.empty else self.steps.groupby(names, sort=False).indices
 
     @cached_property
     def parts_of_steps(self) -> dict[tuple, dict[str, Row]]:
@@ -65,10 +71,10 @@ class Traces:
 
     def series(self, point: Mapping[str, Any], name: str) -> list[float]:
         """Raw values of one series of a point, by iteration: seconds, or losses."""
-        frame = self._lines("steps", (*point_key(point), name), (*POINT, "series"))
-        if frame is None:
+        where = self._series.get((*point_key(point), name))
+        if where is None:
             return []
-        return frame["loss" if name == "loss" else "time_s"].tolist()
+        return self.steps["loss" if name == "loss" else "time_s"].to_numpy()[where].tolist()
 
     def sampled(self, cell: Mapping[str, Any]) -> pd.DataFrame | None:
         """The probes of a cell over time, or None."""
