@@ -38,7 +38,7 @@ from siliconprof.session.trial import Trial
 from siliconprof.words import FLAG_WORDS
 from siliconprof.workloads import first_touch
 
-pytestmark = pytest.mark.alone  # sleeps, windows and clocks that are compared
+pytestmark = pytest.mark.slow  # they sleep, for windows and clocks that are compared
 
 HERE = Path(__file__).resolve().parent
 UUID = "GPU-fa4e0000-0000-0000-0000-000000000000"
@@ -167,6 +167,7 @@ def test_a_probe_that_breaks_is_switched_off_and_the_others_go_on(
     assert taken.samples == []
 
 
+@pytest.mark.alone
 def test_a_probe_s_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 ms in every sample show as 20 ms, and as a share of the wall clock."""
     real = memory.Plugin.sample
