@@ -24,7 +24,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from conftest import QUICK, ROOT, cpu_cell, opened, record_problems
+from conftest import QUICK, ROOT, cpu_cell, defaults, opened, record_problems
 from measuring import session_of
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
@@ -116,6 +116,32 @@ def test_plugins_import_no_framework() -> None:
         f"for name in {modules}:\n"
         "    importlib.import_module(name)\n"
         f"    assert not {HEAVY} & {{m.split('.')[0] for m in sys.modules}}, name\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif("mlx" not in CPU_BACKENDS, reason="MLX is played elsewhere")
+@pytest.mark.parametrize(
+    ("module", "own"),
+    [
+        ("gpt2", {"seq_len": 8, "lora_rank": 4}),
+        ("whisper", {"dataset_clip_seconds": 2, "dataset_n_mels": 80}),
+    ],
+)
+def test_a_model_is_imported_and_not_all_of_its_package(module: str, own: dict[str, Any]) -> None:
+    """Not what else mlx-lm and mlx-audio have, which takes seconds and computes in a thread."""
+    parameters = defaults(module, size="nano", batch_size=1, dataset_vocab_size=512, **own)
+    program = (
+        "import sys\n"
+        "from siliconprof import plugins\n"
+        f"workload = plugins.load('workloads', {module!r})({parameters})\n"
+        "for _, make_import in workload.imports('mlx'):\n"
+        "    make_import()\n"
+        "assert 'transformers' not in sys.modules\n"
+        "assert workload.imports('mlx')[-1][0] in sys.modules\n"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     command = [sys.executable, "-c", program]
