@@ -841,17 +841,3 @@ def test_hover_titles_hold_the_medians_of_the_table(full: Path, full_page: Page)
     assert timed == 4
     narrow = re.findall(r'<div class="narrow">(<svg.*?)</svg>', full_page.html, re.S)
     assert narrow and not [svg for svg in narrow if "<title>" in svg]
-
-
-def test_published_marks_are_hatched_and_of_no_cell(full_page: Page) -> None:
-    wide = blocks(full_page.html)["figure-paper-table-4"].split('<div class="narrow">')[0]
-    found = re.findall(r"<g([^>]*)><title>([^<]*)</title>(.*?)</g>", wide, re.S)
-    printed = [one for one in found if one[1].startswith("published, Table 4")]
-    assert printed
-    for attributes, _, drawn in printed:
-        assert "data-of" not in attributes and re.search(r"fill: ?url\(#", drawn)
-    ours = [one for one in found if one not in printed]
-    assert ours and all("data-of" in one[0] and "fill: url(" not in one[2] for one in ours)
-
-
-# -- LaTeX -----------------------------------------------------------------------------------------
