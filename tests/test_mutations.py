@@ -1,6 +1,6 @@
 """Valid and odd records: the page is made of them, or the one to blame is named.
 
-A dozen sets of what benchmarks/mutations.py makes by the hundred, from the records of the default
+Some sets of what benchmarks/mutations.py makes by the hundred, from the records of the default
 run; and what stands in the place of an exhibit that fails.
 """
 
@@ -29,7 +29,7 @@ SEED = 15
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", [0, 1, 4, 10])  # the last mostly has boxes
 def test_a_mutated_set_is_rendered_or_its_record_is_named(
     number: int, default_run: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
