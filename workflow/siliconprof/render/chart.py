@@ -164,19 +164,6 @@ def diagonal() -> Mark:
     return Mark(lambda ax: ax.plot([0, 1], [0, 1], transform=ax.transAxes, **look))
 
 
-def band(low: float, high: float, start: float | None = None) -> Mark:
-    """A grey band between two values of y, from a value of x on or over all of them."""
-    grey = style.shade("grey", 12)
-
-    def draw(ax: Any) -> Any:
-        left, right = ax.get_xlim()
-        left = left if start is None else max(left, start)
-        box = Rectangle((left, low), right - left, high - low, facecolor=grey, linewidth=0)
-        return ax.add_patch(box)
-
-    return Mark(draw, ys=[low, high])
-
-
 def note(
     x: float,
     y: float,
