@@ -31,9 +31,11 @@ sys.path[:0] = [str(ROOT / "workflow")]
 
 from siliconprof.errors import UserError  # noqa: E402
 from siliconprof.store import record  # noqa: E402
+from siliconprof.store.validation import load_schema  # noqa: E402
 
 Made = dict[str, Any]
 OUTCOMES = ("rendered whole", "rendered with boxes", "refused with a line", "crashed")
+STATUSES = load_schema("record")["properties"]["status"]["enum"]
 FEWEST, MOST = 5, 9  # cells of a set
 CHANGES = 30  # at most, of a record
 LIMIT_S = 600  # of a set
@@ -95,7 +97,7 @@ def odd(value: Any, chance: random.Random) -> Any:
             else other
         )
     if isinstance(value, str):
-        return chance.choice((*TEXTS, *record.STATUSES, None))
+        return chance.choice((*TEXTS, *STATUSES, None))
     if isinstance(value, list):
         several = [[], value[:1], value[: len(value) // 2], value + value]
         if value and all(isinstance(entry, int | float | None) for entry in value):
