@@ -69,6 +69,8 @@ def test_an_experiment_on_a_played_mac_is_measured(run: Checkout) -> None:
         found = record(run, backend=backend, workload="plain")
         assert found["precision"]["effective"] == "fp32"
         (point,) = found["points"]
+        assert point["operators"]["reason"] is None
+        assert all(row["seconds"] for row in point["operators"]["rows"])
         held = found["scenario"]["predicted_bytes"]
         assert held / 2 < point["memory"]["device_peak_bytes"] < 2 * held
         assert found["probes"]["interference"]["power_mode"] == "automatic"

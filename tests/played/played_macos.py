@@ -49,6 +49,6 @@ def install(spec: dict[str, Any], module: Any) -> None:
         return
     printed = commands(spec["memory_bytes"])
     module.is_mac = lambda: True
-    module.run = lambda command, **more: printed.get(" ".join(command), "")
+    module.run = lambda command, limit_s=0: printed.get(" ".join(command), "")
     module.read_text = lambda path: ""
     sys.modules["zeus_apple_silicon"] = SimpleNamespace(AppleEnergyMonitor=monitor)  # type: ignore[assignment]
