@@ -4,7 +4,8 @@
 
 For each of several trainings, in torch with one thread and with two, and in MLX: the step that its
 operators, timed inside of steps, predict together with the framework's time, which is measured in
-another model, the same at the least shapes: what that one's step lasts beyond its own operators.
+another model, the same at the least shapes: what that one's step lasts beyond its own operators. As in a
+prediction one factor closes the sum: of a training that of the others, so that it is never fitted.
 Then causes of known kind are planted into one side of a pair in torch, both sides measured in turn in
 one process: how much of the gap between their unsplit steps the parts that should have it get.
 Besides, each of these steps is predicted as `siliconprof predict` does it, from the trainings of
@@ -14,6 +15,7 @@ config/calibration.yaml alone, of other shapes, measured in turn with it.
 from __future__ import annotations
 
 import argparse
+import mmap
 import os
 import subprocess
 import sys
@@ -60,6 +62,8 @@ PLANTED_S = 10e-3
 UNSPLIT_STEPS = 10  # in each round
 NO_FAULTS: dict[str, Any] = {"started_s": [], "minor_faults": [], "major_faults": []}
 BEYOND = (BLOCKED, WAITING, FRAMEWORK)
+IN_KERNEL = "in the kernel"  # no part, but what is told beside the parts
+NEW_PAGES = 2**14
 OF_OPERATORS = tuple(part for part in PARTS if part not in BEYOND)
 
 
@@ -130,9 +134,10 @@ class Training(inventory.Training):
         )
 
     def parts(self) -> dict[str, float]:
-        """Seconds of each part of a step."""
+        """Seconds of each part of a step, and of it in the kernel."""
+        system_s = sum(used["system_s"] or 0.0 for used in self.used) / len(self.used)
         parts = {line["part"]: line["seconds"] for line in step_parts.of_point(self.watched())}
-        return dict.fromkeys(PARTS, 0.0) | parts
+        return dict.fromkeys(PARTS, 0.0) | parts | {IN_KERNEL: system_s}
 
 
 class Plant(NamedTuple):
@@ -159,6 +164,16 @@ def burn() -> None:
     end = time.perf_counter() + PLANTED_S
     while time.perf_counter() < end:
         pass
+
+
+def touch() -> None:
+    """Write once to each of some pages that the process does not have yet: as many page faults."""
+    import numpy as np
+
+    memory = mmap.mmap(-1, NEW_PAGES * mmap.PAGESIZE)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    np.frombuffer(memory, np.uint8)[:: mmap.PAGESIZE] = 1
 
 
 @contextmanager
@@ -224,6 +239,9 @@ PLANTS: Mapping[str, Plant] = {
     ),
     "work in Python before each update": Plant(
         "gpt2-tiny 4 x 128", lambda training: before_update(training, burn), (FRAMEWORK,)
+    ),
+    "page faults before each update": Plant(
+        "gpt2-tiny 4 x 128", lambda training: before_update(training, touch), (IN_KERNEL,)
     ),
     "elementwise passes": Plant(
         "gpt2-tiny 4 x 128",
@@ -291,6 +309,12 @@ def predicted(backend: str, threads: int, rounds: int) -> dict[str, Predicted]:
     return results
 
 
+def closure(of: str, found: Mapping[str, Predicted]) -> float:
+    """A step over its operators and the twin's framework, the median of all trainings but one."""
+    others = (one for name, one in found.items() if name != of)
+    return median([one.step_s / (one.operators_s + one.twin_s) for one in others])
+
+
 def summary(errors: Sequence[float]) -> str:
     """Their mean size, bias and worst."""
     size, bias = sum(map(abs, errors)) / len(errors), sum(errors) / len(errors)
@@ -312,10 +336,10 @@ def found(plant: Plant, rounds: int, threads: int) -> tuple[float, float, float]
                 steps.append(median([training.unsplit_s() for _ in range(UNSPLIT_STEPS)]))
                 parts.append(training.parts())
         if index:
-            change = {part: parts[1][part] - parts[0][part] for part in PARTS}
+            change = {part: parts[1][part] - parts[0][part] for part in (*PARTS, IN_KERNEL)}
             gaps.append(steps[1] - steps[0])
             right.append(sum(change[part] for part in plant.found_in))
-            rest.append(gaps[-1] - sum(change.values()))
+            rest.append(gaps[-1] - sum(change[part] for part in PARTS))
     return median(gaps), median(right), median(rest)
 
 
@@ -331,16 +355,18 @@ def main() -> int:
             "| shapes unseen | error |"
         )
         print("| --- | --- | --- | --- | --- | --- | --- |")
-        timed, unseen = [], []
-        for name, one in predicted(backend, threads, rounds).items():
-            timed.append((one.operators_s + one.twin_s) / one.step_s - 1)
+        plain, timed, unseen = [], [], []
+        measured = predicted(backend, threads, rounds)
+        for name, one in measured.items():
+            plain.append((one.operators_s + one.twin_s) / one.step_s - 1)
+            timed.append(closure(name, measured) * (1 + plain[-1]) - 1)
             told = "refused | -"
             if one.unseen_s is not None:
                 unseen.append(one.unseen_s / one.step_s - 1)
                 told = f"{1e3 * one.unseen_s:.2f} | {unseen[-1]:+.1%}"
             figures = " | ".join(f"{1e3 * s:.2f}" for s in one[:3])
             print(f"| {name} | {figures} | {timed[-1]:+.1%} | {told} |", flush=True)
-        print(f"operators timed: {summary(timed)}")
+        print(f"operators timed: {summary(timed)}; without the factor: {summary(plain)}")
         if unseen:
             print(f"shapes unseen: {summary(unseen)}")
         if backend != "torch-cpu":
