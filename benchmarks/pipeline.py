@@ -106,8 +106,8 @@ def of_the_run(said: Said, records: Sequence[Mapping[str, Any]]) -> list[Line]:
         for record in records
         if record["status"] == "ok"
         and record["cell"]["backend"] == "torch-cpu"
-        and record["cell"]["workload"].startswith(("gpt2-nano-plain", "gpt2-tiny-plain"))
-    ]
+        and record["cell"]["workload"].startswith("gpt2-tiny-plain")
+    ]  # one more: gpt2-nano-plain before them has had imports and checks made, in each precision
     cost = statistics.median(beside_s) / import_s()
     failed = sum(record["status"] not in ("ok", "unsupported") for record in records)
     return [
