@@ -14,9 +14,9 @@ import psutil
 
 from siliconprof import plugins
 from siliconprof.backends.base import Backend, Unsupported
+from siliconprof.datasets import image_data, speech_data, token_data
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
-from siliconprof.session import step_shapes
 from siliconprof.session.operators import Operators
 from siliconprof.session.timing import PhaseClock
 
@@ -26,7 +26,7 @@ class Training:
 
     Args:
         workload: a training's plug-in.
-        parameters: of its data too, see `step_shapes.blank_data`.
+        parameters: of its data too, see `blank_data`.
 
     Raises:
         UserError: no CPU does it in that precision.
@@ -50,7 +50,7 @@ class Training:
         except Unsupported as error:
             raise UserError(f"a step's operators are read from a step on a CPU: {error}") from error
         self.stepper = self.backend.stepper(workload, 0)
-        blank = step_shapes.blank_data(workload.data_kind, parameters)
+        blank = blank_data(workload.data_kind, parameters)
         self.batch = next(iter(workload.batches(blank, 0)))
         self.clock = PhaseClock(self.backend)
         self.method: dict[str, Any] = {}  # as a session's: which kernels were taken
@@ -79,6 +79,38 @@ def on_cpu(asked: type[Backend]) -> type[Backend]:
         return asked
     found = (plugins.load("backends", name) for name in plugins.names("backends"))
     return next(b for b in found if b.framework == asked.framework and b.device_kind != "gpu")
+
+
+def blank_data(kind: str | None, parameters: Mapping[str, Any]) -> Any:
+    """One batch of zeros as a data set of a kind, for its shapes.
+
+    None for a workload that reads no data set.
+    """
+    import numpy as np
+
+    if kind is None:
+        return None
+    if kind == "images":
+        n_train = parameters.get("batch_size") or max(parameters["batch_sizes"])
+        images = np.zeros((n_train, *image_data.SHAPE), np.uint8)
+        counts = {"train": n_train, "validation": 0, "test": 0}
+        return image_data.ImageData(images, np.zeros(n_train, np.uint8), counts, "", "blank")
+    batch_size, vocab_size = parameters["batch_size"], parameters["dataset_vocab_size"]
+    if kind == "speech":
+        clip_seconds, n_mels = parameters["dataset_clip_seconds"], parameters["dataset_n_mels"]
+        return speech_data.SpeechData(
+            np.zeros((batch_size, n_mels, 100 * clip_seconds), np.float32),
+            np.zeros((batch_size, 1), np.int32),  # the workload fills them to its own length
+            np.zeros((batch_size, 1), np.int32),
+            "",
+            vocab_size,
+            clip_seconds,
+            n_mels,
+            "blank",
+        )
+    # Some workloads take a token more for the last label, and hold half of the tokens out at most.
+    tokens = np.zeros(4 * batch_size * (parameters["seq_len"] + 1), np.uint16)
+    return token_data.TokenData(tokens, "", vocab_size, "blank")
 
 
 def require_memory(workload: Any, precision: str, backend: str) -> None:
