@@ -22,6 +22,7 @@ FRAMEWORK_S = 1e-6  # beside a call
 CLOSURE = 1.1  # an unsplit step over the sum of its parts
 SHAPES = ((2, 32), (2, 64), (4, 64), (8, 64))  # batch size and sequence length
 HARDLY = 0.02
+IN_KERNEL_S = 2e-4  # of the measuring thread, in a step
 
 
 @cache
@@ -52,6 +53,9 @@ def measured(batch_size: int, seq_len: int, slower: float = 1.0, **axes: Any) ->
     made = training(
         slower * step_s(rows), samples=batch_size, workload=f"b{batch_size}s{seq_len}", **axes
     )
+    steps = made["points"][0]["steps"]
+    for name in ("cpu_s", "system_s", "waiting_s", "all_threads_cpu_s"):
+        steps[name] = [IN_KERNEL_S if name == "system_s" else 0.0] * len(steps["kind"])
     phases: dict[str, float] = defaultdict(float)
     for row in rows:
         phases[row["phase"]] += slower * (seconds(row) + FRAMEWORK_S * row["count"])
@@ -123,6 +127,11 @@ def test_a_training_that_was_never_run_is_predicted_on_the_terminal(
     (what_if,) = json.loads(capsys.readouterr().out)
     saved_s = answer["closure"] * answer["parts"]["products"] / 2
     assert what_if["seconds"] == pytest.approx(answer["seconds"] - saved_s)
+
+    in_kernel = ["b4s64", "--faster", "time in the kernel=2", "--results", str(results), "--json"]
+    assert cli.dispatch(["predict", *in_kernel]) == 0
+    (without,) = json.loads(capsys.readouterr().out)
+    assert without["parts"]["time in the kernel"] == pytest.approx(-IN_KERNEL_S / 2)
 
     assert cli.dispatch(["predict", "b4s64", "--results", str(results)]) == 0
     head, first, *_ = capsys.readouterr().out.splitlines()
@@ -200,6 +209,10 @@ def test_what_cannot_be_predicted_is_one_line(results: Path) -> None:
         (["b4s6"], "did you mean 'b4s64'?"),
         (["b4s64", "--faster", "product=2"], "did you mean 'products'?"),
         (["b4s64", "--faster", "products=fast"], "expected a number above 0, as in products=2"),
+        (
+            ["--model", "gpt2-nano", "--batch", "2", "--faster", "time in the kernel=2"],
+            "is known of a measured training, where it was measured",
+        ),
         (["b4s64", "--device", "m5"], "there are: torch-cpu on cpu-x"),
         (["--model", "gpt2-xl", "--batch", "4096"], "a step's operators are read from a step"),
     ):

@@ -6,8 +6,9 @@
 
 For every device and backend whose trainings had their operators timed, see `analyse.prediction`. A
 model's operators are read from a step on this host, which is not timed; a measured training, named
-as for `siliconprof explain`, has told them. `--faster` divides the time of a part of the step. Each
-number comes with how far off the same prediction is for trainings that were measured there.
+as for `siliconprof explain`, has told them. `--faster` divides the time of a part of the step, or of a
+measured training the time that it spends in the kernel, on page faults most of all, wherever in the
+parts that lies. Each number comes with how far off the same prediction is for trainings that were measured there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from siliconprof import options
+from siliconprof import options, words
 from siliconprof.advice import evidence
 from siliconprof.advice.advise import question_of
 from siliconprof.analyse import prediction
@@ -34,6 +35,7 @@ from siliconprof.store.validation import nearest
 
 MS = 1e-3
 PREDICTED = tuple(part for part in PARTS if part not in (BLOCKED, WAITING))
+KERNEL = "time in the kernel"  # of the measuring thread, in a measured training
 
 
 class Asked(NamedTuple):
@@ -43,6 +45,7 @@ class Asked(NamedTuple):
     model: tuple[Any, ...]  # see `Training.model`
     samples: float  # of a step
     operators: Callable[[Training], Sequence[Row]]  # of its step, on the place of a training
+    in_kernel: Mapping[tuple[Any, ...], float] = {}  # where it was measured -> seconds of a step
 
 
 class Answer(NamedTuple):
@@ -93,7 +96,10 @@ def of_training(name: str, measured: Sequence[Training]) -> Asked:
     (training,) = (t for t in measured if point_key(t.point) == point_key(point))
     where = "/".join(str(point[axis]) for axis in ("workload", "backend", "precision"))
     samples = float(point["samples_per_step"])
-    return Asked(f"the operators of {where}", training.model, samples, lambda _: training.operators)
+    kernel_s = words.number(point.get("system_per_step_s"))
+    in_kernel = {} if kernel_s is None else {training.place: kernel_s}
+    title = f"the operators of {where}"
+    return Asked(title, training.model, samples, lambda _: training.operators, in_kernel)
 
 
 def faster(asked: Sequence[str]) -> dict[str, float]:
@@ -105,10 +111,10 @@ def faster(asked: Sequence[str]) -> dict[str, float]:
     factors = {}
     for text in asked:
         part, _, number = text.partition("=")
-        if part not in PREDICTED:
+        if part not in (*PREDICTED, KERNEL):
             raise UserError(
-                f"--faster: {part!r} is no part of a step; expected one of: {', '.join(PREDICTED)}"
-                f"{nearest(part, PREDICTED)}"
+                f"--faster: {part!r} is no part of a step; expected one of: "
+                f"{', '.join((*PREDICTED, KERNEL))}{nearest(part, (*PREDICTED, KERNEL))}"
             )
         try:
             factors[part] = float(number)
@@ -149,6 +155,12 @@ def answers(
     for place, there in places.items():
         predicted = Timed(there).predict(asked.operators(there[0]), asked.model)
         parts = {part: s / factors.get(part, 1.0) for part, s in predicted.parts.items()}
+        if KERNEL in factors:
+            if place not in asked.in_kernel:
+                raise UserError(
+                    f"--faster: {KERNEL} is known of a measured training, where it was measured"
+                )
+            parts[KERNEL] = asked.in_kernel[place] * (1 / factors[KERNEL] - 1)
         keys = {point_key(training.point) for training in there}
         errors = prediction.errors(line for line in lines if point_key(line) in keys)
         yield Answer(
@@ -201,7 +213,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", help="only this one")
     parser.add_argument("--backend", help="only this one")
     parser.add_argument(
-        "--faster", nargs="+", default=[], metavar="PART=TIMES", help=f"of: {', '.join(PREDICTED)}"
+        "--faster",
+        nargs="+",
+        default=[],
+        metavar="PART=TIMES",
+        help=f"of: {', '.join((*PREDICTED, KERNEL))}",
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
     parser.add_argument("--json", action="store_true", help="print JSON")
