@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from siliconprof import options, words
 from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, OTHERS, PARTS
+from siliconprof.analyse.step_parts import MOSTLY
 from siliconprof.errors import stage
 from siliconprof.stats import statistics
 from siliconprof.store import left_out, table_files
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 PLACE = ("source", "host", "device", "backend", "threads")
 TIMED, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
 UNSEEN_AT_MOST = 0.05  # of the predicted time
-MOSTLY = 0.9  # of a step
 FEWEST_SIZES = 2  # of a kind, that make a line
 REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
 NEAR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
