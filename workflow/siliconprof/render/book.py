@@ -38,7 +38,6 @@ class Part:
     data: Any
     section: str
     common: dict[str, Any]
-    origin: str
 
 
 def parts(name: str, items: Sequence[Any], most: int) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -80,13 +79,14 @@ class Book:
         self.workers = workers
         # Figures, what draws each, and the part that it is of.
         self._drawing: list[tuple[Block, Callable[[], figures.Drawn], Part]] = []
-        self._part = Part(lambda data, book: None, None, "", {}, "")
+        self._part = Part(lambda data, book: None, None, "", {})
         self.study: list[Section] = []
         self.report: list[Section] = []
         self.sections = self.study  # those of the page that is added to
         self.numbers = {"figure": 0, "table": 0}
         self.common: dict[str, Any] = {}  # values that any text may name
-        self.origin = ""  # what marks figures and tables that are not this host's
+        # What marks figures and tables that are not this host's, and begins their names.
+        self.origin = self.prefix = ""
 
     @contextmanager
     def on_report(self) -> Iterator[None]:
@@ -96,6 +96,15 @@ class Book:
             yield
         finally:
             self.sections = self.study
+
+    @contextmanager
+    def of_host(self, badge: str, host: str) -> Iterator[None]:
+        """Mark what is added as another host's; no name of it is one of this host's."""
+        self.origin, self.prefix = f"{badge}: {host}", f"{badge.replace(' ', '-')}-{host}-"
+        try:
+            yield
+        finally:
+            self.origin = self.prefix = ""
 
     def see(self, anchor: str) -> bool:
         """Show a figure or table of the study here too; whether there is one of that name."""
@@ -114,7 +123,7 @@ class Book:
         Raises:
             Exception: one that is `left_out.passed_on`.
         """
-        self._part = Part(add, data, self.sections[-1].anchor, dict(self.common), self.origin)
+        self._part = Part(add, data, self.sections[-1].anchor, dict(self.common))
         state = (len(self.sections), len(self.sections[-1].blocks), len(self._drawing))
         before = (dict(self.numbers), self.sections[-1].drawn.copy())
         try:
@@ -126,7 +135,7 @@ class Book:
             del self.sections[-1].blocks[state[1] :]
             del self._drawing[state[2] :]
             self.numbers, self.sections[-1].drawn = before
-            self.common, self.origin = dict(self._part.common), self._part.origin
+            self.common = dict(self._part.common)
             blamed = left_out.culprits(data.cells, partial(self._attempt, _Trial(self, self._part)))
             if blamed:
                 add(data.without([table_files.key(cell) for cell, _ in blamed]), self)
@@ -177,7 +186,7 @@ class Book:
 
     def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
         """Draw and add a figure; `name`, as a slug, is that of its files."""
-        name = slug(name)
+        name = slug(self.prefix + name)
         block = Block(
             "figure",
             self.words("figures", key, **values),
@@ -274,7 +283,7 @@ class Book:
         """
         if counted and len(table.rows) > FOLD_COUNTED_ABOVE:
             folded = words.count(len(table.rows), counted)
-        stem = slug(f"table-{name}")
+        stem = slug(f"table-{self.prefix}{name}")
         self._write(f"{stem}.csv", table.to_csv())
         self._write(f"{stem}.md", f"{CAPTION}\n\n{table.to_markdown()}")
         self._write(f"{stem}.tex", table.to_latex(stem))
@@ -306,11 +315,19 @@ class Book:
 
     def heading(self, text: str, badge: str = "", anchor: str = "") -> None:
         """Add a heading within the section."""
+        anchor = anchor and self.prefix + anchor
         self._add(Block("heading", text, anchor, badge=badge or self.origin))
 
     def note(self, text: str) -> None:
         """Add a sentence, such as why a figure is absent."""
         self._add(Block("note", text))
+
+    def why_none(self, text: str, heading: str = "", anchor: str = "") -> None:
+        """Say why there is nothing to show, under its heading; of another host nothing is said."""
+        if not self.origin:
+            if heading:
+                self.heading(heading, anchor=anchor)
+            self.note(text)
 
     def banner(self, text: str) -> None:
         """Add a sentence that a reader must see before any number."""
@@ -349,13 +366,14 @@ class _Trial(Book):
 
     def begin(self) -> None:
         """Be as the book was before the part."""
-        self.common, self.origin = dict(self.part_of.common), self.part_of.origin
+        self.common = dict(self.part_of.common)
         self.sections = [Section(self.part_of.section, "", "")]
         self.caption: Caption | None = None
 
     def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
         """Draw the wanted figure for nobody; note its caption."""
-        if slug(name) == self.wanted:
+        name = slug(self.prefix + name)
+        if name == self.wanted:
             self.caption, self.draw = self.words("figures", key, **values), draw
             with temporary.scratch() as folder:
                 figures.publish(name, draw, folder, self.origin)

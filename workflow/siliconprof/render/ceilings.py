@@ -37,15 +37,15 @@ LAUNCHES = {
 Lines = dict[str, Row]  # lines of csv of one place by their quantity
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """The ceilings, the bandwidth curves, and what was found above a ceiling."""
     if not data.ceilings:
-        book.note("No ceilings: no cell is part of these results.")
+        book.why_none("No ceilings: no cell is part of these results.")
         return
-    book.table(f"{prefix}ceilings", "ceilings", ceilings_table(data))
-    _bandwidth(data, book, prefix)
-    book.table(f"{prefix}costs", "costs", costs_table(data))
-    _checks(data, book, prefix)
+    book.table("ceilings", "ceilings", ceilings_table(data))
+    _bandwidth(data, book)
+    book.table("costs", "costs", costs_table(data))
+    _checks(data, book)
 
 
 def caution(data: Data, line: Row) -> str:
@@ -190,7 +190,7 @@ def costs_table(data: Data) -> Table:
     return Table.of(lines, columns, partial(_behind, data))
 
 
-def _checks(data: Data, book: Book, prefix: str) -> None:
+def _checks(data: Data, book: Book) -> None:
     """How many throughputs were held against a ceiling, and those that lie above one."""
     above = [check for check in data.checks if check["verdict"] in FLAG_OF_VERDICT]
     compared = [check for check in data.checks if check["verdict"] != NOT_COMPARED]
@@ -203,7 +203,7 @@ def _checks(data: Data, book: Book, prefix: str) -> None:
     )
     book.note(summary if data.checks else "No throughput was measured, so none was checked.")
     if above:
-        book.table(f"{prefix}above", "above", above_table(above))
+        book.table("above", "above", above_table(above))
 
 
 def above_table(checks: Sequence[Row]) -> Table:
@@ -236,7 +236,7 @@ def above_table(checks: Sequence[Row]) -> Table:
 KERNELS = ("copy", "triad", "reduction")
 
 
-def _bandwidth(data: Data, book: Book, prefix: str) -> None:
+def _bandwidth(data: Data, book: Book) -> None:
     """A figure for each device."""
     points = data.of_module("bandwidth")
     if not points:
@@ -249,7 +249,7 @@ def _bandwidth(data: Data, book: Book, prefix: str) -> None:
         size = data.cache_bytes(group[0])
         upright = f"upright line is its last-level cache, {words.mebibytes(size or 0)}"
         book.figure(
-            f"{prefix}bandwidth-{device}",
+            f"bandwidth-{device}",
             "bandwidth",
             partial(draw, data, group),
             device=data.device_name(group[0]),

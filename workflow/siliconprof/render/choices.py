@@ -48,14 +48,14 @@ EAGER = "an eager step compiles nothing"
 TOO_FEW = f"fewer than {FIRST_LOSSES} losses on one side"
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """The tables, where any training makes a choice, or has adapters, and its twin was measured."""
     if both := list(pairs(data)):
-        book.table(f"{prefix}choices", "choices", table(data, both), first=FIRST_LOSSES)
+        book.table("choices", "choices", table(data, both), first=FIRST_LOSSES)
     if adapted := both_ways(data):
-        book.heading("With and without LoRA", anchor=f"{prefix}lora")
+        book.heading("With and without LoRA", anchor="lora")
         lora = Table.of(adapted, ADAPTED, about=lambda pair: pair)
-        book.table(f"{prefix}lora", "lora", lora)
+        book.table("lora", "lora", lora)
     elif any(row.get("lora_rank") for row in data.training()):
         book.note(
             "LoRA: no training was measured both with adapters and of every parameter, "

@@ -37,36 +37,36 @@ Cases = Mapping[Case, Sequence[Row]]
 MISLED_TITLE = "What TFLOPS alone would have said:"
 
 
-def add(data: Data, book: Book, prefix: str = "", everyone: Data | None = None) -> None:
+def add(data: Data, book: Book, everyone: Data | None = None) -> None:
     """Everything of one host.
 
     Args:
         everyone: the data of every host, for the published ratios; None leaves them out.
     """
     if not present(data):
-        book.note("No MLP, CNN or LSTM is part of these results.")
+        book.why_none("No MLP, CNN or LSTM is part of these results.")
         return
     points = ratios.measured(data)
     cases = ratios.cases(points)
     if points:
-        _figures(data, book, prefix, cases)
+        _figures(data, book, cases)
     else:
         failed = [cell for cell in _cells(data) if cell["status"] != "ok"]
         why = sorted({f"{cell['status']}: {cell['reason']}" for cell in failed})
         reasons = words.listing(why) or "no batch size came to its end"
         book.note(f"No figure: no network was measured ({reasons}).")
     timed = times_table(data, cases)
-    book.table(f"{prefix}classic-times", "classic-times", timed, counted="line")
+    book.table("classic-times", "classic-times", timed, counted="line")
     if any(words.number(point.get("test_accuracy")) is not None for point in points):
         learned = Table.of(of_cases(cases), ACCURACY)
-        book.table(f"{prefix}classic-accuracy", "classic-accuracy", learned, counted="line")
+        book.table("classic-accuracy", "classic-accuracy", learned, counted="line")
     if points:
-        _ratios(data, book, prefix, points)
+        _ratios(data, book, points)
     if everyone is not None:
         printed = published_table(everyone)
         measured = any(value.mark == "measured" for row in printed.rows for value in row)
         counted = "" if measured else "line"
-        book.table(f"{prefix}classic-published", "classic-published", printed, counted=counted)
+        book.table("classic-published", "classic-published", printed, counted=counted)
 
 
 def present(data: Data) -> bool:
@@ -78,7 +78,7 @@ def _cells(data: Data) -> list[Row]:
     return [cell for cell in data.cells if cell["trainer"] == ratios.TRAINER]
 
 
-def _figures(data: Data, book: Book, prefix: str, cases: Cases) -> None:
+def _figures(data: Data, book: Book, cases: Cases) -> None:
     """The steps of each network, device by device."""
     for name, of_network in grouped(cases.items(), lambda item: item[0].network).items():
         stepped = (group for _, group in of_network if any(p["step_median_s"] for p in group))
@@ -86,12 +86,12 @@ def _figures(data: Data, book: Book, prefix: str, cases: Cases) -> None:
         # whatever the network, and then by batch size
         rows.sort(key=lambda p: (*order(p | {"workload": "", "point": 0}), p["batch_size"]))
         if rows:
-            figure = f"{prefix}classic-phases-{name.lower() if name.isupper() else name}"
+            figure = f"classic-phases-{name.lower() if name.isupper() else name}"
             draw = partial(training.draw, data, rows, name=step_label)
             book.figure(figure, "classic-phases", draw, network=name)
 
 
-def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
+def _ratios(data: Data, book: Book, points: Sequence[Row]) -> None:
     """Ratios of every two sides; with one side alone a sentence."""
     sides = list(dict.fromkeys(side_name(point) for point in points))
     pairs = ratios.pairs(data)
@@ -104,10 +104,10 @@ def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
         )
         book.note(f"No device ratios: {why}.")
         return
-    book.table(f"{prefix}classic-ranges", "classic-ranges", ranges(data, pairs))
+    book.table("classic-ranges", "classic-ranges", ranges(data, pairs))
     every = [ratio for pair in pairs for ratio in pair.ratios]
     single = Table.of(every, RATIOS, attrgetter("rows"))
-    book.table(f"{prefix}classic-ratios", "classic-ratios", single, counted="line")
+    book.table("classic-ratios", "classic-ratios", single, counted="line")
     judgements = [judgement for pair in pairs if (judgement := ratios.judged(data, pair))]
     if judgements:
         book.listing(judgements, MISLED_TITLE)

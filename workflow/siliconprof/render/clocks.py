@@ -40,9 +40,9 @@ NO_SUPPLY = "mains and battery are not reported here, as on servers and virtual 
 NO_GOVERNOR = "no cpufreq: a virtual machine, or not Linux"
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """Facts first; a figure over the whole run and a table where any clock was read."""
-    book.heading("Clocks, temperature and interference", anchor=f"{prefix}clocks")
+    book.heading("Clocks, temperature and interference", anchor="clocks")
     rows = {
         name: [row for row in data.probes if row["probe"] == name and row["means"] != SWITCHED_OFF]
         for name in ("clocks", "interference")
@@ -58,7 +58,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     for device, cells in grouped(measured, lambda cell: cell["device"]).items():
         if panels(data, cells):
             book.figure(
-                f"{prefix}clocks-{device}",
+                f"clocks-{device}",
                 "clocks",
                 partial(draw, data, cells),
                 device=data.device_name(cells[0]),
@@ -67,7 +67,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         place = {key(cell): index for index, cell in enumerate(data.cells)}
         shown.sort(key=lambda row: place.get(key(row), len(place)))
         fold = words.count(len(shown), "cell")
-        book.table(f"{prefix}clocks", "clocks", Table.of(shown, columns(shown)), folded=fold)
+        book.table("clocks", "clocks", Table.of(shown, columns(shown)), folded=fold)
 
 
 # -- facts -------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def workloads(data: Data) -> list[str]:
     return sorted({point["module"] for point in rows})
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """The exhibits of each such workload and probe."""
     for module in workloads(data):
         points = [point for point in data.of_module(module) if not point["trainer"]]
@@ -99,7 +99,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         first = quantities[0]
         timed = [point for point in points if (first.ends(point)[0] or 0) > 0]
         for device, rows in grouped(timed, lambda point: point["device"]).items():
-            for name, part in parts(f"{prefix}{module}-{device}", rows, ROWS_PER_FIGURE):
+            for name, part in parts(f"{module}-{device}", rows, ROWS_PER_FIGURE):
                 book.figure(
                     name,
                     "declared",
@@ -108,11 +108,9 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                     quantity=first.label,
                     device=data.device_name(rows[0]),
                 )
-        book.table(f"{prefix}{module}", "declared", table(points, quantities), module=module)
+        book.table(module, "declared", table(points, quantities), module=module)
     for probe in probes(data):
-        book.table(
-            f"{prefix}probe-{probe}", "declared-probe", probe_table(data, probe), probe=probe
-        )
+        book.table(f"probe-{probe}", "declared-probe", probe_table(data, probe), probe=probe)
 
 
 def probe_table(data: Data, probe: str) -> Table:

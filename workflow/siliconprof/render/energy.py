@@ -21,9 +21,9 @@ NO_HOST = "the paper's assumption is for the host of an NVIDIA GPU"
 MOST_NAMED = 6
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """The table of what was measured; what was not, once for each reason."""
-    book.heading("Energy", anchor=f"{prefix}energy-per-step")
+    book.heading("Energy", anchor="energy-per-step")
     points = {key(p): p for kind in data.families().values() for p in kind[0]}
     # what a source counted, beside the training that it counted for
     rows = [points[key(row)] | row for row in data.energy if key(row) in points]
@@ -31,7 +31,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     if measured:
         place = {name: index for index, name in enumerate(points)}
         measured.sort(key=lambda row: place[key(row)])
-        book.table(f"{prefix}energy", "energy", Table.of(measured, COLUMNS), counted="line")
+        book.table("energy", "energy", Table.of(measured, COLUMNS), counted="line")
     sentences = _reasons(points, rows)
     if sentences and not measured:
         book.note(f"No energy was measured. {' '.join(sentences)}")

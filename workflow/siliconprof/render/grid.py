@@ -51,20 +51,18 @@ VERDICTS = {
 NO_TIME, NO_CEILING = "no iteration was timed", "no ceiling was measured"
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """Every grid of these results, device by device."""
     all_grids = grid_points.grids(data)
     if not all_grids:
-        if not prefix:
-            book.note(data.why_none(grid_points.MODULE, "transformer grid"))
-        return
+        book.why_none(data.why_none(grid_points.MODULE, "transformer grid"))
     for grid in all_grids:
         where = grid_points.devices_said(data, grid.points)
-        book.heading(f"Grid search: {grid.workload}", anchor=f"{prefix}grid-{grid.workload}")
+        book.heading(f"Grid search: {grid.workload}", anchor=f"grid-{grid.workload}")
         book.facts(facts(grid, where))
         if grid.timed:
-            add_expected(data, book, grid, prefix)
-            add_fits(data, book, grid, prefix)
+            add_expected(data, book, grid)
+            add_fits(data, book, grid)
             timers.add(book, grid)
         else:
             book.note(
@@ -72,7 +70,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 "below has the reason of each."
             )
         book.table(
-            f"{prefix}grid-{grid.workload}",
+            f"grid-{grid.workload}",
             "grid-points",
             table(grid),
             folded=folded(grid.points),
@@ -128,7 +126,7 @@ def rows_of(data: Data, grid: Grid, about: str) -> list[Row]:
     return sorted(rows, key=lambda row: order.index(place(row)))
 
 
-def add_fits(data: Data, book: Book, grid: Grid, prefix: str) -> None:
+def add_fits(data: Data, book: Book, grid: Grid) -> None:
     """Verdicts in words, and the fits one by one.
 
     The time of a step over its batch size is fitted by a fixed part and one for each sample. What
@@ -141,7 +139,7 @@ def add_fits(data: Data, book: Book, grid: Grid, prefix: str) -> None:
     reached = [f"How the verdicts are reached: {how}." for how in hows]
     if fits:
         book.table(
-            f"{prefix}scaling-{grid.workload}",
+            f"scaling-{grid.workload}",
             "grid-scaling",
             Table.of(fits, FIT_COLUMNS, notes=reached),
             folded=words.count(len(fits), "fit"),
@@ -360,7 +358,7 @@ def lines(grid: Grid) -> Iterator[Line]:
                 yield Line(place_name(points[0]), basis, expected)
 
 
-def add_expected(data: Data, book: Book, grid: Grid, prefix: str) -> None:
+def add_expected(data: Data, book: Book, grid: Grid) -> None:
     """The figure, then facts with numbers; a sentence where no point has an expected time."""
     all_lines = list(lines(grid))
     if not all_lines:
@@ -372,7 +370,7 @@ def add_expected(data: Data, book: Book, grid: Grid, prefix: str) -> None:
             f"({'; '.join(why) or 'no ceiling was measured and no data sheet is known'})."
         )
         return
-    for name, part in parts(f"{prefix}expected-{grid.workload}", all_lines, ROWS_PER_FIGURE):
+    for name, part in parts(f"expected-{grid.workload}", all_lines, ROWS_PER_FIGURE):
         book.figure(
             name,
             "grid-expected",

@@ -27,14 +27,14 @@ BEFORE = (  # what a fresh process does before its cold launch: series, column, 
 UNRECORDED = "not recorded"
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """Two tables."""
     points = data.of_module("kernel_launch")
     if not points:
-        book.note(data.why_none("kernel_launch", "kernel launch"))
+        book.why_none(data.why_none("kernel_launch", "kernel launch"))
         return
-    book.table(f"{prefix}kernel-launch", "launch", table(data, points))
-    book.table(f"{prefix}cold-launch", "launch-cold", cold_table(data, points))
+    book.table("kernel-launch", "launch", table(data, points))
+    book.table("cold-launch", "launch-cold", cold_table(data, points))
 
 
 NAMES = (tables.DEVICE, tables.BACKEND, told("Launched", "launch"))

@@ -77,7 +77,7 @@ def remark(values: Sequence[float | None]) -> str:
     return "" if step is None else f" (diverged at step {step})"
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """Losses by step, and how far each is from the baseline; one figure a device."""
     groups = loss_groups(data)
     for group in groups:
@@ -87,7 +87,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         for device, rows in grouped(group, lambda point: point["device"]).items():
             others = [row for row in rows if row is not baseline]
             where = "" if baseline["device"] == device else f" on {data.device_name(baseline)}"
-            name = f"{prefix}loss-{kind.slug}{variants.as_slug(apart)}-{device}-{sha}"
+            name = f"loss-{kind.slug}{variants.as_slug(apart)}-{device}-{sha}"
             for figure, part in parts(name, others, LINES_PER_FIGURE):
                 book.figure(
                     figure,

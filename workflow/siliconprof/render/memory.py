@@ -105,12 +105,12 @@ def _miss(row: Row, ratio: float) -> str:
     )
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """The table of all trainings."""
     rows = [row for points, _ in data.families().values() for row in points]
     if rows:
-        book.heading("Predicted and measured peaks", anchor=f"{prefix}peaks")
-        book.table(f"{prefix}memory", "memory", table(rows), counted="training cell")
+        book.heading("Predicted and measured peaks", anchor="peaks")
+        book.table("memory", "memory", table(rows), counted="training cell")
 
 
 def table(rows: list[Row]) -> Table:
@@ -197,7 +197,7 @@ QUANTITIES = (
 )
 
 
-def add_over_time(data: Data, book: Book, prefix: str = "") -> None:
+def add_over_time(data: Data, book: Book) -> None:
     """Resident and device memory and page faults of every training family, device by device."""
     for kind, (points, _) in data.families().items():
         for device, every in grouped(points, lambda point: point["device"]).items():
@@ -213,7 +213,7 @@ def add_over_time(data: Data, book: Book, prefix: str = "") -> None:
             uncounted = [row for row in rows if not _lines(data, [row], DEVICE_MEMORY)]
             silent = words.listing(sorted(set(map(words.backend_name, uncounted))))
             book.figure(
-                f"{prefix}memory-{kind.slug}-{device}",
+                f"memory-{kind.slug}-{device}",
                 "memory",
                 partial(draw_memory, data, rows),
                 family=kind.label,

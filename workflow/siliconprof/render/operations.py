@@ -125,11 +125,11 @@ def burst_rate(limit: Limit, point: Row) -> Rate:
     return Rate(amount / seconds if amount and seconds else None)
 
 
-def _add(data: Data, book: Book, prefix: str, operation: Operation) -> None:
+def _add(data: Data, book: Book, operation: Operation) -> None:
     """Figures for each device and workload, and a table of all points."""
     points = data.of_module(operation.module)
     if not points:
-        book.note(data.why_none(operation.module, operation.what))
+        book.why_none(data.why_none(operation.module, operation.what))
 
     def place(point: Row) -> tuple[str, str]:
         return point["device"], point["workload"]
@@ -138,7 +138,7 @@ def _add(data: Data, book: Book, prefix: str, operation: Operation) -> None:
     timed = [p for p in points if any(rate for way in operation.ways for rate in way.rate(p))]
     for (device, workload), group in grouped(timed, place).items():
         shapes = sorted(set(map(shape_key, group)))
-        name = f"{prefix}{operation.module}-{workload}-{device}"
+        name = f"{operation.module}-{workload}-{device}"
         for part_name, part in parts(name, shapes, SHAPES_PER_FIGURE):
             book.figure(
                 part_name,
@@ -148,7 +148,7 @@ def _add(data: Data, book: Book, prefix: str, operation: Operation) -> None:
                 device=data.device_name(group[0]),
             )
     if points:
-        book.table(f"{prefix}{operation.module}", operation.module, table(data, operation, points))
+        book.table(operation.module, operation.module, table(data, operation, points))
 
 
 # -- figure ------------------------------------------------------------------------------------
@@ -371,12 +371,12 @@ VJP = Operation(
 )
 
 
-def add_products(data: Data, book: Book, prefix: str = "") -> None:
+def add_products(data: Data, book: Book) -> None:
     """Matrix products."""
-    _add(data, book, prefix, MATMUL)
+    _add(data, book, MATMUL)
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """Matrix-vector products and vjps."""
     for operation in (MATVEC, VJP):
-        _add(data, book, prefix, operation)
+        _add(data, book, operation)

@@ -24,7 +24,7 @@ NOT_TIMED = "the framework's own time, which is no operator's"
 NO_FORMULA = "no product, convolution or attention: its operations are not counted"
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """Bars of every family whose operators were timed, and the longest operators of its first."""
     known = data.traces.parts_of_steps
     for kind, (points, _) in data.families().items():
@@ -32,7 +32,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         if not told_apart:
             continue
         without = dict.fromkeys(label(p) for p in points if point_key(p) not in known)
-        stem = f"{prefix}operators-{kind.slug}"
+        stem = f"operators-{kind.slug}"
         for name, part, chunk in told_parts(stem, told_apart, training.ROWS_PER_FIGURE):
             book.figure(
                 name,

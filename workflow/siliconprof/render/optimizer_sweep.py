@@ -39,20 +39,20 @@ OFF = {"max_gradient_norm": "off"}
 HELP = {"max_gradient_norm": "the norm that all gradients together are scaled down to"}
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """Curves and every setting, sweep by sweep."""
     sweeps = grouped(data.of_module(MODULE), lambda point: point["workload"])
-    if not sweeps and not prefix:
-        book.heading("Optimizer sweep", anchor="optimizer-sweep")
-        book.note(data.why_none(MODULE, "an optimizer sweep"))
+    if not sweeps:
+        no_sweep = data.why_none(MODULE, "an optimizer sweep")
+        book.why_none(no_sweep, "Optimizer sweep", "optimizer-sweep")
     for workload, points in sweeps.items():
-        _sweep(data, book, workload, named(data, points), prefix)
+        _sweep(data, book, workload, named(data, points))
 
 
-def _sweep(data: Data, book: Book, workload: str, points: list[Row], prefix: str) -> None:
+def _sweep(data: Data, book: Book, workload: str, points: list[Row]) -> None:
     """What one workload trained."""
     where = devices_said(data, points)
-    book.heading(f"Optimizer sweep: {workload}, {where}", anchor=f"{prefix}optimizer-{workload}")
+    book.heading(f"Optimizer sweep: {workload}, {where}", anchor=f"optimizer-{workload}")
     trained = by_place(point for point in points if _state(point) == "ok")
     varying = [name for name in SETTINGS if len(values(points, name)) > 1] or ["learning_rate"]
     if trained:
@@ -60,7 +60,7 @@ def _sweep(data: Data, book: Book, workload: str, points: list[Row], prefix: str
         book.facts(list(facts))
     else:
         book.note("No setting of this sweep was trained; the table has the reason of each.")
-    name = f"{prefix}optimizer-curves-{workload}"
+    name = f"optimizer-curves-{workload}"
     for figure, part in parts(name, list(trained.values()), PLACES_PER_FIGURE):
         if any(data.traces.curve(point) is not None for place in part for point in place):
             book.figure(
@@ -74,7 +74,7 @@ def _sweep(data: Data, book: Book, workload: str, points: list[Row], prefix: str
             )
     table = Table.of(points, columns(data), css=lambda p: "" if _state(p) == "ok" else "failed")
     key, model = "optimizer-sweep", shape(points[0])
-    book.table(f"{prefix}optimizer-{workload}", key, table, counted="setting", model=model)
+    book.table(f"optimizer-{workload}", key, table, counted="setting", model=model)
 
 
 def fact(points: Sequence[Row], varying: Sequence[str]) -> str:

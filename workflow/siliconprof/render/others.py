@@ -96,15 +96,15 @@ def _across(data: Data, book: Book) -> None:
 
 def _host(source: str, host: str, data: Data, book: Book) -> None:
     part = data.only(source, host)
-    if part.cells:
-        badge = words.SOURCE_BADGES[source]
-        prefix = f"{badge.replace(' ', '-')}-{host}-"
+    if not part.cells:
+        return
+    badge = words.SOURCE_BADGES[source]
+    with book.of_host(badge, host):
         book.heading(host, badge)
-        book.origin = f"{badge}: {host}"
         intervals = f"95 %, {uncertainty.origin_text(part.points)}"
         book.facts([*_facts(part), ("Intervals", intervals)])
         book.table(
-            f"{prefix}cells",
+            "cells",
             "cells-elsewhere",
             setting.cells_table(part.cells),
             folded=f"{words.count(len(part.cells), 'cell')}: {setting.statuses(part.cells)}",
@@ -112,21 +112,15 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
         )
         if part.training():
             for section in (training, operators, choices, memory, energy, clocks):
-                section.add(part, book, prefix)
-        if study.present(part):
-            study.add(part, book, prefix)
-        if classic.present(part):
-            classic.add(part, book, prefix)
-        if part.ceilings and any(line["value"] is not None for line in part.ceilings):
-            ceilings.add(part, book, prefix)
-        if part.of_module("matmul"):
-            operations.add_products(part, book, prefix)
-        if part.of_module("matvec") or part.of_module("vjp"):
-            operations.add(part, book, prefix)
-        if part.of_module("kernel_launch"):
-            launch.add(part, book, prefix)
-        declared.add(part, book, prefix)
-    book.origin = ""
+                section.add(part, book)
+        study.add(part, book)
+        classic.add(part, book)
+        if any(line["value"] is not None for line in part.ceilings):
+            ceilings.add(part, book)
+        operations.add_products(part, book)
+        operations.add(part, book)
+        launch.add(part, book)
+        declared.add(part, book)
 
 
 def _facts(part: Data) -> list[tuple[str, str]]:

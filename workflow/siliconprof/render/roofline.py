@@ -51,7 +51,7 @@ SHEET: dict[str, Any] = {"color": style.shade("other"), "linewidth": 1.0, "dashe
 HATCHED = style.published() | {"linewidth": 0, "edgecolor": style.shade("other", 60)}
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """A figure for each device and one table."""
     dots = list(points(data))
     if not dots:
@@ -63,7 +63,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     for device_dots in grouped(dots, lambda dot: device_of(dot.row)).values():
         name = device_dots[0].row["device"]
         book.figure(
-            f"{prefix}roofline-{name}",
+            f"roofline-{name}",
             "roofline",
             partial(draw, device_dots),
             device=data.device_name(device_dots[0].row),
@@ -71,7 +71,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             lacking=_lacking_text(device_dots),
         )
     fold = f"{len(dots)} points" if len(dots) > FOLD_ABOVE else ""
-    book.table(f"{prefix}roofline", "roofline", table(dots), folded=fold)
+    book.table("roofline", "roofline", table(dots), folded=fold)
     shown = {key(dot.row) for dot in dots}
     absent = sorted({model(row) for row in data.training() if key(row) not in shown})
     if absent:

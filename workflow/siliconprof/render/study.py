@@ -7,17 +7,17 @@ from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
-    """The study's exhibits of this host, of another host or of a reference bundle."""
+def add(data: Data, book: Book) -> None:
+    """The study's exhibits."""
     if not present(data):
-        book.note(
+        book.why_none(
             "No transformer grid, no whole training and no optimizer sweep is part of the "
             "experiment on this host; what the wide/deep report printed stands among the claims."
         )
         return
-    grid.add(data, book, prefix)
-    wide_deep.add(data, book, prefix)
-    optimizer_sweep.add(data, book, prefix)
+    grid.add(data, book)
+    wide_deep.add(data, book)
+    optimizer_sweep.add(data, book)
 
 
 def present(part: Data) -> bool:

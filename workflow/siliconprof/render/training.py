@@ -59,7 +59,7 @@ OF_PHASES = Parts(
 )
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """Bars and both tables of every family; curves are another module's."""
     families = data.families()
     if not families:
@@ -71,7 +71,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             book.note(f"{kind.name}: no figure, no cell of it was measured ({why}).")
             continue
         rows = sorted([*points, *failed], key=variants.family_order)
-        stem = f"{prefix}training-{kind.slug}"
+        stem = f"training-{kind.slug}"
         for name, part, chunk in told_parts(stem, rows, ROWS_PER_FIGURE):
             book.figure(
                 name,
@@ -81,8 +81,8 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 offload=OFFLOAD_NOTE if any(map(has_no_speed, chunk)) else "",
             )
     if any(points for points, _ in families.values()):
-        book.table(f"{prefix}training-times", "training-times", times_table(families))
-        book.table(f"{prefix}training-rates", "training-rates", rates_table(data, families))
+        book.table("training-times", "training-times", times_table(families))
+        book.table("training-rates", "training-rates", rates_table(data, families))
 
 
 # -- figure ------------------------------------------------------------------------------------
@@ -352,10 +352,10 @@ SERIES = {  # what its steps are called, and their colour; that of the backend w
 THINNED = f" Of more than {MOST_POINTS} points the smallest and largest of each stretch are drawn."
 
 
-def add_steps(data: Data, book: Book, prefix: str = "") -> None:
+def add_steps(data: Data, book: Book) -> None:
     """Small multiples of raw step times for every training family, one panel a cell."""
     for kind, (points, _) in data.families().items():
-        stem = f"{prefix}steps-{kind.slug}"
+        stem = f"steps-{kind.slug}"
         for name, part, chunk in told_parts(stem, points, PANELS_PER_FIGURE):
             longest = max(len(data.traces.series(point, "unsplit_step_s")) for point in chunk)
             book.figure(

@@ -51,16 +51,15 @@ def deeper(points: Sequence[Row]) -> str:
     return f"at least {math.floor(10 * min(ratios)) / 10:g}" if ratios else "several"
 
 
-def add(data: Data, book: Book, prefix: str = "") -> None:
+def add(data: Data, book: Book) -> None:
     """Both models, the course of their trainings, and what came out."""
     points = trainings(data)
     failed = [c for c in data.cells if c["trainer"] == TRAINER and c["status"] != "ok"]
     if not points and not failed:
-        if not prefix:
-            book.heading("Wide against deep", anchor="wide-deep")
-            book.note("No whole training of a model is part of these results.")
+        no_training = "No whole training of a model is part of these results."
+        book.why_none(no_training, "Wide against deep", "wide-deep")
         return
-    book.heading("Wide against deep", anchor=f"{prefix}wide-deep")
+    book.heading("Wide against deep", anchor="wide-deep")
     for cell in failed:
         book.note(
             f"{cell['workload']} on {words.backend_name(cell)}, {cell['precision']}: "
@@ -68,15 +67,13 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         )
     if not points:
         return
-    book.table(
-        f"{prefix}wide-deep-models", "wide-deep-models", models_table(points), deeper=deeper(points)
-    )
+    book.table("wide-deep-models", "wide-deep-models", models_table(points), deeper=deeper(points))
 
     def place(point: Row) -> tuple[str, str]:
         return point["device"], point["precision"]
 
     for (device, precision), group in grouped(points, place).items():
-        figures = parts(f"{prefix}wide-deep-{device}-{precision}", group, LINES_PER_FIGURE)
+        figures = parts(f"wide-deep-{device}-{precision}", group, LINES_PER_FIGURE)
         for name, part in figures:
             book.figure(
                 name,
@@ -86,7 +83,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 precision=precision,
                 smoothed=smoothing_note(data, part),
             )
-    book.table(f"{prefix}wide-deep-results", "wide-deep-results", results_table(data, points))
+    book.table("wide-deep-results", "wide-deep-results", results_table(data, points))
 
 
 # -- figure ------------------------------------------------------------------------------------
