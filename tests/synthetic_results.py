@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html.parser import HTMLParser
@@ -35,10 +36,10 @@ from siliconprof.analyse import (  # noqa: E402
 )
 from siliconprof.claims import judge  # noqa: E402
 from siliconprof.hosts import registry  # noqa: E402
-from siliconprof.pipeline import cli  # noqa: E402
+from siliconprof.pipeline import analyse, cli  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
 from siliconprof.render import draw, figures, page  # noqa: E402
-from siliconprof.store import noise_floors, record, table_files  # noqa: E402
+from siliconprof.store import left_out, noise_floors, record, table_files  # noqa: E402
 from siliconprof.store.results import Results  # noqa: E402
 
 PUBLISH = figures.publish
@@ -512,26 +513,31 @@ def make(
         if stage is published_gaps:
             (tables / "published_gaps.csv").write_bytes(gaps())
             continue
-        options = {"tables": tables, "output-dir": tables}
+        options = {"matrix": matrix, "output-dir": tables}
         if stage is aggregate:
-            options = {"results": results, "output-dir": tables}
-            options |= {"reference": results / "reference/lab"} if reference else {}
-        if stage not in (attribution, prediction):
-            options["matrix"] = matrix
-        if stage in (ceilings, expected, judge):
-            options["registry"] = CONFIG / "devices.yaml"
-        if stage is judge:
-            options |= {"claims": CONFIG / "claims.yaml", "published": CONFIG / "published"}
-        run(stage, **options)
+            folders = {"reference": results / "reference/lab"} if reference else {}
+            stage.main(words(results=results, **options, **folders))
+            continue
+        options |= {"claims": CONFIG / "claims.yaml", "published": CONFIG / "published"}
+        run(stage, tables=tables, registry=CONFIG / "devices.yaml", **options)
     if last is not judge:
         table_files.write(tables / "claims.csv", [])
     return results
 
 
 def run(stage: ModuleType, **options: Any) -> None:
-    """Run a stage; all stages read one registry, whose check takes longer than most of their work."""
+    """Run a part of `pipeline.analyse` with its options.
+
+    All parts read one registry, whose check takes longer than most of their work.
+    """
+    given = {"noise-floors": []} | options
+    arguments = Namespace(**{name.replace("-", "_"): value for name, value in given.items()})
     with patch.object(registry, "load", READ_ONCE):
-        assert not stage.main(words(**options))
+        if stage is published_gaps:
+            stage.write(arguments)
+        for name, write in analyse.STAGES.items():
+            if write is stage.write:
+                left_out.guarded(name, write, arguments)
 
 
 @cache
@@ -539,7 +545,7 @@ def gaps() -> bytes:
     """The table of published gaps: of printed numbers alone, so in all results the same."""
     with tempfile.TemporaryDirectory() as folder:
         options = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
-        run(published_gaps, **options, **{"output-dir": folder})
+        run(published_gaps, **options, **{"output-dir": Path(folder)})
         return (Path(folder) / "published_gaps.csv").read_bytes()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from siliconprof.analyse import attribution
 from siliconprof.compare import explain
-from synthetic_results import CPU, H200, load, make, noise_floor, render, table, training
+from synthetic_results import CPU, H200, load, make, noise_floor, render, run, table, training
 from synthetic_results import PHASES as SPLIT
 
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
@@ -138,8 +138,8 @@ def test_noise_floor_widens_the_gap(tmp_path: Path) -> None:
     cells_of = [f"desk/cpu-x/{name}/gpt2-nano-plain/auto/fp32" for name in ("torch-cpu", "mlx")]
     values = [1 + 0.1 * (i % 5 - 2) for i in range(12)]
     floor = noise_floor(tmp_path / "desk.json", values, *cells_of, metric="unsplit_step_s")
-    tables = str(tmp_path / "results/tables")
-    attribution.main(["--tables", tables, "--output-dir", tables, "--noise-floors", str(floor)])
+    folders = dict.fromkeys(("tables", "output-dir"), tmp_path / "results/tables")
+    run(attribution, **folders, **{"noise-floors": [floor]})
     wide = line_of(table(tmp_path / "results", "attribution"), "gap")
     assert wide["low_s"] < narrow["low_s"] and wide["high_s"] > narrow["high_s"]
     assert wide["verdict"] == "no gap beyond noise" and "A/A processes" in wide["fast_how"]

@@ -199,14 +199,14 @@ def test_noise_is_the_host_s_own_where_it_was_measured(results: Path, tmp_path: 
     calm = floor(tmp_path / "desk.json", 0.01)
     folder = {"tables": known / "tables", "output-dir": known / "tables"}
     where = {"matrix": results / "matrix.json", "registry": ROOT / "config/devices.yaml"}
-    run(ceilings, **where, **folder, **{"noise-floors": calm})
+    run(ceilings, **where, **folder, **{"noise-floors": [calm]})
     above = "above our own ceiling by more than noise"
     assert verdicts(known, "vjp", "flop_per_s") == ["ok", above, above]
     best = ceiling(known, "matmul", backend="torch-cpu", precision="fp32")
     assert float(best["error"]) == pytest.approx(0.009, rel=0.1)
     assert best["error_basis"] == "A/A processes of the noisiest of 1 points differ by 0.9% on desk"
     restless = floor(tmp_path / "desk.json", 0.2)
-    run(ceilings, **where, **folder, **{"noise-floors": restless})
+    run(ceilings, **where, **folder, **{"noise-floors": [restless]})
     assert verdicts(known, "vjp", "flop_per_s") == ["ok", "ok", above]
 
 

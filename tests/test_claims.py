@@ -478,7 +478,7 @@ def test_noise_of_the_host_decides(tmp_path: Path) -> None:
     (assumed,) = judged(tmp_path / "assumed", [GROWS], given)
     cell, values = "desk/cpu-x/torch-cpu/transformer_grid/auto/fp32", [1.0, 1.01, 0.99] * 4
     floor = noise_floor(tmp_path / "desk.json", values, cell, metric="unsplit_step_s")
-    more = {"noise-floors": floor}
+    more = {"noise-floors": [floor]}
     (known,) = judged(tmp_path / "known", [GROWS], given, **more)
     assert (assumed["verdict"], known["verdict"]) == (OPEN, YES)
     assert "assumed" in assumed["measured_basis"] and "differ by 0.9%" in known["measured_basis"]

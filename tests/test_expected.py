@@ -287,7 +287,7 @@ def test_noise_floor_of_the_host_widens_or_narrows_the_line(tmp_path: Path) -> N
     floor = noise_floor(tmp_path / "desk.json", [1.0, 1.01, 0.99] * 4, name)
     folder = {"tables": results / "tables", "output-dir": results / "tables"}
     where = {"matrix": results / "matrix.json", "registry": ROOT / "config/devices.yaml"}
-    run(expected, **where, **folder, **{"noise-floors": floor})
+    run(expected, **where, **folder, **{"noise-floors": [floor]})
     (known,), _ = scaled(results)
     assert "assumed" in assumed["noise_basis"] and "noisiest of 1 points" in known["noise_basis"]
     assert known["fixed_s"] == pytest.approx(assumed["fixed_s"])

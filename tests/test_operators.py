@@ -28,7 +28,7 @@ from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session import inventory, operators
 from siliconprof.session.timing import PhaseClock
-from synthetic_results import CPU, make, noise_floor, render, table, training
+from synthetic_results import CPU, make, noise_floor, render, run, table, training
 
 # A model that each workload trains -> what its parameters are here, operations over its formula's.
 MODELS: Mapping[str, tuple[dict[str, Any], tuple[float, float]]] = {
@@ -406,7 +406,7 @@ def test_a_parts_interval_is_as_wide_as_its_steps_and_processes_differ(tmp_path:
     cells = [f"desk/cpu-x/torch-cpu/gpt2-nano-{name}/auto/fp32" for name in ("plain", "hf")]
     values = [1 + 0.1 * (i % 5 - 2) for i in range(12)]
     floor = noise_floor(tmp_path / "desk.json", values, *cells, metric="unsplit_step_s")
-    tables = str(results / "tables")
-    attribution.main(["--tables", tables, "--output-dir", tables, "--noise-floors", str(floor)])
+    folders = dict.fromkeys(("tables", "output-dir"), results / "tables")
+    run(attribution, **folders, **{"noise-floors": [floor]})
     joined = intervals(table(results, "attribution"))
     assert joined[part][0] < scattered[part][0] and joined[part][1] > scattered[part][1]

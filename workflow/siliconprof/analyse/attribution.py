@@ -1,8 +1,5 @@
 """Why one training takes longer than another of equal work: by phase, and by part of the step.
 
-    python -m siliconprof.analyse.attribution --tables results/tables \
-        --output-dir results/tables
-
 `attribution.csv`: for each pair of trainings that did the same work a line for the gap in seconds
 per step, one for each phase (they sum to the gap exactly), one for each cause, and one for what no
 cause explains, which may be negative. The causes are the parts of the step, with 95 % intervals, and
@@ -14,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from siliconprof import options, words
+from siliconprof import words
 from siliconprof.analyse import step_parts
 from siliconprof.analyse.equal_work import (
     DISTURBED,
@@ -32,8 +28,7 @@ from siliconprof.analyse.equal_work import (
 )
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.analyse.throughputs import Noise, device_of, place
-from siliconprof.errors import stage
-from siliconprof.store import left_out, noise_floors, table_files
+from siliconprof.store import noise_floors, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import KEY, Row, by, grouped, point_key
@@ -379,14 +374,3 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
         line for index, pair in enumerate(pairs(points)) for line in rows_of(index, pair, inputs)
     ]
     table_files.write(arguments.output_dir / "attribution.csv", rows)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the table."""
-    arguments = options.parsed(main, argv, "tables", "noise-floors", "output-dir")
-    left_out.guarded("attribution", write, arguments)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))

@@ -1,8 +1,5 @@
 """What each device can do at most by its own measurement, and which throughput claims more.
 
-    python -m siliconprof.analyse.ceilings --matrix results/matrix.json --tables results/tables \
-        --registry config/devices.yaml --output-dir results/tables
-
 `ceilings.csv`: for every device, backend and dtype the fastest product, the bandwidth of memory
 and caches, transfers, page faults and launches, each with the record that it is from and, where
 the registry has one, the data sheet's figure. Other stages look them up in `Limits`. `checks.csv`:
@@ -14,11 +11,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from siliconprof import options
 from siliconprof.analyse import ceilings, results_table, throughputs
 from siliconprof.analyse.throughputs import (
     BYTE,
@@ -31,11 +26,10 @@ from siliconprof.analyse.throughputs import (
     device_of,
     place,
 )
-from siliconprof.errors import stage
 from siliconprof.hosts import caches, registry
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.store import columns, left_out, matrix_file, noise_floors, table_files
+from siliconprof.store import columns, matrix_file, noise_floors, table_files
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
@@ -375,16 +369,3 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
         table_files.path(arguments.output_dir, "results"),
         list(listed.rows(results.rows("cells"), points)),
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the tables."""
-    arguments = options.parsed(
-        main, argv, "matrix", "tables", "registry", "noise-floors", "output-dir"
-    )
-    left_out.guarded("ceilings", write, arguments)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))

@@ -1,8 +1,5 @@
 """Expected against actual time of a grid's points, and what the grid says of its backend.
 
-    python -m siliconprof.analyse.expected --matrix results/matrix.json --tables results/tables \
-        --registry config/devices.yaml --output-dir results/tables
-
 `expected.csv`: for every measured point of a `transformer_grid` its operations over the data
 sheet's peak (the wide/deep report's expectation) and over the fastest product that we measured on the same
 device, backend and number format. `scaling.csv`: see `scaling`.
@@ -11,17 +8,14 @@ device, backend and number format. `scaling.csv`: see `scaling`.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 
-from siliconprof import options
 from siliconprof.analyse import scaling
 from siliconprof.analyse.ceilings import Limits
 from siliconprof.analyse.throughputs import Noise, metric
-from siliconprof.errors import stage
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import columns, left_out, matrix_file, noise_floors, table_files
+from siliconprof.store import columns, matrix_file, noise_floors, table_files
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
@@ -87,16 +81,3 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     table_files.write(
         arguments.output_dir / "scaling.csv", list(scaling.rows(in_grids, limits, Noise(floors)))
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write both tables."""
-    arguments = options.parsed(
-        main, argv, "matrix", "tables", "registry", "noise-floors", "output-dir"
-    )
-    left_out.guarded("expected", write, arguments)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))

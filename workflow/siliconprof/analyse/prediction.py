@@ -1,7 +1,5 @@
 """How long a training's step should take, from the operators of other trainings on its device.
 
-    python -m siliconprof.analyse.prediction --tables results/tables --output-dir results/tables
-
 `predicted.csv`: for each training whose operators were timed the step that all other trainings on
 its device with its backend and threads predict, and the one that was measured. An operator that
 others have too, of the same kind on the same shapes, takes what it took there; any other one what
@@ -18,18 +16,16 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from siliconprof import options, words
+from siliconprof import words
 from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, OTHERS, PARTS
 from siliconprof.analyse.step_parts import MOSTLY
-from siliconprof.errors import stage
 from siliconprof.stats import statistics
-from siliconprof.store import left_out, table_files
+from siliconprof.store import table_files
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row, grouped, point_key
 
@@ -364,14 +360,3 @@ def lines(found: Sequence[Training]) -> list[Row]:
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
     table_files.write(arguments.output_dir / "predicted.csv", lines(trainings(results)))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the table."""
-    arguments = options.parsed(main, argv, "tables", "output-dir")
-    left_out.guarded("prediction", write, arguments)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))

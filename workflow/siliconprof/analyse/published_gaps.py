@@ -1,8 +1,5 @@
 """What the launch cost of Table 6, peaks and bandwidths can explain of the paper's gaps, in bounds.
 
-    python -m siliconprof.analyse.published_gaps --published config/published \
-        --registry config/devices.yaml --output-dir results/tables
-
 Nothing here is measured: times and launch costs are published, peaks and bandwidths the registry's,
 operators, operations and bytes by formula. The paper prints no part of a pass and no sequence
 length, so a cause gets an interval. It holds every division of both passes, per sample, in which
@@ -21,16 +18,15 @@ equal by sample, weights by pass, so they weigh more where the batch is smaller.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from siliconprof import options, plugins, words
+from siliconprof import plugins, words
 from siliconprof.analyse import step_work
 from siliconprof.analyse.published_values import Published, Unknown, model_and_size
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns, table_files
@@ -362,13 +358,3 @@ def write(arguments: argparse.Namespace) -> None:
     except Unknown as unknown:
         raise UserError(f"{arguments.published}: {unknown}") from None
     table_files.write(arguments.output_dir / "published_gaps.csv", lines)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write published_gaps.csv."""
-    write(options.parsed(main, argv, "published", "registry", "output-dir"))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))

@@ -1,9 +1,5 @@
 """Tests published claims with these results.
 
-    python -m siliconprof.claims.judge --matrix results/matrix.json --tables results/tables \
-        --registry config/devices.yaml --claims config/claims.yaml \
-        --published config/published --output-dir results/tables
-
 `claims.csv`: one line per statement of config/claims.yaml with its verdict: reproduced,
 contradicted, inconclusive or not testable here. A claim that names devices is decided by those
 devices alone, wherever they were measured; one that names none by this host's cells. The columns
@@ -14,12 +10,10 @@ printed numbers themselves agree with the statement, and is no verdict either.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from siliconprof import options
 from siliconprof.analyse.published_values import Published
 from siliconprof.analyse.throughputs import Noise
 from siliconprof.claims import cases as claim_cases
@@ -31,10 +25,9 @@ from siliconprof.claims.evidence import Evidence
 from siliconprof.claims.figures import AGAINST, AGREES, OPEN
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE, Outcome
-from siliconprof.errors import stage
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import columns, left_out, matrix_file, noise_floors, table_files
+from siliconprof.store import columns, matrix_file, noise_floors, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
@@ -265,14 +258,3 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     evidence = Evidence(results, DataSheets(devices, matrix.host), Noise(floors))
     lines = [row_of(claim, evidence, consistent[claim.id]) for claim in claims]
     table_files.write(arguments.output_dir / "claims.csv", lines)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write claims.csv."""
-    names = ("matrix", "tables", "registry", "claims", "published", "noise-floors", "output-dir")
-    left_out.guarded("claims", write, options.parsed(main, argv, *names))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))

@@ -4,7 +4,7 @@
         --registry config/devices.yaml --claims config/claims.yaml --published config/published \
         --output-dir results/tables
 
-The stages stand in `siliconprof.analyse` and `siliconprof.claims`; each runs by itself too.
+The parts stand in `siliconprof.analyse` and `siliconprof.claims`.
 """
 
 from __future__ import annotations
