@@ -12,7 +12,7 @@
 
 
 rule prepare:
-    """Tokenise one text data set, once, for all frameworks."""
+    """Make the arrays of one data set, once, for all frameworks."""
     input:
         text=lookup(dpath="{dataset}", within=FLOW.dataset_texts),
     output:
@@ -38,8 +38,7 @@ rule prepare:
         """
 
 
-rule prepare_speech:
-    """Make features and labels of one speech data set, once, for all frameworks."""
+use rule prepare as prepare_speech with:
     output:
         "results/data/{dataset}/dataset.json",
         "results/data/{dataset}/features.npy",
@@ -52,21 +51,9 @@ rule prepare_speech:
         dataset=FLOW.dataset_patterns["speech"],
     params:
         method=FLOW.methods["speech"],
-        dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
-        folder="results/data/{dataset}",
-        sources=lookup(dpath="{dataset}", within=FLOW.sources),
-    shell:
-        r"""
-        python -m siliconprof.datasets.prepare \
-            --dataset {params.dataset:q} \
-            --output-dir {params.folder:q} \
-            --sources-state {params.sources:q} \
-            >{log:q} 2>&1
-        """
 
 
-rule prepare_images:
-    """Divide one data set of images, once, for all frameworks."""
+use rule prepare as prepare_images with:
     output:
         "results/data/{dataset}/dataset.json",
         "results/data/{dataset}/images.npy",
@@ -77,14 +64,3 @@ rule prepare_images:
         dataset=FLOW.dataset_patterns["images"],
     params:
         method=FLOW.methods["images"],
-        dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
-        folder="results/data/{dataset}",
-        sources=lookup(dpath="{dataset}", within=FLOW.sources),
-    shell:
-        r"""
-        python -m siliconprof.datasets.prepare \
-            --dataset {params.dataset:q} \
-            --output-dir {params.folder:q} \
-            --sources-state {params.sources:q} \
-            >{log:q} 2>&1
-        """

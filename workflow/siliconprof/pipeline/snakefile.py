@@ -474,7 +474,7 @@ def _prepare(
             for kind in dataset_spec.KINDS
         },
         dataset_texts={
-            name: [BUILTIN_TEXT] if entry["source"] == "builtin" else []
+            name: [BUILTIN_TEXT] if (entry["kind"], entry["source"]) == ("text", "builtin") else []
             for name, entry in experiment["datasets"].items()
         },
         methods=methods,
