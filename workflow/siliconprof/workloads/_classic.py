@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.datasets import prepared
 from siliconprof.declarations import Bytes, Parameter, Settings, integer, number, several
+from siliconprof.store.cell import PRECISIONS
 from siliconprof.workloads._classic_layers import Layer, drawn
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
@@ -77,7 +78,11 @@ class ClassicWorkload(TrainingWorkload):
     """A network of Daniel 2023; each is a module that lists its layers."""
 
     family = "MLP, CNN, LSTM"
-    frameworks = ("torch", "mlx")
+    refuses = {
+        name: f"{name}: the study trains in fp32, as Keras does by default; or in tf32"
+        for name in PRECISIONS
+        if name not in ("fp32", "tf32")
+    }
     data_kind = "images"
     trainers = ("epochs",)
     swept = ("batch_sizes",)
@@ -101,12 +106,6 @@ class ClassicWorkload(TrainingWorkload):
     def of_batch(self, batch_size: int) -> ClassicWorkload:
         """The same training with this batch size."""
         return type(self)({**self.parameters, "batch_size": batch_size})
-
-    def supports(self, framework: str, precision: str) -> str | None:
-        """See `Workload.supports`."""
-        if precision not in ("fp32", "tf32"):
-            return f"{precision}: the study trains in fp32, as Keras does by default; or in tf32"
-        return super().supports(framework, precision)
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:

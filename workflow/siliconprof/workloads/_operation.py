@@ -67,7 +67,10 @@ def shapes_parameter(least: int, most: int, description: str) -> dict[str, Any]:
 class OperationWorkload(KernelWorkload):
     """Operations on arrays, each timed alone (median) and in a burst (the paper's mean)."""
 
-    frameworks = ("torch", "mlx")
+    refuses = dict.fromkeys(
+        ("amp-fp16", "amp-bf16"),
+        "mixed precision is a way to train; an operation has one dtype: ask for fp16 or bf16",
+    )
     PARAMETERS: ClassVar[Mapping[str, Any]] = BURST_PARAMETERS
     QUANTITIES = {
         **KernelWorkload.QUANTITIES,
@@ -79,15 +82,6 @@ class OperationWorkload(KernelWorkload):
     def is_cold(cls, row: Mapping[str, Any]) -> bool:
         """See `Workload.is_cold`."""
         return row.get("cache") == "cold"
-
-    def supports(self, framework: str, precision: str) -> str | None:
-        """See `Workload.supports`."""
-        if precision.startswith("amp-"):
-            return (
-                "mixed precision is a way to train; an operation has one dtype: ask for fp16 or "
-                "bf16"
-            )
-        return super().supports(framework, precision)
 
     def timed_point(
         self,

@@ -71,6 +71,9 @@ COUNTED = "read and written by the kernel; the line that a store fetches first i
 class Plugin(OperationWorkload):
     """bandwidth"""
 
+    refuses = OperationWorkload.refuses | {
+        "tf32": "tf32 is a way to multiply; in memory its values are fp32: ask for that"
+    }
     POINT = {
         "kernel": Parameter("string", label="kernel"),
         "working_set_bytes": Parameter("integer", label="working set", unit="byte"),
@@ -116,12 +119,6 @@ class Plugin(OperationWorkload):
     def working_set_bytes(cls, row: Mapping[str, Any]) -> float | None:
         """See `Workload.working_set_bytes`."""
         return row.get("working_set_bytes")
-
-    def supports(self, framework: str, precision: str) -> str | None:
-        """See `Workload.supports`."""
-        if precision == "tf32":
-            return "tf32 is a way to multiply; in memory its values are fp32: ask for that"
-        return super().supports(framework, precision)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`; the sweep is limited to a share of the memory."""

@@ -15,6 +15,7 @@ from siliconprof.datasets.weights import Checkpoint
 from siliconprof.declarations import Bytes, Parameter, Quantity, Settings, boolean, choice, number
 from siliconprof.memory import footprint
 from siliconprof.session.timing import PHASES
+from siliconprof.store.cell import PRECISIONS
 from siliconprof.store.validation import nearest
 from siliconprof.workloads._alone import import_alone
 
@@ -117,6 +118,12 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
 OPTIMIZERS_MODULES = {"torch": ("torch._dynamo",)}
 
 
+def only_fp32(because: str) -> dict[str, str]:
+    """`Workload.refuses` of what has no precision."""
+    others = (name for name in PRECISIONS if name != "fp32")
+    return dict.fromkeys(others, f"{because}: measured under fp32 only")
+
+
 def drawn_weights(
     shapes: Mapping[str, tuple[int, ...]],
     seed: int,
@@ -143,7 +150,8 @@ class Workload:
 
     family: ClassVar[str] = "Other models"  # what the page groups it under
     kind: ClassVar[str]  # training: driven by a trainer; kernels: times operations itself
-    frameworks: ClassVar[tuple[str, ...]]  # torch, mlx
+    frameworks: ClassVar[tuple[str, ...]] = ("torch", "mlx")
+    refuses: ClassVar[Mapping[str, str]] = {}  # precision -> why it cannot run in it
     PARAMETERS: ClassVar[Mapping[str, Any]] = {}  # name -> JSON Schema, description, default
     LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> what it may import
     REQUIRED: ClassVar[tuple[str, ...]] = ()  # those without a default
@@ -208,10 +216,10 @@ class Workload:
         return []
 
     def supports(self, framework: str, precision: str) -> str | None:
-        """Why it cannot run in this framework and precision, or None when it can."""
+        """Why it cannot run in this framework and precision, see `refuses`; None when it can."""
         if framework not in self.frameworks:
             return f"this workload has no {framework} implementation"
-        return None
+        return self.refuses.get(precision)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """Predicted device memory by part, in bytes: weights, gradients, optimizer, activations.

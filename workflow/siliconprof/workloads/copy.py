@@ -13,6 +13,7 @@ from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transf
 from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Bytes, Parameter, several
 from siliconprof.workloads._operation import BURST_PARAMETERS, OperationWorkload
+from siliconprof.workloads.base import only_fp32
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -23,6 +24,7 @@ WIDTH = 4  # bytes of a value
 class Plugin(OperationWorkload):
     """copy"""
 
+    refuses = only_fp32("a transfer moves bytes, whatever they mean")
     LIBRARIES = {"mlx": ("numpy",)}  # its transfers are from and to numpy's arrays
     POINT = {
         "direction": Parameter("string", label="direction"),
@@ -47,12 +49,6 @@ class Plugin(OperationWorkload):
     def working_set_bytes(cls, row: Mapping[str, Any]) -> float | None:
         """See `Workload.working_set_bytes`."""
         return row.get("transfer_bytes")
-
-    def supports(self, framework: str, precision: str) -> str | None:
-        """See `Workload.supports`."""
-        if precision != "fp32":
-            return "a transfer moves bytes, whatever they mean: measured under fp32 only"
-        return super().supports(framework, precision)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: the device's buffer of the largest transfer."""

@@ -23,7 +23,7 @@ from siliconprof.hosts.sensors import apple
 from siliconprof.hosts.sensors.base import Unreadable
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.stats import statistics
-from siliconprof.workloads.base import KernelWorkload
+from siliconprof.workloads.base import KernelWorkload, only_fp32
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -36,7 +36,7 @@ FAULTS_DIFFER_ABOVE = 0.02  # of the pages: faults that the mapping's pages do n
 class Plugin(KernelWorkload):
     """first_touch"""
 
-    frameworks = ("torch", "mlx")
+    refuses = only_fp32("a page fault computes nothing, so it has no precision")
     POINT = {
         "pages": Parameter("integer", label="pages"),
         "page_size_bytes": Parameter("integer", label="page", unit="byte"),
@@ -60,12 +60,6 @@ class Plugin(KernelWorkload):
     def describe_point(cls, row: Mapping[str, Any]) -> str:
         """See `Workload.describe_point`."""
         return f"{row['pages']:g} pages"
-
-    def supports(self, framework: str, precision: str) -> str | None:
-        """See `Workload.supports`."""
-        if precision != "fp32":
-            return "a page fault computes nothing, so it has no precision: measured under fp32 only"
-        return super().supports(framework, precision)
 
     def measure(self, session: Session) -> None:
         """See `KernelWorkload.measure`.

@@ -41,7 +41,6 @@ class Plugin(TrainingWorkload):
 
     family = called = "GPT-2"
     vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
-    frameworks = ("torch", "mlx")
     LIBRARIES = {"torch": ("transformers", "peft", "numpy"), "mlx": ("mlx-lm", "numpy")}
     MODULES = {
         "torch": ("transformers.modeling_utils", "transformers.models.gpt2.modeling_gpt2"),

@@ -18,7 +18,7 @@ from siliconprof.declarations import Parameter, Quantity, integer
 from siliconprof.session import cold_launch
 from siliconprof.session.timing import Plan
 from siliconprof.workloads._operation import checked
-from siliconprof.workloads.base import KernelWorkload
+from siliconprof.workloads.base import KernelWorkload, only_fp32
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -77,7 +77,7 @@ class Cold:
 class Plugin(KernelWorkload):
     """kernel_launch"""
 
-    frameworks = ("torch", "mlx")
+    refuses = only_fp32("a launch computes nothing, so it has no precision")
     POINT = {
         "launch": Parameter("string", label="launch"),
         "note": Parameter("string", label="what is launched", identifies=False, derived=True),
@@ -108,13 +108,6 @@ class Plugin(KernelWorkload):
             minimum=10,
         ),
     }
-    REQUIRED = ()
-
-    def supports(self, framework: str, precision: str) -> str | None:
-        """See `Workload.supports`."""
-        if precision != "fp32":
-            return "a launch computes nothing, so it has no precision: measured under fp32 only"
-        return super().supports(framework, precision)
 
     def measure(self, session: Session) -> None:
         """See `KernelWorkload.measure`."""

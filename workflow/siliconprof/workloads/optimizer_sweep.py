@@ -91,12 +91,6 @@ class Plugin(transformer_lm.Sweep):
             ]
         return problems
 
-    def supports(self, framework: str, precision: str) -> str | None:
-        """See `Workload.supports`."""
-        return self.model({}).supports(framework, precision) or super().supports(
-            framework, precision
-        )
-
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: of one training; there is one at a time."""
         return self.model({}).memory_bytes(precision, backend, capability)

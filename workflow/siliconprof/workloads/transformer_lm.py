@@ -50,7 +50,6 @@ class Plugin(TrainingWorkload):
 
     family = "Transformers"
     called = "the transformer"
-    frameworks = ("torch", "mlx")
     trainers = ("plain", "training_run")
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     MODULES = {"mlx": ("mlx.nn",)}
@@ -311,7 +310,6 @@ class Sweep(KernelWorkload):
     """Base of workloads whose points are such trainings, or one step of each."""
 
     family = Plugin.family
-    frameworks = Plugin.frameworks
     LIBRARIES = Plugin.LIBRARIES
     POINT = {**Plugin.POINT, **SWEPT_POINT}
     QUANTITIES = WHOLE_STEP

@@ -45,7 +45,6 @@ class Plugin(TrainingWorkload):
 
     family = called = "Whisper"
     vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
-    frameworks = ("torch", "mlx")
     LIBRARIES = {"torch": ("transformers", "numpy"), "mlx": ("mlx-audio", "numpy")}
     MODULES = {
         "torch": ("transformers.modeling_utils", "transformers.models.whisper.modeling_whisper"),
