@@ -16,12 +16,11 @@ and the loss takes those, which is the same function. All three train in fp32, a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.datasets import prepared
-from siliconprof.declarations import Bytes, Parameter, Settings, integer, number, several
+from siliconprof.declarations import Parameter, Settings, integer, number, several
 from siliconprof.store.cell import PRECISIONS
 from siliconprof.workloads._classic_layers import Layer, drawn
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
@@ -75,7 +74,10 @@ PARAMETERS: Mapping[str, Any] = {
 
 
 class ClassicWorkload(TrainingWorkload):
-    """A network of Daniel 2023; each is a module that lists its layers."""
+    """A network of Daniel 2023; each is a module that lists its layers.
+
+    Its memory is not predicted: a cell trains at several batch sizes.
+    """
 
     family = "MLP, CNN, LSTM"
     refuses = {
@@ -84,6 +86,7 @@ class ClassicWorkload(TrainingWorkload):
         if name not in ("fp32", "tf32")
     }
     data_kind = "images"
+    input_name = "images"
     trainers = ("epochs",)
     swept = ("batch_sizes",)
     PARAMETERS = PARAMETERS
@@ -123,10 +126,6 @@ class ClassicWorkload(TrainingWorkload):
 
     # -- how much work ---------------------------------------------------------------------
 
-    def n_parameters(self) -> int:
-        """See `TrainingWorkload.n_parameters`; as Keras's `Model.summary` counts them."""
-        return sum(math.prod(shape) for shape in self.weight_shapes().values())
-
     def flops_per_step(self) -> tuple[float, str]:
         """See `TrainingWorkload.flops_per_step`.
 
@@ -145,16 +144,6 @@ class ClassicWorkload(TrainingWorkload):
             "and by inputs; without the first layer's gradient by the images, which is not computed"
         )
         return float(2 * (3 * total - first) * self.batch_size), text
-
-    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`: not predicted, a cell trains at several batch sizes."""
-        return {}
-
-    def offloaded_memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> Bytes:
-        """See `TrainingWorkload.offloaded_memory_bytes`: never offloaded."""
-        return {}
 
     def optimizer_settings(self, precision: str) -> dict[str, Any]:
         """See `TrainingWorkload.optimizer_settings`: Keras's Adam; see above about its epsilon."""
@@ -239,7 +228,3 @@ class ClassicWorkload(TrainingWorkload):
         mx.random.seed(seed)
         dropout = self.parameters["dropout"]
         return _classic_mlx.model(self.layers, self.weights_by_layer(seed), dropout)
-
-    def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
-        """Logits of shape (B, 10)."""
-        return model(batch["images"])

@@ -6,6 +6,7 @@ that its entries in the config may have; the defaults there are filled in when c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -242,6 +243,7 @@ class TrainingWorkload(Workload):
     vocab_sizes: ClassVar[Mapping[str, int | None]] = {}
     MODULES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> see `modules`
     BARE: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_alone`
+    input_name: ClassVar[str] = "input_ids"  # of the array in a batch that a model is called with
     POINT = {
         "batch_size": Parameter("integer", label="batch"),
         "n_parameters": Parameter("integer", label="parameters", derived=True),
@@ -351,9 +353,13 @@ class TrainingWorkload(Workload):
         """Floating-point operations of one training step, and the source of the formula."""
         raise NotImplementedError
 
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name of each weight -> shape, in the order in which they are drawn."""
+        raise NotImplementedError
+
     def n_parameters(self) -> int:
         """Parameters of the model, exact, without building it; adapters are not counted."""
-        raise NotImplementedError
+        return sum(math.prod(shape) for shape in self.weight_shapes().values())
 
     def n_trainable_parameters(self) -> int:
         """Parameters that the optimizer changes."""
@@ -375,7 +381,8 @@ class TrainingWorkload(Workload):
 
     def _ledger(self, precision: str, backend: str, capability: str | None) -> footprint.Ledger:
         habits = plugins.load("backends", backend).habits_on(capability)
-        return footprint.Ledger(habits, precision, self.parameters["gradient_checkpointing"])
+        checkpointing = self.parameters.get("gradient_checkpointing", False)
+        return footprint.Ledger(habits, precision, checkpointing)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`."""
@@ -429,8 +436,8 @@ class TrainingWorkload(Workload):
         raise NotImplementedError
 
     def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
-        """The model's output in the dtype that it computes in."""
-        raise NotImplementedError
+        """The model's output in the dtype that it computes in: logits of shape (B, …, classes)."""
+        return model(batch[self.input_name])
 
     def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """The loss in fp32, a scalar: the mean cross-entropy of the outputs with `labels`."""

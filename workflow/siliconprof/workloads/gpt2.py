@@ -93,12 +93,6 @@ class Plugin(TrainingWorkload):
 
     # -- how much work ---------------------------------------------------------------------
 
-    def n_parameters(self) -> int:
-        """See `TrainingWorkload.n_parameters`; the output head shares the token embedding."""
-        d = self.n_embd
-        block = 12 * d * d + 13 * d  # attention 4d²+4d, feed-forward 8d²+5d, two norms 4d
-        return (self.vocab_size + self.n_positions) * d + self.n_layer * block + 2 * d
-
     def n_trainable_parameters(self) -> int:
         """See `TrainingWorkload.n_trainable_parameters`; LoRA: A (r, d) and B (3d, r) a layer."""
         if not self.lora_rank:
@@ -146,7 +140,7 @@ class Plugin(TrainingWorkload):
         batch, length, tokens = self.batch_size, self.seq_len, self.tokens_per_step()
         full = not self.lora_rank
         adapter = 4 * d * self.lora_rank
-        own = 12 * d * d + 13 * d
+        own = 12 * d * d + 13 * d  # attention 4d²+4d, feed-forward 8d²+5d, two norms 4d
         saved = (
             2 * ledger.norm(tokens, d, full)
             + ledger.linear(tokens, d)  # c_attn's input, which its adapter needs as well
@@ -185,7 +179,10 @@ class Plugin(TrainingWorkload):
     # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name in transformers' state dict -> shape, in the order in which they are drawn."""
+        """Name in transformers' state dict -> shape, in the order in which they are drawn.
+
+        The output head shares the token embedding and has no weights of its own.
+        """
         d = self.n_embd
         shapes: dict[str, tuple[int, ...]] = {
             "wte.weight": (self.vocab_size, d),
@@ -330,10 +327,6 @@ class Plugin(TrainingWorkload):
             )
             adapted.lora_a = mx.array(values.T)  # (n_embd, rank)
             block.attn.c_attn = adapted
-
-    def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
-        """Logits of shape (B, T, V) in the dtype that the model computes in."""
-        return model(batch["input_ids"])
 
     def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """Mean cross-entropy of the next token in fp32."""

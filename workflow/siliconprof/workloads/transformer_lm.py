@@ -301,10 +301,6 @@ class Plugin(TrainingWorkload):
         model.load_weights([(name, mx.array(array)) for name, array in self.initial_weights(seed)])
         return model
 
-    def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
-        """Logits of shape (B, T, V) in the dtype that the model computes in."""
-        return model(batch["input_ids"])
-
 
 class Sweep(KernelWorkload):
     """Base of workloads whose points are such trainings, or one step of each."""

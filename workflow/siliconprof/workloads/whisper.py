@@ -92,10 +92,6 @@ class Plugin(TrainingWorkload):
 
     # -- how much work ---------------------------------------------------------------------
 
-    def n_parameters(self) -> int:
-        """See `TrainingWorkload.n_parameters`; the output head shares the token embedding."""
-        return sum(math.prod(shape) for shape in self.weight_shapes().values())
-
     def n_trainable_parameters(self) -> int:
         """See `TrainingWorkload.n_trainable_parameters`; the encoder's positions are fixed."""
         return self.n_parameters() - self.source_len * self.d_model
