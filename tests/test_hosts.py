@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,16 @@ def host(found: dict[str, Any], devices: registry.Registry) -> dict[str, Any]:
 
 
 @pytest.fixture
+def resolve(tmp_path: Path, devices: registry.Registry) -> Callable[..., dict[str, Any]]:
+    """The host of a label, in this test's folder of results."""
+
+    def answer(label: str, known: registry.Registry = devices, **more: Any) -> dict[str, Any]:
+        return host_file.resolve(tmp_path, label, known, **more)
+
+    return answer
+
+
+@pytest.fixture
 def detections(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]) -> list[dict[str, Any]]:
     """Answers detection with `found` (a test may edit it first); one entry for each detection."""
     made: list[dict[str, Any]] = []
@@ -76,10 +87,7 @@ def test_this_machine_works_with_torch_and_mlx(host: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_two_runs_detect_once_and_find_the_same(
-    tmp_path: Path,
-    devices: registry.Registry,
-    host: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    resolve: Callable, host: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the real detection: once for two runs, equal to an earlier one, no path in it."""
     real, commands = subprocess.run, []
@@ -89,8 +97,8 @@ def test_two_runs_detect_once_and_find_the_same(
         return real(command, *arguments, **more)
 
     monkeypatch.setattr(subprocess, "run", count)
-    first = host_file.resolve(tmp_path, "here", devices)
-    assert host_file.resolve(tmp_path, "here", devices) == first
+    first = resolve("here")
+    assert resolve("here") == first
     assert sum("siliconprof.hosts.detect" in command for command in commands) == 1
     assert first | {"quick_facts_sha256": "0" * 64} == host
     text = json.dumps(host)
@@ -176,39 +184,35 @@ def hosts_folder(results: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def test_the_first_run_stores_and_the_second_only_reads(
-    tmp_path: Path, devices: registry.Registry, detections: list
+    tmp_path: Path, resolve: Callable, detections: list
 ) -> None:
-    host_file.resolve(tmp_path / "dry", "auto", devices, write=False)
+    resolve("auto", write=False)
     assert len(detections) == 1 and list(tmp_path.iterdir()) == []
-    first = host_file.resolve(tmp_path, "auto", devices)
+    first = resolve("auto")
     stored = hosts_folder(tmp_path)
     assert set(stored) == {"auto.json", f"{host_file.default_label()}.json"}
-    assert host_file.resolve(tmp_path, "auto", devices) == first
+    assert resolve("auto") == first
     assert hosts_folder(tmp_path) == stored and len(detections) == 2
 
 
 def test_a_changed_quick_fact_is_looked_into(
-    tmp_path: Path,
-    devices: registry.Registry,
-    detections: list,
-    found: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, resolve: Callable, detections: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host_file.resolve(tmp_path, "lab", devices)
+    resolve("lab")
     versions = detect.package_versions() | {"torch": "99.0"}
     monkeypatch.setattr(detect, "package_versions", lambda: versions)
     before = hosts_folder(tmp_path)
-    dry = host_file.resolve(tmp_path, "lab", devices, write=False)
+    dry = resolve("lab", write=False)
     assert len(detections) == 2 and hosts_folder(tmp_path) == before
     assert dry["quick_facts_sha256"] != json.loads(before["lab.json"][0])["quick_facts_sha256"]
-    host_file.resolve(tmp_path, "lab", devices)
+    resolve("lab")
     assert len(detections) == 3 and hosts_folder(tmp_path) != before
-    host_file.resolve(tmp_path, "lab", devices)
+    resolve("lab")
     assert len(detections) == 3
 
 
 def test_something_broken_is_looked_at_until_it_works(
-    tmp_path: Path, devices: registry.Registry, detections: list, monkeypatch: pytest.MonkeyPatch
+    resolve: Callable, detections: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repaired install has the version that the broken one had: no quick fact changes."""
     answer = host_file.detect_in_child
@@ -220,24 +224,27 @@ def test_something_broken_is_looked_at_until_it_works(
         return facts
 
     monkeypatch.setattr(host_file, "detect_in_child", with_broken_mlx)
-    host_file.resolve(tmp_path, "lab", devices)
+    resolve("lab")
     monkeypatch.setattr(host_file, "detect_in_child", answer)
-    mended = host_file.resolve(tmp_path, "lab", devices)
+    mended = resolve("lab")
     assert mended["backends"]["mlx"]["available"] and len(detections) == 2
-    host_file.resolve(tmp_path, "lab", devices)
+    resolve("lab")
     assert len(detections) == 2
 
 
 def test_ids_follow_the_registry_without_a_detection(
-    tmp_path: Path, devices: registry.Registry, detections: list, host: dict[str, Any]
+    tmp_path: Path,
+    resolve: Callable,
+    devices: registry.Registry,
+    detections: list,
+    host: dict[str, Any],
 ) -> None:
-    host_file.resolve(tmp_path, "lab", devices)
+    resolve("lab")
     (cpu,) = [device for device in host["devices"] if device["kind"] == "cpu"]
     entry = copy.deepcopy(devices["devices"]["rtx-4090"])
     entry |= {"kind": "cpu", "vendor": cpu["vendor"], "memory_gib": None}
     entry["match"] = {"names": [cpu["name"]]}
-    more = {"devices": {**devices["devices"], "our-cpu": entry}}
-    again = host_file.resolve(tmp_path, "lab", more)
+    again = resolve("lab", {"devices": {**devices["devices"], "our-cpu": entry}})
     assert [d["id"] for d in again["devices"] if d["kind"] == "cpu"] == ["our-cpu"]
     assert "our-cpu" in again["backends"]["torch-cpu"]["devices"] and len(detections) == 1
     assert host_file.load(tmp_path / "hosts" / "lab.json") == again
@@ -247,31 +254,31 @@ def test_ids_follow_the_registry_without_a_detection(
 
 
 def test_auto_belongs_to_the_machine_that_made_it(
-    tmp_path: Path, devices: registry.Registry, detections: list, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, resolve: Callable, detections: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    label = host_file.resolve(tmp_path, "auto", devices)["label"]
+    label = resolve("auto")["label"]
     monkeypatch.setattr("socket.gethostname", lambda: "renamed.example")
-    assert host_file.resolve(tmp_path, "auto", devices)["label"] == label
+    assert resolve("auto")["label"] == label
     parts = machine.fingerprint_parts() | {"cpu_model": "Another CPU"}
     monkeypatch.setattr(machine, "fingerprint_parts", lambda: parts)
     before = hosts_folder(tmp_path)
     with pytest.raises(UserError) as refused:
-        host_file.resolve(tmp_path, "auto", devices)
+        resolve("auto")
     line = str(refused.value)
     assert "\n" not in line and line.startswith(f"{tmp_path / 'hosts' / 'auto.json'} was made on")
     assert f"host '{label}'" in line and "Another CPU here" in line
     assert "set `host:`" in line and "delete that file" in line
     with pytest.raises(UserError, match=f"{label}.json was made on another machine"):
-        host_file.resolve(tmp_path, label, devices)
+        resolve(label)
     assert hosts_folder(tmp_path) == before
-    assert host_file.resolve(tmp_path, "mine", devices)["label"] == "mine"
+    assert resolve("mine")["label"] == "mine"
 
 
 def test_a_job_reads_what_is_stored_and_asks_nothing(
-    tmp_path: Path, devices: registry.Registry, detections: list, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, resolve: Callable, detections: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster's job parses the Snakefile on another machine, where all would differ."""
-    made = host_file.resolve(tmp_path, "auto", devices)
+    made = resolve("auto")
 
     def elsewhere(*_: Any) -> Any:
         raise AssertionError("the machine was asked")
@@ -284,23 +291,21 @@ def test_a_job_reads_what_is_stored_and_asks_nothing(
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"label": "lab"}'])
 def test_a_damaged_host_file_is_named_in_one_line(
-    content: str, tmp_path: Path, devices: registry.Registry
+    content: str, tmp_path: Path, resolve: Callable
 ) -> None:
     for name in ("lab.json", "auto.json"):
         (tmp_path / "hosts").mkdir(exist_ok=True)
         (tmp_path / "hosts" / name).write_text(content)
         with pytest.raises(UserError) as refused:
-            host_file.resolve(tmp_path, name.removesuffix(".json"), devices)
+            resolve(name.removesuffix(".json"))
         assert f"hosts/{name}: damaged" in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_missing_host_file_and_a_bad_label_are_named(
-    tmp_path: Path, devices: registry.Registry
-) -> None:
+def test_a_missing_host_file_and_a_bad_label_are_named(tmp_path: Path, resolve: Callable) -> None:
     with pytest.raises(UserError, match="lab.json: no such file"):
         host_file.stored(tmp_path, "lab")
     with pytest.raises(UserError, match=r"host: is '\.\./lab'; expected"):
-        host_file.resolve(tmp_path, "../lab", devices)
+        resolve("../lab")
 
 
 @pytest.mark.parametrize(
@@ -350,7 +355,33 @@ def linux(torch: dict[str, Any], **more: dict[str, Any]) -> dict[str, dict[str, 
     return {"torch": torch, "mlx": MLX_CPU, "numpy": {"blas": None}} | answers
 
 
-def displays(chip: str, cores: int | None) -> str:
+@pytest.fixture
+def host_of(devices: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The host file of another machine, by what its frameworks, commands and files say."""
+
+    def answer(
+        answers: dict[str, dict[str, Any]],
+        commands: dict[str, str] | None = None,
+        files: dict[str, str] | None = None,
+        system: str = "Linux",
+    ) -> dict[str, Any]:
+        said, contents = commands or {}, files or {}
+        monkeypatch.setattr(platform, "system", lambda: system)
+        if system == "Darwin":
+            monkeypatch.setattr(platform, "machine", lambda: "arm64")
+            monkeypatch.setattr(platform, "mac_ver", lambda: ("15.5", ("", "", ""), "arm64"))
+        monkeypatch.setattr(machine, "run", lambda command, **_: said.get(" ".join(command), ""))
+        monkeypatch.setattr(machine, "read_text", lambda path: contents.get(path, ""))
+        monkeypatch.setattr(detect, "probe", lambda name: copy.deepcopy(answers[name]))
+        made = host_file.assemble(detect.detect(), "fake", "0" * 64, devices)
+        assert validation.problems(made, validation.load_schema("host")) == []
+        return made
+
+    return answer
+
+
+def mac(chip: str, cores: int | None, by_ioreg: bool = False) -> dict[str, str]:
+    """What the commands of a Mac say; its GPU's cores are listed by the one or by the other."""
     gpu: dict[str, Any] = {
         "_name": chip,
         "spdisplays_mtlgpufamilysupport": "spdisplays_metal3",
@@ -360,38 +391,6 @@ def displays(chip: str, cores: int | None) -> str:
         "sppci_device_type": "spdisplays_gpu",
         "sppci_model": chip,
     }
-    return json.dumps(
-        {"SPDisplaysDataType": [gpu | ({"sppci_cores": str(cores)} if cores else {})]}
-    )
-
-
-def accelerator(chip: str, cores: int) -> str:
-    return (
-        "+-o AGXAcceleratorG14X  <class AGXAcceleratorG14X, id 0x1000009a1, registered>\n    {\n"
-        f'      "model" = "{chip}"\n      "gpu-core-count" = {cores}\n'
-        '      "IOClass" = "AGXAcceleratorG14X"\n    }\n'
-    )
-
-
-def pretend(
-    monkeypatch: pytest.MonkeyPatch,
-    answers: dict[str, dict[str, Any]],
-    commands: dict[str, str] | None = None,
-    files: dict[str, str] | None = None,
-    system: str = "Linux",
-) -> None:
-    """Put another machine in place of this one: commands, files and frameworks' answers."""
-    said, contents = commands or {}, files or {}
-    monkeypatch.setattr(platform, "system", lambda: system)
-    if system == "Darwin":
-        monkeypatch.setattr(platform, "machine", lambda: "arm64")
-        monkeypatch.setattr(platform, "mac_ver", lambda: ("15.5", ("", "", ""), "arm64"))
-    monkeypatch.setattr(machine, "run", lambda command, **_: said.get(" ".join(command), ""))
-    monkeypatch.setattr(machine, "read_text", lambda path: contents.get(path, ""))
-    monkeypatch.setattr(detect, "probe", lambda name: copy.deepcopy(answers[name]))
-
-
-def mac(chip: str, cores: int | None, by_ioreg: bool = False) -> dict[str, str]:
     said = {
         "sysctl -n machdep.cpu.brand_string": f"{chip}\n",
         "sysctl -n hw.memsize": f"{96 * GIB}\n",
@@ -400,11 +399,17 @@ def mac(chip: str, cores: int | None, by_ioreg: bool = False) -> dict[str, str]:
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
         "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
         "ioreg -rd1 -c IOPlatformExpertDevice": PLATFORM_TREE,
-        "system_profiler SPDisplaysDataType -json": displays(chip, None if by_ioreg else cores),
     }
     if by_ioreg and cores:
-        said["ioreg -rc AGXAccelerator -d1"] = accelerator(chip, cores)
-    return said
+        said["ioreg -rc AGXAccelerator -d1"] = (
+            "+-o AGXAcceleratorG14X  <class AGXAcceleratorG14X, id 0x1000009a1, registered>\n"
+            f'    {{\n      "model" = "{chip}"\n      "gpu-core-count" = {cores}\n'
+            '      "IOClass" = "AGXAcceleratorG14X"\n    }\n'
+        )
+    elif cores:
+        gpu["sppci_cores"] = str(cores)
+    listed = json.dumps({"SPDisplaysDataType": [gpu]})
+    return said | {"system_profiler SPDisplaysDataType -json": listed}
 
 
 MAC_ANSWERS: dict[str, dict[str, Any]] = {
@@ -416,20 +421,11 @@ MAC_ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
-def as_host(devices: registry.Registry) -> dict[str, Any]:
-    made = host_file.assemble(detect.detect(), "fake", "0" * 64, devices)
-    assert validation.problems(made, validation.load_schema("host")) == []
-    return made
-
-
 @pytest.mark.parametrize("by_ioreg", [False, True])
 @pytest.mark.parametrize("cores", [30, 38])
-def test_a_mac_and_its_variant(
-    cores: int, by_ioreg: bool, devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mac_and_its_variant(cores: int, by_ioreg: bool, host_of: Callable) -> None:
     """The 30-core and the 38-core M2 Max are two devices: 10.7 against 13.6 TFLOPS."""
-    pretend(monkeypatch, MAC_ANSWERS, mac("Apple M2 Max", cores, by_ioreg), system="Darwin")
-    made = as_host(devices)
+    made = host_of(MAC_ANSWERS, mac("Apple M2 Max", cores, by_ioreg), system="Darwin")
     gpu, cpu = made["devices"]
     assert (gpu["id"], gpu["registry_id"]) == (f"m2-max-{cores}", f"m2-max-{cores}")
     assert gpu["gpu_cores"] == cores and gpu["memory_kind"] == "unified"
@@ -446,22 +442,18 @@ def test_a_mac_and_its_variant(
 
 @pytest.mark.parametrize(("chip", "cores"), [("Apple M9 Max", 44), ("Apple M2 Max", None)])
 def test_a_chip_that_no_entry_fits_gets_a_generic_one(
-    chip: str, cores: int | None, devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+    chip: str, cores: int | None, host_of: Callable
 ) -> None:
     """A new chip, and a known one whose variant cannot be told: never a guess."""
-    pretend(monkeypatch, MAC_ANSWERS, mac(chip, cores), system="Darwin")
-    gpu, cpu = as_host(devices)["devices"]
+    gpu, cpu = host_of(MAC_ANSWERS, mac(chip, cores), system="Darwin")["devices"]
     slug = chip.lower().replace(" ", "-")
     assert (gpu["id"], gpu["registry_id"]) == (f"gpu-{slug}", None)
     assert cpu["id"] == f"cpu-{slug}" and gpu["backends"] == ["torch-mps", "mlx"]
 
 
-def test_a_mac_whose_torch_lacks_mps_keeps_mlx(
-    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mac_whose_torch_lacks_mps_keeps_mlx(host_of: Callable) -> None:
     answers = MAC_ANSWERS | {"torch": TORCH_MAC | {"mps_built": False}}
-    pretend(monkeypatch, answers, mac("Apple M2 Max", 38), system="Darwin")
-    made = as_host(devices)
+    made = host_of(answers, mac("Apple M2 Max", 38), system="Darwin")
     assert made["devices"][0]["backends"] == ["mlx"]
     assert made["backends"]["torch-mps"]["reason"] == "this torch is built without MPS"
 
@@ -478,11 +470,8 @@ def two_cards() -> dict[str, dict[str, Any]]:
     return linux(TORCH_CUDA, mlx=MLX_CPU | {"gpu": "cuda"}, torch_cuda=both, mlx_gpu=both)
 
 
-def test_two_equal_cards_and_mlx_on_cuda(
-    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(monkeypatch, two_cards(), files=NVIDIA)
-    made = as_host(devices)
+def test_two_equal_cards_and_mlx_on_cuda(host_of: Callable) -> None:
+    made = host_of(two_cards(), files=NVIDIA)
     first, second, cpu = made["devices"]
     assert [first["id"], second["id"]] == ["rtx-4090", "rtx-4090-2"]
     assert first["registry_id"] == second["registry_id"] == "rtx-4090"
@@ -494,34 +483,26 @@ def test_two_equal_cards_and_mlx_on_cuda(
     assert made["driver"]["cuda_runtime"] == "12.8"
 
 
-def test_an_amd_gpu_is_not_offered(
-    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_amd_gpu_is_not_offered(host_of: Callable) -> None:
     """A build for ROCm answers to torch.cuda's calls, but the backend refuses it later."""
     torch = TORCH_CPU | {"rocm_runtime": "6.4.43482"}
-    pretend(monkeypatch, linux(torch, torch_cuda=cards("AMD Radeon RX 7900 XTX")))
-    made = as_host(devices)
+    made = host_of(linux(torch, torch_cuda=cards("AMD Radeon RX 7900 XTX")))
     assert [device["kind"] for device in made["devices"]] == ["cpu"]
     reason = made["backends"]["torch-cuda"]["reason"]
     assert "AMD" in reason and "NVIDIA" in reason and "Apple" in reason
 
 
-def test_an_old_card_beside_a_new_one_is_listed_and_not_used(
-    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_card_beside_a_new_one_is_listed_and_not_used(host_of: Callable) -> None:
     listed = cards(RTX)["devices"]
     listed += cards("NVIDIA GeForce GT 710", gib=2, error="no kernel image")["devices"]
-    pretend(monkeypatch, linux(TORCH_CUDA, torch_cuda={"devices": listed}), files=NVIDIA)
-    good, old, _ = as_host(devices)["devices"]
+    made = host_of(linux(TORCH_CUDA, torch_cuda={"devices": listed}), files=NVIDIA)
+    good, old, _ = made["devices"]
     assert good["backends"] == ["torch-cuda"]
     assert old["id"] == "gpu-nvidia-geforce-gt-710" and old["backends"] == []
 
 
-def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(
-    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(monkeypatch, linux(TORCH_CPU), H200)
-    made = as_host(devices)
+def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(host_of: Callable) -> None:
+    made = host_of(linux(TORCH_CPU), H200)
     gpu = made["devices"][0]
     assert (gpu["id"], gpu["backends"], gpu["driver"]) == ("h200", [], "580.159.03")
     state = made["backends"]["torch-cuda"]
@@ -530,22 +511,18 @@ def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(
 
 @pytest.mark.parametrize("hidden", ["", "-1", " "])
 def test_a_gpu_that_is_hidden_stays_hidden(
-    hidden: str, devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+    hidden: str, host_of: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nvidia-smi lists it whatever CUDA_VISIBLE_DEVICES says; torch is not to blame."""
-    pretend(monkeypatch, linux(TORCH_CUDA), H200, NVIDIA)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    made = as_host(devices)
+    made = host_of(linux(TORCH_CUDA), H200, NVIDIA)
     assert [device["kind"] for device in made["devices"]] == ["cpu"]
     state = made["backends"]["torch-cuda"]
     assert (state["reason"], state["mend"]) == ("CUDA_VISIBLE_DEVICES hides every GPU", None)
 
 
-def test_a_broken_torch_leaves_mlx_standing(
-    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(monkeypatch, linux({"error": "OSError: libc10.so"}))
-    made = as_host(devices)
+def test_a_broken_torch_leaves_mlx_standing(host_of: Callable) -> None:
+    made = host_of(linux({"error": "OSError: libc10.so"}))
     assert made["devices"][-1]["backends"] == ["mlx"] and made["blas"]["torch"] is None
     assert made["backends"]["torch-cuda"]["reason"] == "OSError: libc10.so"
 
@@ -592,16 +569,13 @@ def test_memory_does_not_change_with_what_a_boot_leaves(monkeypatch: pytest.Monk
 
 
 @LINUX
-def test_an_arm_server_is_named_by_lscpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend(
-        monkeypatch,
-        {},
-        {"lscpu": "Architecture:  aarch64\nVendor ID:     ARM\nModel name:    Neoverse-V2\n"},
-        {"/proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd asimdhp i8mm bf16\n"},
-    )
-    cpu = machine.cpu()
+def test_an_arm_server_is_named_by_lscpu(host_of: Callable) -> None:
+    said = "Architecture:  aarch64\nVendor ID:     ARM\nModel name:    Neoverse-V2\n"
+    flags = "processor\t: 0\nFeatures\t: fp asimd asimdhp i8mm bf16\n"
+    made = host_of(linux(TORCH_CPU), {"lscpu": said}, {"/proc/cpuinfo": flags})
+    cpu = made["cpu"]
     assert cpu["model"] == "Neoverse-V2" and cpu["features"] == ["asimdhp", "bf16", "i8mm"]
-    assert registry.generic_id(cpu["model"], "cpu") == "cpu-neoverse-v2"
+    assert made["devices"][-1]["id"] == "cpu-neoverse-v2"
 
 
 # -- the registry ------------------------------------------------------------------------------
@@ -626,40 +600,34 @@ def test_every_entry_is_recognised_by_its_own_match(devices: registry.Registry) 
 def test_one_name_in_two_sizes_is_told_by_memory_and_never_guessed(
     devices: registry.Registry,
 ) -> None:
-    def entry(gib: float) -> dict[str, Any]:
-        made = copy.deepcopy(devices["devices"]["v100-pcie-16gb"])
-        made["match"], made["memory_gib"]["value"] = {"names": ["Tesla V100"]}, gib
-        return made
+    def recognised(gib: float | None, *sizes: float) -> str | None:
+        known = {}
+        for size in sizes:
+            known[f"v100-{size}"] = entry = copy.deepcopy(devices["devices"]["v100-pcie-16gb"])
+            entry["match"], entry["memory_gib"]["value"] = {"names": ["Tesla V100"]}, size
+        facts = {"kind": "gpu", "vendor": "nvidia", "name": "Tesla V100"}
+        facts["memory_bytes"] = int(gib * GIB) if gib else None
+        return registry.recognise({"devices": known}, facts)
 
-    two = {"devices": {"v100-16": entry(16), "v100-32": entry(32)}}
-
-    def recognised(gib: float | None) -> str | None:
-        size = int(gib * GIB) if gib else None
-        facts = {"kind": "gpu", "vendor": "nvidia", "name": "Tesla V100", "memory_bytes": size}
-        return registry.recognise(two, facts)
-
-    assert recognised(15.77) == "v100-16" and recognised(31.75) == "v100-32"
-    assert recognised(None) is None and recognised(24) is None
-    one = {"devices": {"v100-16": entry(16)}}
-    facts = {"kind": "gpu", "vendor": "nvidia", "name": "Tesla V100", "memory_bytes": 32 * GIB}
-    assert registry.recognise(one, facts) is None  # another size is another variant
+    assert recognised(15.77, 16, 32) == "v100-16" and recognised(31.75, 16, 32) == "v100-32"
+    assert recognised(None, 16, 32) is None and recognised(24, 16, 32) is None
+    assert recognised(32, 16) is None  # another size is another variant
 
 
 def test_an_apple_chip_needs_its_cores_or_an_entry_for_any_number(
     devices: registry.Registry,
 ) -> None:
     def recognised(cores: int | None, **entries: int | None) -> str | None:
-        made = {}
-        for device_id, known in entries.items():
-            made[device_id] = copy.deepcopy(devices["devices"]["m2-max-38"])
-            made[device_id]["match"]["gpu_cores"] = known
+        known = {}
+        for device_id, number in entries.items():
+            known[device_id] = copy.deepcopy(devices["devices"]["m2-max-38"])
+            known[device_id]["match"]["gpu_cores"] = number
         facts = {"kind": "gpu", "vendor": "apple", "name": "Apple M2 Max", "gpu_cores": cores}
-        return registry.recognise({"devices": made}, facts)
+        return registry.recognise({"devices": known}, facts)
 
-    assert recognised(38, full=38) == "full"
+    assert recognised(38, full=38) == "full" == recognised(38, full=38, any=None)
     assert recognised(30, full=38) is None and recognised(None, full=38) is None
     assert recognised(30, full=38, any=None) == "any" == recognised(None, full=38, any=None)
-    assert recognised(38, full=38, any=None) == "full"
 
 
 @pytest.mark.parametrize(
@@ -722,7 +690,7 @@ def test_a_registry_of_another_shape_is_refused_with_lines(text: str, tmp_path: 
 
 
 def test_a_cpu_cell_depends_on_its_blas_and_a_gpu_cell_on_the_driver(
-    host: dict[str, Any], devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+    host: dict[str, Any], host_of: Callable
 ) -> None:
     cpu = host["devices"][-1]["id"]
     part = host_file.environment_slice(host, cpu, "torch-cpu", ["torch", "numpy"])
@@ -741,8 +709,7 @@ def test_a_cpu_cell_depends_on_its_blas_and_a_gpu_cell_on_the_driver(
         with pytest.raises(LookupError):
             host_file.environment_slice(host, wrong[0], "torch-cpu", wrong[1])
 
-    pretend(monkeypatch, two_cards(), files=NVIDIA)
-    made = as_host(devices)
+    made = host_of(two_cards(), files=NVIDIA)
     under_torch = host_file.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
     under_mlx = host_file.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
     assert "blas" not in under_torch and under_mlx["driver"] == {"nvidia": "555.42.06"}
@@ -757,19 +724,19 @@ def advice_of(document: dict[str, Any], about: str) -> str:
 
 
 def test_the_doctor_says_why_and_how(
-    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+    devices: registry.Registry, host_of: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = {"error": "RuntimeError: The NVIDIA driver on your system is too old"}
     files = {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}
     files |= NVIDIA | {doctor.environment.PLATFORM_PROFILE: "low-power\n"}
     listed = {QUERY: "NVIDIA GeForce RTX 9090, 32607, 470.1\n"}
-    pretend(monkeypatch, linux(TORCH_CUDA, torch_cuda=old), listed, files)
+    made = host_of(linux(TORCH_CUDA, torch_cuda=old), listed, files)
     monkeypatch.setattr(doctor.environment, "power_source", lambda: "battery")
     monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 9.0, 9.0))
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     usage = shutil.disk_usage(".")._replace(free=GIB)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
-    document = doctor.report(as_host(devices), devices)
+    document = doctor.report(made, devices)
     for about, words in {
         "torch-cuda": ("too old", "update the NVIDIA driver"),
         "mlx on the CPU": ("libblas-bd8a282c", "libopenblas0-pthread"),
@@ -789,14 +756,14 @@ def test_the_doctor_says_why_and_how(
 
 
 def test_the_doctor_praises_where_it_can(
-    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+    devices: registry.Registry, host_of: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend(monkeypatch, MAC_ANSWERS, mac("Apple M2 Max", 38), system="Darwin")
+    made = host_of(MAC_ANSWERS, mac("Apple M2 Max", 38), system="Darwin")
     monkeypatch.setattr(doctor.environment, "power_source", lambda: "mains")
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
     monkeypatch.setattr(doctor, "LITTLE_DISK_BYTES", 0)
     monkeypatch.setattr(doctor, "LITTLE_MEMORY_BYTES", 0)
-    document = doctor.report(as_host(devices), devices)
+    document = doctor.report(made, devices)
     assert document["advice"] == []
     text = doctor.as_text(document)
     assert "Nothing to mend." in text and "13.6" in text and "m2-max-38" in text
