@@ -13,9 +13,9 @@ from typing import Any
 from synthetic_results import (
     SHA,
     base_record,
-    energy_source,
     kernel_launch,
     matmul,
+    metered,
     probed,
     training,
     without_result,
@@ -400,12 +400,7 @@ def everything() -> list[dict[str, Any]]:
         clocks={"cpu_governor": "performance", "cpu_mhz_median": 3000.0},
         interference={"foreign_load_cores": 0.1},
     )
-    trained["points"][0]["energy"] = {
-        "window_s": 10.0,
-        "steps": 100,
-        "reason": None,
-        "sources": [energy_source("rapl-package", "cpu-package", "counter", 4.0)],
-    }
+    metered(trained, {"rapl-package": 4.0})
     trained["flags"] = [{"code": "noisy", "detail": "step_s has an IQR of 15% of its median"}]
     return [
         trained,

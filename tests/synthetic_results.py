@@ -9,12 +9,14 @@ import contextlib
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from functools import cache
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -69,6 +71,20 @@ H200 = CPU | {
     "memory_bytes": 140 * 2**30,
     "memory_kind": "dedicated",
     "backends": ["torch-cuda", "mlx"],
+}
+METERS = {  # scope and quality
+    "nvml-counter": ("gpu", "counter"),
+    "nvml-power": ("gpu", "integral"),
+    "rapl-package": ("cpu-package", "counter"),
+    "apple-gpu": ("gpu", "model"),
+    "apple-soc": ("soc", "model"),
+    "another-gpu": ("gpu", "counter"),
+}
+SAMPLED = {
+    "samples": 40,
+    "sample_cost_median_s": 2e-5,
+    "sample_cost_p95_s": 9e-5,
+    "share_of_wall": 2e-4,
 }
 PHASES = {"data_s": 0.01, "forward_s": 0.3, "backward_s": 0.5, "optimizer_s": 0.17, "other_s": 0.02}
 
@@ -277,20 +293,22 @@ def energy_source(name: str, scope: str, quality: str, joules: float | None) -> 
     }
 
 
+def metered(
+    made: dict[str, Any], joules: Mapping[str, float | None], steps: int = 100
+) -> dict[str, Any]:
+    """The same cell with the energy of a step by some meters; None where one could not be read."""
+    sources = [energy_source(name, *METERS[name], value) for name, value in joules.items()]
+    energy = {"window_s": 10.0, "steps": steps, "reason": None, "sources": sources}
+    made["points"][0]["energy"] = energy
+    return made
+
+
 def probed(made: dict[str, Any], **summaries: Any) -> dict[str, Any]:
     """The same cell with what probes answer."""
     for name, summary in summaries.items():
-        cost = (
-            {
-                "samples": 40,
-                "sample_cost_median_s": 2e-5,
-                "sample_cost_p95_s": 9e-5,
-                "share_of_wall": 2e-4,
-            }
-            if summary.get("available", True)
-            else {}
-        )
-        made["probes"][name] = {"available": True, "means": f"reads {name}"} | cost | summary
+        made["probes"][name] = {"available": True, "means": f"reads {name}"} | summary
+        if summary.get("available", True):
+            made["probes"][name] |= SAMPLED
     return made
 
 
@@ -323,16 +341,7 @@ def of_the_paper(module: str, size: str, samples: int, **axes: Any) -> dict[str,
     }
     made["scenario"] |= {"batch_size": samples, "applied": own.get("scenario", "fits")}
     if joules:
-        sources = [
-            energy_source("nvml-counter", "gpu", "counter", joules),
-            energy_source("rapl-package", "cpu-package", "counter", 55.0),
-        ]
-        made["points"][0]["energy"] = {
-            "window_s": 10.0,
-            "steps": 25,
-            "reason": None,
-            "sources": sources,
-        }
+        metered(made, {"nvml-counter": joules, "rapl-package": 55.0}, steps=25)
     return made
 
 
@@ -409,6 +418,7 @@ def without_result(made: dict[str, Any], status: str, reason: str) -> dict[str, 
 class Page(HTMLParser):
     """What the tests ask of a page: its tags in order, its tables, its sections' text."""
 
+    FIGURE = re.compile(r'<figure(?: class="table")? id="([^"]*)"[^>]*>(.*?)</figure>', re.S)
     VOID = {"meta", "br", "hr", "img", "input", "link"}
 
     def __init__(self, html: str) -> None:
@@ -421,6 +431,7 @@ class Page(HTMLParser):
         self.figures: list[str] = []  # their names
         self.cells: list[tuple[str, str, list[str]]] = []  # section, class, text
         self.tables: dict[str, list[list[str]]] = {}
+        self.markup = dict(self.FIGURE.findall(html))  # by the ids of figures and tables
         self._section = self._table = ""
         self.feed(html)
         self.close()
@@ -462,6 +473,21 @@ class Page(HTMLParser):
         """The text of sections, spaces made even."""
         joined = " ".join(part for name in sections for part in self.text.get(name, []))
         return " ".join(joined.split())
+
+    def hover(self, start: str = "figure-") -> list[str]:
+        """What is said at the marks of the figures whose ids begin so."""
+        chosen = "".join(part for name, part in self.markup.items() if name.startswith(start))
+        return [unescape(said) for said in re.findall(r"<title>([^<]*)</title>", chosen)]
+
+    def mark(self, *parts: str, of: str = "figure-") -> str:
+        """What is said at the one mark that has all of these in its words."""
+        (said,) = {said for said in self.hover(of) if all(part in said for part in parts)}
+        return said
+
+    def lines(self, table: str) -> list[dict[str, str]]:
+        """The rows of a table by the heads of its columns, spaces made even."""
+        head, *rows = ([" ".join(cell.split()) for cell in line] for line in self.tables[table])
+        return [dict(zip(head, row, strict=True)) for row in rows]
 
     def column(self, table: str, head: str) -> dict[str, str]:
         """First cells -> the cell under a head."""
