@@ -23,9 +23,9 @@ from synthetic_results import (
     ROOT,
     Page,
     command,
-    energy_source,
     make,
     make_page,
+    metered,
     of_the_paper,
     table,
     training,
@@ -208,16 +208,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         flops = 9.64e12
         made["points"][0] |= {"flops": flops}
         made["points"][0]["times"]["unsplit_step_s"] = [seconds] * 30
-    own = training(0.1)
-    own["points"][0]["energy"] = {
-        "window_s": 10.0,
-        "steps": 100,
-        "reason": None,
-        "sources": [
-            energy_source("nvml-counter", "gpu", "counter", 20.0),
-            energy_source("rapl-package", "cpu-package", "counter", 7.0),
-        ],
-    }
+    own = metered(training(0.1), {"nvml-counter": 20.0, "rapl-package": 7.0})
     return make(
         folder,
         [own],

@@ -30,6 +30,7 @@ from siliconprof.render import (
 from siliconprof.render import summary as summary_
 from siliconprof.render import svg as svg_
 from siliconprof.store import record
+from synthetic_cells import GPU
 from synthetic_results import (
     CPU,
     H200,
@@ -39,34 +40,38 @@ from synthetic_results import (
     base_record,
     course,
     drawing,
-    energy_source,
     kernel_launch,
     load,
     make,
     matmul,
+    metered,
     of_the_paper,
     probed,
     render,
+    shown_table,
+    table,
     training,
     without_result,
     writing,
 )
 from synthetic_results import words as options
-from test_exhibits import blocks, lines_of, rows_of
+from test_exhibits import rows_of
+
+MLX, HF = {"backend": "mlx"}, {"trainer": "hf"}
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two backends, two trainers, a failed cell, another host and a reference bundle."""
     folder = tmp_path_factory.mktemp("full")
-    mlx = training(0.030, backend="mlx")
+    mlx = training(0.030, **MLX)
     mlx["points"][0]["times"]["trace_s"] = [0.0005] * 30
-    flagged = training(0.011, backend="torch-cpu", trainer="hf")
+    flagged = training(0.011, **HF)
     flagged["flags"] = [
         {"code": "noisy", "detail": "step_s has an IQR of 15% of its median; odd"},
         {"code": "contended", "detail": "other processes used 0.50 cores"},
     ]
-    oom = training(0.01, backend="mlx", precision="amp-bf16")
+    oom = training(0.01, precision="amp-bf16", **MLX)
     record.write(dict(oom), folder / "before.json", folder / "results/history")
     away = {"host": "gpu-box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
     return make(
@@ -78,9 +83,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
             flagged,
             without_result(oom, "oom", "Unable to allocate <8 GB>"),
             without_result(
-                training(1, backend="mlx", trainer="hf"),
-                "unsupported",
-                "this trainer supports only torch",
+                training(1, **MLX, **HF), "unsupported", "this trainer supports only torch"
             ),
             matmul(),
             kernel_launch(),
@@ -228,24 +231,18 @@ def test_other_hosts_are_badged_and_apart(full_page: Page) -> None:
     own = full_page.of("summary", "training", "matmul", "launch")
     own += str(full_page.tables["table-cells"])  # the stack's drawing names other hosts as such
     assert "gpu-box" not in own and "rtx-4090" not in own
-    others = full_page.of("others")
-    assert "gpu-box other host" in others and "lab reference" in others
-    for number, caption in re.findall(
-        r"<b>((?:Figure|Table) \d+)\.</b>(.*?)</figcaption>",
-        full_page.html[
-            full_page.html.index('id="others"') : full_page.html.index('id="across-hosts"')
-        ],
-        re.S,
-    ):
-        assert 'class="badge"' in caption, number
+    said = full_page.of("others")
+    assert "gpu-box other host" in said and "lab reference" in said
+    others = full_page.html.partition('id="others"')[2].partition('id="across-hosts"')[0]
+    captions = re.findall(r"<b>(?:Figure|Table) \d+\.</b>(.*?)</figcaption>", others, re.S)
+    assert captions and all('class="badge"' in caption for caption in captions)
     across = full_page.tables["table-across-gpt2-nano-4-256-198400-method2"]
     assert {line[0] for line in across[1:]} == {"desk", "gpu-box other host", "lab reference"}
     differing = full_page.tables["table-losses-across-hosts"]
     assert any(line[2] == "gpu-box other host" and line[6] == "1.9 × 10⁻⁵" for line in differing)
 
 
-# -- the training study
-# -----------------------------------------------------------------------------
+# -- the training study ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -268,20 +265,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain["samples"] = [
         sample | {"cpu_clock_mhz": 3000.0 - i} for i, sample in enumerate(plain["samples"])
     ]
-    plain["points"][0]["energy"] = {
-        "window_s": 10.0,
-        "steps": 100,
-        "reason": None,
-        "sources": [
-            energy_source("nvml-counter", "gpu", "counter", 20.0),
-            energy_source("rapl-package", "cpu-package", "counter", None),
-        ],
-    }
+    metered(plain, {"nvml-counter": 20.0, "rapl-package": None})
     peak(plain, 1.1)
-    hot = probed(
-        training(0.031, trainer="hf"),
-        clocks={"throttled": True, "limits_means": "a count of throttlings"},
-    )
+    clocks = {"throttled": True, "limits_means": "a count of throttlings"}
+    hot = probed(training(0.031, trainer="hf"), clocks=clocks)
     peak(hot, 0.5)
     lora = training(0.020, workload="gpt2-lora-plain", parameters={"lora_rank": 8}, trained=8192)
     phases = lora["points"][0]["times"]
@@ -302,13 +289,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         memory={"available": False, "means": "switched off for this cell"},
     )
     bare["samples"] = []
-    enforced = near_capacity(
-        "torch-cpu",
-        {"enforced": True, "how": "a cgroup's limit", "limit_bytes": 2**27, "reason": None},
-    )
-    model_only = near_capacity(
-        "mlx", {"enforced": False, "how": "model only", "limit_bytes": 2**27, "reason": "no cgroup"}
-    )
+    enforced = near_capacity("torch-cpu", enforced=True, how="a cgroup's limit", reason=None)
+    model_only = near_capacity("mlx", enforced=False, how="model only", reason="no cgroup")
     too_large = without_result(
         training(1, workload="gpt2-large-plain"),
         "skipped",
@@ -328,7 +310,7 @@ def peak(made: dict[str, Any], predicted_over_measured: float) -> None:
     }
 
 
-def near_capacity(backend: str, limit: dict[str, Any]) -> dict[str, Any]:
+def near_capacity(backend: str, **limit: Any) -> dict[str, Any]:
     """A cell whose batch the memory model found."""
     made = training(
         0.5, workload="gpt2-near", scenario="near-capacity", backend=backend, samples=87
@@ -341,7 +323,7 @@ def near_capacity(backend: str, limit: dict[str, Any]) -> dict[str, Any]:
         "predicted_bytes": 120 * 2**20,
         "capacity_bytes": 2**27,
         "capacity_source": "memory_budget_gib of the workload",
-        "limit": limit,
+        "limit": limit | {"limit_bytes": 2**27},
         "confirmed_peak_bytes": 110 * 2**20,
     }
     return made
@@ -374,15 +356,13 @@ def test_offloading_on_a_cpu_is_in_no_statement_about_speed(study_page: Page) ->
 
 
 def test_scenarios_say_how_the_limit_was_kept(study_page: Page) -> None:
-    rows = {line[1] + line[0][:9]: line for line in study_page.tables["table-scenarios"][1:]}
-    head = study_page.tables["table-scenarios"][0]
-    limit, outcome = head.index("Limit"), head.index("Outcome")
-    assert rows["torch-cpugpt2-near"][limit].startswith("enforced")
-    assert rows["mlxgpt2-near"][limit].startswith("model only")
-    skipped = rows["torch-cpugpt2-larg"]
-    assert skipped[outcome].startswith("skipped")
-    predicted = next(i for i, name in enumerate(head) if name.startswith("predicted"))
-    assert skipped[predicted].startswith("17")  # MiB, in thousands
+    lines = study_page.lines("table-scenarios")
+    rows = {(line["Workload"][:9], line["Backend"]): line for line in lines}
+    assert rows["gpt2-near", "torch-cpu"]["Limit"].startswith("enforced")
+    assert rows["gpt2-near", "mlx"]["Limit"].startswith("model only")
+    skipped = rows["gpt2-larg", "torch-cpu"]
+    assert skipped["Outcome"].startswith("skipped")
+    assert skipped["predictedMiB"].startswith("17")  # in thousands
     drawn = [name for name in study_page.figures if name.startswith("near-capacity")]
     assert drawn == ["near-capacity-cpu-x-torch-cpu"]
     rebuilt = {line[0]: line[1] for line in study_page.tables["table-paper-index"]}
@@ -450,10 +430,8 @@ def test_the_papers_energy_is_compared_with_the_same_training_and_scope_only(
     found = load(make(tmp_path, own, devices=(H200 | {"id": "rtx-4090"}, CPU)))
     table = published.table5(found)
     (line,) = [[value.text for value in row] for row in table.rows if row[1].text == "108.58"]
-    assert line[6] == (
-        "111.0 J by nvml-counter, counter (torch-cuda · hf · fp32; 30 s clips, 32 tokens) "
-        "[here: desk]"
-    )
+    measured = "111.0 J by nvml-counter, counter (torch-cuda · hf · fp32; 30 s clips, 32 tokens)"
+    assert line[6] == f"{measured} [here: desk]"
     assert table.notes[-1].startswith("The paper tells neither the tokens of a sequence nor")
     assert table.notes[-1] == published.table3(found).notes[-1]
     assert table.notes[-1] not in published.table4(found).notes  # nothing of ours is shown there
@@ -482,26 +460,22 @@ def test_the_papers_configurations_stand_beside_what_is_like_them(tmp_path: Path
     table = published.table3(results)
     heads = [column.head.partition(":")[0] for column in table.columns]
     derived, measured = heads.index("derived here"), heads.index("measured")
+    rows = {}
+    for line in table.rows:
+        key = (line[0].text, line[2].text, line[4].text.split(",")[0])
+        texts = (" ".join(line[index].text.split()) for index in (derived, measured))
+        rows[key] = (*texts, line[measured].reason)
 
-    def row(scenario: str, workload: str, device: str) -> tuple[str, str, str]:
-        (line,) = [
-            line
-            for line in table.rows
-            if (line[0].text, line[2].text) == (scenario, workload) and device in line[4].text
-        ]
-        texts = [" ".join(line[index].text.split()) for index in (derived, measured)]
-        return texts[0], texts[1], line[measured].reason
-
-    assert row("1", "GPT2-large", "4090")[:2] == (
+    assert rows["1", "GPT2-large", "NVIDIA GeForce RTX 4090"][:2] == (
         "1 fits (fp32; 128 tokens) [here: desk]",
         "400 ms (torch-cuda · hf · fp32; 128 tokens) [here: desk]",
     )
-    told = row("2", "GPT2-XL", "4090")
+    told = rows["2", "GPT2-XL", "NVIDIA GeForce RTX 4090"]
     assert told[0].startswith("2 offload (") and "offload stage 3" in told[1]
     assert told[1].count("400 ms") == 1
     bf16 = "400 ms (torch-cuda · hf · bf16; 128 tokens) [here: desk]"
-    assert row("3", "GPT2-XL", "4090")[1] == bf16
-    assert row("3", "Whisper-large", "M2 Max") == (
+    assert rows["3", "GPT2-XL", "NVIDIA GeForce RTX 4090"][1] == bf16
+    assert rows["3", "Whisper-large", "Apple M2 Max"] == (
         "2 offload (fp32; 30 s clips, 32 tokens) [here: desk]",
         "–",
         "skipped: predicted 217 GiB, the device has 48 GiB",
@@ -511,28 +485,14 @@ def test_the_papers_configurations_stand_beside_what_is_like_them(tmp_path: Path
 
 
 def test_the_assumed_host_is_that_of_an_nvidia_gpu_only(tmp_path: Path) -> None:
-    sources = [
-        energy_source("nvml-counter", "gpu", "counter", 20.0),
-        energy_source("nvml-power", "gpu", "integral", 21.0),
-        energy_source("apple-gpu", "gpu", "model", 4.0),
-        energy_source("apple-soc", "soc", "model", 5.0),
-        energy_source("another-gpu", "gpu", "counter", 6.0),
-    ]
-    made = training(0.1)
-    made["points"][0]["energy"] = {
-        "window_s": 10.0,
-        "steps": 100,
-        "reason": None,
-        "sources": sources,
-    }
-    results = make(tmp_path, [made], last=aggregate)
-    with open(results / "tables/energy.csv", encoding="utf-8") as stream:
-        rows = {row["name"]: row for row in csv.DictReader(stream)}
-    watts = {name: row["assumed_host_w"] for name, row in rows.items()}
-    assert {name for name, value in watts.items() if value} == {"nvml-counter", "nvml-power"}
-    joules = {name: row["energy_per_step_plus_assumed_host_j"] for name, row in rows.items()}
-    assert float(joules["nvml-counter"]) == pytest.approx(27.0)
-    assert joules["apple-gpu"] == joules["apple-soc"] == joules["another-gpu"] == ""
+    joules = {"nvml-counter": 20.0, "nvml-power": 21.0}
+    joules |= {"apple-gpu": 4.0, "apple-soc": 5.0, "another-gpu": 6.0}
+    results = make(tmp_path, [metered(training(0.1), joules)], last=aggregate)
+    rows = {row["name"]: row for row in table(results, "energy")}
+    assert {name for name in rows if rows[name]["assumed_host_w"]} == {"nvml-counter", "nvml-power"}
+    with_host = {name: row["energy_per_step_plus_assumed_host_j"] for name, row in rows.items()}
+    assert with_host["nvml-counter"] == pytest.approx(27.0)
+    assert {with_host[name] for name in ("apple-gpu", "apple-soc", "another-gpu")} == {None}
 
 
 def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
@@ -540,36 +500,20 @@ def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
     place = {"scenario": "offload", "parameters": {"zero_stage": 2}}
     check = training(0.01, workload="check", **place)
     check["flags"] = [{"code": "offload_on_cpu", "detail": "one memory"}]
-    gpu = training(
-        0.02, workload="away", device="h200", backend="torch-cuda", device_kind="gpu", **place
-    )
-    for made in (check, gpu):
-        parts = {"weights": 600_000 if made is gpu else 500_000}
-        made["scenario"] |= {
-            "applied": "offload",
-            "derived": "offload",
-            "offloaded_parts_bytes": parts,
-        }
-        made["points"][0]["memory"] |= {
-            "device_peak_bytes": 590_000,
-            "device_peak_means": "all tensors",
-        }
+    gpu = training(0.02, workload="away", **GPU, **place)
+    for made, weights in ((check, 500_000), (gpu, 600_000)):
+        parts = {"offloaded_parts_bytes": {"weights": weights}}
+        made["scenario"] |= {"applied": "offload", "derived": "offload"} | parts
+        peak = {"device_peak_bytes": 590_000, "device_peak_means": "all tensors"}
+        made["points"][0]["memory"] |= peak
     plain = training(0.01, workload="kept")
     for made, joules in ((check, 20.0), (gpu, 30.0), (plain, 40.0)):
-        made["points"][0]["energy"] = {
-            "window_s": 10.0,
-            "steps": 100,
-            "reason": None,
-            "sources": [energy_source("nvml-counter", "gpu", "counter", joules)],
-        }
+        metered(made, {"nvml-counter": joules})
     said = render(make(tmp_path, [check, gpu, plain], devices=(H200, CPU)), drawn=())
 
-    def row(table: str, workload: str) -> dict[str, str]:
-        head, *lines = said.tables[table]
-        (line,) = [line for line in lines if line[0].startswith(workload)]
-        return {
-            " ".join(name.split()): " ".join(v.split()) for name, v in zip(head, line, strict=True)
-        }
+    def row(name: str, workload: str) -> dict[str, str]:
+        (line,) = [line for line in said.lines(name) if line["Workload"].startswith(workload)]
+        return line
 
     memory = row("table-memory", "away")
     assert memory["predictedMiB"] == "0.572" and memory["predicted / measured"] == "1.02"
@@ -579,19 +523,16 @@ def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
     assert memory["predicted / measured"][0] == memory["Verdict"][0] == "–"
     assert row("table-scenarios", "away")["predicted, offloadedMiB"] == "0.572"
     energy = row("table-energy", "check")
-    joules = [
-        value for name, value in energy.items() if name.endswith(("J per step", "J per sample"))
-    ]
+    joules = [value for name, value in energy.items() if name.endswith(("per step", "per sample"))]
     assert [value[0] for value in joules] == ["–"] * 4
     energy = row("table-energy", "away")
     assert energy["above idleJ per step"] == "24.50"
     assert energy["with 70 W assumedJ per step"] == "37.00"
 
 
-WHISPER, MLX = {"module": "whisper"}, {"backend": "mlx"}
-GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
-OFFLOADED = GPU | {"scenario": "offload"}
-HF, TARGET, AGAIN = {"trainer": "hf"}, "target_len", "gradient_checkpointing"
+WHISPER, OFFLOADED = {"module": "whisper"}, GPU | {"scenario": "offload"}
+CPU_PLACE = {"device": "cpu-x", "backend": "torch-cpu"}
+TARGET, AGAIN = "target_len", "gradient_checkpointing"
 NOISE = "no difference beyond noise between torch-cpu and mlx"
 FASTER, LOSSES, OF_HF = "faster than mlx,", "differ by at most", "hf changes a step"
 DEVICES = "h200 (torch-cuda) is 3.00 × "
@@ -606,13 +547,7 @@ DEVICES = "h200 (torch-cuda) is 3.00 × "
         ([LOSSES], {"learning_rate": 1e-3}, {"learning_rate": 3e-4}, {}, MLX),
         ([LOSSES], {"lora_alpha": 16}, {"lora_alpha": 32}, {}, MLX),
         ([FASTER], {AGAIN: False}, {AGAIN: True}, {}, MLX),
-        (
-            [DEVICES],
-            {AGAIN: False},
-            {AGAIN: True},
-            GPU,
-            {"device": "cpu-x", "backend": "torch-cpu"},
-        ),
+        ([DEVICES], {AGAIN: False}, {AGAIN: True}, GPU, CPU_PLACE),
     ],
     ids=str,
 )
@@ -658,12 +593,8 @@ def test_what_the_paper_printed_of_a_model_is_read_from_its_table(tmp_path: Path
     rows = memory.models_table(load(make(tmp_path, []), folder)).rows
     shown = {(row[0].text, row[1].text): row[6] for row in rows if row[6].mark == "published"}
     assert shown["gpt2", "large"].text == "12.5" and "Table 2" in shown["gpt2", "large"].title
-    assert set(shown) == {
-        ("gpt2", "large"),
-        ("gpt2", "xl"),
-        ("whisper", "medium"),
-        ("whisper", "large"),
-    }
+    whisper = {("whisper", "medium"), ("whisper", "large")}
+    assert set(shown) == whisper | {("gpt2", "large"), ("gpt2", "xl")}
 
 
 def test_captures_are_linked_or_say_why_there_is_none(tmp_path: Path, full_page: Page) -> None:
@@ -672,13 +603,12 @@ def test_captures_are_linked_or_say_why_there_is_none(tmp_path: Path, full_page:
     gone = "cpu-x/torch-cpu/gpt2-nano-plain/auto/fp32/perf-stat/perf.txt"
     file = {"bytes": 2**20, "sha256": SHA}
     none = {"reason": None, "means": "a trace", "steps": 3}
-    made = training(0.01) | {
-        "captures": {
-            "torch-profiler": none | {"files": [file | {"path": path}]},
-            "perf-stat": none | {"files": [file | {"path": gone}]},
-            "nsight": none | {"reason": "no nsys on the PATH", "steps": None, "files": []},
-        }
+    captures = {
+        "torch-profiler": none | {"files": [file | {"path": path}]},
+        "perf-stat": none | {"files": [file | {"path": gone}]},
+        "nsight": none | {"reason": "no nsys on the PATH", "steps": None, "files": []},
     }
+    made = training(0.01) | {"captures": captures}
     results = make(tmp_path, [made])
     kept = results / "captures" / path
     kept.parent.mkdir(parents=True)
@@ -705,38 +635,28 @@ def test_captures_are_linked_or_say_why_there_is_none(tmp_path: Path, full_page:
 
 def test_what_is_not_part_of_the_results_is_said(tmp_path: Path) -> None:
     refused = base_record("bandwidth", "bandwidth") | {"status": "unsupported", "reason": "no way"}
-    for name, own, expected in (
-        (
-            "nothing",
-            [],
-            {
-                "setting": "The experiment has no cell on this host.",
-                "ceilings": "No ceilings: no cell is part of these results.",
-                "classic": "No MLP, CNN or LSTM is part of these results.",
-                "grid": "no whole training and no optimizer sweep is part of the experiment",
-                "paper": "No figure: no GPT-2 or Whisper training",
-                "why": "Nothing to explain",
-            },
-        ),
-        (
-            "one",
-            [refused, training(0.01)],
-            {
-                "summary": "There is nothing to compare",
-                "ceilings": "no memory bandwidth was measured (unsupported: no way)",
-                "operations": "no vjp cell is part of these results",
-                "why": "Nothing to explain",
-            },
-        ),
-    ):
+    nothing = {
+        "setting": "The experiment has no cell on this host.",
+        "ceilings": "No ceilings: no cell is part of these results.",
+        "classic": "No MLP, CNN or LSTM is part of these results.",
+        "grid": "no whole training and no optimizer sweep is part of the experiment",
+        "paper": "No figure: no GPT-2 or Whisper training",
+        "why": "Nothing to explain",
+    }
+    one = {
+        "summary": "There is nothing to compare",
+        "ceilings": "no memory bandwidth was measured (unsupported: no way)",
+        "operations": "no vjp cell is part of these results",
+        "why": "Nothing to explain",
+    }
+    for name, own, expected in (("nothing", [], nothing), ("one", [refused, training(0.01)], one)):
         said = render(make(tmp_path / name, own), drawn=())
         assert said.problems == []
         for section, words_ in expected.items():
             assert words_ in said.of(section), section
 
 
-# -- mistakes
-# ---------------------------------------------------------------------------------------
+# -- mistakes -------------------------------------------------------------------------------------
 
 
 def test_damaged_input_is_one_line(tmp_path: Path) -> None:
@@ -764,13 +684,10 @@ def test_a_broken_template_is_one_line(tmp_path: Path) -> None:
     template = tmp_path / "report"
     shutil.copytree(ROOT / "report", template)
     captions = (template / "captions.yaml").read_text(encoding="utf-8")
+    renamed = captions.replace("  cells: >-", "  cells_: >-")
     for name, text, said in (
         ("page.html.j2", "{% for %}", "page.html.j2: line 1"),
-        (
-            "captions.yaml",
-            captions.replace("  cells: >-", "  cells_: >-"),
-            "captions.yaml: no text tables.cells",
-        ),
+        ("captions.yaml", renamed, "captions.yaml: no text tables.cells"),
     ):
         (template / name).write_text(text, encoding="utf-8")
         with pytest.raises(UserError) as stopped:
@@ -779,25 +696,13 @@ def test_a_broken_template_is_one_line(tmp_path: Path) -> None:
         shutil.copy(ROOT / "report" / name, template)
 
 
-# -- words, numbers, drawing
-# ------------------------------------------------------------------------
+# -- words, numbers, drawing ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (1.7, "1.70"),
-        (0.00123456, "0.00123"),
-        (9.996, "10.0"),
-        (99.96, "100"),
-        (1234.5, "1234"),
-        (12345, f"12{words.THIN}345"),
-        (-0.5, "−0.500"),
-    ],
-)
-def test_three_significant_digits(value: float, text: str) -> None:
-    assert words.significant(value) == text
+def test_three_significant_digits() -> None:
+    values = [0, 1.7, 0.00123456, 9.996, 99.96, 1234.5, 12345, -0.5]
+    texts = ["0", "1.70", "0.00123", "10.0", "100", "1234", f"12{words.THIN}345", "−0.500"]
+    assert [words.significant(value) for value in values] == texts
 
 
 def test_labels_are_moved_apart() -> None:
@@ -822,24 +727,20 @@ def test_thinning_keeps_the_outliers() -> None:
 
 
 def test_hover_titles_hold_the_medians_of_the_table(full: Path, full_page: Page) -> None:
-    found = blocks(full_page.html)
+    found = full_page.markup
     drawn = "".join(block for name, block in found.items() if name.startswith("figure-training-"))
     titles: dict[str, str] = {}
     for of, title in re.findall(r'<g data-of="([^"]*)"[^>]*><title>([^<]*)</title>', drawn):
         titles[of] = titles.get(of, "") + html.unescape(title) + "\n"
     timed = 0
-    lines = lines_of(full, "table-training-times")
+    lines = shown_table(full, "training-times")
     for line, of in zip(lines, rows_of(found["table-training-times"]), strict=True):
         if not line["unsplit step (ms)"]:
             assert "oom: " in titles[of] or "unsupported: " in titles[of]
             continue
         timed += 1
-        for phase, what in (
-            ("forward", "IQR"),
-            ("backward", "IQR"),
-            ("optimizer", "IQR"),
-            ("unsplit step", "95 %"),
-        ):
+        quartiles = {"forward": "IQR", "backward": "IQR", "optimizer": "IQR"}
+        for phase, what in (quartiles | {"unsplit step": "95 %"}).items():
             median = words.duration(float(line[f"{phase} (ms)"]) * 1e-3)
             assert f": {phase} {median} ({what} " in titles[of], (line, phase)
     assert timed == 4
