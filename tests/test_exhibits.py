@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import html
 import json
 import re
@@ -32,7 +31,18 @@ from synthetic_cells import (
     vjp,
     whole_study,
 )
-from synthetic_results import CPU, H200, ROOT, Page, make, of_the_paper, render, training
+from synthetic_results import (
+    CPU,
+    H200,
+    ROOT,
+    Page,
+    make,
+    of_the_paper,
+    render,
+    shown_table,
+    training,
+)
+from synthetic_results import table as table_rows
 from test_render_robust import OF_NO_CELL
 
 LATEX = shutil.which("xelatex") or shutil.which("lualatex")
@@ -161,13 +171,6 @@ def facet_cells(html_: str) -> list[tuple[str, ...]]:
     ]
 
 
-def blocks(html_: str) -> dict[str, str]:
-    """Id of each figure and table -> its markup."""
-    return dict(
-        re.findall(r'<figure(?: class="table")? id="([^"]*)"[^>]*>(.*?)</figure>', html_, re.S)
-    )
-
-
 def rows_of(table: str) -> list[str]:
     """The `data-of` of each row of a table; empty where it has none."""
     body = table.split("<tbody>")[1]
@@ -177,28 +180,21 @@ def rows_of(table: str) -> list[str]:
     ]
 
 
-def lines_of(folder: Path, table: str) -> list[dict[str, str]]:
-    with open(folder / f"figures/{table}.csv", encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
 def test_every_mark_and_row_leads_to_its_cells(results: Path, page: Page) -> None:
     known = facet_cells(page.html)
-    with open(results / "tables/cells.csv", encoding="utf-8", newline="") as stream:
-        cells = {tuple(row[axis] for axis in AXES) for row in csv.DictReader(stream)}
+    cells = {tuple(row[axis] for axis in AXES) for row in table_rows(results, "cells")}
     assert set(known) == cells  # every cell can be chosen, and no other
     numbers = [n for of in re.findall(r' data-of="([^"]*)"', page.html) for n in of.split()]
     assert numbers and {int(n) for n in numbers} == set(range(len(known)))
-    for name, block in blocks(page.html).items():
+    for name, block in page.markup.items():
         if OF_NO_CELL.fullmatch(name):
             continue
         if name.startswith("figure-"):
             assert "data-of" in block, name
         else:
             assert all(rows_of(block)), name
-    found = blocks(page.html)
-    for table in ("table-cells", "table-training-times", "table-matmul", "table-kernel-launch"):
-        lines, rows = lines_of(results, table), rows_of(found[table])
+    for table in ("cells", "training-times", "matmul", "kernel-launch"):
+        lines, rows = shown_table(results, table), rows_of(page.markup[f"table-{table}"])
         assert len(lines) == len(rows) > 0
         for line, of in zip(lines, rows, strict=True):
             (cell,) = {known[int(n)] for n in of.split()}

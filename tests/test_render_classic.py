@@ -5,8 +5,6 @@ Every ratio that is looked for here was divided by hand from the epochs below.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -26,7 +24,7 @@ from synthetic_cells import (
     products,
     whole_training,
 )
-from synthetic_results import CPU, H200, Page, make, matmul, render, training
+from synthetic_results import CPU, H200, Page, make, matmul, render, shown_table, training
 
 MLX = {"backend": "mlx"}
 # GPU against CPU: 0.5, 2, 10 and 20 × as fast. Geometric mean 200^(1/4), arithmetic 32.5 / 4.
@@ -39,16 +37,10 @@ def fastest(flop_per_s: float, **axes: Any) -> dict[str, Any]:
 
 
 def page(folder: Path, own: Sequence[dict[str, Any]], **more: Any) -> tuple[Page, Path]:
-    """From records through every stage to the page, and the folder of its figures."""
+    """From records through every stage to the page, and the folder of results."""
     drawn = more.pop("drawn", ())
     results = make(folder, own, **more)
-    return render(results, drawn), results / "figures"
-
-
-def csv_rows(folder: Path, name: str) -> list[dict[str, str]]:
-    """A table of the section as its file has it."""
-    text = (folder / f"table-{name}.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(io.StringIO(text)))
+    return render(results, drawn), results
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +51,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, Path]:
 
 
 def test_ratios_are_those_of_the_epochs_gpu_against_cpu(both: tuple[Page, Path]) -> None:
-    found = csv_rows(both[1], "classic-ratios")
+    found = shown_table(both[1], "classic-ratios")
     assert {(r["Side a"], r["Side b"]) for r in found} == {
         ("h200 (torch-cuda)", "cpu-x (torch-cpu)")
     }
@@ -76,7 +68,7 @@ def test_ratios_are_those_of_the_epochs_gpu_against_cpu(both: tuple[Page, Path])
 
 
 def test_ranges_have_both_means_and_what_products_say(both: tuple[Page, Path]) -> None:
-    rows = {row["Network"]: row for row in csv_rows(both[1], "classic-ranges")}
+    rows = {row["Network"]: row for row in shown_table(both[1], "classic-ranges")}
     assert list(rows) == ["MLP", "LSTM", "all"]
     everything = rows["all"]
     wanted = {
@@ -98,7 +90,7 @@ def test_ranges_have_both_means_and_what_products_say(both: tuple[Page, Path]) -
 def test_large_counts_are_whole_and_grouped(both: tuple[Page, Path]) -> None:
     shown = both[0].column("table-classic-times", "parameters")
     assert {cell.strip() for cell in shown.values()} == {"435 402", "81 674"}
-    assert {row["parameters"] for row in csv_rows(both[1], "classic-times")} == {
+    assert {row["parameters"] for row in shown_table(both[1], "classic-times")} == {
         "435402.0",
         "81674.0",
     }
@@ -129,7 +121,7 @@ def test_the_summary_leads_there(both: tuple[Page, Path]) -> None:
 
 def test_whole_epochs_are_not_called_extrapolated(both: tuple[Page, Path]) -> None:
     said, folder = both
-    assert {row["Epoch is"] for row in csv_rows(folder, "classic-times")} == {"measured"}
+    assert {row["Epoch is"] for row in shown_table(folder, "classic-times")} == {"measured"}
     drawn = {name for name in said.figures if name.startswith("classic-")}
     assert drawn == {
         "classic-phases-mlp",
@@ -138,7 +130,7 @@ def test_whole_epochs_are_not_called_extrapolated(both: tuple[Page, Path]) -> No
 
 
 def test_accuracy_stands_beside_chance_and_steps(both: tuple[Page, Path]) -> None:
-    row = csv_rows(both[1], "classic-accuracy")[0]
+    row = shown_table(both[1], "classic-accuracy")[0]
     assert (float(row["test accuracy (%)"]), float(row["chance (%)"])) == (75.0, 10.0)
     assert (row["trained (steps)"], float(row["samples seen, at most"])) == ("63.0", 63 * 32)
     # Wilson's interval of 300 of 400, worked out by hand
@@ -159,17 +151,17 @@ def test_extrapolated_epochs_are_marked_everywhere(tmp_path: Path) -> None:
         fastest(3e10, **MLX),
     ]
     said, folder = page(tmp_path, own)
-    rows = csv_rows(folder, "classic-times")
+    rows = shown_table(folder, "classic-times")
     known = {(row["Backend"], row["batch size"]): row["Epoch is"] for row in rows}
     assert known["torch-cpu", "32.0"] == "extrapolated: 40 of 1000 steps"
     assert known["mlx", "128.0"] == "measured"
     assert rows[0]["Epoch is: validation"] == "4 of 10 validation batches"
     section = said.of("classic")
-    ratios = {row["Epochs are"] for row in csv_rows(folder, "classic-ratios")}
+    ratios = {row["Epochs are"] for row in shown_table(folder, "classic-ratios")}
     assert ratios == {"extrapolated"}
     assert "; epochs extrapolated" in said.of("summary")
     # no GPU: backend against backend, the faster one first, and products that agree with epochs
-    (pair,) = {(r["Side a"], r["Side b"]) for r in csv_rows(folder, "classic-ratios")}
+    (pair,) = {(r["Side a"], r["Side b"]) for r in shown_table(folder, "classic-ratios")}
     assert pair == ("cpu-x (torch-cpu)", "cpu-x (mlx)")
     assert "3.00 × as fast, which agrees within both intervals or 5 %" in section
 
@@ -180,7 +172,7 @@ def test_one_backend_alone_has_no_ratios(tmp_path: Path) -> None:
     section = said.of("classic")
     assert "No device ratios: cpu-x (torch-cpu) alone trained these networks here." in section
     assert "classic-phases-mlp" in said.figures
-    assert not list(folder.glob("*classic-ratios*"))
+    assert not list((folder / "figures").glob("*classic-ratios*"))
     assert "MLP, CNN and LSTM" not in said.of("summary")
 
 

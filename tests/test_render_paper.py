@@ -6,7 +6,7 @@ An RTX A6000 and an M2 Ultra of other hosts stand beside this host's CPU, all wi
 from __future__ import annotations
 
 import re
-from html import unescape
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,49 +41,20 @@ def in_formats(backend: dict[str, Any], **formats: float) -> list[dict[str, Any]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mlx = ULTRA | {"backend": "mlx"}
+    speech, large = partial(of_the_paper, "whisper", "medium", 4), partial(of_the_paper, "gpt2")
+    plain = {"trainer": "plain", "workload": "gpt2-large-plain-8"}
+    xl = {"workload": "gpt2-xl-hf-16"}
+    lora = {"workload": "gpt2-large-hf-16", "parameters": {"lora_rank": 8}}
+    offload = {"scenario": "offload", "parameters": {"zero_stage": 3}}
     foreign = [
-        paced(of_the_paper("whisper", "medium", 4, joules=200.0, **A6000), 0.4),
-        paced(of_the_paper("whisper", "medium", 4, **ULTRA), 1.2),
-        paced(
-            of_the_paper(
-                "gpt2",
-                "large",
-                16,
-                workload="gpt2-large-hf-16",
-                parameters={"lora_rank": 8},
-                **A6000,
-            ),
-            1.0,
-        ),
-        paced(
-            of_the_paper(
-                "gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8", **A6000
-            ),
-            2.0,
-        ),
-        paced(
-            of_the_paper("gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8", **mlx),
-            3.0,
-        ),
-        paced(
-            of_the_paper(
-                "gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8", **ULTRA
-            ),
-            4.5,
-        ),
-        paced(
-            of_the_paper(
-                "gpt2",
-                "xl",
-                16,
-                scenario="offload",
-                parameters={"zero_stage": 3},
-                workload="gpt2-xl-hf-16",
-                **A6000,
-            ),
-            40.0,
-        ),
-        paced(of_the_paper("gpt2", "xl", 16, workload="gpt2-xl-hf-16", **ULTRA), 16.0),
+        paced(speech(joules=200.0, **A6000), 0.4),
+        paced(speech(**ULTRA), 1.2),
+        paced(large("large", 16, **lora, **A6000), 1.0),
+        paced(large("large", 8, **plain, **A6000), 2.0),
+        paced(large("large", 8, **plain, **mlx), 3.0),
+        paced(large("large", 8, **plain, **ULTRA), 4.5),
+        paced(large("xl", 16, **offload, **xl, **A6000), 40.0),
+        paced(large("xl", 16, **xl, **ULTRA), 16.0),
         *in_formats(A6000, fp32=20e3, fp16=80e3),
         *in_formats(mlx, fp32=16e3, fp16=20e3),
         *in_formats(ULTRA, fp32=15e3, fp16=15e3),
@@ -104,17 +75,6 @@ def whole(folder: Path) -> Page:
     return render(folder, drawn=("paper-", "across-gpt2-large"))
 
 
-def hover(made: Page) -> list[str]:
-    """What is said at each mark of the page's charts."""
-    return [unescape(said) for said in re.findall(r"<title>([^<]*)</title>", made.html)]
-
-
-def said_at(made: Page, *parts: str) -> str:
-    """The words of the one mark that has all of these in them."""
-    (found,) = {said for said in hover(made) if all(part in said for part in parts)}
-    return found
-
-
 def number_after(text: str, word: str) -> float:
     """`forward 12.3 ms …` -> 12.3."""
     found = re.search(rf"{word} ([\d.,\u2009]+)\s", text)
@@ -123,8 +83,8 @@ def number_after(text: str, word: str) -> float:
 
 
 def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole: Page) -> None:
-    fast = said_at(whole, "whisper-medium, NVIDIA RTX A6000 [other host: gpu-box]", "forward")
-    slow = said_at(whole, "whisper-medium, Apple M2 Ultra", "[other host: mac]", "forward")
+    fast = whole.mark("whisper-medium, NVIDIA RTX A6000 [other host: gpu-box]", "forward")
+    slow = whole.mark("whisper-medium, Apple M2 Ultra", "[other host: mac]", "forward")
     assert number_after(fast, "forward") == pytest.approx(400 / 4 * FORWARD, rel=0.01)
     assert number_after(slow, "backward") == pytest.approx(1200 / 4 * BACKWARD, rel=0.01)
     assert re.search(r"forward [\d.]+\sms \(95 % [\d.]+–[\d.]+\)", fast)
@@ -134,14 +94,11 @@ def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole
         for line in lines
         if line["Model"].startswith("gpt2-xl")
     }
-    assert set(by_panel) == {
-        ("(b)(2)", "NVIDIA RTX A6000", "offload"),
-        ("(b)(2)", "Apple M2 Ultra", "fits"),
-    }
+    ends = {("NVIDIA RTX A6000", "offload"), ("Apple M2 Ultra", "fits")}
+    assert set(by_panel) == {("(b)(2)", *end) for end in ends}
     offloaded = by_panel["(b)(2)", "NVIDIA RTX A6000", "offload"]
-    assert float(offloaded["forward (ms per sample)"]) == pytest.approx(
-        40e3 / 16 * FORWARD, rel=0.01
-    )
+    forward = float(offloaded["forward (ms per sample)"])
+    assert forward == pytest.approx(40e3 / 16 * FORWARD, rel=0.01)
     assert {line["published"] for line in lines} == {""}
     texts = re.findall(r">([^<>]*(?:the paper(?:'|&#x27;)s|this run(?:'|&#x27;)s))<", whole.html)
     assert any(text.startswith("batch 4, 30 s clips") and "paper" in text for text in texts)
@@ -149,7 +106,7 @@ def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole
 
 
 def test_printed_passes_stand_on_the_axis_of_equal_work(whole: Page) -> None:
-    figures = re.findall(r'<figure id="figure-across-[^"]*">.*?</figure>', whole.html, re.S)
+    figures = [block for name, block in whole.markup.items() if name.startswith("figure-across-")]
     (drawn,) = [figure for figure in figures if "published" in figure]
     shown = set(re.findall(r"<title>(published, Table 4[^<]*)</title>", drawn))
     ultra = "Apple M2 Ultra, 76 GPU cores"
@@ -160,46 +117,31 @@ def test_printed_passes_stand_on_the_axis_of_equal_work(whole: Page) -> None:
     }
     assert len(shown) == 3 and f"{ultra} · mlx" in drawn  # of batch 8, with names
     marks = re.findall(r"<g([^>]*)>\s*<title>([^<]*)</title>(.*?)</g>", drawn, re.S)
-    assert {text.startswith("published"): "fill: url(#" in mark for _, text, mark in marks} == {
-        True: True,
-        False: False,
-    }
+    hatched = {text.startswith("published"): "fill: url(#" in mark for _, text, mark in marks}
+    assert hatched == {True: True, False: False}
     assert all(text.startswith("published") != ("data-of" in of) for of, text, _ in marks)
 
 
 def test_table4_divides_by_the_batch_and_compares_alike(folder: Path, whole: Page) -> None:
     lines = shown_table(folder, "paper-table-4")
-    gain = {
-        (
-            line["Compared: where from"].split(",")[0],
-            line["Compared"],
-            line["Device"],
-            line["Of what"],
-        ): line["second / first (×)"]
-        for line in lines
-    }
-    name = "Apple M2 Ultra, 76 GPU cores"
-    assert (
-        gain[
-            "published: “30%-40% speed advantage”",
-            "MLX against MPS",
-            "",
-            "GPT2-large pre-training and kernels",
-        ]
-        == "1.3 to 1.4"
-    )
-    assert float(gain["published: Table 4", "MLX against MPS", name, "GPT2-large"]) == (
-        pytest.approx(3.239 / 2.710)
-    )
-    assert float(
-        gain["measured", "MLX against torch-mps", f"{name} [other host: mac]", "gpt2-large"]
-    ) == pytest.approx(1.5, rel=0.01)
-    assert float(gain["measured", "MLX against torch-cpu", "Example CPU", "gpt2-nano"]) == (
-        pytest.approx(1 / 3, rel=0.01)
-    )
-    assert float(gain["measured", "plain against hf, torch-cpu", "Example CPU", "gpt2-nano"]) == (
-        pytest.approx(1.2, rel=0.01)
-    )
+    heads = ("Compared", "Device", "Of what")
+    gain = {}
+    for line in lines:
+        source = line["Compared: where from"].split(",")[0]
+        gain[source, *(line[head] for head in heads)] = line["second / first (×)"]
+    mps, ultra = "MLX against MPS", "Apple M2 Ultra, 76 GPU cores"
+    stated = "published: “30%-40% speed advantage”", mps, "", "GPT2-large pre-training and kernels"
+    assert gain[stated] == "1.3 to 1.4"
+    printed = ("published: Table 4", mps, ultra, "GPT2-large")
+    assert float(gain[printed]) == pytest.approx(3.239 / 2.710)
+    mac = f"{ultra} [other host: mac]"
+    for compared, device, what, expected in (
+        ("MLX against torch-mps", mac, "gpt2-large", 1.5),
+        ("MLX against torch-cpu", "Example CPU", "gpt2-nano", 1 / 3),
+        ("plain against hf, torch-cpu", "Example CPU", "gpt2-nano", 1.2),
+    ):
+        found = float(gain["measured", compared, device, what])
+        assert found == pytest.approx(expected, rel=0.01)
 
 
 def test_energy_stands_beside_the_same_scope(folder: Path, whole: Page) -> None:
@@ -249,8 +191,7 @@ def test_index_leads_to_what_is_there(whole: Page) -> None:
     assert {link.removeprefix("#") for link in links} <= ids
     table = {line[0] + line[2]: line for line in whole.tables["table-paper-index"]}
     figure5 = next(link for link in links if link.startswith("#figure-matmul-matmul-paper-"))
-    shown = re.search(r'<figure [^>]*id="table-paper-index">.*?</figure>', whole.html, re.S)
-    assert shown and f'href="{figure5}"' in shown[0]
+    assert f'href="{figure5}"' in whole.markup["table-paper-index"]
     assert table["Figure 7vector-Jacobian product"][1].startswith("–")  # on other hosts alone
     launch = next(line for name, line in table.items() if name.startswith("Table 6"))
     assert launch[1].startswith("–")
