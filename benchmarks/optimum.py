@@ -38,17 +38,14 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-CONFIG = Path(__file__).resolve().with_suffix(".yaml")
-sys.path.insert(0, str(ROOT / "workflow"))
+from shared import CONFIG, as_ratio, measured, planned_cells, ratio
+from siliconprof.measure import child
+from siliconprof.session import timing
+from siliconprof.session.trial import Trial
+from siliconprof.stats.statistics import block_median_interval
+from siliconprof.store.cell import Cell
 
-from forks import python, ratio  # noqa: E402
-from siliconprof.measure import child  # noqa: E402
-from siliconprof.session import timing  # noqa: E402
-from siliconprof.session.trial import Trial  # noqa: E402
-from siliconprof.stats.statistics import block_median_interval  # noqa: E402
-from siliconprof.store.cell import Cell  # noqa: E402
-
+SCENARIO = Path(__file__).resolve().with_suffix(".yaml")
 # torch first: what follows takes the build that is there
 PINS = (
     ("torch==2.13.0",),
@@ -102,11 +99,9 @@ def needed(times: list[float], plan: timing.Plan) -> tuple[int, int]:
 
 def ours(cell: Cell, folder: Path) -> Run:
     """Measure the cell by its command."""
-    output = folder / "record.json"
     began = time.perf_counter()
-    python("siliconprof.measure", "--cell", cell.to_json(), "--output", str(output))
+    record = measured(cell.to_json(), folder)
     wall_s = time.perf_counter() - began
-    record = json.loads(output.read_text(encoding="utf-8"))
     if record["status"] != "ok":
         raise SystemExit(f"{cell.workload}: {record['status']}: {record['reason']}")
     times = record["points"][0]["times"]
@@ -130,7 +125,7 @@ def theirs(cell: Cell, folder: Path, command: Path, launcher: str, warm_up: int,
     variables = child.child_environment(Trial(cell), folder)
     del variables["PYTHONPATH"]
     variables |= {"HF_HUB_OFFLINE": "1", "OVERRIDE_BENCHMARKS": "1"}
-    words = [str(command), "--config-dir", str(CONFIG.parent), "--config-name", CONFIG.stem]
+    words = [str(command), "--config-dir", str(SCENARIO.parent), "--config-name", SCENARIO.stem]
     both: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     began = time.perf_counter()
     done = subprocess.run([*words, *settings], env=variables, text=True, check=False, **both)
@@ -146,7 +141,7 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--environment", type=Path, required=True, help="optimum-benchmark's")
-    parser.add_argument("--configfile", default=str(ROOT / "config" / "config.yaml"))
+    parser.add_argument("--configfile", default=CONFIG)
     parser.add_argument("--workload", default="gpt2-nano-hf", help="an entry of GPT-2 under hf")
     parser.add_argument("--launcher", choices=("inline", "process"), default="inline")
     parser.add_argument("--budget-s", type=float, help="of the cell, in place of the config's")
@@ -157,15 +152,14 @@ def main() -> int:
     arguments = parser.parse_args()
     environment(arguments.environment)
     command = arguments.environment.absolute() / "bin" / "optimum-benchmark"
-    planned = ("siliconprof.cells.plan", "--configfile", arguments.configfile, "--json")
-    entries = [entry["cell"] for entry in json.loads(python(*planned))["cells"]]
     wanted = ("torch-cpu", arguments.workload, "fp32")
-    found = [c for c in entries if (c["backend"], c["workload"], c["precision"]) == wanted]
-    if not found:
+    for entry in planned_cells(arguments.configfile):
+        if (entry["backend"], entry["workload"], entry["precision"]) == wanted:
+            break
+    else:
         raise SystemExit(f"no cell of {', '.join(wanted)} here")
-    entry = found[0]
     entry["threads"] = arguments.threads or entry["threads"]
-    entry["timing"] |= {"energy_window_s": 0, "relative_interval": arguments.interval}
+    entry["timing"]["relative_interval"] = arguments.interval
     entry["timing"] |= {"budget_s": arguments.budget_s} if arguments.budget_s else {}
     cell = Cell.from_json(json.dumps(entry))
     plan = timing.Plan.of(cell.timing)
@@ -183,10 +177,9 @@ def main() -> int:
             for side in random.Random(number).sample(SIDES, len(SIDES)):
                 run = ours(cell, folder) if side == SIDES[0] else theirs(*asked, warm_up, steps)
                 runs[side].append(run)
-    seconds = [[run.wall_s for run in runs[side]] for side in SIDES]
-    middle, low, high = ratio(*seconds)
+    found = ratio(*([run.wall_s for run in runs[side]] for side in SIDES))
     if arguments.json:
-        print(json.dumps({"ratio": [middle, low, high], "pilots": pilots, "runs": runs}))
+        print(json.dumps({"ratio": found, "pilots": pilots, "runs": runs}))
         return 0
     print("side | seconds | inside steps, s | steps | median step, ms | narrow enough")
     for side, done in runs.items():
@@ -197,7 +190,7 @@ def main() -> int:
         narrow = f"{sum(is_narrow(run.judged_s, plan) for run in done)} of {len(done)}"
         print(f"{side:17} | {wall_s:.2f} | {inside_s:.2f} | {made:.0f} | {step_ms:.2f} | {narrow}")
     print(f"their steps by the rule, warm-up and after, of the pilots: {pilots}")
-    print(f"seconds, ours over theirs: {middle:.3f} ({low:.3f} to {high:.3f})")
+    print(f"seconds, ours over theirs: {as_ratio(found)}")
     return 0
 
 

@@ -16,118 +16,62 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import shared
+import slurm_daemons
+import ssh_hosts
 import yaml
+from shared import python
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-import slurm_daemons  # noqa: E402
-import ssh_hosts  # noqa: E402
-
-PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 LABEL = "elsewhere"
 NODE = slurm_daemons.Node("node-a", "any", partition="main")
 # One small product, a few iterations: what is looked at is what surrounds it.
-CELL = {
-    "module": "matmul",
-    "backends": ["mlx"],
-    "precisions": ["fp32"],
-    "device_kinds": ["cpu"],
-    "shapes": [[1, 64, 64, 64]],
-    "search_budget_s": 0,
-}
-TIMING = {
-    "warmup_iterations": 1,
-    "warmup_budget_s": 0,
-    "iterations": 3,
-    "max_iterations": 3,
-    "budget_s": 0,
-    "energy_window_s": 0,
-}
+CELL = {"module": "matmul", "backends": ["mlx"], "precisions": ["fp32"], "device_kinds": ["cpu"],
+        "shapes": [[1, 64, 64, 64]], "search_budget_s": 0}  # fmt: skip
+TIMING = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 3, "max_iterations": 3,
+          "budget_s": 0, "energy_window_s": 0}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(NamedTuple):
     """How cells get measured."""
 
-    name: str
-    run: Callable[[Path], None]  # measures, in a copy of the project, what its config says
-    more: dict[str, object]  # of the config
-
-
-def execute(folder: Path, *command: str, more: dict[str, str] | None = None) -> None:
-    """Run a command in a copy of the project; what it said, when it fails."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "workflow"} | (more or {})
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-4000:]}")
+    run: Callable[[Path], object]  # measures, in a copy of the project, what its config says
+    more: dict[str, Any]  # of the config
 
 
 @contextlib.contextmanager
-def ways(scratch: Path) -> Iterator[list[Way]]:
-    """Every way that there is, with its hosts running."""
+def ways(scratch: Path) -> Iterator[dict[str, Way]]:
+    """Every way that there is, by name, with its hosts running."""
     lock = {slurm_daemons.LOCK_FILE_VARIABLE: str(scratch / "host.lock")}
+    with (
+        slurm_daemons.running((NODE,)) as cluster,
+        ssh_hosts.running(scratch / "hosts", [LABEL]) as (_, config),
+    ):
 
-    def local(folder: Path) -> None:
-        execute(folder, "snakemake", "--cores", "1", "measured", more=lock)
-
-    with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(slurm_daemons.running((NODE,)))
-        hosts, ssh_config = stack.enter_context(ssh_hosts.running(scratch / "hosts", [LABEL]))
-
-        def slurm(folder: Path) -> None:
-            execute(
-                folder,
-                "snakemake",
-                "--workflow-profile",
-                "profiles/slurm",
-                "measured",
-                more=cluster.environment,
-            )
-
-        def ssh(folder: Path) -> None:
+        def collect(folder: Path) -> None:
             there = {LABEL: {"ssh": LABEL, "folder": folder.name, "environment": sys.prefix}}
             (folder / "config" / "hosts.yaml").write_text(yaml.safe_dump(there))
-            execute(folder, "siliconprof.pipeline.cli", "collect", "--ssh-config", str(ssh_config))
+            cli = ("siliconprof.pipeline.cli", "collect", "--ssh-config", str(config))
+            python(*cli, folder=folder)
+
+        def snakemake(*options: str, **more: str) -> Callable[[Path], object]:
+            return lambda folder: python("snakemake", "measured", *options, folder=folder, **more)
 
         resources = {"slurm_partition": NODE.partition, "constraint": NODE.features}
-        yield [
-            Way("local", local, {}),
-            Way("slurm", slurm, {"cluster": {LABEL: {"device": "cpu", "resources": resources}}}),
-            Way("ssh", ssh, {}),
-        ]
-
-
-def project(folder: Path) -> Path:
-    """A copy of this checkout without results."""
-    folder.mkdir(parents=True)
-    for part in PARTS:
-        if (ROOT / part).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "measured")
-            shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-        else:
-            shutil.copy(ROOT / part, folder / part)
-    (folder / "results").mkdir()
-    return folder
+        jobs = {"cluster": {LABEL: {"device": "cpu", "resources": resources}}}
+        slurm = snakemake("--workflow-profile", "profiles/slurm", **cluster.environment)
+        yield {
+            "local": Way(snakemake("--cores", "1", **lock), {}),
+            "slurm": Way(slurm, jobs),
+            "ssh": Way(collect, {}),
+        }
 
 
 def grow(folder: Path, way: Way, number: int) -> tuple[float, list[float]]:
@@ -143,7 +87,7 @@ def grow(folder: Path, way: Way, number: int) -> tuple[float, list[float]]:
     records = [json.loads(path.read_text()) for path in paths if path not in before]
     wrong = [f"{r['cell']['workload']}: {r['reason']}" for r in records if r["status"] != "ok"]
     if wrong or len(paths) != number:
-        raise SystemExit(f"{way.name}: {len(paths)} of {number} records; {'; '.join(wrong)}")
+        raise SystemExit(f"{folder.name}: {len(paths)} of {number} records; {'; '.join(wrong)}")
     return wall_s, [record["accounting"]["wall_s"] for record in records]
 
 
@@ -178,27 +122,30 @@ def show(found: dict[str, list[dict[str, float]]]) -> None:
         )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--few", type=int, default=2, help="cells of the short run")
     parser.add_argument("--many", type=int, default=10, help="cells of the long run")
     parser.add_argument("--repeats", type=int, default=3, help="of everything; the median counts")
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args()
     if not 0 < arguments.few < arguments.many:
         parser.error("--many must be greater than --few")
-    reason = slurm_daemons.missing() or ssh_hosts.missing()
-    if reason:
+    if reason := slurm_daemons.missing() or ssh_hosts.missing():
         print(f"cannot be measured here: {reason}", file=sys.stderr)
         return 2
+    for name in [name for name in os.environ if name.startswith("SILICONPROF_")]:
+        del os.environ[name]
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     found: dict[str, list[dict[str, float]]] = {}
-    with tempfile.TemporaryDirectory() as name, ways(Path(name)) as all_ways:
+    with tempfile.TemporaryDirectory() as scratch, ways(Path(scratch)) as all_ways:
         for repeat in range(arguments.repeats):
-            for way in all_ways:
-                folder = project(Path(name) / f"{way.name}-{repeat}")
-                found.setdefault(way.name, []).append(
-                    measure(folder, way, arguments.few, arguments.many)
+            for name, way in all_ways.items():
+                folder = shared.copied(
+                    Path(scratch) / f"{name}-{repeat}", "__pycache__", "measured"
                 )
+                one = measure(folder, way, arguments.few, arguments.many)
+                found.setdefault(name, []).append(one)
     print(
         f"{arguments.repeats} times {1 + arguments.few + arguments.many} cells each way; medians; "
         "overhead: one cell more, less what its record accounts for"

@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -28,8 +27,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "benchmarks")
+from shared import ROOT, as_ratio, copied
+
 TABLE = ROOT / "benchmarks" / "results.md"
 IMPORT = "import torch; from transformers import GPT2LMHeadModel"
 IMPORTS = 3
@@ -75,16 +74,6 @@ def snakemake(folder: Path, *arguments: str) -> Said:
     if process.returncode:
         raise SystemExit("".join(lines))
     return Said(time.perf_counter() - started, first_s)
-
-
-def copied(folder: Path) -> Path:
-    """A fresh copy of this checkout."""
-    folder.mkdir(parents=True)
-    for part in PARTS:
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy2
-        copy(ROOT / part, folder / part)
-    (folder / "results").mkdir()
-    return folder
 
 
 def import_s() -> float:
@@ -155,12 +144,6 @@ def asked(folder: Path, script: str, *arguments: str) -> Any:
         command, cwd=folder, env=USUAL, check=True, stdout=subprocess.PIPE, text=True
     )
     return json.loads(done.stdout)
-
-
-def as_ratio(found: Sequence[float]) -> str:
-    """A ratio with its 95 % interval."""
-    middle, low, high = found
-    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
 def of_the_steps(folder: Path, rounds: int) -> list[Line]:

@@ -1,0 +1,85 @@
+"""What benchmarks share: commands of this checkout or of a copy, measured cells, ratios."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "workflow"))
+sys.path.append(str(ROOT / "tests"))
+
+from siliconprof.stats.statistics import median, median_interval  # noqa: E402
+
+PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "benchmarks", "pyproject.toml")
+CONFIG = str(ROOT / "config" / "config.yaml")
+
+
+def copied(folder: Path, *ignored: str) -> Path:
+    """A copy of this checkout without results."""
+    folder.mkdir(parents=True)
+    ignore = shutil.ignore_patterns("*.egg-info", *ignored)
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, folder / part, ignore=ignore)
+        else:
+            shutil.copy2(ROOT / part, folder / part)
+    (folder / "results").mkdir()
+    return folder
+
+
+def python(*words: str, folder: Path = ROOT, **more: str) -> str:
+    """What `python -m …` prints in a checkout.
+
+    Args:
+        more: environment variables.
+
+    Raises:
+        SystemExit: it fails; the message has the end of what it wrote.
+    """
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # rules say `python`
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder / "workflow")} | more
+    command = [sys.executable, "-m", *words]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}: exit {done.returncode}\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def planned_cells(configfile: str) -> list[dict[str, Any]]:
+    """The cells that a config has on this host's CPU, without their energy windows."""
+    plan = json.loads(python("siliconprof.cells.plan", "--configfile", configfile, "--json"))
+    cells = [entry["cell"] for entry in plan["cells"]]
+    for cell in cells:
+        cell["timing"]["energy_window_s"] = 0
+    return [cell for cell in cells if cell["device_kind"] == "cpu"]
+
+
+def measured(cell: str, folder: Path, **more: str) -> dict[str, Any]:
+    """The record of a cell that is measured by its command, whatever its status."""
+    output = folder / "record.json"
+    python("siliconprof.measure", "--cell", cell, "--output", str(output), **more)
+    return dict(json.loads(output.read_text(encoding="utf-8")))
+
+
+def ratio(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
+    """The median over rounds of one side over the other, and the ends of its 95 % interval.
+
+    The interval is by order statistics: now and then a process is slow for all of its life.
+    """
+    ratios = [one / other for one, other in zip(ones, others, strict=True)]
+    return (median(ratios), *median_interval(ratios))
+
+
+def as_ratio(found: Sequence[float]) -> str:
+    """A ratio with its 95 % interval."""
+    middle, low, high = found
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
