@@ -11,103 +11,43 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# Pattern of names -> why they are taken out.
+# Why they are taken out -> patterns of their names.
 TAKEN_OUT = {
     # CPython, "Environment variables"
-    "PYTHONOPTIMIZE": "takes the docstrings that transformers reads",
-    "PYTHONDEVMODE": "slows Python down",
-    "PYTHONDEBUG": "slows Python down",
-    "PYTHONMALLOC": "slows Python down",
-    "PYTHONMALLOCSTATS": "slows Python down",
-    "PYTHONTRACEMALLOC": "slows Python down",
-    "PYTHONASYNCIODEBUG": "slows Python down",
-    "PYTHONPROFILEIMPORTTIME": "slows Python down",
-    "PYTHONVERBOSE": "slows Python down",
-    "PYTHONPERFSUPPORT": "slows Python down",
-    "PYTHONINSPECT": "waits for a terminal at the end",
-    "PYTHONWARNINGS": "can turn a library's warning into an error",
+    "takes the docstrings that transformers reads": "PYTHONOPTIMIZE",
+    "slows Python down": "PYTHONDEVMODE PYTHONDEBUG PYTHONMALLOC PYTHONMALLOCSTATS PYTHONVERBOSE "
+    "PYTHONTRACEMALLOC PYTHONASYNCIODEBUG PYTHONPROFILEIMPORTTIME PYTHONPERFSUPPORT",
+    "waits for a terminal at the end": "PYTHONINSPECT",
+    "can turn a library's warning into an error": "PYTHONWARNINGS",
     # torchrun (torch/distributed/run.py), accelerate's `get_int_from_env`, DeepSpeed, MPI, Slurm's
     # steps: a process that finds these waits for others that nobody starts.
-    "RANK": "joins a distributed run",
-    "LOCAL_RANK": "joins a distributed run",
-    "NODE_RANK": "joins a distributed run",
-    "GROUP_RANK": "joins a distributed run",
-    "GROUP_WORLD_SIZE": "joins a distributed run",
-    "ROLE_*": "joins a distributed run",
-    "WORLD_SIZE": "joins a distributed run",
-    "LOCAL_WORLD_SIZE": "joins a distributed run",
-    "CROSS_RANK": "joins a distributed run",
-    "CROSS_SIZE": "joins a distributed run",
-    "MASTER_ADDR": "joins a distributed run",
-    "MASTER_PORT": "joins a distributed run",
-    "TORCHELASTIC_*": "joins a distributed run",
-    "OMPI_COMM_WORLD_*": "joins a distributed run",
-    "MV2_COMM_WORLD_*": "joins a distributed run",
-    "MPI_LOCAL*": "joins a distributed run",
-    "PMI_*": "joins a distributed run",
-    "PMIX_*": "joins a distributed run",
-    "SLURM_PROCID": "joins a distributed run",
-    "SLURM_LOCALID": "joins a distributed run",
-    "SLURM_NTASKS": "joins a distributed run",
-    "SLURM_NPROCS": "joins a distributed run",
-    "SMDATAPARALLEL_*": "joins a distributed run",
-    "SM_FRAMEWORK_PARAMS": "joins a distributed run",
-    "ACCELERATE_*": "sets how the Trainer trains",
-    "FSDP_*": "sets how the Trainer trains",
-    "PARALLELISM_CONFIG_*": "sets how the Trainer trains",
-    "DS_ACCELERATOR": "sets how the Trainer trains",
+    "joins a distributed run": "RANK LOCAL_RANK NODE_RANK GROUP_RANK GROUP_WORLD_SIZE ROLE_* "
+    "WORLD_SIZE LOCAL_WORLD_SIZE CROSS_RANK CROSS_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_* "
+    "OMPI_COMM_WORLD_* MV2_COMM_WORLD_* MPI_LOCAL* PMI_* PMIX_* SLURM_PROCID SLURM_LOCALID "
+    "SLURM_NTASKS SLURM_NPROCS SMDATAPARALLEL_* SM_FRAMEWORK_PARAMS",
+    "sets how the Trainer trains": "ACCELERATE_* FSDP_* PARALLELISM_CONFIG_* DS_ACCELERATOR",
     # torch, "CUDA Environment Variables" and "MPS Environment Variables"
-    "CUDA_LAUNCH_BLOCKING": "waits after every kernel",
-    "HIP_LAUNCH_BLOCKING": "waits after every kernel",
-    "AMD_SERIALIZE_*": "waits after every kernel",
-    "PYTORCH_NO_*_MEMORY_CACHING": "allocates at every step",
-    "PYTORCH_ALLOC_CONF": "changes the allocator",
-    "PYTORCH_CUDA_ALLOC_CONF": "changes the allocator",
-    "PYTORCH_HIP_ALLOC_CONF": "changes the allocator",
-    "PYTORCH_ENABLE_MPS_FALLBACK": "runs operators on the CPU",
-    "PYTORCH_MPS_*": "changes memory limits or kernels",
-    "PYTORCH_DEBUG_MPS_ALLOCATOR": "slows the allocator down",
-    "PYTORCH_JIT": "changes what runs",
-    "TORCHDYNAMO_*": "changes what runs",
-    "TORCH_COMPILE_*": "changes what runs",
-    "TORCH_SHOW_CPP_STACKTRACES": "slows torch down",
+    "waits after every kernel": "CUDA_LAUNCH_BLOCKING HIP_LAUNCH_BLOCKING AMD_SERIALIZE_*",
+    "allocates at every step": "PYTORCH_NO_*_MEMORY_CACHING",
+    "changes the allocator": "PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF",
+    "runs operators on the CPU": "PYTORCH_ENABLE_MPS_FALLBACK",
+    "changes memory limits or kernels": "PYTORCH_MPS_*",
+    "slows the allocator down": "PYTORCH_DEBUG_MPS_ALLOCATOR",
+    "changes what runs": "PYTORCH_JIT TORCHDYNAMO_* TORCH_COMPILE_*",
+    "slows torch down": "TORCH_SHOW_CPP_STACKTRACES",
     # Metal's validation, and all that MLX reads (mlx/utils.h); a backend sets what a cell needs
-    "MTL_*": "checks or traces every kernel",
-    "METAL_DEVICE_WRAPPER_TYPE": "checks every kernel",
-    "MLX_*": "changes how MLX runs",
+    "checks or traces every kernel": "MTL_* METAL_DEVICE_WRAPPER_TYPE",
+    "changes how MLX runs": "MLX_*",
 }
+NOT_INHERITED = " ".join(TAKEN_OUT.values()).split()
 # A person's choice, which changes times or rounding.
 LEFT = (
-    "OMP_*",
-    "KMP_*",
-    "GOMP_*",
-    "MKL_*",
-    "OPENBLAS_*",
-    "BLIS_*",
-    "VECLIB_*",
-    "DNNL_*",
-    "ONEDNN_*",
-    "ATEN_*",
-    "MALLOC_*",
-    "GLIBC_TUNABLES",
-    "NVIDIA_TF32_OVERRIDE",
-    "CUBLAS_*",
-    "CUBLASLT_*",
-    "CUDNN_*",
-    "CUDA_MODULE_LOADING",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_CACHE_*",
-    "CUDA_*_PTX_JIT",
-    "CUDA_SCALE_LAUNCH_QUEUES",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    "TORCH_BLAS_*",
-    "TORCH_CUBLASLT_*",
-    "TORCH_CUDNN_*",
-    "TORCH_LINEAR_*",
-    "TORCH_SDPA_*",
-    "PYTORCH_*",
-    "PYTHONHASHSEED",
-)
+    "OMP_* KMP_* GOMP_* MKL_* OPENBLAS_* BLIS_* VECLIB_* DNNL_* ONEDNN_* ATEN_* MALLOC_* "
+    "GLIBC_TUNABLES NVIDIA_TF32_OVERRIDE CUBLAS_* CUBLASLT_* CUDNN_* CUDA_MODULE_LOADING "
+    "CUDA_DEVICE_MAX_CONNECTIONS CUDA_CACHE_* CUDA_*_PTX_JIT CUDA_SCALE_LAUNCH_QUEUES "
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE TORCH_BLAS_* TORCH_CUBLASLT_* TORCH_CUDNN_* TORCH_LINEAR_* "
+    "TORCH_SDPA_* PYTORCH_* PYTHONHASHSEED"
+).split()
 PLAIN = re.compile(r"[A-Za-z0-9 _.,:;=+*{}()-]{0,100}")  # no path, no address
 FLAG = "environment_variables"
 
@@ -127,7 +67,7 @@ def _any(name: str, patterns: Iterable[str]) -> bool:
 
 def without(inherited: Mapping[str, str]) -> dict[str, str]:
     """The variables, less those that are taken out."""
-    return {name: value for name, value in inherited.items() if not _any(name, TAKEN_OUT)}
+    return {name: value for name, value in inherited.items() if not _any(name, NOT_INHERITED)}
 
 
 def account(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
@@ -138,12 +78,8 @@ def account(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, A
     Args:
         own: variables that the cell sets itself, whatever the shell says.
     """
-    left = {n: v for n, v in inherited.items() if n not in own and _any(n, LEFT)}
-    return {
-        "taken_out": sorted(n for n in inherited if n not in own and _any(n, TAKEN_OUT)),
-        "left": {
-            name: value if PLAIN.fullmatch(value) else None
-            for name, value in sorted(left.items())
-            if not _any(name, TAKEN_OUT)
-        },
-    }
+    others = {name: value for name, value in sorted(inherited.items()) if name not in own}
+    taken_out = [name for name in others if _any(name, NOT_INHERITED)]
+    left = {n: v for n, v in others.items() if n not in taken_out and _any(n, LEFT)}
+    shown = {name: value if PLAIN.fullmatch(value) else None for name, value in left.items()}
+    return {"taken_out": taken_out, "left": shown}
