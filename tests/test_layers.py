@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT
-from siliconprof import plugins
+from siliconprof import closure, plugins
 
 PACKAGE = ROOT / "workflow" / "siliconprof"
 RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]
@@ -164,6 +164,12 @@ def test_a_package_file_holds_no_code() -> None:
         body = ast.parse(path.read_text(encoding="utf-8")).body
         code = [node for node in body if not isinstance(node, ast.Expr)]
         assert len(code) == 4 * (path.parent == PACKAGE), path
+
+
+def test_a_change_of_any_module_of_the_page_makes_it_again() -> None:
+    inputs = closure.files(["siliconprof.render.draw", "siliconprof.render.page"])
+    modules = {path.relative_to(ROOT).as_posix() for path in (PACKAGE / "render").glob("*.py")}
+    assert modules <= set(inputs)
 
 
 def test_reading_the_snakefile_loads_no_framework() -> None:

@@ -39,8 +39,10 @@ Lines = dict[str, Row]  # lines of csv of one place by their quantity
 
 def add(data: Data, book: Book) -> None:
     """The ceilings, the bandwidth curves, and what was found above a ceiling."""
+    if book.origin and all(line["value"] is None for line in data.ceilings):
+        return  # why there is none is said of this host alone
     if not data.ceilings:
-        book.why_none("No ceilings: no cell is part of these results.")
+        book.note("No ceilings: no cell is part of these results.")
         return
     book.table("ceilings", "ceilings", ceilings_table(data))
     _bandwidth(data, book)

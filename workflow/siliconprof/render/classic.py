@@ -32,17 +32,14 @@ from siliconprof.render.ratios import (
 from siliconprof.render.tables import Column, Table, Value, count, missing, number, spanned, told
 from siliconprof.render.training import PHASES
 from siliconprof.render.variants import Row, order, precision
+from siliconprof.store.records import HERE
 
 Cases = Mapping[Case, Sequence[Row]]
 MISLED_TITLE = "What TFLOPS alone would have said:"
 
 
-def add(data: Data, book: Book, everyone: Data | None = None) -> None:
-    """Everything of one host.
-
-    Args:
-        everyone: the data of every host, for the published ratios; None leaves them out.
-    """
+def add(data: Data, book: Book) -> None:
+    """Everything of one host."""
     if not present(data):
         book.why_none("No MLP, CNN or LSTM is part of these results.")
         return
@@ -62,8 +59,12 @@ def add(data: Data, book: Book, everyone: Data | None = None) -> None:
         book.table("classic-accuracy", "classic-accuracy", learned, counted="line")
     if points:
         _ratios(data, book, points)
-    if everyone is not None:
-        printed = published_table(everyone)
+
+
+def add_published(data: Data, book: Book) -> None:
+    """The article's ratios beside everyone's, where this host has such a network."""
+    if present(data.only(HERE)):
+        printed = published_table(data)
         measured = any(value.mark == "measured" for row in printed.rows for value in row)
         counted = "" if measured else "line"
         book.table("classic-published", "classic-published", printed, counted=counted)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,48 +19,6 @@ from siliconprof.errors import UserError, stage
 from siliconprof.render.crew import most_workers, rare_collections
 from siliconprof.store import left_out, temporary
 from siliconprof.store.records import HERE
-
-OWN, BESIDE, ALL, PARTS = "this host's", "this host's beside everyone's", "everyone's", "parts"
-# Sections of the study in order: a key, whose results are drawn, and `module.function` of what
-# draws them; of `PARTS`, of what gives that. A section of several lines stands in several.
-SECTIONS: tuple[tuple[str, ...], ...] = (
-    ("setting", ALL, "stack.add", "setting.add"),
-    ("training", OWN, "training.add", "operators.add", "choices.add"),
-    ("training", OWN, "training.add_steps", "losses.add"),
-    ("paper", ALL, "paper.add"),
-    ("grid", OWN, "study.add"),
-    ("classic", BESIDE, "classic.add"),
-    ("memory", OWN, "scenario_drawing.add", "scenarios.add", "scenarios.add_near_capacity"),
-    ("memory", OWN, "memory.add", "memory.add_over_time", "memory.add_faults"),
-    ("memory", ALL, "memory.add_models"),
-    ("energy", OWN, "energy.add", "clocks.add"),
-    ("money", ALL, "money.add"),
-    ("why", BESIDE, "why.add"),
-    ("why", OWN, "prediction.add"),
-    ("ceilings", OWN, "ceilings.add", "roofline.add"),
-    ("matmul", OWN, "operations.add_products"),
-    ("operations", OWN, "operations.add"),
-    ("launch", OWN, "launch.add"),
-    ("declared", OWN, "declared.add"),  # left out where there is nothing to show in it
-    ("published", ALL, "published.add"),
-    ("claims", ALL, "claims.add"),
-    ("others", PARTS, "others.parts"),
-    ("advice", ALL, "advice.add"),
-    ("cost", OWN, "cost.add"),
-)
-
-
-def _adders(data: Any, whose: str, name: str) -> list[Callable[[Any, Any], None]]:
-    """What draws the parts of a section, each of all data and a book."""
-    module, function = name.split(".")
-    add = getattr(import_module(f"siliconprof.render.{module}"), function)
-    if whose == PARTS:
-        return list(add(data))
-    if whose == ALL:
-        return [add]
-    if whose == BESIDE:
-        return [lambda some, book: add(some.only(HERE), book, everyone=some)]
-    return [lambda some, book: add(some.only(HERE), book)]
 
 
 def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> dict[str, Any]:
@@ -72,33 +29,40 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         again: the command that makes it all again; empty where no config file is named.
     """
     from siliconprof import words
-    from siliconprof.render import closing, compared, declared, paper, quality, report, setting
+    from siliconprof.render import (
+        closing,
+        compared,
+        declared,
+        glance,
+        paper,
+        quality,
+        report,
+        setting,
+        summary,
+    )
+    from siliconprof.render.sections import drawn, here
     from siliconprof.render.uncertainty import origin_text
-
-    def add(whose: str, *names: str) -> None:
-        for name in names:
-            for adder in _adders(data, whose, name):
-                book.part(adder, data)
 
     own, again = data.only(HERE), again or quality.AGAIN
     book.common["intervals"] = origin_text(own.points)
     with book.on_report():
         book.section("answer")
-        add(ALL, "report.begin")
+        book.part(report.begin, data)
     book.section("summary", host=setting.host_line(data))
-    add(OWN, "summary.add_findings")
+    book.part(here(summary.add_findings), data)
     closing_texts = [""]
     book.part(lambda some, _: closing_texts.append(closing.text(some)), data)
-    add(OWN, "glance.add", "summary.add_absent")
-    for key, whose, *names in SECTIONS:
+    book.part(here(glance.add), data)
+    book.part(here(summary.add_absent), data)
+    for key, add in drawn(data):
         if key == "declared" and not declared.anything(own):
-            continue
+            continue  # there is nothing to show in it
         if book.sections[-1].anchor != key:
             book.section(key)
-        add(whose, *names)
+        book.part(add, data)
     book.section("quality")
     book.part(lambda some, into: quality.add(some, into, command, output, again), data)
-    add(OWN, "quality.add_history")
+    book.part(here(quality.add_history), data)
     with book.on_report():
         book.part(lambda some, into: report.end(some, into, again), data)
     book.part(lambda some, _: book.compared.update(compared.listed(some, book.facets)), data)

@@ -12,27 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from siliconprof import words
-from siliconprof.render import (
-    beside,
-    ceilings,
-    chart,
-    choices,
-    classic,
-    clocks,
-    declared,
-    energy,
-    hover,
-    launch,
-    losses,
-    memory,
-    operations,
-    operators,
-    setting,
-    study,
-    style,
-    training,
-    uncertainty,
-)
+from siliconprof.render import beside, chart, hover, losses, setting, style, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.book import parts as parts_of
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
@@ -64,16 +44,21 @@ from siliconprof.render.variants import (
 from siliconprof.store import documents, record
 from siliconprof.store.records import IMPORTED
 
+Add = Callable[[Data, Book], None]
 ROWS_PER_FIGURE = 40
 TIMES = ("unsplit_step", "step")  # the first that was timed stands for a point
 NO_TIME = "no time of a step or call"
 
 
-def parts(data: Data) -> Iterator[Callable[[Data, Book], None]]:
-    """What draws each host, then comparisons of equal work across hosts, then other methods."""
+def parts(data: Data, add: Add) -> Iterator[Add]:
+    """What draws each host, then comparisons of equal work across hosts, then other methods.
+
+    Args:
+        add: the sections of a host.
+    """
     hosts = data.hosts()
     for source, host in hosts:
-        yield partial(_host, source, host)
+        yield partial(_host, source, host, add)
     if hosts:
         yield _across
     elif not data.other_methods:
@@ -94,7 +79,7 @@ def _across(data: Data, book: Book) -> None:
     compare(data, book)
 
 
-def _host(source: str, host: str, data: Data, book: Book) -> None:
+def _host(source: str, host: str, add: Add, data: Data, book: Book) -> None:
     part = data.only(source, host)
     if not part.cells:
         return
@@ -110,17 +95,7 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
             folded=f"{words.count(len(part.cells), 'cell')}: {setting.statuses(part.cells)}",
             host=host,
         )
-        if part.training():
-            for section in (training, operators, choices, memory, energy, clocks):
-                section.add(part, book)
-        study.add(part, book)
-        classic.add(part, book)
-        if any(line["value"] is not None for line in part.ceilings):
-            ceilings.add(part, book)
-        operations.add_products(part, book)
-        operations.add(part, book)
-        launch.add(part, book)
-        declared.add(part, book)
+        add(part, book)
 
 
 def _facts(part: Data) -> list[tuple[str, str]]:

@@ -33,13 +33,8 @@ WHISKERS = (0.36, 0.44)  # below a bar's middle: those of neighbours apart from 
 DASHES = (2.5, 1.5)  # what is unexplained is an empty box
 
 
-def add(data: Data, book: Book, everyone: Data) -> None:
-    """Sentences and a figure for each family, then tables of all pairs and what was not available.
-
-    Args:
-        data: of this host.
-        everyone: other hosts' and reference results too.
-    """
+def add(data: Data, book: Book) -> None:
+    """Sentences and a figure for each family, then tables of all pairs and what was not available."""
     gaps = why_gaps.read(data)
     if not gaps:
         book.note(
@@ -69,9 +64,12 @@ def add(data: Data, book: Book, everyone: Data) -> None:
     if used:
         fold = words.count(len(used), "training") if len(used) > FOLD_ABOVE else ""
         book.table("time-use", "time-use", Table.of(used, TIME_USE), folded=fold)
-    others = why_gaps.read(everyone, everyone=True)
-    if others:
-        _tables(book, others, "others-")
+
+
+def add_others(data: Data, book: Book) -> None:
+    """Tables of the pairs with a side of another host."""
+    if gaps := why_gaps.read(data, everyone=True):
+        _tables(book, gaps, "others-")
 
 
 def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
