@@ -244,7 +244,7 @@ TIMES = (
     ),
     number("samples", "1/s", "samples_per_s", NO_STEP, "of the unsplit step"),
     count("parameters", "n_parameters", UNRECORDED),
-    told("95 % interval", uncertainty.value, uncertainty.HELP, folds=True),
+    uncertainty.COLUMN,
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.render.blocks import Finding
-from siliconprof.render.data import Data
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import Column, Value, missing, spanned
 from siliconprof.render.variants import Family, Row, family, has_no_speed, twins, variant
 
@@ -69,19 +69,16 @@ class Step:
         return self.low <= other.high and other.low <= self.high
 
 
-def step_column(
-    head: str, of: Callable[[Any], Row | None], why: str = NO_STEP, help: str = UNSPLIT
-) -> Column:
+def step_column(head: str, of: Callable[[Any], Row], help: str = UNSPLIT) -> Column:
     """A column of unsplit steps in ms, their intervals below.
 
     Args:
-        of: the training of a row of the table; None where it has no speed.
+        of: the training of a row of the table.
     """
 
     def value(item: Any) -> Value:
-        row = of(item)
-        step = Step.of(row) if row else None
-        return step.value() if step else missing(why)
+        step = Step.of(of(item))
+        return step.value() if step else missing(NO_STEP)
 
     return Column(head, "ms", True, help, value=value)
 
@@ -95,11 +92,8 @@ def ratio(slow: Step | None, fast: Step | None, why: str = NO_STEP) -> Value:
 
 def steps(data: Data) -> dict[Family, list[Step]]:
     """Family -> its measured step times; a mechanism check has none."""
-    groups: dict[Family, list[Step]] = {}
-    for point in data.training():
-        step = Step.of(point)
-        if step and not has_no_speed(point):
-            groups.setdefault(family(point), []).append(step)
+    points = (point for point in data.training() if not has_no_speed(point))
+    groups = grouped(filter(None, map(Step.of, points)), lambda step: family(step.row))
     return dict(sorted(groups.items(), key=lambda item: -(item[0].n_parameters or 0)))
 
 
@@ -221,13 +215,9 @@ def headline(
 
 def _sentence(comparisons: Sequence[Comparison]) -> str:
     """`torch-cpu is 2.54 × [1.92, 2.70] (…) to 3.32 × […] (…) faster than mlx in all 3 …`."""
-    directions: dict[tuple[str, str], list[Comparison]] = {}
-    even = 0
-    for comparison in comparisons:
-        if comparison.one.overlaps(comparison.other):
-            even += 1
-        else:
-            directions.setdefault(comparison.slow_and_fast, []).append(comparison)
+    apart = [one for one in comparisons if not one.one.overlaps(one.other)]
+    even = len(comparisons) - len(apart)
+    directions = grouped(apart, lambda comparison: comparison.slow_and_fast)
     total = words.count(len(comparisons), EQUAL)
     ordered = sorted(directions.items(), key=lambda item: -len(item[1]))
     parts: list[str] = []

@@ -27,6 +27,7 @@ from siliconprof.render.tables import (
     missing,
     number,
     quantity,
+    spanned,
 )
 from siliconprof.render.variants import PRECISION_ORDER, Row
 
@@ -240,6 +241,7 @@ def _marks(y: float, point: Row, operation: Operation) -> Iterator[Mark]:
 # -- table -------------------------------------------------------------------------------------
 
 SYNCHRONISED = "each call synchronised; 95 % interval below"
+OF_MEDIAN = "from the median; 95 % interval below"
 BURST = "launches in a row, synchronised once"
 SAME = "the same calls, by the other measure of work"
 
@@ -249,18 +251,27 @@ def table(data: Data, operation: Operation, points: Sequence[Row]) -> Table:
     limit = operation.limit
     other = MEMORY if limit is PRODUCTS else PRODUCTS
     apart = [tables.told(operation.apart.capitalize(), operation.apart)] if operation.apart else []
+
+    def rate(point: Row) -> Value:
+        return with_interval(median_rate(limit, point))
+
+    def share(head: str, over: str, of: str) -> Column:
+        value = partial(_share, data, limit, of)
+        return Column(head, "%", True, f"median over {over}", value=value)
+
     columns = [
         Column("Shape", value=shape),
         *tables.PLACE,
         *apart,
         median("median", "ms", "step", UNTIMED, SYNCHRONISED, ("low", "high"), 3),
         count("n", "step_n", UNTIMED, "calls timed"),
-        rate_column(limit, "from the median; 95 % interval below"),
+        Column("median", limit.unit, True, OF_MEDIAN, value=rate),
         Column("burst mean", limit.unit, True, BURST, value=partial(_burst, limit)),
         number("median", other.unit, other.rate, UNTIMED, SAME),
-        *share_columns(data, limit),
+        share("of own ceiling", f"the {limit.label}", ""),
+        share(limit.share, f"the data sheet's {limit.sheet}", "datasheet_"),
         Column("result error", "", True, "relative RMS error against float64", value=_error),
-        Column("95 % interval", help=uncertainty.HELP, folds=True, value=uncertainty.value),
+        uncertainty.COLUMN,
     ]
     return Table.of(points, columns)
 
@@ -270,35 +281,18 @@ def shape(point: Row) -> Value:
     return Value(shape_name(point), sort=float(shape_key(point)[0]))
 
 
-def rate_column(limit: Limit, help: str) -> Column:
-    """A column of throughputs with their intervals below."""
-
-    def value(point: Row) -> Value:
-        return with_interval(median_rate(limit, point))
-
-    return Column("median", limit.unit, True, help, value=value)
-
-
 def with_interval(rate: Rate) -> Value:
     """A throughput in 10⁹ a second, its interval below."""
-    value = quantity(rate.middle, UNTIMED, GIGA)
-    if value.reason or not (rate.low and rate.high):
-        return value
-    ends = (words.significant(end / GIGA) for end in (rate.low, rate.high))
-    return replace(value, below="–".join(ends))
-
-
-def share_columns(data: Data, limit: Limit) -> list[Column]:
-    """Two columns: a point's share of our own ceiling, and of the data sheet's figure."""
-    own, sheet = (partial(_share, data, limit, of) for of in ("", "datasheet_"))
-    return [
-        Column("of own ceiling", "%", True, f"median over the {limit.label}", value=own),
-        Column(limit.share, "%", True, f"median over the data sheet's {limit.sheet}", value=sheet),
-    ]
+    if rate.middle is None:
+        return missing(UNTIMED)
+    return spanned(rate.middle, rate.low, rate.high, GIGA)
 
 
 def _share(data: Data, limit: Limit, of: str, point: Row) -> Value:
-    """What fits a cache has no share of the memory's bandwidth."""
+    """The share of our own ceiling, or of the data sheet's figure where `of` is `datasheet_`.
+
+    What fits a cache has no share of the memory's bandwidth.
+    """
     line, check = data.ceiling(point, limit.ceiling), data.check(point, limit.rate)
     rate = words.number(point[limit.rate])
     if line is None or rate is None:

@@ -177,8 +177,7 @@ def _over(of: Callable[[Limit, Row], Rate | None], under: str, line: Line) -> Va
 
 
 def _rate(line: Line) -> Value:
-    rate = operations.median_rate(PRODUCTS, line.point)
-    return operations.with_interval(rate) if rate else missing("no call was timed")
+    return operations.with_interval(operations.median_rate(PRODUCTS, line.point))
 
 
 def columns(data: Data) -> tuple[Column, ...]:

@@ -252,8 +252,7 @@ def _series_name(line: Row) -> str:
 
 
 def _ms(line: Row) -> Value:
-    ends = "–".join(words.significant(1e3 * line[f"step_{end}_s"]) for end in ("low", "high"))
-    return Value(words.significant(1e3 * line["step_s"]), 1e3 * line["step_s"], ends)
+    return tables.spanned(*(1e3 * line[name] for name in ("step_s", "step_low_s", "step_high_s")))
 
 
 def _version(line: Row) -> Value:

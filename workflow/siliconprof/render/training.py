@@ -265,7 +265,7 @@ TIMES = (
     median("split step", "ms", "step", NO_SPLIT, SPLIT),
     median("unsplit step", "ms", "unsplit_step", NO_STEP, UNSPLIT),
     Column("unsplit, 95 %", "ms", help=INTERVAL, value=_interval),
-    Column("95 % interval", help=uncertainty.HELP, folds=True, value=uncertainty.value),
+    uncertainty.COLUMN,
     tables.count("n", "unsplit_step_n", NO_STEP, "unsplit steps timed"),
     number("split / unsplit", "", "split_over_unsplit", NO_RATIO, COST_OF_CLOCK, digits=4),
     median("free-running", "ms", "free_running_step", NO_FREE, FREE),

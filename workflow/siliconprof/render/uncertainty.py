@@ -14,7 +14,7 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.throughputs import Noise
-from siliconprof.render.tables import Value, missing
+from siliconprof.render.tables import Value, missing, told
 from siliconprof.store.noise_floors import Floor
 
 WITHIN, BETWEEN = "within one process", "between processes"
@@ -63,6 +63,9 @@ def value(point: Mapping[str, Any]) -> Value:
     """A table's cell: what the row's intervals rest on."""
     name = origin(point)
     return Value(name, sort=name, title=basis(point)) if name else missing("nothing was timed")
+
+
+COLUMN = told("95 % interval", value, HELP, folds=True)
 
 
 def origin_text(points: Iterable[Mapping[str, Any]]) -> str:

@@ -17,6 +17,7 @@ from siliconprof.analyse.equal_work import has_no_speed as has_no_speed
 from siliconprof.analyse.equal_work import stem as stem
 from siliconprof.analyse.equal_work import variant as variant
 from siliconprof.store.records import HERE
+from siliconprof.store.table_files import by, grouped
 
 Row = dict[str, Any]
 BACKEND_ORDER = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
@@ -147,12 +148,11 @@ def twins(rows: Sequence[Row], *names: str) -> Callable[[Row], list[Row]]:
     It compares no row with all others, of which there may be thousands.
     """
     others = [name for name in dict.fromkeys((*WORK, *CIRCUMSTANCES)) if name not in names]
-    alike: dict[tuple, list[Row]] = {}
-    for row in rows:
-        alike.setdefault(tuple(map(row.get, others)), []).append(row)
+    work = by(others)
+    alike = grouped(rows, work)
 
     def of(row: Row) -> list[Row]:
-        group = alike[tuple(map(row.get, others))]
+        group = alike[work(row)]
         return [twin for twin in group if all(twin.get(name) != row.get(name) for name in names)]
 
     return of

@@ -9,7 +9,7 @@ from typing import Any
 from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, NO_GAP, PHASE
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, OPTIMIZER, PARTS
-from siliconprof.render.data import Data, sides
+from siliconprof.render.data import Data, grouped, sides
 from siliconprof.render.traces import point_key
 from siliconprof.render.variants import Family, Row, family, precision, variant
 
@@ -111,12 +111,9 @@ def read(data: Data, everyone: bool = False) -> list[Gap]:
         everyone: those with other hosts' cells, and only those, else this data's own.
     """
     points = {point_key(point): point for point in data.training()}
-    grouped: dict[Any, list[Row]] = {}
-    for line in data.attribution:
-        grouped.setdefault(line["pair"], []).append(line)
     several = len({point["device"] for point in points.values()}) > 1
     gaps = []
-    for lines in grouped.values():
+    for lines in grouped(data.attribution, lambda line: line["pair"]).values():
         fast, slow = (points.get(point_key(side)) for side in sides(lines[0]))
         if fast and slow:
             own = {fast["source"], slow["source"]} == {"this host"}
@@ -127,11 +124,7 @@ def read(data: Data, everyone: bool = False) -> list[Gap]:
 
 def by_family(gaps: Iterable[Gap]) -> dict[tuple[Family, Any], list[Gap]]:
     """(family, what else sets its work apart) -> its gaps, in their order."""
-    grouped: dict[tuple[Family, Any], list[Gap]] = {}
-    for gap in gaps:
-        rank = gap.fast.get("lora_rank")
-        grouped.setdefault((gap.family, int(rank) if rank else None), []).append(gap)
-    return grouped
+    return grouped(gaps, lambda gap: (gap.family, int(gap.fast.get("lora_rank") or 0) or None))
 
 
 def milliseconds(seconds: float) -> str:
