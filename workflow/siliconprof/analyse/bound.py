@@ -171,13 +171,10 @@ def weight(shape: Row, limit: str) -> tuple[float, ...]:
 
     Of launches their estimate, then the part of the step that does not grow with the batch.
     """
-    names = (
-        ("launch_share_smallest", "fixed_share_smallest")
-        if limit == "launch"
-        else (f"memory_share_{end}" for end in ENDS)
-    )
-    shares = tuple(shape.get(name) or 0.0 for name in names)
-    return shares if limit == "launch" else (max(shares),)
+    if limit == "launch":
+        names = "launch_share_smallest", "fixed_share_smallest"
+        return tuple(shape.get(name) or 0.0 for name in names)
+    return (max(shape.get(f"memory_share_{end}") or 0.0 for end in ENDS),)
 
 
 class Heaviest(NamedTuple):
@@ -248,22 +245,14 @@ def by_size(shapes: Sequence[Row]) -> Row:
     if not with_rate:
         return {}
 
-    def rate(shape: Row) -> float:
-        return shape["best_flop_per_s"]
-
-    def size(shape: Row) -> float:
-        return shape["n_parameters"]
-
     columns: Row = {}
     for name, chosen in (
-        ("smallest", max((s for s in with_rate if size(s) == min(map(size, with_rate))), key=rate)),
-        ("largest", max((s for s in with_rate if size(s) == max(map(size, with_rate))), key=rate)),
-        ("best", max(with_rate, key=rate)),
+        ("smallest", min(with_rate, key=lambda s: (s["n_parameters"], -s["best_flop_per_s"]))),
+        ("largest", max(with_rate, key=lambda s: (s["n_parameters"], s["best_flop_per_s"]))),
+        ("best", max(with_rate, key=lambda s: s["best_flop_per_s"])),
     ):
-        columns |= {
-            f"{name}_model_parameters": int(size(chosen)),
-            f"flop_per_s_{name}_model": rate(chosen),
-        }
+        columns[f"{name}_model_parameters"] = int(chosen["n_parameters"])
+        columns[f"flop_per_s_{name}_model"] = chosen["best_flop_per_s"]
     return columns
 
 

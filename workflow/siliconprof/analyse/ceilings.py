@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from siliconprof.analyse import ceilings, results_table, throughputs
+from siliconprof.analyse import results_table, throughputs
 from siliconprof.analyse.throughputs import (
     BYTE,
     FLOP,
@@ -29,7 +29,7 @@ from siliconprof.analyse.throughputs import (
 from siliconprof.hosts import caches, registry
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.store import columns, matrix_file, noise_floors, table_files
+from siliconprof.store import columns, contents, matrix_file, noise_floors, table_files
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
@@ -62,7 +62,7 @@ class Limits:
             for line in lines
             if line["quantity"] == AMORTISED and line["how"] == DISPATCH
         }
-        return cls(ceilings.of_table(lines, ceilings.cache_sizes(cells)), launches)
+        return cls(of_table(lines, cache_sizes(cells)), launches)
 
     def product(self, row: Row) -> Ceiling:
         """The fastest product of a row's device, backend and number format, in FLOP/s."""
@@ -96,17 +96,12 @@ class Kind:
     quantity: str
     module: str
     unit: str
-    rate: Callable[[Row], float | None]
+    rate: str  # the column of a point that has the figure
     counts: Callable[[Row], bool] = lambda point: True
     series: str = "step_s"  # which the figure is made of, as the noise floor calls it
     least: bool = False  # whether the smallest is the best: times
-    none: str = (
-        "not measured: see the flags of its cell"  # why, where cells were measured without one
-    )
-
-
-def _rate(name: str) -> Callable[[Row], float | None]:
-    return lambda point: point.get(name)
+    # why there is none, where cells were measured
+    none: str = "not measured: see the flags of its cell"
 
 
 def kinds_of_format(points: Sequence[Row], cache_bytes: int | None) -> list[Kind]:
@@ -138,28 +133,17 @@ def kinds_of_format(points: Sequence[Row], cache_bytes: int | None) -> list[Kind
         return fits and point.get("cache") != "cold"
 
     unknown = "nothing fits the last-level cache" if cache_bytes else "the cache's size is unknown"
+    bandwidths = [
+        *((kernel, in_memory(kernel), small) for kernel in KERNELS),
+        ("memory", in_memory(*KERNELS), small),
+        ("cache", in_cache, unknown),
+    ]
     return [
-        Kind("matmul", "matmul", FLOP, _rate("flop_per_s")),
+        Kind("matmul", "matmul", FLOP, "flop_per_s"),
         *(
-            Kind(
-                f"{kernel}_bandwidth",
-                "bandwidth",
-                BYTE,
-                _rate("bytes_per_s"),
-                in_memory(kernel),
-                none=small,
-            )
-            for kernel in KERNELS
+            Kind(f"{of}_bandwidth", "bandwidth", BYTE, "bytes_per_s", counts, none=none)
+            for of, counts, none in bandwidths
         ),
-        Kind(
-            "memory_bandwidth",
-            "bandwidth",
-            BYTE,
-            _rate("bytes_per_s"),
-            in_memory(*KERNELS),
-            none=small,
-        ),
-        Kind("cache_bandwidth", "bandwidth", BYTE, _rate("bytes_per_s"), in_cache, none=unknown),
     ]
 
 
@@ -176,6 +160,9 @@ def kinds_of_backend(points: Sequence[Row]) -> list[Kind]:
     def launched(what: str) -> Callable[[Row], bool]:
         return lambda p: p.get("launch") == what
 
+    def keeps_out(point: Row) -> bool:  # of the caches: the largest
+        return point["pages"] == most_pages
+
     most_pages = max((p["pages"] for p in points if p.get("pages")), default=0)
     launchers = dict.fromkeys(p["launch"] for p in points if p.get("launch")) or {"dispatch": None}
     return [
@@ -184,26 +171,19 @@ def kinds_of_backend(points: Sequence[Row]) -> list[Kind]:
                 direction.replace("-", "_") + ("_pinned" if pinned else ""),
                 "copy",
                 BYTE,
-                _rate("bytes_per_s"),
+                "bytes_per_s",
                 transfers(direction, pinned),
             )
             for direction in ("host-to-device", "device-to-host")
             for pinned in (True, False)
         ),
-        Kind(
-            "page_fault",
-            "first_touch",
-            SECONDS,
-            _rate("fault_s_per_page"),
-            lambda p: p["pages"] == most_pages,
-            least=True,
-        ),  # the largest keeps out of the caches
+        Kind("page_fault", "first_touch", SECONDS, "fault_s_per_page", keeps_out, least=True),
         *(
             Kind(
                 stem,
                 "kernel_launch",
                 SECONDS,
-                _rate(f"{stem}_median_s"),
+                f"{stem}_median_s",
                 launched(what),
                 f"{stem}_s",
                 least=True,
@@ -258,27 +238,18 @@ class Table:
         candidates = [
             (value, point)
             for point in points
-            if point["module"] == kind.module and kind.counts(point) and (value := kind.rate(point))
+            if point["module"] == kind.module
+            and kind.counts(point)
+            and (value := point.get(kind.rate))
         ]
         first = cells[0]
+        sheet = self._sheet(kind, first, number_format)
         line: Row = (
             columns.blank("ceilings")
-            | {name: first[name] for name in PLACE}
-            | {
-                "device_kind": first["device_kind"],
-                "blas": first["blas"],
-                "precision": number_format,
-                "quantity": kind.quantity,
-                "unit": kind.unit,
-            }
+            | {name: first[name] for name in (*PLACE, "device_kind", "blas")}
+            | {"precision": number_format, "quantity": kind.quantity, "unit": kind.unit}
+            | contents.columns(sheet, "datasheet_")
         )
-        sheet = self._sheet(kind, first, number_format)
-        line |= {
-            "datasheet_value": sheet.value,
-            "datasheet_source": sheet.source,
-            "datasheet_note": sheet.note,
-            "datasheet_reason": sheet.reason,
-        }
         if not candidates:
             return line | {"reason": why_none(kind, cells, number_format)}
         value, point = (min if kind.least else max)(candidates, key=lambda pair: pair[0])

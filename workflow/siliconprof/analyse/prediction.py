@@ -18,7 +18,7 @@ import argparse
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import DISTURBED, flagged
@@ -28,9 +28,6 @@ from siliconprof.stats import statistics
 from siliconprof.store import table_files
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row, grouped, point_key
-
-if TYPE_CHECKING:
-    import numpy as np
 
 PLACE = ("source", "host", "device", "backend", "threads")
 TIMED, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
@@ -155,10 +152,8 @@ def trainings(results: Results) -> list[Training]:
 def _work(rows: Iterable[Row]) -> tuple[float, float]:
     """(calls of a step, bytes that they read and write)."""
     rows = list(rows)
-    return (
-        sum(row["count"] for row in rows),
-        sum(row["count"] * row["bytes"] for row in rows),
-    )
+    calls = sum(row["count"] for row in rows)
+    return calls, sum(row["count"] * row["bytes"] for row in rows)
 
 
 class Line:
@@ -184,7 +179,8 @@ class Line:
         from scipy.optimize import nnls
 
         asked = np.array(features, dtype=float)
-        distance = self._distance(asked)
+        # of the feature that differs most, its logarithm
+        distance = np.abs(np.log((self.features + 1.0) / (asked + 1.0))).max(axis=1)
         weight = np.exp(-((distance / math.log(NEAR)) ** 2) / 2) + 1e-4
         scale = np.maximum(asked, 1.0)
         ones = np.ones((len(self.seconds), 1))
@@ -195,12 +191,6 @@ class Line:
             coefficients, _ = nnls(calls * relative[:, None], self.seconds * relative)
             fitted = calls @ coefficients
         return float(coefficients @ [1.0, *(asked / scale)]), math.exp(distance.min())
-
-    def _distance(self, asked: np.ndarray) -> np.ndarray:
-        """Between what is asked for and each call: of the feature that differs most, its logarithm."""
-        import numpy as np
-
-        return np.abs(np.log((self.features + 1.0) / (asked + 1.0))).max(axis=1)
 
 
 class Timed:

@@ -30,9 +30,9 @@ from siliconprof.errors import UserError
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns, table_files
+from siliconprof.store.table_files import Row
 from siliconprof.workloads import gpt2
 
-Row = dict[str, Any]
 LAUNCHES, PRODUCTS, BANDWIDTH, ALL = "launches", "products", "bandwidth", "all three"
 CAUSES = (LAUNCHES, PRODUCTS, BANDWIDTH)
 PHASES = {  # whether the update is in the pass -> the phase; the paper does not say which
@@ -197,15 +197,9 @@ def shares(slow: Side, fast: Side, cause: str, updates: bool) -> list[Share]:
     operations, moved = least_work(slow.row, updates)
     if cause == PRODUCTS:
         return [Share(cause, 1.0, ratio, least=operations / slow.rate(cause) / slow.batch)]
-    return [
-        Share(cause, 1.0, ratio),  # activations
-        Share(
-            cause,
-            1.0,
-            ratio * slow.batch / fast.batch,
-            least=moved / slow.rate(cause) / slow.batch,
-        ),
-    ]
+    least = moved / slow.rate(cause) / slow.batch
+    activations = Share(cause, 1.0, ratio)
+    return [activations, Share(cause, 1.0, ratio * slow.batch / fast.batch, least)]
 
 
 def bounds(

@@ -8,15 +8,7 @@ from dataclasses import dataclass, replace
 
 from siliconprof.claims.cases import Case
 from siliconprof.claims.claims_file import Claim
-from siliconprof.claims.figures import (
-    AGAINST,
-    AGREES,
-    OPEN,
-    Figure,
-    reduced,
-    share_above_1,
-    shown,
-)
+from siliconprof.claims.figures import AGAINST, AGREES, OPEN, Figure, reduced, share_above_1, shown
 from siliconprof.stats import inference
 from siliconprof.store.table_files import Row
 
