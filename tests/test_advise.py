@@ -18,6 +18,7 @@ import pytest
 from siliconprof.analyse import money
 from siliconprof.cells import config
 from siliconprof.hosts import registry
+from siliconprof.store.table_files import point_key
 from synthetic_results import (
     CPU,
     ROOT,
@@ -247,7 +248,7 @@ def test_scopes_of_energy_stay_apart(measured: Path) -> None:
 
 def test_costs_are_those_of_the_tables_by_hand(measured: Path) -> None:
     points, energy = (table(measured, name) for name in ("points", "energy"))
-    priced = {money.key(point): money.Price(4649.0, money.CARD) for point in points}
+    priced = {point_key(point): money.Price(4649.0, money.CARD) for point in points}
     rows = list(money.rows(points, energy, priced, TARIFF))
     lines = {(row["device"], row["scope"]): row for row in rows}
     assert set(lines) == {

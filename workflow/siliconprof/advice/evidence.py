@@ -22,11 +22,11 @@ from siliconprof.advice.parts import (
     Row,
     of_candidate,
     record_name,
-    seconds,
 )
 from siliconprof.analyse import prediction
 from siliconprof.analyse.equal_work import as_usual, checkpointed
 from siliconprof.analyse.operator_rows import group
+from siliconprof.analyse.throughputs import step_s
 from siliconprof.cells.advice_question import CLIP_SECONDS, SEQ_LEN, Question, millions
 from siliconprof.errors import UserError
 from siliconprof.session import inventory
@@ -95,7 +95,7 @@ def measured(
     if not points:
         return None
     point = min(points, key=lambda p: (p["source"] != HERE, p["source"] != REFERENCE, p["host"]))
-    value = seconds(point)
+    value = step_s(point)
     low, high = (
         point.get(f"unsplit_step_{end}_s") or point.get(f"step_{end}_s") or value
         for end in ("low", "high")

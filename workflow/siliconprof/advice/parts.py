@@ -10,6 +10,7 @@ from typing import Any
 from siliconprof.analyse import prediction
 from siliconprof.analyse.equal_work import has_no_speed
 from siliconprof.analyse.prediction import Training
+from siliconprof.analyse.throughputs import step_s
 from siliconprof.hosts import registry
 from siliconprof.memory import memory_model
 from siliconprof.store.records import HERE
@@ -85,7 +86,7 @@ class Facts:
     def trainings(self) -> Iterable[Row]:
         """The points of trainings whose times are meaningful."""
         for point in self.points:
-            timed = point.get("trainer") in ("plain", "hf") and seconds(point)
+            timed = point.get("trainer") in ("plain", "hf") and step_s(point)
             if timed and not has_no_speed(point):
                 yield point
 
@@ -136,12 +137,6 @@ def candidates(devices: Mapping[str, Any], host: Row | None) -> list[Candidate]:
             (device["id"],),
         )
     return list(by_id.values())
-
-
-def seconds(point: Row) -> float | None:
-    """Seconds of one unsplit step, else of a split one."""
-    value = point.get("unsplit_step_median_s") or point.get("step_median_s")
-    return float(value) if value else None
 
 
 def of_candidate(point: Row, candidate: Candidate) -> bool:

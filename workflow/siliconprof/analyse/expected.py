@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from siliconprof.analyse import scaling
 from siliconprof.analyse.ceilings import Limits
-from siliconprof.analyse.throughputs import Noise, metric
+from siliconprof.analyse.throughputs import Noise, metric, step_s
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns, matrix_file, noise_floors, table_files
@@ -32,14 +32,15 @@ def expected_rows(points: Sequence[Row], limits: Limits, sheets: DataSheets) -> 
     for point in points:
         own = limits.product(point)
         sheet = sheets.peak(point, point["precision"])
-        flops, actual_s = point["flops"], scaling.step_s(point)
+        flops, actual_s = point["flops"], step_s(point)
         missing = None if flops else NO_FLOPS
+        stem = metric(point).removesuffix("_s")
         row = columns.blank("expected")
         row |= {name: scaling.whole(point[name]) for name in row if name in point}
         row |= {
             "point": int(point["point"]),
             "actual_s": actual_s,
-            **quartiles(point),
+            **{f"actual_{end}": point[f"{stem}_{end}"] for end in ("q25_s", "q75_s", "n")},
             "expected_datasheet_s": flops / sheet.value if flops and sheet.value else None,
             "datasheet_flop_per_s": sheet.value,
             "expected_datasheet_source": sheet.source,
@@ -54,16 +55,6 @@ def expected_rows(points: Sequence[Row], limits: Limits, sheets: DataSheets) -> 
             expected_s = row[f"expected_{name}_s"]
             row[f"actual_over_{name}"] = actual_s / expected_s if expected_s else None
         yield row
-
-
-def quartiles(point: Row) -> Row:
-    """Spread and number of the whole steps."""
-    stem = metric(point).removesuffix("_s")
-    return {
-        "actual_q25_s": point[f"{stem}_q25_s"],
-        "actual_q75_s": point[f"{stem}_q75_s"],
-        "actual_n": point[f"{stem}_n"],
-    }
 
 
 def write(results: Results, arguments: argparse.Namespace) -> None:

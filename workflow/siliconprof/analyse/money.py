@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from siliconprof.analyse import throughputs
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store.table_files import KEY, grouped
+from siliconprof.store.table_files import KEY, grouped, point_key
 
 Row = Mapping[str, Any]
 J_PER_KWH = 3.6e6
@@ -96,44 +97,37 @@ def rows(
         `_with_host` appended, with what the paper assumes for the host of an NVIDIA GPU;
         `energy_reason` where there is no energy.
     """
-    lines_of = grouped(energy, _key)
+    lines_of = grouped(energy, point_key)
     for point in points:
-        step_s = point.get("unsplit_step_median_s") or point.get("step_median_s")
+        seconds = throughputs.step_s(point)
         samples = point.get("samples_per_step")
-        price = prices[_key(point)]
+        price = prices[point_key(point)]
         rate = point.get("samples_per_s")
         base = {axis: point[axis] for axis in KEY} | {
             "point": point,
-            "step_s": step_s,
-            "seconds_per_1000_steps": STEPS * step_s if step_s else None,
+            "step_s": seconds,
+            "seconds_per_1000_steps": STEPS * seconds if seconds else None,
             "samples_per_s": rate,
             "price": price,
             "samples_per_s_per_1000_usd": rate / price.usd * 1000 if rate and price.usd else None,
         }
-        lines = lines_of.get(_key(point), [])
+        lines = lines_of.get(point_key(point), [])
         with_energy = [line for line in lines if line.get("energy_per_step_j") is not None]
-        if not with_energy:
-            why = "; ".join(dict.fromkeys(str(one["reason"]) for one in lines if one.get("reason")))
-            yield base | _spent(
-                None, None, samples, price_per_kwh, why or "no energy in its record"
-            )
-        for line in with_energy:
-            yield base | _spent(line, line["energy_per_step_j"], samples, price_per_kwh, "")
+        reasons = dict.fromkeys(str(one["reason"]) for one in lines if one.get("reason"))
+        why = None if with_energy else "; ".join(reasons) or "no energy in its record"
+        for line in with_energy or [{}]:
+            yield base | _spent(line, samples, price_per_kwh) | {"energy_reason": why}
 
 
-def _spent(
-    line: Row | None, joules: float | None, samples: float | None, tariff: float | None, why: str
-) -> dict[str, Any]:
-    """The part of a line that is about one source of energy."""
-    line = line or {}
-    with_host = line.get("energy_per_step_plus_assumed_host_j")
+def _spent(line: Row, samples: float | None, tariff: float | None) -> dict[str, Any]:
+    """The part of a line that is about one source of energy; an empty one is about none."""
     columns: dict[str, Any] = {
         "source_name": line.get("name"),
         "scope": line.get("scope"),
         "quality": line.get("quality"),
-        "energy_reason": why or None,
     }
-    for end, amount in (("", joules), ("_with_host", with_host)):
+    for end, name in (("", "step_j"), ("_with_host", "step_plus_assumed_host_j")):
+        amount = line.get(f"energy_per_{name}")
         per_sample = amount / samples if amount is not None and samples else None
         columns |= {
             f"kwh_per_1000_steps{end}": None if amount is None else amount * STEPS / J_PER_KWH,
@@ -141,13 +135,6 @@ def _spent(
             f"usd_per_million_samples{end}": electricity_usd(per_sample, SAMPLES, tariff),
         }
     return columns
-
-
-def _key(row: Row) -> tuple:
-    return (*(row[axis] for axis in KEY), int(row.get("point") or 0))
-
-
-key = _key
 
 
 @dataclass(frozen=True)
@@ -172,16 +159,15 @@ def pairs(offers: Sequence[Offer]) -> list[tuple[Offer, Offer]]:
         if card.price.of == CARD
         and computer.price.of == COMPUTER
         and card.published == computer.published
-        and similar(card.price, computer.price)
+        and similar(card.price.usd, computer.price.usd)
     ]
     return sorted(comparable, key=lambda pair: (pair[1].device, pair[0].device, pair[0].backend))
 
 
-def similar(a: Price, b: Price) -> bool:
-    """Whether two prices are similar, see `SIMILAR_PRICE`."""
-    if not a.usd or not b.usd:
-        return False
-    return max(a.usd, b.usd) / min(a.usd, b.usd) <= SIMILAR_PRICE
+def similar(a_usd: float | None, b_usd: float | None, times: float = SIMILAR_PRICE) -> bool:
+    """Whether both prices are known, and the dearer is at most so many times the other."""
+    low, high = sorted((a_usd or 0.0, b_usd or 0.0))
+    return bool(low) and high <= times * low
 
 
 def verdict(slower: float) -> str:

@@ -16,7 +16,7 @@ from siliconprof.analyse import bound, step_work
 from siliconprof.analyse.bound import ENDS, STATUSES, UNKNOWN
 from siliconprof.analyse.ceilings import Limits
 from siliconprof.analyse.equal_work import checkpointed
-from siliconprof.analyse.throughputs import NOISE_ASSUMED, NOISE_ASSUMED_BASIS, Noise, metric
+from siliconprof.analyse.throughputs import Noise, metric, step_s
 from siliconprof.hosts import caches
 from siliconprof.stats import line_fit
 from siliconprof.store import columns
@@ -24,11 +24,6 @@ from siliconprof.store.table_files import KEY, Row, by, grouped
 
 SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size", "n_parameters")
 ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"
-
-
-def step_s(point: Row) -> float | None:
-    """Median of a whole step, None where there is none."""
-    return point["unsplit_step_median_s"] or point["step_median_s"]
 
 
 def whole(value: Any) -> Any:
@@ -111,7 +106,8 @@ class Scaling:
 
     def _line(self) -> Row:
         """The straight line over batch sizes, with the noise that its points may have."""
-        deviations = [self._deviation(point) for point in self.measured]
+        known = [self.noise.known_or_assumed(point, metric(point)) for point in self.measured]
+        deviations = [(estimate.error, basis) for estimate, basis in known]
         noise, basis = max(deviations)
         columns: Row = {"noise": noise, "noise_basis": basis}
         times = [step_s(point) or 0.0 for point in self.measured]
@@ -142,13 +138,6 @@ class Scaling:
             "fixed_share_smallest_high": share.high,
             "fixed_share_largest": line.fixed_share(batches[-1]).value,
         }
-
-    def _deviation(self, point: Row) -> tuple[float, str]:
-        """(share by which one process of a point differs from another, where that is from)."""
-        deviation = self.noise.deviation(point, metric(point))
-        if deviation is None:
-            return NOISE_ASSUMED / (line_fit.NORMAL * math.sqrt(2)), NOISE_ASSUMED_BASIS
-        return deviation[0].error, deviation[1]
 
     def _launches(self) -> Row:
         """Launches of a step times what one was measured to cost."""

@@ -18,11 +18,10 @@ from siliconprof.declarations import mebibytes
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.stats import inference
-from siliconprof.store.cell import AXES
+from siliconprof.stats import inference, line_fit
 from siliconprof.store.noise_floors import Floor
 from siliconprof.store.records import REFERENCE
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import KEY, Row
 
 OK = "ok"
 ABOVE_PEAK = "above the datasheet's peak"
@@ -36,6 +35,7 @@ NOISE_ASSUMED_BASIS = (
     "assumed, for want of a noise floor of this host (“siliconprof noise-floor”): ten processes of "
     "one product were seen to differ by 22 %"
 )
+ASSUMED_DF = 1000.0  # an assumption has none; with so many, t is the normal distribution
 # Below so many operations a byte the memory bounds an operation and not the speed of products: a
 # library whose products are slow may be faster at it.
 PRODUCT_INTENSITY = 2.0
@@ -72,6 +72,11 @@ def scaled(value: float, unit: str) -> str:
     """`31.4 GFLOP/s`."""
     giga = value / 1e9
     return f"{giga:.0f} G{unit}" if giga >= 1000 else f"{giga:.4g} G{unit}"
+
+
+def step_s(point: Mapping[str, Any]) -> float | None:
+    """Median of a whole step, else of a split one; None where there is neither."""
+    return point.get("unsplit_step_median_s") or point.get("step_median_s")
 
 
 def metric(point: Mapping[str, Any]) -> str:
@@ -126,6 +131,12 @@ class Noise:
             return 0.0
         estimate, _ = deviation
         return inference.Estimate(0.0, estimate.error, estimate.df).interval()[1] - 1
+
+    def known_or_assumed(self, point: Row, series: str) -> tuple[inference.Estimate, str]:
+        """`deviation`; where it is unknown, the one by which `NOISE_ASSUMED` holds 95 % of pairs."""
+        error = NOISE_ASSUMED / (line_fit.NORMAL * math.sqrt(2))
+        assumed = inference.Estimate(0.0, error, ASSUMED_DF), NOISE_ASSUMED_BASIS
+        return self.deviation(point, series) or assumed
 
     def allowance(self, point: Row, series: str) -> tuple[float, str]:
         """(by which share a figure may lie above that of another process, why so much)."""
@@ -277,10 +288,7 @@ def _checked(
     elif of_sheet is None and of_own is None:
         verdict = NOT_COMPARED
         reason = " and ".join(dict.fromkeys(filter(None, (own.reason, sheet.reason))))
-    return {axis: point[axis] for axis in ("source", *AXES)} | {
-        "device_kind": point["device_kind"],
-        "blas": point["blas"],
-        "module": point["module"],
+    return {name: point[name] for name in (*KEY, "device_kind", "blas", "module")} | {
         "point": int(point["point"]),
         "how": describe(point),
         "quantity": name,

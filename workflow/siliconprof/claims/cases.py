@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from siliconprof.analyse import money
 from siliconprof.analyse.equal_work import CHOICES
 from siliconprof.analyse.throughputs import PLACE, device_of, place
 from siliconprof.claims.claims_file import Claim, Question, Side
@@ -177,18 +178,13 @@ def _paired(
             for other, second in sides[1]:
                 if one is other or (two_devices and not _apart(one, other, question)):
                     continue
-                if claim.similar_price and not _similar_price(one, other, claim.similar_price):
+                prices = one.get("price_usd"), other.get("price_usd")
+                if claim.similar_price and not money.similar(*prices, claim.similar_price):
                     none = f"no two devices have prices within {claim.similar_price:g} times"
                     reasons[none] = None
                 elif keep([one, other]):
                     figures = _of_workload(one, first), _of_workload(other, second)
                     yield Case(_pair_label(one, other), [one, other], combine(*figures))
-
-
-def _similar_price(one: Row, other: Row, factor: float) -> bool:
-    """Whether both prices are known and the dearer is at most `factor` times the other."""
-    low, high = sorted(float(row.get("price_usd") or 0.0) for row in (one, other))
-    return bool(low) and high <= factor * low
 
 
 def _of_workload(row: Row, figure: Figure) -> Figure:

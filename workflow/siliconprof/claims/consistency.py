@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from siliconprof.analyse import money
 from siliconprof.analyse.published_values import NAMES, Number, Published, Unknown
 from siliconprof.claims.claims_file import Claim
 from siliconprof.claims.figures import AGREES, Region, shown
@@ -153,8 +154,8 @@ def _similar_price(check: Check, published: Published, a: Number, b: Number) -> 
         return True
     listed = published.rows("table1_devices")
     prices = {row["device"]: float(row["launch_price_usd"]) for row in listed}
-    low, high = sorted(prices.get(number.row["device"], 0.0) for number in (a, b))
-    return bool(low) and high <= float(check["similar_price"]) * low
+    a_usd, b_usd = (prices.get(number.row["device"]) for number in (a, b))
+    return money.similar(a_usd, b_usd, float(check["similar_price"]))
 
 
 def _one_value(check: Check, published: Published) -> Answer:

@@ -17,15 +17,7 @@ import pandas as pd
 
 from siliconprof.analyse import scaling
 from siliconprof.analyse.equal_work import compiles, has_no_speed
-from siliconprof.analyse.throughputs import (
-    NOISE_ASSUMED,
-    NOISE_ASSUMED_BASIS,
-    PLACE,
-    Noise,
-    device_of,
-    metric,
-    place,
-)
+from siliconprof.analyse.throughputs import PLACE, Noise, device_of, metric, place
 from siliconprof.claims.figures import Figure
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.stats import inference, line_fit, training_course
@@ -35,7 +27,6 @@ from siliconprof.store.table_files import KEY, Row, rows
 
 # The rows that a quantity is read from: of a table, or lines of scaling.csv about something.
 POINTS, CELLS, SHAPES, BACKENDS = "points", "cells", scaling.ABOUT_SHAPE, scaling.ABOUT_BACKEND
-ASSUMED_DF = 1000.0  # an assumption has none; with so many, t is the normal distribution
 # The paper gives no shapes but 2000 x 2000: a matrix with that many values or more counts as
 # large, one with at most a quarter of them as small, and others as neither.
 LARGE_VALUES, SMALL_VALUES = 2000 * 2000, 1000 * 1000
@@ -148,18 +139,17 @@ class Evidence:
         if value is None or not 0 < value < math.inf:
             raise Missing(none)
         series = series or metric(row)
-        error, df = NOISE_ASSUMED / (line_fit.NORMAL * math.sqrt(2)), ASSUMED_DF
-        basis = NOISE_ASSUMED_BASIS
-        deviation = self.noise.deviation(row, series)
-        if deviation is not None:
-            error, df, basis = deviation[0].error, deviation[0].df, deviation[1]
+        between, basis = self.noise.known_or_assumed(row, series)
+        error = between.error
         stem = series.removesuffix("_s")
         low, high = row.get(f"{stem}_low_s"), row.get(f"{stem}_high_s")
         own_error = math.log(high / low) / (2 * line_fit.NORMAL) if low and high else 0.0
         if own_error > error:
             error = own_error
             basis = "the process's own interval, which is wider than that between processes"
-        return Figure(value, inference.Estimate(math.log(value), error, df, basis), basis=basis)
+        return Figure(
+            value, inference.Estimate(math.log(value), error, between.df, basis), basis=basis
+        )
 
     def lines(
         self, table: str, row: Row, columns: Sequence[str], of_point: bool = False

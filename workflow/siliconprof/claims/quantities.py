@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from siliconprof.analyse.throughputs import step_s
 from siliconprof.claims.evidence import (
     BACKENDS,
     CELLS,
@@ -73,10 +74,6 @@ def _known(value: Any, none: str) -> float:
 # -- speed -----------------------------------------------------------------------------------------
 
 
-def _step_s(row: Row) -> float | None:
-    return row.get("unsplit_step_median_s") or row.get("step_median_s")
-
-
 def _inverse(value: Any) -> float | None:
     return 1 / float(value) if value else None
 
@@ -93,7 +90,7 @@ def epoch_speed(evidence: Evidence, row: Row) -> Figure:
 
 @_quantity("training steps", "1/s", fastest=True)
 def step_speed(evidence: Evidence, row: Row) -> Figure:
-    return evidence.timed(row, _inverse(_step_s(row)), NO_STEP)
+    return evidence.timed(row, _inverse(step_s(row)), NO_STEP)
 
 
 @_quantity("throughput", "tokens/s")
@@ -157,7 +154,7 @@ def _peak(evidence: Evidence, row: Row) -> float:
 
 @_quantity("actual over expected time", "times")
 def over_datasheet(evidence: Evidence, row: Row) -> Figure:
-    peak, seconds = _peak(evidence, row), _step_s(row)
+    peak, seconds = _peak(evidence, row), step_s(row)
     expected_s = _known(row.get("flops"), "no number of operations is known") / peak
     return evidence.timed(row, seconds and seconds / expected_s, NO_STEP)
 
@@ -363,7 +360,7 @@ def faults_per_step(evidence: Evidence, row: Row) -> Figure:
 def fault_traffic(evidence: Evidence, row: Row) -> Figure:
     """Bytes/s of all faulted pages during training, over the bandwidth of memory."""
     parts = [row.get(f"{kind}_faulted_bytes_per_step") for kind in ("minor", "major")]
-    seconds = _step_s(row)
+    seconds = step_s(row)
     if any(part is None for part in parts) or not seconds:
         raise Missing(NO_FAULTS)
     bandwidth, source = evidence.bandwidth(row)

@@ -22,6 +22,7 @@ from siliconprof.render.energy import ASSUMED, NO_HOST, WITH_HOST
 from siliconprof.render.tables import Column, Table, Value, missing, number, published, told, usd
 from siliconprof.render.training import NAMES
 from siliconprof.render.variants import Row, as_usual, has_no_speed, model
+from siliconprof.store.table_files import point_key
 
 HOUR_S = 3600.0
 NO_TIME = "no step time in its record"
@@ -36,7 +37,7 @@ def add(data: Data, book: Book) -> None:
     settings = data.matrix.report
     prices, tariff = settings.get("prices") or {}, settings.get("price_per_kwh")
     points = [point for point in data.training() if not has_no_speed(point)]
-    listed = {money.key(point): price(data, point, prices) for point in points}
+    listed = {point_key(point): price(data, point, prices) for point in points}
     rows = list(money.rows(points, data.energy, listed, tariff))
     book.note(
         f"Electricity at {tariff:g} USD a kWh (report.price_per_kwh)."
@@ -47,7 +48,7 @@ def add(data: Data, book: Book) -> None:
         book.table("money", "money", table(rows), counted="line")
     else:
         book.note("No training cell was measured, so there is no cost of training to give.")
-    unpriced = {p["device"]: data.device_name(p) for p in points if not listed[money.key(p)].usd}
+    unpriced = {p["device"]: data.device_name(p) for p in points if not listed[point_key(p)].usd}
     if unpriced:
         names = words.listing(dict.fromkeys(unpriced.values()))
         book.note(
@@ -151,7 +152,7 @@ def offers(
     """
     groups: dict[str, dict[tuple, Offer]] = {}
     for point in points:
-        bought, rate = listed[money.key(point)], words.number(point.get("samples_per_s"))
+        bought, rate = listed[point_key(point)], words.number(point.get("samples_per_s"))
         offloaded = point.get("scenario_applied") == "offload"
         if bought.usd and rate and not offloaded and as_usual(point):
             best = groups.setdefault(f"{work(point)} · {point['precision']}", {})
