@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,18 +29,19 @@ class Capture:
 
     name: ClassVar[str]
     means: ClassVar[str]  # what is recorded, for the record
+    program: ClassVar[tuple[str, str]]  # that must be on PATH, and where it comes from
     frameworks: ClassVar[tuple[str, ...]] = ("torch", "mlx")
     extra_steps: ClassVar[int] = 0  # steps in the tool's window that it does not record
     environment: ClassVar[Mapping[str, str]] = {}  # that its process must be started with
-    backend_range: ClassVar[tuple[str, str]] = (
-        "",
-        "",
-    )  # that a backend opens for it, see `capture_range`
+    backend_range: ClassVar[tuple[str, str]] = ("", "")  # see `Backend.capture_range`
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """(whether this host has the tool, which one or what is missing). Imports nothing."""
-        raise NotImplementedError
+        name, origin = cls.program
+        if shutil.which(name) is None:
+            return False, f"{name} is not on PATH; {origin}"
+        return True, f"{name} is on PATH"
 
     @classmethod
     def supports(cls, backend: type[Backend], device_kind: str) -> str | None:

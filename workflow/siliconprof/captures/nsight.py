@@ -7,7 +7,6 @@ captured steps are recorded, else the whole process is.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,15 +24,9 @@ class Plugin(Capture):
     """nsight"""
 
     name = "nsight"
+    program = ("nsys", "install NVIDIA Nsight Systems")
     backend_range = (RANGE, "")
     means = "nsys profile (Nsight Systems): the steps where CUDA's profiler can be told, else all"
-
-    @classmethod
-    def available(cls) -> tuple[bool, str]:
-        """See `Capture.available`."""
-        if shutil.which("nsys") is None:
-            return False, "nsys is not on PATH; install NVIDIA Nsight Systems"
-        return True, "nsys is on PATH"
 
     @classmethod
     def command(cls, backend: type[Backend], folder: Path) -> Sequence[str]:
@@ -41,13 +34,8 @@ class Plugin(Capture):
 
         `stop`, because by default the end of the range ends the process too.
         """
-        command = [
-            "nsys",
-            "profile",
-            "--trace=cuda,nvtx,cublas,cudnn,osrt",
-            "--sample=none",
-            f"--output={folder / STEM}",
-        ]
+        command = ["nsys", "profile", "--trace=cuda,nvtx,cublas,cudnn,osrt", "--sample=none"]
+        command.append(f"--output={folder / STEM}")
         if RANGE in backend.capture_ranges:
             command += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
         return command

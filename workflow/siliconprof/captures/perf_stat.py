@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -20,18 +19,8 @@ from siliconprof.captures.base import Capture
 from siliconprof.errors import UserError
 
 EVENTS = (
-    "task-clock",
-    "context-switches",
-    "cpu-migrations",
-    "page-faults",
-    "minor-faults",
-    "major-faults",
-    "cycles",
-    "instructions",
-    "cache-references",
-    "cache-misses",
-    "branch-misses",
-    "dTLB-load-misses",
+    "task-clock,context-switches,cpu-migrations,page-faults,minor-faults,major-faults,"
+    "cycles,instructions,cache-references,cache-misses,branch-misses,dTLB-load-misses"
 )
 # These happen in the kernel: where perf may count user space alone, it prints 0 for them.
 IN_KERNEL = ("context-switches", "cpu-migrations")
@@ -45,35 +34,16 @@ class Plugin(Capture):
 
     name = "perf-stat"
     means = "perf stat, attached to the process and all its threads: totals over the steps"
-
-    @classmethod
-    def available(cls) -> tuple[bool, str]:
-        """See `Capture.available`."""
-        if shutil.which("perf") is None:
-            return False, "perf is not on PATH; it is Linux's (Debian: apt install linux-perf)"
-        return True, "perf is on PATH"
+    program = ("perf", "it is Linux's (Debian: apt install linux-perf)")
 
     def begin(self) -> None:
         """See `Capture.begin`."""
         listen, self._commands = os.pipe()
         self._answers, answer = os.pipe()
+        command = f"perf stat --field-separator , --event {EVENTS} --delay -1 --pid {os.getpid()}"
+        command += f" --control fd:{listen},{answer} --output"
         self._process = subprocess.Popen(
-            [
-                "perf",
-                "stat",
-                "--field-separator",
-                ",",
-                "--event",
-                ",".join(EVENTS),
-                "--output",
-                str(self.folder / FILE),
-                "--pid",
-                str(os.getpid()),
-                "--delay",
-                "-1",
-                "--control",
-                f"fd:{listen},{answer}",
-            ],
+            [*command.split(), str(self.folder / FILE)],
             pass_fds=(listen, answer),
             env=os.environ | {"LC_ALL": "C"},
             stdin=subprocess.DEVNULL,

@@ -6,7 +6,6 @@ Written from xctrace(1) and from how others drive it; it has not been run on a M
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -30,37 +29,20 @@ class Plugin(Capture):
 
     name = "xctrace"
     means = "xctrace record, attached to the process: Metal System Trace or Time Profiler"
-
-    @classmethod
-    def available(cls) -> tuple[bool, str]:
-        """See `Capture.available`."""
-        if shutil.which("xctrace") is None:
-            return False, (
-                "xctrace is not on PATH; it comes with Xcode, on macOS "
-                "(`xcode-select --switch /Applications/Xcode.app`)"
-            )
-        return True, "xctrace is on PATH"
+    program = (
+        "xctrace",
+        "it comes with Xcode, on macOS (`xcode-select --switch /Applications/Xcode.app`)",
+    )
 
     def begin(self) -> None:
         """See `Capture.begin`; waits until recording has begun."""
         # Beside the folder whose files are saved; deleted with the temporary files.
         self._log = Path(self.folder.parent, "xctrace.log")
+        command = ["xctrace", "record", "--template", TEMPLATES[self.device_kind], "--no-prompt"]
+        command += ["--attach", str(os.getpid()), "--output", str(self.folder / FILE)]
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
-                [
-                    "xctrace",
-                    "record",
-                    "--template",
-                    TEMPLATES[self.device_kind],
-                    "--output",
-                    str(self.folder / FILE),
-                    "--no-prompt",
-                    "--attach",
-                    str(os.getpid()),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
         limit = time.monotonic() + START_LIMIT_S
         while RECORDS not in self._output():
