@@ -227,31 +227,17 @@ class VmStatistics64(ctypes.Structure):
     """`struct vm_statistics64` of <mach/vm_statistics.h>; counts of pages."""
 
     _fields_ = [
-        *((name, ctypes.c_uint32) for name in ("free", "active", "inactive", "wire")),
-        *(
-            (name, ctypes.c_uint64)
-            for name in (
-                "zero_fill",
-                "reactivations",
-                "pageins",
-                "pageouts",
-                "faults",
-                "cow_faults",
-                "lookups",
-                "hits",
-                "purges",
-            )
-        ),
-        *((name, ctypes.c_uint32) for name in ("purgeable", "speculative")),
-        *(
-            (name, ctypes.c_uint64)
-            for name in ("decompressions", "compressions", "swapins", "swapouts")
-        ),
-        *(
-            (name, ctypes.c_uint32)
-            for name in ("compressor_pages", "throttled", "external", "internal")
-        ),
-        ("uncompressed_in_compressor", ctypes.c_uint64),
+        (name, kind)
+        for kind, names in (
+            (ctypes.c_uint32, "free active inactive wire"),
+            (ctypes.c_uint64, "zero_fill reactivations pageins pageouts faults cow_faults"),
+            (ctypes.c_uint64, "lookups hits purges"),
+            (ctypes.c_uint32, "purgeable speculative"),
+            (ctypes.c_uint64, "decompressions compressions swapins swapouts"),
+            (ctypes.c_uint32, "compressor_pages throttled external internal"),
+            (ctypes.c_uint64, "uncompressed_in_compressor"),
+        )
+        for name in names.split()
     ]
 
 
@@ -267,12 +253,8 @@ class VirtualMemory:
         library.mach_host_self.restype = ctypes.c_uint32
         self._host = library.mach_host_self()
         self._statistics: Any = library.host_statistics64
-        self._statistics.argtypes = (
-            ctypes.c_uint32,
-            ctypes.c_int,
-            ctypes.POINTER(VmStatistics64),
-            ctypes.POINTER(ctypes.c_uint32),
-        )
+        pointers = ctypes.POINTER(VmStatistics64), ctypes.POINTER(ctypes.c_uint32)
+        self._statistics.argtypes = (ctypes.c_uint32, ctypes.c_int, *pointers)
         self.statistics()
 
     def statistics(self) -> VmStatistics64:

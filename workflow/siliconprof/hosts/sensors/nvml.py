@@ -51,13 +51,8 @@ OTHERS = {0x200: "board limit", 0x400: "reliability"}
 LIMITS = POWER_CAPS | THROTTLING | OTHERS
 
 NO_ANSWER = (
-    "NotSupported",
-    "FunctionNotFound",
-    "NoPermission",
-    "NotFound",
-    "InvalidArgument",
-    "ArgumentVersionMismatch",
-    "Deprecated",
+    *("NotSupported", "FunctionNotFound", "NoPermission", "NotFound", "InvalidArgument"),
+    *("ArgumentVersionMismatch", "Deprecated"),
 )
 NOT_NOW = ("Timeout", "NotReady", "InUse", "NoData")
 
@@ -161,35 +156,31 @@ class NvidiaGpu(Gpu):
     def clocks(self) -> Readings:
         """See `Hardware.clocks`."""
         return self._with_reasons(
-            {
-                "gpu_sm_clock_mhz": self.ask(
-                    "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_SM,)
-                ),
-                "gpu_clock_event_mask": self.ask(
-                    "nvmlDeviceGetCurrentClocksEventReasons",
-                    "nvmlDeviceGetCurrentClocksThrottleReasons",  # its name before driver 535
-                ),
-            }
+            gpu_sm_clock_mhz=self.ask(
+                "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_SM,)
+            ),
+            gpu_clock_event_mask=self.ask(
+                "nvmlDeviceGetCurrentClocksEventReasons",
+                "nvmlDeviceGetCurrentClocksThrottleReasons",  # its name before driver 535
+            ),
         )
 
     def state(self) -> Readings:
         """See `Hardware.state`."""
         return self._with_reasons(
-            {
-                "gpu_memory_clock_mhz": self.ask(
-                    "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_MEM,)
-                ),
-                "gpu_temperature_c": self.ask(
-                    "nvmlDeviceGetTemperatureV",
-                    "nvmlDeviceGetTemperature",
-                    arguments=(self.nvml.NVML_TEMPERATURE_GPU,),
-                ),
-                "gpu_utilization_percent": self.utilization_percent(),
-                "gpu_performance_state": self.ask("nvmlDeviceGetPerformanceState"),
-            }
+            gpu_memory_clock_mhz=self.ask(
+                "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_MEM,)
+            ),
+            gpu_temperature_c=self.ask(
+                "nvmlDeviceGetTemperatureV",
+                "nvmlDeviceGetTemperature",
+                arguments=(self.nvml.NVML_TEMPERATURE_GPU,),
+            ),
+            gpu_utilization_percent=self.utilization_percent(),
+            gpu_performance_state=self.ask("nvmlDeviceGetPerformanceState"),
         )
 
-    def _with_reasons(self, readings: Readings) -> Readings:
+    def _with_reasons(self, **readings: float | int | None) -> Readings:
         """The readings, after a reason is set for each that is None."""
         for column, value in readings.items():
             if value is None:
