@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 from siliconprof.hosts import machine
@@ -55,8 +56,8 @@ class Plugin(Probe):
         self.state: Readings = {}
         self.next_state_s = 0.0
         self.values: dict[str, list[float]] = {}
-        self.counts: list[Counter[str]] = [Counter() for _ in self.hardware]
-        self.n_samples = [0] * len(self.hardware)
+        # Of each, what limited it in every sample that shows it.
+        self.limited: list[list[tuple[str, ...]]] = [[] for _ in self.hardware]
         self.under_way = False
         self.sample()  # the counts of throttlings before
         self.under_way = True
@@ -69,7 +70,7 @@ class Plugin(Probe):
         if due:
             self.next_state_s = now_s + STATE_INTERVAL_S
         together: Readings = {}
-        for index, hardware in enumerate(self.hardware):
+        for hardware, limited in zip(self.hardware, self.limited, strict=True):
             readings = hardware.clocks()
             if due:
                 state = hardware.state()
@@ -78,8 +79,7 @@ class Plugin(Probe):
             together |= readings
             limits = hardware.limits(readings)
             if limits is not None and self.under_way:
-                self.n_samples[index] += 1
-                self.counts[index].update(limits)
+                limited.append(limits)
         for name in SUMMARISED.keys() & together.keys():
             if self.under_way and (value := together[name]) is not None:
                 self.values.setdefault(name, []).append(value)
@@ -89,11 +89,13 @@ class Plugin(Probe):
         """See `Probe.stop`."""
         summary: dict[str, Any] = {"limits": {}, "throttled": None, "power_capped": None}
         flags: list[tuple[str, str]] = []
-        for hardware, counts, n_samples in zip(
-            self.hardware, self.counts, self.n_samples, strict=True
-        ):
-            if not n_samples:
+        silent = []
+        for hardware, limited in zip(self.hardware, self.limited, strict=True):
+            n_samples = len(limited)
+            if not limited:
+                silent.append(hardware)
                 continue
+            counts = Counter(chain.from_iterable(limited))
             shares = {name: count / n_samples for name, count in sorted(counts.items())}
             summary["limits"] |= shares
             for key, names in (
@@ -105,9 +107,6 @@ class Plugin(Probe):
                     summary[key] = bool(summary[key] or active)
                 if active:
                     flags.append((key, f"{', '.join(sorted(active))} of {n_samples} samples"))
-        silent = [
-            h for h, n_samples in zip(self.hardware, self.n_samples, strict=True) if not n_samples
-        ]
         if summary["throttled"] is False and any(hardware.must_report for hardware in silent):
             summary["throttled"] = None  # the CPU's no is not the GPU's
         summary["limits_means"] = "; ".join(hardware.limits_means() for hardware in self.hardware)

@@ -100,11 +100,10 @@ def power_source() -> str | None:
 
 def governor() -> tuple[str | None, str | None]:
     """(governor, driver) of the first CPU's clock; None where there is none."""
-    values = (
+    name, driver = (
         machine.read_text(str(CPUFREQ / name)).strip() or None
         for name in ("scaling_governor", "scaling_driver")
     )
-    name, driver = values
     return name, driver
 
 
@@ -197,38 +196,28 @@ class Plugin(Probe):
         """See `Probe.stop`."""
         cores = self.foreign.cores(wall_s)
         self.surroundings.append(self._surroundings())
-        flags: list[tuple[str, str]] = []
+        self.flags: list[tuple[str, str]] = []
         if cores is not None and cores > FLAG_ABOVE_CORES:
-            flags.append(
-                ("contended", f"other processes used {cores:.2f} cores while this was measured")
-            )
-        return {
-            "foreign_load_cores": cores,
-            **self._gpu(flags),
-            **self._merged(flags),
-            "reasons": REASONS,
-            "flags": flags,
-        }
+            self._contended(f"other processes used {cores:.2f} cores while this was measured")
+        summary = {"foreign_load_cores": cores, **self._gpu(), **self._merged()}
+        return summary | {"reasons": REASONS, "flags": self.flags}
 
-    def _gpu(self, flags: list[tuple[str, str]]) -> dict[str, Any]:
+    def _contended(self, detail: str) -> None:
+        self.flags.append(("contended", detail))
+
+    def _gpu(self) -> dict[str, Any]:
         """The GPU's part of the summary."""
         if self.gpu.reason is not None:
             return {"gpu_means": self.gpu.reason}
         if self.most_processes:
-            flags.append(
-                (
-                    "contended",
-                    f"{self.most_processes} other process(es) computed on the GPU, or held it",
-                )
+            self._contended(
+                f"{self.most_processes} other process(es) computed on the GPU, or held it"
             )
         before = self.gpu_before_percent
         if before is not None and before > FLAG_ABOVE_GPU_PERCENT:
-            flags.append(
-                (
-                    "contended",
-                    f"the GPU was busy {before:g} % of the second before this began, "
-                    f"{self.gpu_before_means}",
-                )
+            self._contended(
+                f"the GPU was busy {before:g} % of the second before this began, "
+                f"{self.gpu_before_means}"
             )
         if self.most_processes is None:
             means = "NVML lists no compute processes, not even this one"
@@ -247,7 +236,7 @@ class Plugin(Probe):
             "gpu_means": means,
         }
 
-    def _merged(self, flags: list[tuple[str, str]]) -> dict[str, Any]:
+    def _merged(self) -> dict[str, Any]:
         """Power supply, low-power mode and governor: the worse of before and after."""
         worst, after = self.surroundings
         if after["power_source"] == "battery" or worst["power_source"] is None:
@@ -259,17 +248,13 @@ class Plugin(Probe):
         if pins_lowest(after["cpu_governor"], after["cpu_governor_driver"]):
             worst |= {key: after[key] for key in ("cpu_governor", "cpu_governor_driver")}
         if worst["power_source"] == "battery":
-            flags.append(("on_battery", "the computer ran on its battery"))
+            self.flags.append(("on_battery", "the computer ran on its battery"))
         if worst["low_power_mode"]:
-            flags.append(("low_power_mode", worst["low_power_means"]))
-        if pins_lowest(worst["cpu_governor"], worst["cpu_governor_driver"]):
-            flags.append(
-                (
-                    "governor",
-                    f"'{worst['cpu_governor']}' of driver "
-                    f"{worst['cpu_governor_driver'] or 'unknown'} pins the lowest clock",
-                )
-            )
+            self.flags.append(("low_power_mode", worst["low_power_means"]))
+        name, driver = worst["cpu_governor"], worst["cpu_governor_driver"]
+        if pins_lowest(name, driver):
+            detail = f"'{name}' of driver {driver or 'unknown'} pins the lowest clock"
+            self.flags.append(("governor", detail))
         return worst
 
 

@@ -72,9 +72,8 @@ class Plugin(Probe):
         now: Readings = {
             "rss_bytes": resident_bytes(),
             "device_memory_bytes": self.backend.memory_bytes(),
+            **{f"{self.backend.memory_prefix}_{name}": v for name, v in counters.items()},
         }
-        prefix = self.backend.memory_prefix
-        now |= {f"{prefix}_{name}": v for name, v in counters.items()}
         for name, value in now.items():
             if value is not None:
                 self.peak[name] = max(self.peak.get(name, 0), value)
@@ -82,14 +81,14 @@ class Plugin(Probe):
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
-        summary: dict[str, Any] = {}
+        summary: dict[str, Any] = {
+            "device_limit_bytes": self.limit_bytes,
+            "device_means": self.backend.memory_means,
+        }
         for column, stem in (("rss_bytes", "rss"), ("device_memory_bytes", "device")):
             start, peak = self.at_start[column], self.peak.get(column)
             growth = None if start is None or peak is None else peak - start
             summary[f"{stem}_at_start_bytes"] = start
             summary[f"{stem}_peak_sampled_bytes"] = peak
             summary[f"{stem}_growth_bytes"] = growth
-        return summary | {
-            "device_limit_bytes": self.limit_bytes,
-            "device_means": self.backend.memory_means,
-        }
+        return summary

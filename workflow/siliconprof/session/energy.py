@@ -186,10 +186,8 @@ class EnergyMeter:
             if name in recording.lost:
                 continue
             if recording.moved[name] < LEAST_IDLE_READINGS:
-                idle.reasons[name] = (
-                    f"idle {when}: {recording.moved[name]} updates, fewer than "
-                    f"{LEAST_IDLE_READINGS}"
-                )
+                updates = f"{recording.moved[name]} updates, fewer than {LEAST_IDLE_READINGS}"
+                idle.reasons[name] = f"idle {when}: {updates}"
             else:
                 idle.watts[name] = tally.joules / tally.seconds
         self._idle[when] = idle
@@ -292,11 +290,8 @@ class EnergyMeter:
         }
         if reason is None and tally is not None and self._steps:
             per_step = tally.joules / self._steps
-            idle = [
-                watts
-                for watts in (summary["idle_before_w"], summary["idle_after_w"])
-                if watts is not None
-            ]
+            either = (summary["idle_before_w"], summary["idle_after_w"])
+            idle = [watts for watts in either if watts is not None]
             summary["energy_j"] = tally.joules
             summary["energy_per_step_j"] = per_step
             summary["energy_per_sample_j"] = per_step / self._samples_per_step

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from siliconprof import plugins
+from siliconprof.errors import in_one_line
 from siliconprof.probes.base import Probe
 from siliconprof.session.session import Session
 from siliconprof.stats import statistics
@@ -47,10 +48,9 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
         for name in plugins.names("probes"):
             plugin = plugins.load("probes", name)
+            available, means = False, "switched off for this cell"
             if self.only is None or name in self.only:
                 available, means = plugin.available()
-            else:
-                available, means = False, "switched off for this cell"
             self.summaries[name] = {"available": available, "means": means}
             if available:
                 self._cost_s[name] = []
@@ -75,9 +75,8 @@ class Sampler:
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
         """Take a probe out, with the reason in its summary."""
-        text = " ".join(f"{type(error).__name__}: {error}".split())
         elapsed_s = time.perf_counter() - self.started
-        off = {"reason": text, "switched_off_at_s": elapsed_s}
+        off = {"reason": in_one_line(error), "switched_off_at_s": elapsed_s}
         self.summaries[probe.name] |= {**probe.missing, **off}
         self._probes.remove(probe)
 

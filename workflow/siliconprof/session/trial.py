@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from siliconprof.trainers.base import Trainer
 
 AUTO = "auto"  # a batch size that the memory model finds
+THREAD_VARIABLES = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    "VECLIB_MAXIMUM_THREADS",
+)
 
 
 class Trial:
@@ -102,11 +106,7 @@ class Trial:
         if cell.parameters.get("allocator") == "retain":
             own = own | page_faults.allocator_environment()[0]
         return own | {
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-            "OPENBLAS_NUM_THREADS": threads,
-            "VECLIB_MAXIMUM_THREADS": threads,
-            "NUMEXPR_NUM_THREADS": threads,
+            **dict.fromkeys(THREAD_VARIABLES, threads),
             "TOKENIZERS_PARALLELISM": "false",
             "ACCELERATE_MIXED_PRECISION": "no",  # else transformers takes the shell's
             "HF_HUB_DISABLE_TELEMETRY": "1",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.errors import in_one_line
 from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad
 from siliconprof.session.known_work import AIM_S, CALL_S, VECTOR_BYTES, Work, Workshop
 from siliconprof.session.timing import clock_check
@@ -277,8 +278,7 @@ def before(session: Session, shared: Path | None = None) -> dict[str, Check]:
         outcome = worst(check["verdict"] for check in made.values())
         for_s = {"ok": SHARED_FOR_S, "not checked": BUSY_FOR_S}.get(outcome, 0.0)
     except Exception as error:  # out of memory, an operator that the device lacks
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        made = {name: not_checked(text) for name in KERNEL_CHECKS}
+        made = {name: not_checked(in_one_line(error)) for name in KERNEL_CHECKS}
     if shared and for_s:
         cell = session.cell.path.partition("/")[2]  # the host's name may go from the record
         note = {"at_s": time.monotonic(), "for_s": for_s, "cell": cell, "checks": made}
