@@ -29,7 +29,7 @@ from measuring import session_of
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
 from siliconprof.captures.base import Capture
-from siliconprof.cells.config import COMMON_WORKLOAD_KEYS
+from siliconprof.cells.config import common_workload_schema
 from siliconprof.errors import UserError
 from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
@@ -418,7 +418,7 @@ def test_a_workloads_keys_are_described(name: str) -> None:
     plugin = plugins.load("workloads", name)
     assert plugin.PARAMETERS
     assert set(plugin.REQUIRED) <= plugin.PARAMETERS.keys()
-    assert not plugin.PARAMETERS.keys() & set(COMMON_WORKLOAD_KEYS)
+    assert not plugin.PARAMETERS.keys() & common_workload_schema()["properties"].keys()
     for key, schema in plugin.PARAMETERS.items():
         jsonschema.Draft202012Validator.check_schema(schema)
         assert schema["description"].strip(), key
@@ -473,7 +473,10 @@ def test_a_workload_answers_before_anything_is_imported(name: str) -> None:
     assert workload.supports("abacus", "fp32")
     for dataset in (None, {"vocab_size": 300}, {"vocab_size": 10**9}):
         for mistake in plugin.problems(parameters_of(name), dataset):
-            assert mistake.split(":")[0] in {*plugin.PARAMETERS, *COMMON_WORKLOAD_KEYS}
+            assert mistake.split(":")[0] in {
+                *plugin.PARAMETERS,
+                *common_workload_schema()["properties"],
+            }
 
 
 @pytest.mark.slow

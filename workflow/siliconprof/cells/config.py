@@ -23,18 +23,6 @@ from siliconprof.store.validation import (
     too_large,
 )
 
-COMMON_WORKLOAD_KEYS = (
-    "module",
-    "trainer",
-    "dataset",
-    "device_kinds",
-    "backends",
-    "precisions",
-    "scenarios",
-    "timing",
-    "capture",
-)
-
 
 def read(configfile: str) -> dict[str, Any]:
     """A config file as it is written.
@@ -48,9 +36,15 @@ def read(configfile: str) -> dict[str, Any]:
     return content
 
 
-def workload_schema(common: Mapping[str, Any], module: str) -> dict[str, Any]:
+def common_workload_schema() -> Mapping[str, Any]:
+    """The schema of what a workload entry has whatever its module."""
+    common: Mapping[str, Any] = load_schema("config")["properties"]["workloads"]
+    return common["additionalProperties"]
+
+
+def workload_schema(module: str) -> dict[str, Any]:
     """The schema of one workload entry: the common keys and those of its module."""
-    plugin = plugins.load("workloads", module)
+    common, plugin = common_workload_schema(), plugins.load("workloads", module)
     return {
         **common,
         "properties": {**common["properties"], **plugin.PARAMETERS},
@@ -70,11 +64,9 @@ def check(config: Mapping[str, Any]) -> list[str]:
         if isinstance(entry, Mapping):
             for key, what in dataset_spec.problems(entry):
                 mistakes.append(f"datasets.{name}.{key}: {what}")
-    workloads = _mapping(config.get("workloads"))
-    common = schema["properties"]["workloads"]["additionalProperties"]
-    for name, entry in workloads.items():
+    for name, entry in _mapping(config.get("workloads")).items():
         if isinstance(entry, Mapping):
-            mistakes += _workload_problems(f"workloads.{name}", entry, common, config)
+            mistakes += _workload_problems(f"workloads.{name}", entry, config)
     mistakes += cluster.problems(_mapping(config.get("cluster")))
     mistakes += _advice_problems(config, schema)
     return list(dict.fromkeys(map(one_line, mistakes)))
@@ -98,7 +90,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _workload_problems(
-    where: str, entry: Mapping[str, Any], common: Mapping[str, Any], config: Mapping[str, Any]
+    where: str, entry: Mapping[str, Any], config: Mapping[str, Any]
 ) -> list[str]:
     """Mistakes of one workload entry beyond the common schema."""
     module = entry.get("module")
@@ -106,7 +98,7 @@ def _workload_problems(
         return []  # the common schema has said so
     plugin = plugins.load("workloads", module)
     inherited = {"scenarios": config.get("scenarios", ["auto"])}
-    own = problems(entry, workload_schema(common, module), f"{where}.")
+    own = problems(entry, workload_schema(module), f"{where}.")
     mistakes = [line.replace(f"{where}.(top level)", where) for line in own]
     trainer, trainers = entry.get("trainer"), plugins.names("trainers")
     if "trainer" in entry and not isinstance(trainer, str):
@@ -140,9 +132,8 @@ def _workload_problems(
         chosen = _mapping(datasets[dataset])
         tokenised = (chosen.get("kind") or "text") in dataset_spec.TOKENISED
         if not tokenised or isinstance(chosen.get("vocab_size"), int):
-            mistakes += [
-                f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, chosen)
-            ]
+            own = plugin.problems({**inherited, **entry}, chosen)
+            mistakes += [f"{where}.{line}" for line in own]
     return mistakes
 
 

@@ -119,9 +119,9 @@ def select_devices(
         elif wanted in elsewhere:
             pass  # the cluster's, see `cluster.not_looked_at`
         elif wanted in registry["devices"]:
-            why_not = registry["devices"][wanted].get("unsupported")
             reason = f"host '{host['label']}' has no such device"
-            reason = f"not supported: {why_not}" if why_not else reason
+            if why_not := registry["devices"][wanted].get("unsupported"):
+                reason = f"not supported: {why_not}"
             missing.append({"device": wanted, "reason": reason})
         else:
             known = ["local", *present, *sorted(elsewhere), *registry["devices"]]
@@ -191,13 +191,12 @@ def _planned(
     parameters = _parameters(experiment, entry)
     if entry["capture"]:  # only then is it part of the cell
         parameters["capture"] = entry["capture"]
-    dataset = entry.get("dataset")
-    data, arrays = [], []
-    if dataset:
-        asked = experiment["datasets"][dataset]
+    folder, data, arrays = None, [], []
+    if dataset := entry.get("dataset"):
         folder = f"{DATA_DIR}/{dataset}"
         data = [f"{folder}/dataset.json"]
-        arrays = [f"{folder}/{file}" for file in dataset_spec.ARRAYS[asked["kind"]]]
+        files = dataset_spec.ARRAYS[experiment["datasets"][dataset]["kind"]]
+        arrays = [f"{folder}/{file}" for file in files]
     threads = experiment["cpu_threads"]
     cell = Cell(
         host=host["label"],
@@ -213,7 +212,7 @@ def _planned(
         device_memory_bytes=device["memory_bytes"],
         threads=host["cpu"]["usable_cores"] if threads == "auto" else threads,
         seed=experiment["seed"],
-        dataset=f"{DATA_DIR}/{dataset}" if dataset else None,
+        dataset=folder,
         parameters=parameters,
         timing=entry["timing"],
         device_usable=memory_model.usable(device),
@@ -233,7 +232,8 @@ def _planned(
 
 def _parameters(experiment: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     """What a workload entry tells its module, with the shapes of its data as `dataset_KEY`."""
-    parameters = {k: v for k, v in entry.items() if k not in config.COMMON_WORKLOAD_KEYS}
+    common = config.common_workload_schema()["properties"]
+    parameters = {key: value for key, value in entry.items() if key not in common}
     for name in plugins.load("workloads", entry["module"]).swept:
         parameters[name] = _ordered(parameters[name])
     if entry.get("dataset"):
