@@ -124,9 +124,8 @@ def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[
         if requested == "local" or requested in labels:
             continue
         if requested in registry["devices"] or GENERIC.fullmatch(requested):
-            unavailable.append(
-                {"device": requested, "reason": "no label of `cluster` has this device"}
-            )
+            reason = "no label of `cluster` has this device"
+            unavailable.append({"device": requested, "reason": reason})
         else:
             names = ["local", *sorted(labels), *registry["devices"]]
             lines.append(
@@ -161,30 +160,22 @@ def _fitting(entry: Mapping[str, Any], host: Mapping[str, Any]) -> Iterator[Mapp
 
 def lacks(label: str, entry: Mapping[str, Any], host: Mapping[str, Any]) -> dict[str, str]:
     """The entry of `not_measured` for a label whose node cannot be measured."""
+    present = ", ".join(device["id"] for device in host["devices"]) or "none"
+    reason = (
+        f"the node to which the resources of label '{label}' led has no such device ({present}); "
+        f"narrow cluster.{label}.resources in the config"
+    )
     if any(_fitting(entry, host)):
         states = host["backends"].items()
-        reasons = "; ".join(
-            f"{name}: {state['reason']}" for name, state in states if state["reason"]
-        )
-        return {
-            "device": entry["device"],
-            "reason": f"no backend can use it on the node of label '{label}' "
-            f"({reasons}); the next run looks again",
-        }
-    present = ", ".join(device["id"] for device in host["devices"]) or "none"
-    return {
-        "device": entry["device"],
-        "reason": f"the node to which the resources of label '{label}' led has "
-        f"no such device ({present}); narrow cluster.{label}.resources in the config",
-    }
+        why = "; ".join(f"{name}: {state['reason']}" for name, state in states if state["reason"])
+        reason = f"no backend can use it on the node of label '{label}' ({why}); the next run looks again"
+    return {"device": entry["device"], "reason": reason}
 
 
 def not_looked_at(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
     """The entry of `not_measured` for a label without results here."""
-    return {
-        "device": entry["device"],
-        "reason": f"the cluster's nodes '{label}' have it and were not measured: {HOW}",
-    }
+    reason = f"the cluster's nodes '{label}' have it and were not measured: {HOW}"
+    return {"device": entry["device"], "reason": reason}
 
 
 # -- what a job may take -----------------------------------------------------------------------

@@ -49,9 +49,7 @@ def differences(planned: PlannedCell, record: Record, tokens: Mapping[str, str])
 
 def _changes_of_cell(planned: PlannedCell, record: Record) -> list[str]:
     """Cell, method and environment, then and now."""
-    if node_check.refused(
-        {"reason": record.reason}
-    ):  # a node of another kind: tried again on the next
+    if node_check.refused(record.reason):  # tried again on the next
         return [str(record.reason)]
     found = []
     asked = redaction.cell(json.loads(planned.identity_json))
@@ -64,10 +62,8 @@ def _changes_of_cell(planned: PlannedCell, record: Record) -> list[str]:
     elif record.code.fingerprint != planned.code.sha256:
         modules = fingerprint.changed(record.code.modules, planned.code.modules)
         more = len(modules) - MOST_NAMED
-        found.append(
-            f"code changed: {', '.join(modules[:MOST_NAMED])}"
-            + (f" and {more} more" if more > 0 else "")
-        )
+        others = f" and {more} more" if more > 0 else ""
+        found.append(f"code changed: {', '.join(modules[:MOST_NAMED])}{others}")
     return found + _environment_changes(planned, record.environment.declared)
 
 
@@ -133,9 +129,7 @@ def _weight_changes(planned: PlannedCell, record: Record) -> list[str]:
     if not files:
         return [f"its weights are not in {folder}"]
     now = {path.name: _sha256(path, path.stat().st_mtime_ns) for path in files}
-    if now == used.weights_sha256:
-        return []
-    return [f"its weights in {folder} changed"]
+    return [f"its weights in {folder} changed"] if now != used.weights_sha256 else []
 
 
 @cache
@@ -147,17 +141,13 @@ def _sha256(path: Path, mtime_ns: int) -> str:
 def _data_changes(planned: PlannedCell, record: Record, tokens: Mapping[str, str]) -> list[str]:
     """Whether the record read what the cell would read now."""
     folder, used = planned.cell.dataset, record.dataset.data_sha256
-    if folder is None:
-        return []
-    if record.status in ("unsupported", "skipped"):
+    if folder is None or record.status in ("unsupported", "skipped"):
         return []
     if folder not in tokens:
         return [f"its data in {folder} are not prepared here"]
     if used is None:
         return ["it does not say which data it read"] if record.status == "ok" else []
-    if used != tokens[folder]:
-        return [f"it read other data than {folder} holds"]
-    return []
+    return [f"it read other data than {folder} holds"] if used != tokens[folder] else []
 
 
 def verified_data(datasets: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
@@ -197,20 +187,12 @@ def verify_data(folder: Path, name: str, entry: Mapping[str, Any]) -> str:
     if spec.source == "folder":
         _verify_sources(folder)
     if spec.kind in dataset_spec.TOKENISED:
-        _verify_tokenizer(folder / "tokenizer.json", facts)
+        tokenizer = folder / "tokenizer.json"
+        if not tokenizer.is_file():
+            raise UserError("tokenizer.json is missing")
+        if closure.sha256(tokenizer) != facts.get("tokenizer_sha256"):
+            raise UserError("tokenizer.json is damaged: its SHA-256 is not that of dataset.json")
     return data.sha256
-
-
-def _verify_tokenizer(file: Path, facts: Mapping[str, Any]) -> None:
-    """See that the tokenizer is that of dataset.json.
-
-    Raises:
-        UserError: it is not.
-    """
-    if not file.is_file():
-        raise UserError("tokenizer.json is missing")
-    if hashlib.sha256(file.read_bytes()).hexdigest() != facts.get("tokenizer_sha256"):
-        raise UserError("tokenizer.json is damaged: its SHA-256 is not that of dataset.json")
 
 
 def _verify_sources(folder: Path) -> None:

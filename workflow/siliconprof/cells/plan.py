@@ -30,6 +30,11 @@ RECORD_BYTES = 40_000  # a record with its copy in the history is twice this; a 
 TOKENS_BYTES = 1_300_000  # the built-in text as arrays
 MEL_FRAMES_PER_S = 100  # of 4 bytes for every band
 NEVER = "never measured"
+# What a row of the plan says of its scenario under the same name, see `Trial.scenario`.
+OF_THE_SCENARIO = (
+    *("batch_size", "batch_size_found", "predicted_parts_bytes", "offloaded_parts_bytes"),
+    *("device_memory_bytes", "capacity_bytes", "capacity_source"),
+)
 WIDTH = 100  # columns of the text
 SHORTEST_NAME = 12  # that a workload's name is cut to where the table is wider
 HEAD = ("backend", "workload", "precision", "scenario", "batch", "MiB", "s", "state")
@@ -60,10 +65,9 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         except UserError as error:
             reasons = [str(error)]
     refusal = planned.trial.refusal()
-    due = bool(reasons)
     if refusal:
         state = refusal[0]
-    elif due or earlier is None:
+    elif reasons or earlier is None:
         state = "to measure"
     else:
         state = "measured" if earlier.status == "ok" else earlier.status
@@ -73,20 +77,14 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "environment": dict(planned.environment),
         "record": path.as_posix(),
         "state": state,
-        "due": due,
+        "due": bool(reasons),
         "why": (refusal[1] if refusal else None)
         or "; ".join(reasons)
         or (earlier.reason if earlier else None),
         "scenario_derived": scenario["derived"],
         "scenario_applied": scenario["applied"],
-        "batch_size": scenario["batch_size"],
-        "batch_size_found": scenario["batch_size_found"],
         "predicted_memory_bytes": scenario["predicted_bytes"],
-        "predicted_parts_bytes": scenario["predicted_parts_bytes"],
-        "offloaded_parts_bytes": scenario["offloaded_parts_bytes"],
-        "device_memory_bytes": scenario["device_memory_bytes"],
-        "capacity_bytes": scenario["capacity_bytes"],
-        "capacity_source": scenario["capacity_source"],
+        **{name: scenario[name] for name in OF_THE_SCENARIO},
         "limit": memory_limit.foreseen(
             scenario, cell.device_kind, planned.trial.backend.limit_yields
         )
@@ -104,8 +102,7 @@ def data_bytes(entry: Mapping[str, Any]) -> int:
     if entry["kind"] == "images":
         n_images = sum(entry[f"n_{part}"] for part in image_data.PARTS)
         return n_images * (math.prod(image_data.SHAPE) + 1)  # and a label
-    frames = entry["max_clips"] * entry["clip_seconds"] * MEL_FRAMES_PER_S
-    return frames * entry["n_mels"] * 4
+    return entry["max_clips"] * entry["clip_seconds"] * MEL_FRAMES_PER_S * entry["n_mels"] * 4
 
 
 def on_cluster(experiment: Mapping[str, Any], tokens: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -239,18 +236,10 @@ def _device_table(
         for remark in remarks(entry, usual):
             notes.setdefault(remark, []).append(entry["record"])
             state += f" [{list(notes).index(remark) + 1}]"
-        lines.append(
-            (
-                cell["backend"],
-                cell["workload"],
-                cell["precision"],
-                entry["scenario_applied"],
-                str(entry["batch_size"] or "-"),
-                mebibytes(entry["predicted_memory_bytes"]),
-                f"{entry['expected_s']:.0f}",
-                state,
-            )
-        )
+        named = (cell["backend"], cell["workload"], cell["precision"], entry["scenario_applied"])
+        memory = mebibytes(entry["predicted_memory_bytes"])
+        batch_size, expected_s = str(entry["batch_size"] or "-"), f"{entry['expected_s']:.0f}"
+        lines.append((*named, batch_size, memory, expected_s, state))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     over = sum(widths) + 2 * len(widths) - WIDTH
     widths[1] = max(widths[1] - max(over, 0), SHORTEST_NAME)

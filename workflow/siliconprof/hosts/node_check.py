@@ -48,9 +48,9 @@ def require(cell: Cell, expected: Mapping[str, Any], detected: Mapping[str, Any]
         )
 
 
-def refused(record: Mapping[str, Any]) -> bool:
-    """Whether a record failed because its node was of another kind."""
-    return str(record.get("reason")).startswith(WRONG_NODE)
+def refused(reason: str | None) -> bool:
+    """Whether this is why a record failed: its node was of another kind."""
+    return str(reason).startswith(WRONG_NODE)
 
 
 def _describe(device: Mapping[str, Any]) -> str:

@@ -139,7 +139,7 @@ class Nodes:
                 earlier = record.load(Path(name), check_schema=False)
             except UserError:
                 continue  # of an earlier version: measured anew in any case
-            if node_check.refused({"reason": earlier.reason}):
+            if node_check.refused(earlier.reason):
                 Path(name).unlink()  # the history keeps it
 
     def detecting(self) -> list[Detecting]:
