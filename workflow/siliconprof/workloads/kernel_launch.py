@@ -51,17 +51,11 @@ class Cold:
             compiles_at_launch: see `Backend`.
         """
         empty = point["params"]["launch"] == EMPTY_KERNEL
-        times = {
-            "import_s": self.seconds.get(cold_launch.IMPORT_S),
-            "context_s": self.seconds.get(cold_launch.CONTEXT_S),
-            "other_kernel_s": self.seconds.get(cold_launch.OTHER_KERNEL_S),
-            "compile_and_load_s": self.seconds.get(cold_launch.COMPILE_AND_LOAD_S)
-            if empty
-            else None,
-            "cold_s": self.seconds.get(
-                cold_launch.EMPTY_COLD_S if empty else cold_launch.DISPATCH_COLD_S
-            ),
-        }
+        names = [cold_launch.IMPORT_S, cold_launch.CONTEXT_S, cold_launch.OTHER_KERNEL_S]
+        names += [cold_launch.COMPILE_AND_LOAD_S] if empty else []
+        times = {name: self.seconds.get(name) for name in names}
+        cold = cold_launch.EMPTY_COLD_S if empty else cold_launch.DISPATCH_COLD_S
+        times["cold_s"] = self.seconds.get(cold)
         failure = f"no fresh process reached this: {'; '.join(self.failed)}"
         reasons = {name: failure for name, values in times.items() if not values}
         if not empty:

@@ -26,12 +26,16 @@ from siliconprof.workloads._operation import (
     shapes_parameter,
 )
 
+if TYPE_CHECKING:
+    from siliconprof.session.session import Session
+
 Shape = tuple[int, int, int, int]  # batch, m, k, n
 
 FIRST_SIDE = 256
 TILE = 64
 GAIN = 0.02  # less is noise
 GIVE_UP_AFTER = 2  # squares in a row that were not faster than the best
+UNKNOWN_MEMORY_BYTES = 2**30  # that a search may use where the device's memory is unknown
 SETTLED = "no neighbour of the best shape was faster by 2 %"
 
 
@@ -116,12 +120,6 @@ def neighbours(shape: Shape) -> Iterator[Shape]:
 def tiled(side: float) -> int:
     """The multiple of a tile's side that is nearest to a length, at least one tile."""
     return TILE * max(1, round(side / TILE))
-
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
-
-UNKNOWN_MEMORY_BYTES = 2**30  # that a search may use where the device's memory is unknown
 
 
 class Plugin(OperationWorkload):
