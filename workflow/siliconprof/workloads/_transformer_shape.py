@@ -6,7 +6,6 @@ parts, attention and SwiGLU feed-forward, is preceded by an RMSNorm, and so is t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 # SwiGLU has three matrices where GPT-2's feed-forward has two: two thirds of its width make the
@@ -87,11 +86,6 @@ class Shape:
         """All parameters."""
         return sum(self.parameters_by_part().values())
 
-    def layer_parameters(self) -> int:
-        """Parameters of one layer."""
-        d = self.n_embd
-        return 4 * d * d + 3 * d * self.d_ff + 2 * d
-
     def flops_per_token(self) -> int:
         """Floating-point operations of one token's training, forward and backward.
 
@@ -102,12 +96,3 @@ class Shape:
         """
         multiplied = self.n_parameters() - self.vocab_size * self.n_embd
         return 6 * multiplied + 12 * self.n_layer * self.n_embd * self.seq_len
-
-    def as_parameters(self) -> Mapping[str, int]:
-        """As the keys of a workload's entry."""
-        return {
-            "n_layer": self.n_layer,
-            "n_embd": self.n_embd,
-            "n_head": self.n_head,
-            "d_ff": self.d_ff,
-        }

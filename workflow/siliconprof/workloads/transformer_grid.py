@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 SHAPE = transformer_lm.SHAPE_PARAMETERS
+SOLVED = "; `parameter_budget` solves it"
 SWEPT = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "batch_size")  # n_embd before n_head
 MODEL = (
     "gradient_checkpointing",
@@ -55,19 +56,12 @@ class Plugin(transformer_lm.Sweep):
         **{
             name: several(
                 {k: v for k, v in SHAPE[name].items() if k not in ("default", "description")},
-                f"of each: {SHAPE[name]['description'].split(';')[0]}",
+                f"of each: {SHAPE[name]['description'].removesuffix(SOLVED)}",
                 uniqueItems=True,
                 default=[SHAPE[name]["default"]],
             )
             for name in ("n_layer", "n_embd", "n_head", "d_ff", "seq_len")
         },
-        "d_ff": several(
-            {"type": ["integer", "null"], "minimum": 1},
-            "of each: channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded "
-            "up to a multiple of 8",
-            uniqueItems=True,
-            default=[None],
-        ),
         "batch_size": several(
             {"type": "integer", "minimum": 1},
             "of each: sequences per training step; all combinations of the six lists "
@@ -238,8 +232,4 @@ def drawn(model: transformer_lm.Plugin, seed: int) -> Batch:
 
     generator = np.random.Generator(np.random.PCG64(seed))
     shape = (model.batch_size, model.seq_len + 1)
-    windows = generator.integers(0, model.vocab_size, shape, dtype=np.int32)
-    return {
-        "input_ids": np.ascontiguousarray(windows[:, :-1]),
-        "labels": np.ascontiguousarray(windows[:, 1:]),
-    }
+    return transformer_lm.aligned(generator.integers(0, model.vocab_size, shape, dtype=np.int32))

@@ -118,7 +118,7 @@ class Plugin(TrainingWorkload):
                 if parameters.get(key) is not None
             ]
         if not problems and isinstance((dataset or {}).get("vocab_size"), int):
-            problems += _shape_problems(parameters, (dataset or {})["vocab_size"], cls.PARAMETERS)
+            problems += _shape_problems(parameters, (dataset or {})["vocab_size"])
         return problems
 
     # -- how much work ---------------------------------------------------------------------
@@ -126,11 +126,8 @@ class Plugin(TrainingWorkload):
     def sizes(self) -> dict[str, int]:
         """What a point of a sweep says of its model."""
         return {
-            **self.shape.as_parameters(),
-            "head_dim": self.head_dim,
-            "seq_len": self.seq_len,
+            **{name: getattr(self, name) for name in SHAPE_POINT},
             "batch_size": self.batch_size,
-            "vocab_size": self.vocab_size,
             "n_parameters": self.n_parameters(),
             "tokens_per_step": self.tokens_per_step(),
             "samples_per_step": self.batch_size,
@@ -167,7 +164,7 @@ class Plugin(TrainingWorkload):
             + ledger.swiglu(tokens, ff)
             + ledger.linear(tokens, ff)
         )
-        own = self.shape.layer_parameters()
+        own = 4 * d * d + 3 * d * ff + 2 * d
         scores = batch * heads * length * length
         layer = ledger.layer(saved, tokens, d, ff, scores, own, own, gated=True)
         table = self.vocab_size * d
@@ -231,7 +228,7 @@ class Plugin(TrainingWorkload):
         """
         train, _ = data.split(self.parameters["held_out_share"])
         drawn = train.batches(self.batch_size, self.seq_len + 1, seed)
-        return (_aligned(windows) for windows in drawn)
+        return map(aligned, drawn)
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
         """See `TrainingWorkload.evaluation_batches`; `evaluation_batches_limit` of them at most.
@@ -241,7 +238,7 @@ class Plugin(TrainingWorkload):
         """
         _, held_out = data.split(self.parameters["held_out_share"])
         drawn = held_out.in_order(self.batch_size, self.seq_len + 1)
-        return (_aligned(w) for w in islice(drawn, self.parameters["evaluation_batches_limit"]))
+        return map(aligned, islice(drawn, self.parameters["evaluation_batches_limit"]))
 
     # -- weights ---------------------------------------------------------------------------
 
@@ -321,7 +318,7 @@ class Sweep(KernelWorkload):
         return with_betas(parameters)
 
 
-def _aligned(windows: Any) -> Batch:
+def aligned(windows: Any) -> Batch:
     """Windows of shape (B, T + 1) as inputs and, one token later, labels."""
     import numpy as np
 
@@ -354,11 +351,9 @@ def _shape(parameters: Mapping[str, Any]) -> Shape:
     return shape
 
 
-def _shape_problems(
-    parameters: Mapping[str, Any], dataset_vocab_size: int, properties: Mapping[str, Any]
-) -> list[str]:
+def _shape_problems(parameters: Mapping[str, Any], dataset_vocab_size: int) -> list[str]:
     """Mistakes in sizes, which may break the schema as well."""
-    defaults = {key: properties[key]["default"] for key in SHAPE_PARAMETERS}
+    defaults = {key: schema["default"] for key, schema in SHAPE_PARAMETERS.items()}
     values = defaults | dict(parameters) | {"dataset_vocab_size": dataset_vocab_size}
     for key in ("n_layer", "n_embd", "n_head", "seq_len"):
         if not isinstance(values[key], int) or values[key] < 1:
