@@ -2,7 +2,8 @@
 
 Fabrice Daniel, "Apple M2 Max GPU vs Nvidia V100, P100 and T4" (Towards Data Science, 2023), trains three Keras
 models on Fashion-MNIST. A network here is the list of its layers (`_classic_layers`); parameters,
-operations and initial weights follow from it, and `_classic_torch` and `_classic_mlx` build it.
+operations and initial weights follow from it, and `_classic_torch` and `_classic_mlx` have its
+layers.
 
 Optimizer: Adam with Keras's defaults, 0.001, betas 0.9 and 0.999, epsilon 1e-7; AdamW without
 weight decay is Adam. Keras adds epsilon to sqrt(v) ("epsilon hat" of Kingma and Ba 2015,
@@ -22,7 +23,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from siliconprof.datasets import prepared
 from siliconprof.declarations import Parameter, Settings, integer, number, several
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.workloads._classic_layers import Layer, drawn
+from siliconprof.workloads._classic_layers import (
+    Conv2D,
+    Dense,
+    Dropout,
+    Flatten,
+    Layer,
+    MaxPooling2D,
+    drawn,
+)
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
 if TYPE_CHECKING:
@@ -192,20 +201,33 @@ class ClassicWorkload(TrainingWorkload):
             for name, (shape, how) in layer.weights().items():
                 yield f"{place}/{name}", drawn(shape, how, generator)
 
-    def weights_by_layer(self, seed: int) -> list[dict[str, np.ndarray]]:
-        """`initial_weights` of each layer, by Keras's name of the weight."""
-        by_layer: list[dict[str, np.ndarray]] = [{} for _ in self.layers]
-        for name, array in self.initial_weights(seed):
-            place, _, own = name.partition("/")
-            by_layer[int(place)][own] = array
-        return by_layer
+    def model(self, framework: Any, seed: int) -> Any:
+        """The network, fp32, on the CPU: images (B, 28, 28) to logits (B, 10).
+
+        Args:
+            framework: `_classic_torch` or `_classic_mlx`.
+        """
+        nn, weights = framework.nn, dict(self.initial_weights(seed))
+        modules = [framework.OneChannel()] if isinstance(self.layers[0], Conv2D) else []
+        for place, layer in enumerate(self.layers):
+            if isinstance(layer, Flatten):
+                modules.append(framework.Rows())
+            elif isinstance(layer, Dropout):
+                modules.append(nn.Dropout(self.parameters["dropout"]))
+            elif isinstance(layer, MaxPooling2D):
+                modules.append(nn.MaxPool2d(2))
+            else:
+                arrays = {name: weights[f"{place}/{name}"] for name in layer.weights()}
+                modules.append(framework.MAKERS[type(layer)](layer, arrays))
+            if isinstance(layer, Conv2D) or (isinstance(layer, Dense) and layer.relu):
+                modules.append(nn.ReLU())
+        return nn.Sequential(*modules)
 
     def torch_model(self, seed: int) -> Any:
         """See `TrainingWorkload.torch_model`."""
         from siliconprof.workloads import _classic_torch
 
-        dropout = self.parameters["dropout"]
-        return _classic_torch.model(self.layers, self.weights_by_layer(seed), dropout)
+        return self.model(_classic_torch, seed)
 
     @staticmethod
     def torch_output(model: Any, batch: Mapping[str, Any]) -> Any:
@@ -226,5 +248,4 @@ class ClassicWorkload(TrainingWorkload):
         from siliconprof.workloads import _classic_mlx
 
         mx.random.seed(seed)
-        dropout = self.parameters["dropout"]
-        return _classic_mlx.model(self.layers, self.weights_by_layer(seed), dropout)
+        return self.model(_classic_mlx, seed)

@@ -1,17 +1,17 @@
-"""The networks of Daniel 2023 in MLX, from their layers and Keras's weights.
+"""The layers of Daniel 2023 in MLX, with Keras's weights.
 
 MLX convolves (B, H, W, C) as Keras does, and its LSTM has one bias.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from siliconprof.workloads import _classic_layers as kinds
+from siliconprof.workloads._classic_layers import LSTM, Conv2D, Dense
 
 
 class Rows(nn.Module):
@@ -43,45 +43,31 @@ class LastState(nn.Module):
         return states[:, -1]
 
 
-def model(
-    layers: Sequence[kinds.Layer], weights: Sequence[Mapping[str, Any]], dropout: float
-) -> nn.Sequential:
-    """The network, fp32: images (B, 28, 28) to logits (B, 10).
+def filled(module: nn.Module, **arrays: Any) -> nn.Module:
+    """A module with numpy's arrays as its weights."""
+    module.update({name: mx.array(array) for name, array in arrays.items()})
+    return module
 
-    Args:
-        weights: of every layer, in Keras's names and layouts.
-    """
-    built: list[nn.Module] = []
-    if isinstance(layers[0], kinds.Conv2D):
-        built.append(OneChannel())
-    for layer, arrays in zip(layers, weights, strict=True):
-        if isinstance(layer, kinds.Dense):
-            # Keras's kernel is (in, out), MLX's weight (out, in).
-            linear = nn.Linear(layer.n_in, layer.n_out)
-            kernel = arrays["kernel"].T
-            linear.update({"weight": mx.array(kernel), "bias": mx.array(arrays["bias"])})
-            built += [linear, nn.ReLU()] if layer.relu else [linear]
-        elif isinstance(layer, kinds.Conv2D):
-            # (H, W, in, out), and (out, H, W, in) in MLX.
-            convolution = nn.Conv2d(layer.n_in, layer.n_out, layer.kernel)
-            kernel = arrays["kernel"].transpose(3, 0, 1, 2)
-            convolution.update({"weight": mx.array(kernel), "bias": mx.array(arrays["bias"])})
-            built += [convolution, nn.ReLU()]
-        elif isinstance(layer, kinds.LSTM):
-            # Gates stand in the same order everywhere: input, forget, cell, output.
-            last = LastState(layer.n_in, layer.n_units)
-            last.lstm.update(
-                {
-                    "Wx": mx.array(arrays["kernel"].T),
-                    "Wh": mx.array(arrays["recurrent_kernel"].T),
-                    "bias": mx.array(arrays["bias"]),
-                }
-            )
-            built.append(last)
-        elif isinstance(layer, kinds.MaxPooling2D):
-            built.append(nn.MaxPool2d(2))
-        elif isinstance(layer, kinds.Dropout):
-            built.append(nn.Dropout(dropout))
-        else:
-            built.append(Rows())
-    return nn.Sequential(*built)
+
+def dense(layer: Dense, arrays: Mapping[str, Any]) -> nn.Module:
+    """Keras's kernel is (in, out), MLX's weight (out, in)."""
+    linear = nn.Linear(layer.n_in, layer.n_out)
+    return filled(linear, weight=arrays["kernel"].T, bias=arrays["bias"])
+
+
+def convolution(layer: Conv2D, arrays: Mapping[str, Any]) -> nn.Module:
+    """Keras's kernel is (H, W, in, out), MLX's weight (out, H, W, in)."""
+    convolution = nn.Conv2d(layer.n_in, layer.n_out, layer.kernel)
+    weight = arrays["kernel"].transpose(3, 0, 1, 2)
+    return filled(convolution, weight=weight, bias=arrays["bias"])
+
+
+def lstm(layer: LSTM, arrays: Mapping[str, Any]) -> nn.Module:
+    """Gates stand in the same order everywhere: input, forget, cell, output."""
+    last = LastState(layer.n_in, layer.n_units)
+    own = {"Wx": arrays["kernel"].T, "Wh": arrays["recurrent_kernel"].T}
+    filled(last.lstm, **own, bias=arrays["bias"])
+    return last
+
+
+MAKERS = {Dense: dense, Conv2D: convolution, LSTM: lstm}
