@@ -28,10 +28,10 @@ FORWARD, BACKWARD, OTHER, OPTIMIZER = "forward_s", "backward_s", "other_s", "opt
 VIEWS = ("Broadcast", "Transpose", "Squeeze", "ExpandDims", "Unflatten", "AsStrided")
 # Primitives that are called like their function, but for upper case and underscores.
 PLAIN = (
-    *("Abs", "Add", "Cos", "Cosh", "Divide", "Erf", "Exp", "Greater", "GreaterEqual", "Less"),
-    *("LessEqual", "Log", "LogAddExp", "LogicalAnd", "LogicalNot", "LogicalOr", "Matmul"),
-    *("Maximum", "Minimum", "Multiply", "Negative", "NotEqual", "Power", "Sigmoid", "Sign", "Sin"),
-    *("Sinh", "Square", "Subtract", "Tanh"),
+    *("Abs", "Add", "Cos", "Cosh", "Divide", "Equal", "Erf", "Exp", "Greater", "GreaterEqual"),
+    *("Less", "LessEqual", "Log", "LogAddExp", "LogicalAnd", "LogicalNot", "LogicalOr", "Matmul"),
+    *("Maximum", "Minimum", "Multiply", "Negative", "NotEqual", "Power", "Select", "Sigmoid"),
+    *("Sign", "Sin", "Sinh", "Square", "Subtract", "Tanh"),
 )
 REDUCTIONS = ("all", "any", "sum", "prod", "min", "max")  # by mlx/primitives.h, Reduce::ReduceType
 SUM, REPLACES = 2, 4  # Scatter::ReduceType, of the sum and of none
@@ -281,17 +281,15 @@ class Graph:
 
 def _primitive(event: Mapping[str, Any], phase: str) -> Primitive:
     name, outputs = event["name"], event["outputs"]
-    texts = [f"{_dtype(dtype)}{list(shape)}" for _, shape, dtype in event["inputs"]]
+    texts = [
+        f"{dtype}{list(shape)}".removeprefix("mlx.core.") for _, shape, dtype in event["inputs"]
+    ]
     moved = sum(math.prod(s) * t.size for _, s, t in (*event["inputs"], *outputs))
     shapes = [shape for _, shape, _ in event["inputs"]]
     flops = _flops(name, shapes, outputs[0][1])
     operator = Operator(name, "", phase, " ".join(texts), flops, moved)
     inputs = [name for name, *_ in event["inputs"]]
     return Primitive(name, event["arguments"], inputs, outputs, operator)
-
-
-def _dtype(dtype: Any) -> str:
-    return str(dtype).removeprefix("mlx.core.")
 
 
 def _flops(name: str, shapes: Sequence[Sequence[int]], result: Sequence[int]) -> int | None:
@@ -313,7 +311,8 @@ def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
     _, shape, dtype = primitive.outputs[0]
     if name in PLAIN:
         words = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)[1:]
-        return [getattr(mx, {"log_add_exp": "logaddexp"}.get(words, words))(*inputs)]
+        renamed = {"log_add_exp": "logaddexp", "select": "where"}
+        return [getattr(mx, renamed.get(words, words))(*inputs)]
     x: Any = inputs[0] if inputs else None
     match name:
         case "AddMM":
@@ -337,8 +336,6 @@ def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
         case "Convolution":
             strides, low, high, *dilations_groups_flip = own
             made = mx.conv_general(*inputs, strides, (low, high), *dilations_groups_flip)
-        case "Equal":
-            made = mx.equal(*inputs)
         case "ExpandDims" | "Squeeze" | "Transpose":
             function = {"ExpandDims": "expand_dims"}.get(name, name.lower())
             made = getattr(mx, function)(x, own[0])
@@ -372,8 +369,6 @@ def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
             made = mx.fast.scaled_dot_product_attention(*inputs, scale=scale, mask=mask)
         case "ScatterAxis":
             made = mx.put_along_axis(x, inputs[1], inputs[2], own[1])
-        case "Select":
-            made = mx.where(*inputs)
         case "Slice":
             made = x[_slices(*own)]
         case "SliceUpdate" if own[0] == REPLACES:
