@@ -323,7 +323,7 @@ def test_what_arrives_is_compared_with_what_was_sent(direction: str) -> None:
         for backend, name in (("torch-cpu", "torch"), ("mlx", "mx"))
     )
     cpu = torch.device("cpu")
-    for transfer in (
+    for transfer, _ in (
         _streams.torch_transfer(torch, cpu, direction, False, 1000, 3),
         _streams.mlx_transfer(mx, direction, 1000, 3),
     ):

@@ -31,7 +31,6 @@ class Transfer(NamedTuple):
 
     launch: Callable[[], Any]  # starts it and returns the array that arrives
     arrived: Callable[[Any], bool]  # whether that equals the array that was sent, bit by bit
-    means: str
 
 
 def sum_blocks(count: int) -> tuple[int, int, int]:
@@ -72,7 +71,7 @@ def torch_stream(torch: Any, kernel: str) -> Stream:
 
 def torch_transfer(
     torch: Any, device: Any, direction: str, pinned: bool, count: int, seed: int
-) -> Transfer:
+) -> tuple[Transfer, str]:
     """See `Backend.transfer`, for a device with tensors of its own."""
     sent = torch.randn(count, generator=torch.Generator().manual_seed(seed))
     if direction == HOST_TO_DEVICE:
@@ -81,11 +80,11 @@ def torch_transfer(
     else:
         source = sent.to(device)
         into = torch.zeros(count, pin_memory=pinned)
-    return Transfer(
+    transfer = Transfer(
         launch=lambda: into.copy_(source, non_blocking=pinned),
         arrived=lambda received: torch.equal(received.cpu(), sent),
-        means=f"into.copy_(source, non_blocking={pinned}), both exist already",
     )
+    return transfer, f"into.copy_(source, non_blocking={pinned}), both exist already"
 
 
 def mlx_stream(mx: Any, dtype: Any, kernel: str) -> Stream:
@@ -120,20 +119,18 @@ def mlx_stream(mx: Any, dtype: Any, kernel: str) -> Stream:
     }[kernel]
 
 
-def mlx_transfer(mx: Any, direction: str, count: int, seed: int) -> Transfer:
+def mlx_transfer(mx: Any, direction: str, count: int, seed: int) -> tuple[Transfer, str]:
     """See `Backend.transfer`: the conversion from or to a numpy array."""
     import numpy as np
 
     drawn = mx.random.normal((count,), key=mx.random.key(seed))
     host = np.array(drawn)
+
+    def arrived(received: Any) -> bool:
+        return np.array_equal(np.array(received), host)
+
     if direction == HOST_TO_DEVICE:
-        return Transfer(
-            launch=lambda: mx.array(host),
-            arrived=lambda received: np.array_equal(np.array(received), host),
-            means="mx.array(numpy array): a copy into new unified memory",
-        )
-    return Transfer(
-        launch=lambda: np.array(drawn),
-        arrived=lambda received: np.array_equal(received, host),
-        means="np.array(mlx array): a copy into new host memory, its page faults included",
-    )
+        means = "mx.array(numpy array): a copy into new unified memory"
+        return Transfer(lambda: mx.array(host), arrived), means
+    means = "np.array(mlx array): a copy into new host memory, its page faults included"
+    return Transfer(lambda: np.array(drawn), arrived), means

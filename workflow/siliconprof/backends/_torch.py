@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from siliconprof.backends import _streams, _torch_operators
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
-from siliconprof.backends.base import Backend, Operator, Stepper, Unsupported
+from siliconprof.backends.base import Backend, Operator, Stepper
+from siliconprof.store.cell import PRECISIONS
 
 SDP_KERNELS = {"math": "MATH", "efficient": "EFFICIENT_ATTENTION", "flash": "FLASH_ATTENTION"}
 
@@ -22,11 +23,24 @@ class TorchBackend(Backend):
     packages: ClassVar[Sequence[str]] = ("torch",)
     LIBRARIES: ClassVar[Sequence[str]] = ("torch", "triton")
     torch_device: ClassVar[str]
+    precisions: ClassVar[Mapping[str, str | None]] = dict.fromkeys(PRECISIONS)
     adamws = tuple(ADAMW)
 
     def import_framework(self) -> None:
         """See `Backend.import_framework`."""
         import torch  # noqa: F401
+
+    def available(self) -> tuple[bool, str]:
+        """See `Backend.available`."""
+        try:
+            import torch
+        except Exception as error:  # a broken install raises more than ImportError
+            return False, f"torch cannot be imported: {error}"
+        return self.available_to(torch)
+
+    def available_to(self, torch: Any) -> tuple[bool, str]:
+        """See `Backend.available`; torch has been imported."""
+        return True, f"torch {torch.__version__}"
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """See `Backend.open`. TF32 and reduced-precision fp32 are pinned, never a default."""
@@ -55,16 +69,12 @@ class TorchBackend(Backend):
             "framework": "torch",
             "framework_version": torch.__version__,
             "device": str(self.device),
-            "device_name": self.device_name(),
+            "device_name": None,
             "threads": torch.get_num_threads(),
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
             "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
             "autocast_dtype": str(self.autocast_dtype) if self.autocast_dtype else None,
         }
-
-    def device_name(self) -> str | None:
-        """The device's own name for itself, None when it has none."""
-        return None
 
     def normal(self, shape: Sequence[int], seed: int) -> Any:
         """See `Backend.normal`. Drawn on the CPU, so that it is the same on every device."""
@@ -190,9 +200,3 @@ def compiler(variable: str, *commands: str) -> bool:
     """Whether there is the compiler that a variable of the environment names, else one of these."""
     own = os.environ.get(variable)
     return any(map(shutil.which, [own] if own else commands))
-
-
-def refuse(precision: str, reason: str | None) -> None:
-    """Raise `Unsupported` when there is a reason."""
-    if reason:
-        raise Unsupported(f"{precision}: {reason}")

@@ -18,6 +18,7 @@ from siliconprof.backends.base import Backend, Operator, Stepper, Unsupported
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import UNCHECKED, Habits
+from siliconprof.store.cell import PRECISIONS
 
 EMPTY_SOURCE = ""  # of a kernel's body; MLX generates the signature around it
 
@@ -72,13 +73,10 @@ class Plugin(Backend):
     )
     writes_into = False
     peak_means = "mx.get_peak_memory over all steps"
+    # tf32 on a GPU: `open` refuses it on a CPU; amp-bf16 by hand, see `describe`.
     precisions = {
-        "fp32": None,
-        "tf32": None,  # on a GPU; `open` refuses it on a CPU
-        "fp16": None,
-        "bf16": None,
+        **dict.fromkeys(PRECISIONS),
         "amp-fp16": "MLX has no autocast and no gradient scaler",
-        "amp-bf16": None,  # done by hand: fp32 master weights, bf16 compute, fp32 loss
     }
     limit_yields = (
         "by MLX's documentation mx.set_memory_limit is a guideline during the evaluation of a graph; "
@@ -360,8 +358,7 @@ class Plugin(Backend):
             return super().transfer(direction, pinned, count, seed)
         if pinned:
             return None, "MLX has no page-locked host memory that arrays are copied from or to"
-        transfer = mlx_transfer(self.mx, direction, count, seed)
-        return transfer, transfer.means
+        return mlx_transfer(self.mx, direction, count, seed)
 
     def add_one(self, value: Any) -> Any:
         """See `Backend.add_one`; MLX arrays are immutable, so a new one is handed on."""

@@ -25,14 +25,9 @@ class Plugin(TorchBackend):
         "step sum to (torch.autograd.profiler)"
     )
     precisions = {
-        "fp32": None,
+        **TorchBackend.precisions,
         "tf32": "tf32 is an NVIDIA tensor-core format; a CPU has none",
-        "fp16": None,
-        "bf16": None,
-        "amp-fp16": None,
-        "amp-bf16": None,
     }
-
     attentions = ("math", "flash")  # aten/src/ATen/native/transformers/sdp_utils_cpp.cpp
 
     @classmethod
@@ -40,14 +35,6 @@ class Plugin(TorchBackend):
         """See `Backend.cannot_compile`; torch/_inductor/config.py says which compiler it takes."""
         usual = "clang++" if sys.platform == "darwin" else "g++"
         return None if compiler("CXX", usual) else f"torch.compile needs a C++ compiler: {usual}"
-
-    def available(self) -> tuple[bool, str]:
-        """See `Backend.available`."""
-        try:
-            import torch
-        except Exception as error:  # a broken install raises more than ImportError
-            return False, f"torch cannot be imported: {error}"
-        return True, f"torch {torch.__version__}"
 
     def step_peak_bytes(
         self, step: Callable[[], Any] | None, standing: Sequence[Any]

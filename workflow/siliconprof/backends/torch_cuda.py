@@ -11,7 +11,7 @@ from typing import Any
 
 from siliconprof.backends import _cuda_driver, _cuda_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
-from siliconprof.backends._torch import TorchBackend, compiler, refuse
+from siliconprof.backends._torch import TorchBackend, compiler
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import in_one_line
 from siliconprof.memory.footprint import UNCHECKED, Habits
@@ -45,7 +45,6 @@ class Plugin(TorchBackend):
         workspace_bytes=HANDLES * WORKSPACE_BYTES,
         unchecked=UNCHECKED,
     )
-    precisions = dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"))
     memory_means = (
         "torch.cuda: allocated = live tensors, reserved = with the allocator's cache, driver = "
         "all that is taken on the GPU (cudaMemGetInfo), other processes included"
@@ -88,12 +87,8 @@ class Plugin(TorchBackend):
             raise Unsupported(f"attention: flash has no kernel for {self.precision} on CUDA")
         super().choose_attention(name)
 
-    def available(self) -> tuple[bool, str]:
+    def available_to(self, torch: Any) -> tuple[bool, str]:
         """See `Backend.available`."""
-        try:
-            import torch
-        except Exception as error:
-            return False, f"torch cannot be imported: {error}"
         if torch.version.cuda is None:
             return False, f"torch {torch.__version__} is built without CUDA"
         if not torch.cuda.is_available():
@@ -113,12 +108,10 @@ class Plugin(TorchBackend):
 
         index = 0
         major, minor = torch.cuda.get_device_capability(index)
-        reason = None
-        if precision == "tf32" and major < 8:
-            reason = f"tf32 needs compute capability 8.0, this GPU has {major}.{minor}"
-        if precision in ("bf16", "amp-bf16") and major < 8:
-            reason = f"bf16 needs compute capability 8.0, this GPU has {major}.{minor}"
-        refuse(precision, reason)
+        dtype = precision.removeprefix("amp-")
+        if dtype in ("tf32", "bf16") and major < 8:
+            needs = f"{dtype} needs compute capability 8.0, this GPU has {major}.{minor}"
+            raise Unsupported(f"{precision}: {needs}")
         super().open(device_kind, index, threads, precision)
         torch.cuda.set_device(self.device)
 
@@ -126,15 +119,12 @@ class Plugin(TorchBackend):
         """See `Backend.describe`."""
         properties = self.torch.cuda.get_device_properties(self.device)
         return super().describe() | {
+            "device_name": properties.name,
             "compute_capability": f"{properties.major}.{properties.minor}",
             "multiprocessors": properties.multi_processor_count,
             "cuda_runtime": self.torch.version.cuda,
             "cudnn": self.torch.backends.cudnn.version(),
         }
-
-    def device_name(self) -> str:
-        """The product name that the driver gives."""
-        return self.torch.cuda.get_device_name(self.device)
 
     def synchronize(self) -> None:
         """See `Backend.synchronize`."""
@@ -228,8 +218,7 @@ class Plugin(TorchBackend):
         self, direction: str, pinned: bool, count: int, seed: int
     ) -> tuple[Transfer | None, str]:
         """See `Backend.transfer`."""
-        transfer = torch_transfer(self.torch, self.device, direction, pinned, count, seed)
-        return transfer, transfer.means
+        return torch_transfer(self.torch, self.device, direction, pinned, count, seed)
 
     def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
         """See `Backend.operators_timed`."""

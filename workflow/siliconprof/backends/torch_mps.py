@@ -13,7 +13,8 @@ from typing import Any
 
 from siliconprof.backends import _torch_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
-from siliconprof.backends._torch import TorchBackend, refuse
+from siliconprof.backends._torch import TorchBackend
+from siliconprof.backends.base import Unsupported
 from siliconprof.memory.footprint import UNCHECKED, Habits
 
 UNCOUNTED = "this torch counts no peak on MPS; the samples over time stand for it"
@@ -41,34 +42,26 @@ class Plugin(TorchBackend):
         keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2, unchecked=UNCHECKED
     )
     precisions = {
-        "fp32": None,
+        **TorchBackend.precisions,
         "tf32": "tf32 is an NVIDIA tensor-core format; an Apple GPU has none",
-        "fp16": None,
-        "bf16": None,
-        "amp-fp16": None,
-        "amp-bf16": None,
     }
     peak_means = "torch.accelerator.max_memory_allocated over all steps"
     capture_ranges = ("metal",)
 
-    def available(self) -> tuple[bool, str]:
+    def available_to(self, torch: Any) -> tuple[bool, str]:
         """See `Backend.available`."""
-        try:
-            import torch
-        except Exception as error:
-            return False, f"torch cannot be imported: {error}"
         if not torch.backends.mps.is_built():
             return False, f"torch {torch.__version__} is built without MPS"
         if not torch.backends.mps.is_available():
             return False, "torch finds no Metal GPU (macOS 12.3 or later on Apple silicon)"
-        return True, f"torch {torch.__version__}"
+        return super().available_to(torch)
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """See `Backend.open`; bf16 needs macOS 14."""
         import torch
 
         if "bf16" in precision and not torch.backends.mps.is_macos_or_newer(14, 0):
-            refuse(precision, "bfloat16 on MPS needs macOS 14 or later")
+            raise Unsupported(f"{precision}: bfloat16 on MPS needs macOS 14 or later")
         super().open(device_kind, index, threads, precision)
 
     def synchronize(self) -> None:
@@ -152,8 +145,7 @@ class Plugin(TorchBackend):
         """
         if pinned:
             return None, "memory is unified: torch-mps has no page-locked memory as CUDA has"
-        transfer = torch_transfer(self.torch, self.device, direction, pinned, count, seed)
-        return transfer, transfer.means
+        return torch_transfer(self.torch, self.device, direction, pinned, count, seed)
 
     def gpu_address(self) -> tuple[str, str]:
         """See `Backend.gpu_address`."""
