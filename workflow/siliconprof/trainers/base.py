@@ -215,7 +215,7 @@ class Course:
         Args:
             loss: its loss, or a function that returns it, called after the clock has stopped.
         """
-        step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
+        self.step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
         if self._kind == OPERATORS:  # before the loss is read, which is no part of the step
             self.operators.end()
         used = thread_time.between(self._used, thread_time.read(self._thread))
@@ -231,20 +231,20 @@ class Course:
         for name, value in of_step.items():
             self.steps[name].append(value)
         if self._kind == "compile":
-            self.times.compile_step_s.append(step_s)
+            self.times.compile_step_s.append(self.step_s)
         elif self._kind == "warm-up":
-            self.pace.warmup_times.append(step_s)
+            self.pace.warmup_times.append(self.step_s)
             self.times.warmup_step_s = self.pace.warmup_times
         elif self._kind == "split":
-            self.times.add_split(step_s, phases)
+            self.times.add_split(self.step_s, phases)
         elif self._kind == "unsplit":
-            self.times.unsplit_step_s.append(step_s)
+            self.times.unsplit_step_s.append(self.step_s)
             if self.session.backend.works_beside:
                 self.times.handed_over_s.append(self.clock.handed_over_s)
-            self.pace.times.append(step_s)
+            self.pace.times.append(self.step_s)
         elif self._kind == OPERATORS:
-            self.pace.pause(step_s)
-            self.session.timed(step_s)
+            self.pace.pause(self.step_s)
+            self.session.timed(self.step_s)
         what = "training step" if self._kind in ("split", "unsplit") else self._kind
         self.session.progress(what, len(self.losses))
 

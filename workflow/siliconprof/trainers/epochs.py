@@ -20,7 +20,7 @@ from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError
 from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.energy import EnergyMeter
-from siliconprof.session.timing import PhaseClock, Plan
+from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.trainers.base import FREE, Course, Trainer
 from siliconprof.trainers.plain import forward_only
@@ -191,17 +191,6 @@ class Length:
         return self.total - self.leaves_rest * (self.total // self.epoch_steps)
 
 
-class Clock(PhaseClock):
-    """A clock that has the seconds of the last step."""
-
-    step_s = 0.0
-
-    def stop(self) -> tuple[float, dict[str, float]]:
-        """See `PhaseClock.stop`."""
-        self.step_s, phases = super().stop()
-        return self.step_s, phases
-
-
 class Training(Course):
     """A course with a fixed number of steps, whatever the timing plan says.
 
@@ -211,8 +200,6 @@ class Training(Course):
 
     def __init__(self, session: Session, length: Length) -> None:
         super().__init__(session)
-        self.clock: Clock = Clock(session.backend)
-        self.clock.split = False
         self.length = length
         self.partial_step_s: list[float] = []
 
@@ -236,8 +223,8 @@ class Training(Course):
         """See `Course.end`."""
         super().end(loss)
         if self._kind == "partial":
-            self.partial_step_s.append(self.clock.step_s)
-            self.session.timed(self.clock.step_s)
+            self.partial_step_s.append(self.step_s)
+            self.session.timed(self.step_s)
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
         """See `Course.point`."""
@@ -274,7 +261,7 @@ class Fit:
         spent_s = 0.0
         while kind := course.next_kind():
             course.step(kind, self.stepper, batches)
-            spent_s += course.clock.step_s
+            spent_s += course.step_s
             if self.max_steps is None and len(course.losses) % self.length.epoch_steps == 0:
                 self.train_s.append(spent_s)
                 spent_s = 0.0

@@ -6,12 +6,12 @@ parts, attention and SwiGLU feed-forward, is preceded by an RMSNorm, and so is t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 # SwiGLU has three matrices where GPT-2's feed-forward has two: two thirds of its width make the
 # parameters equal (Shazeer 2020, arXiv:2002.05202).
 FEED_FORWARD_RATIO = 8 / 3
-FEED_FORWARD_MULTIPLE = 8
 
 FLOPS_SOURCE = (
     "6N + 12 n_layer n_embd seq_len per token (PaLM, arXiv:2204.02311, appendix B); N without the "
@@ -21,8 +21,7 @@ FLOPS_SOURCE = (
 
 def default_d_ff(n_embd: int) -> int:
     """8/3 of n_embd, rounded up to a multiple of 8."""
-    multiple = FEED_FORWARD_MULTIPLE
-    return multiple * -(-8 * n_embd // (3 * multiple))
+    return 8 * math.ceil(n_embd / 3)
 
 
 @dataclass(frozen=True)
