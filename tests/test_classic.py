@@ -255,7 +255,7 @@ def test_every_epoch_has_every_image_in_another_order() -> None:
     batches = list(islice(workload("mlp").batches(data, 0), 8))
     assert [len(batch["labels"]) for batch in batches] == [32, 32, 32, 4] * 2
     both = [np.concatenate([b["images"] for b in batches[at : at + 4]]) for at in (0, 4)]
-    whole = data.part("train")["images"]
+    whole = next(data.part_batches("train", 100))["images"]
     keys = [sorted(image.tobytes() for image in images) for images in (*both, whole)]
     assert keys[0] == keys[1] == keys[2]
     assert not np.array_equal(both[0], both[1])
@@ -384,7 +384,7 @@ def test_loss_and_accuracy_are_those_of_the_whole_part() -> None:
         stepper = session.backend.stepper(session.workload, 0)
         found.append(evaluate(session, stepper, "validation", None))
     weights = {k: a.astype(np.float64) for k, a in workload("mlp").initial_weights(0)}
-    part = data.part("validation")
+    part = next(data.part_batches("validation", 50))
     logits = forward("mlp", weights, part["images"])
     right = float((logits.argmax(axis=1) == part["labels"]).mean())
     logarithms = np.log(np.exp(logits).sum(axis=1))

@@ -35,13 +35,13 @@ from siliconprof.cells import config
 from siliconprof.datasets import (
     data_folder,
     dataset_spec,
-    prepare,
     prepare_text,
     source_files,
     token_data,
 )
 from siliconprof.datasets import repository as repository_module
 from siliconprof.datasets.tokenizer import END_OF_TEXT
+from siliconprof.store import temporary
 
 DATA = WORKFLOW / "siliconprof" / "datasets" / "data"
 BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
@@ -150,14 +150,14 @@ def test_a_crash_while_writing_leaves_no_mixture(
     small = BUILTIN | {"max_bytes": 20_000}
     prepare_here(small, tmp_path)
     token_data.load(tmp_path)
-    write = prepare.replace
+    opened = temporary.opened
 
-    def crash(path: Path, content: bytes | np.ndarray) -> None:
+    def crash(path: Path, sealed: bool) -> Any:
         if path.name == "tokenizer.json":
             raise KeyboardInterrupt
-        write(path, content)
+        return opened(path, sealed)
 
-    monkeypatch.setattr(prepare, "replace", crash)
+    monkeypatch.setattr(temporary, "opened", crash)
     with pytest.raises(KeyboardInterrupt):
         prepare_here(small, tmp_path)
     with pytest.raises(token_data.DataError, match=r"no dataset\.json"):
@@ -600,7 +600,8 @@ if "images" in sys.argv:
 
 def test_batches_visit_every_window_once_an_epoch(folder: Path) -> None:
     data = token_data.load(folder)
-    assert data.windows(30).shape == (33, 30) and data.windows(30).dtype == np.int32
+    windows = data.windows(1, 30)
+    assert windows.shape == (33, 30) and windows.dtype == np.int32
     n_batches = 33 // 4
     first_two = list(itertools.islice(data.batches(4, 30, seed=7), 2 * n_batches))
     assert all(batch.shape == (4, 30) and batch.dtype == np.int32 for batch in first_two)

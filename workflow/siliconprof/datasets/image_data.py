@@ -32,8 +32,6 @@ class ImageData:
     counts: Mapping[str, int]
     sha256: str
     name: str
-    shape: tuple[int, int] = SHAPE
-    n_classes: int = N_CLASSES
     vocab_size: None = None  # images have no tokens
 
     def batches(self, batch_size: int, seed: int) -> Iterator[dict[str, np.ndarray]]:
@@ -54,19 +52,12 @@ class ImageData:
             )
         return (self.batch(rows) for rows in prepared.shuffled(n_train, batch_size, seed))
 
-    def part(self, part: str) -> dict[str, np.ndarray]:
-        """All of `train`, `validation` or `test`, in order, as one batch."""
-        return self.batch(self._rows(part))
-
     def part_batches(self, part: str, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yield a part once, in order, in batches; the last one may be smaller."""
-        rows = self._rows(part)
-        for start in range(rows.start, rows.stop, batch_size):
-            yield self.batch(slice(start, min(start + batch_size, rows.stop)))
-
-    def _rows(self, part: str) -> slice:
+        """Yield `train`, `validation` or `test` once, in order; the last batch may be smaller."""
         start = sum(self.counts[before] for before in PARTS[: PARTS.index(part)])
-        return slice(start, start + self.counts[part])
+        stop = start + self.counts[part]
+        for at in range(start, stop, batch_size):
+            yield self.batch(slice(at, min(at + batch_size, stop)))
 
     def batch(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """The images and labels of some rows, copied, in the formats of `batches`."""

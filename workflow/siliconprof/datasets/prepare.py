@@ -77,27 +77,17 @@ def write_folder(
     Raises:
         OSError, CannotWrite: the folder or a file in it cannot be written.
     """
-    output_dir.mkdir(parents=True, exist_ok=True)
-    (output_dir / "dataset.json").unlink(missing_ok=True)
-    for file, content in files.items():
-        replace(output_dir / file, content)
-    facts_json = json.dumps(facts, indent=2, ensure_ascii=False).encode("utf-8") + b"\n"
-    replace(output_dir / "dataset.json", facts_json)
-
-
-def replace(path: Path, content: bytes | np.ndarray) -> None:
-    """Write a file so that it is whole or absent.
-
-    Raises:
-        CannotWrite: it cannot be written; one line.
-    """
     import numpy as np
 
-    with temporary.opened(path, sealed=True) as stream:
-        if isinstance(content, bytes):
-            stream.write(content)
-        else:
-            np.save(stream, content, allow_pickle=False)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    (output_dir / "dataset.json").unlink(missing_ok=True)
+    facts_json = json.dumps(facts, indent=2, ensure_ascii=False).encode("utf-8") + b"\n"
+    for file, content in {**files, "dataset.json": facts_json}.items():
+        with temporary.opened(output_dir / file, sealed=True) as stream:
+            if isinstance(content, bytes):
+                stream.write(content)
+            else:
+                np.save(stream, content, allow_pickle=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -33,17 +33,6 @@ class TokenData:
         """The checksum that all kinds of data have."""
         return self.tokens_sha256
 
-    def windows(self, seq_len: int) -> np.ndarray:
-        """Cut the tokens into n = n_tokens // seq_len neighbouring windows, without overlap.
-
-        Returns:
-            int32 of shape (n, seq_len); the rest that fills no window is left out.
-        """
-        import numpy as np
-
-        n_windows = len(self.tokens) // seq_len
-        return self.tokens[: n_windows * seq_len].reshape(n_windows, seq_len).astype(np.int32)
-
     def split(self, held_out_share: float) -> tuple[TokenData, TokenData]:
         """(data to train on, held-out data): the last `held_out_share` of the tokens is held out.
 
@@ -62,7 +51,7 @@ class TokenData:
             DataError: there are fewer than `batch_size` windows; at the call, not at the first
                 batch.
         """
-        windows = self._windows_for_batch(batch_size, seq_len)
+        windows = self.windows(batch_size, seq_len)
         return (windows[rows] for rows in prepared.shuffled(len(windows), batch_size, seed))
 
     def in_order(self, batch_size: int, seq_len: int) -> Iterator[np.ndarray]:
@@ -73,24 +62,29 @@ class TokenData:
         Raises:
             DataError: there are fewer than `batch_size` windows; at the call.
         """
-        windows = self._windows_for_batch(batch_size, seq_len)
+        windows = self.windows(batch_size, seq_len)
         last = len(windows) - batch_size
         return (windows[at : at + batch_size] for at in range(0, last + 1, batch_size))
 
-    def _windows_for_batch(self, batch_size: int, seq_len: int) -> np.ndarray:
-        """The windows (n, seq_len), int32, of at least one batch.
+    def windows(self, batch_size: int, seq_len: int) -> np.ndarray:
+        """Cut the tokens into n = n_tokens // seq_len neighbouring windows, without overlap.
+
+        Returns:
+            int32 of shape (n, seq_len); the rest that fills no window is left out.
 
         Raises:
             DataError: there are fewer than `batch_size` windows.
         """
-        windows = self.windows(seq_len)
-        if len(windows) < batch_size:
+        import numpy as np
+
+        n_windows = len(self.tokens) // seq_len
+        if n_windows < batch_size:
             raise DataError(
-                f"data '{self.name}': {len(self.tokens)} {self.part}tokens make {len(windows)} "
+                f"data '{self.name}': {len(self.tokens)} {self.part}tokens make {n_windows} "
                 f"windows of {seq_len}, fewer than one batch of {batch_size}; use a smaller "
                 "batch_size or seq_len, or more text (max_bytes)"
             )
-        return windows
+        return self.tokens[: n_windows * seq_len].reshape(n_windows, seq_len).astype(np.int32)
 
 
 def load(folder: Path) -> TokenData:
