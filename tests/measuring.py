@@ -1,4 +1,4 @@
-"""Cells that tests measure without a copy of the project: by the command, or in this process."""
+"""What tests run without a copy of the project: cells by the command or here, and programs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,27 @@ from siliconprof.store import record
 from siliconprof.store.cell import Cell
 
 
+def own_environment(search: Sequence[Path] = (), **more: str) -> dict[str, str]:
+    """Environment variables under which Python finds this checkout's package.
+
+    Args:
+        search: folders whose modules go before all others.
+    """
+    own = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+    path = os.pathsep.join(map(str, [*search, ROOT / "workflow"]))
+    return own | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"} | more
+
+
+def python(program: str, *arguments: str, **environment: str) -> str:
+    """What a program of Python prints in a process of its own."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(
+        command, env=own_environment(**environment), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def by_hand(
     cell: Cell,
     folder: Path,
@@ -27,18 +48,16 @@ def by_hand(
     """The record that this checkout's command leaves of a cell, as `record.json` in a folder.
 
     Args:
-        search: folders whose modules go before all others.
+        search: see `own_environment`.
         preexec_fn: see `subprocess.Popen`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    own = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
-    own["PYTHONPATH"] = os.pathsep.join(map(str, [*search, ROOT / "workflow"]))
-    own |= {"PYTHONDONTWRITEBYTECODE": "1", "SILICONPROF_LOCK_FILE": str(folder / "host.lock")}
+    environment = {"SILICONPROF_LOCK_FILE": str(folder / "host.lock")} | environment
     command = [sys.executable, "-m", "siliconprof.measure", "--cell", cell.to_json()]
     done = subprocess.run(
         [*command, "--output", "record.json", *options],
         cwd=folder,
-        env=own | environment,
+        env=own_environment(search, **environment),
         preexec_fn=preexec_fn,
         capture_output=True,
         text=True,

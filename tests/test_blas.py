@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, cpu_cell
+from conftest import ROOT, cpu_cell, defaults
 from measuring import by_hand as measured
+from measuring import own_environment, python
 from siliconprof import plugins, words
 from siliconprof.hosts import blas, detect, host_file, mlx_blas, registry, remedies
 from siliconprof.stats import statistics
@@ -34,39 +34,14 @@ REFERENCE = "reference BLAS 3.10.0 (libblas.so.3.10.0)"
 OPENBLAS = "OpenBLAS 0.3.21 (libopenblasp-r0.3.21.so)"
 
 
-def environment(**more: str) -> dict[str, str]:
-    own = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
-    return own | {"PYTHONPATH": str(ROOT / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"} | more
-
-
-def python(program: str, **more: str) -> str:
-    """What a fresh interpreter prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(**more),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
 def product(shape: list[int]) -> Cell:
     """A product in MLX on this machine's CPU, everything else as it is by default."""
-    parameters = plugins.load("workloads", "matmul").PARAMETERS
-    defaults = {key: entry["default"] for key, entry in parameters.items() if "default" in entry}
-    return cell("mlx", **defaults | {"shapes": [shape], "burst": 0})
-
-
-def cell(backend: str, **parameters: Any) -> Cell:
-    """A small product on this machine's CPU."""
     return cpu_cell(
-        backend=backend,
+        backend="mlx",
         workload="product",
         module="matmul",
         threads=1,
-        parameters={"burst": 2, "burst_warmup": 1, "burst_budget_s": 1.0} | parameters,
+        parameters=defaults("matmul", shapes=[shape], burst=0),
         timing={"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "budget_s": 0},
     )
 
@@ -101,8 +76,7 @@ def test_a_cell_records_the_blas_that_it_was_measured_with(openblas: None, tmp_p
     wanted = product([1, 320, 320, 320])
     fast = measured(wanted, tmp_path)
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_OPENBLAS, encoding="utf-8")
-    path = os.pathsep.join([str(tmp_path), str(ROOT / "workflow")])
-    of_scipy = measured(wanted, tmp_path, PYTHONPATH=path)
+    of_scipy = measured(wanted, tmp_path, search=[tmp_path])
     own = measured(wanted, tmp_path, SILICONPROF_MLX_BLAS="own")
     for made in (fast, of_scipy, own):
         assert made["status"] == "ok", made["reason"]
@@ -123,7 +97,7 @@ def test_a_cell_records_the_blas_that_it_was_measured_with(openblas: None, tmp_p
 def test_a_set_up_that_cannot_build_says_why(compiler: str) -> None:
     done = subprocess.run(
         [sys.executable, *mlx_blas.BUILD.split()[1:]],
-        env=environment(CXX=compiler),
+        env=own_environment(CXX=compiler),
         capture_output=True,
         text=True,
         check=False,
@@ -141,7 +115,7 @@ def test_torch_keeps_its_own(openblas: None) -> None:
         "p.available(); p.open('cpu', 0, 1, 'fp32'); a = p.normal((64, 64), 0); p.matmul(a, a);"
         "print('libopenblas' in open('/proc/self/maps').read())"
     )
-    assert python(program) == "False"
+    assert python(program) == "False\n"
 
 
 @LINUX
@@ -152,8 +126,8 @@ def test_once_mlx_is_there_nothing_is_loaded_and_the_truth_is_told(openblas: Non
         "from siliconprof import plugins; from siliconprof.hosts import blas; plugins.load('backends', 'mlx')().available();"
         "print(blas.of_mlx()['blas']); print('libopenblas' in open('/proc/self/maps').read())"
     )
-    assert python(program).splitlines()[0].startswith("reference BLAS ")
-    assert python(program).splitlines()[1] == "False"
+    blas_of_mlx, loaded = python(program).splitlines()
+    assert blas_of_mlx.startswith("reference BLAS ") and loaded == "False"
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, ROOT, Checkout, copy_project
+from conftest import QUICK, Checkout, copy_project
+from measuring import own_environment
 from siliconprof import plugins
 from siliconprof.captures import base, metal_capture, nsight, perf_stat
 from siliconprof.cells import config
@@ -163,7 +164,7 @@ except UserError as error:
     command = [sys.executable, "-c", code, str(tmp_path)]
     if os.geteuid() == 0:  # root may look at everything: do without these rights
         command = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", *command]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    environment = own_environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "the kernel does not let perf count" in done.stdout
     assert "sysctl kernel.perf_event_paranoid=2" in done.stdout

@@ -17,6 +17,7 @@ import psutil
 import pytest
 import yaml
 from conftest import ROOT, Checkout
+from measuring import python
 from siliconprof.errors import UserError
 from siliconprof.hosts import detect, host_file, machine, registry
 from siliconprof.pipeline import doctor
@@ -113,14 +114,8 @@ def test_the_blas_that_is_named_is_the_one_that_is_mapped(host: dict[str, Any]) 
         "import mlx.core as mx; mx.eval(mx.ones((64, 64)) @ mx.ones((64, 64)));"
         "print(open('/proc/self/maps').read())"
     )
-    maps = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "workflow")},
-    ).stdout
     name = host["blas"]["mlx"].rpartition("(")[2].rstrip(")")
-    assert "blas" in name and f"/{name}\n" in maps
+    assert "blas" in name and f"/{name}\n" in python(program)
 
 
 @LINUX

@@ -24,8 +24,8 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from conftest import QUICK, ROOT, cpu_cell, defaults, opened, record_problems
-from measuring import session_of
+from conftest import QUICK, cpu_cell, defaults, opened, record_problems
+from measuring import python, session_of
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
 from siliconprof.captures.base import Capture
@@ -117,10 +117,7 @@ def test_plugins_import_no_framework() -> None:
         "    importlib.import_module(name)\n"
         f"    assert not {HEAVY} & {{m.split('.')[0] for m in sys.modules}}, name\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    python(program)
 
 
 @pytest.mark.skipif("mlx" not in CPU_BACKENDS, reason="MLX is played elsewhere")
@@ -143,10 +140,7 @@ def test_a_model_is_imported_and_not_all_of_its_package(module: str, own: dict[s
         "assert 'transformers' not in sys.modules\n"
         "assert workload.imports('mlx')[-1][0] in sys.modules\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    python(program)
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)

@@ -24,8 +24,8 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import QUICK, ROOT, cpu_cell, opened, record_problems, until
-from measuring import by_hand
+from conftest import QUICK, cpu_cell, opened, record_problems, until
+from measuring import by_hand, python
 from siliconprof import plugins
 from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, nvml, rapl
@@ -226,7 +226,7 @@ def test_a_driver_is_asked_once_a_second(name: str, monkeypatch: pytest.MonkeyPa
 
 
 @LINUX
-def test_the_allocator_s_own_faults_can_be_turned_off() -> None:
+def test_the_allocator_s_own_faults_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks freed and fetched again fault each time; under `allocator_environment` they do not."""
     variables, reason = page_faults.allocator_environment()
     if reason:
@@ -247,16 +247,11 @@ def test_the_allocator_s_own_faults_can_be_turned_off() -> None:
         "print(read_faults()[0] - before)\n"
     )
 
-    def faults(more: dict[str, str]) -> int:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
-        environment |= {"PYTHONPATH": str(ROOT / "workflow")} | more
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        return int(done.stdout)
-
+    for name in [name for name in os.environ if name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
     huge = 2 << 20  # at most one fault for each huge page, where the kernel gives those
-    assert faults({}) >= 3 * (64 << 20) / huge * 0.9
-    assert faults(variables) <= 5
+    assert int(python(program)) >= 3 * (64 << 20) / huge * 0.9
+    assert int(python(program, **variables)) <= 5
 
 
 @pytest.mark.parametrize(

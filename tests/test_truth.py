@@ -11,8 +11,6 @@ import math
 import os
 import platform
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,8 +18,8 @@ from typing import Any
 
 import pytest
 import synthetic_results as pages
-from conftest import QUICK, ROOT, cpu_cell, defaults
-from measuring import by_hand
+from conftest import QUICK, cpu_cell, defaults
+from measuring import by_hand, python
 from quiet import MACHINE
 from siliconprof.session import known_work, measurement, timing, truth
 from siliconprof.session.timing import Plan, Repeats
@@ -188,15 +186,7 @@ print(json.dumps([checks["twice_the_work"]["kernels"][0]["kernel"], before, afte
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_checks_leave_no_trace_in_memory(backend: str) -> None:
     """What is measured after them meets the allocator and the memory as they were before."""
-    done = subprocess.run(
-        [sys.executable, "-c", TRACES, product(backend).to_json()],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "workflow")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    ran, before, after = json.loads(done.stdout)
+    ran, before, after = json.loads(python(TRACES, product(backend).to_json()))
     assert ran == "product"
     # From which size on glibc maps blocks: a product's result, of a few MiB at most, may move it.
     assert after[0] <= max(before[0], 2**23)
