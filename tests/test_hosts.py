@@ -143,28 +143,35 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "mend"),
+    ("framework", "code", "reason", "mend"),
     [
-        ("import os; os.abort()", "ended by SIGABRT", "reinstall it"),
-        ("raise ImportError('libfoo.so: version GLIBC_2.35 not found')", "GLIBC_2.35", "glibc"),
-        ("import time; time.sleep(60)", "took more than", "hangs"),
-        ("raise SystemExit(3)", "status 3", "reinstall it"),
+        ("torch", "import os; os.abort()", "ended by SIGABRT", "reinstall it"),
+        ("torch", "raise ImportError('libfoo.so: version GLIBC_2.35 not found')", "GLIBC", "glibc"),
+        ("torch", "import time; time.sleep(60)", "took more than", "hangs"),
+        ("torch", "raise SystemExit(3)", "status 3", "reinstall it"),
         (
+            "torch",
             "raise ModuleNotFoundError(\"No module named 'torch'\")",
-            "No module named",
+            "No mod",
             "envs/cpu.txt",
         ),
+        ("mlx", "raise OSError('libexample.so: cannot open')", "libexample.so", "reinstall it"),
     ],
 )
 def test_a_broken_install_becomes_a_reason_and_a_mend(
-    code: str, reason: str, mend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    framework: str,
+    code: str,
+    reason: str,
+    mend: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "torch.py").write_text(code)
+    (tmp_path / f"{framework}.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(detect, "PROBE_LIMIT_S", 2.0)
-    answer = detect.probe("torch")
+    answer = detect.probe(framework)
     assert reason in answer["error"] and "\n" not in answer["error"]
-    state = detect._state(answer, "torch", None)
+    state = detect._state(answer, framework, None)
     assert not state["available"] and mend in state["mend"]
 
 

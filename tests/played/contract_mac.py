@@ -53,7 +53,6 @@ real_usable = contract.usable
 contract.opened, contract.numpy_of, contract.usable = opened, numpy_of, usable
 CONTRACT = (
     contract.test_a_backend_computes_in_the_precision_asked_for,
-    contract.test_a_wrong_product_is_in_no_band,
     contract.test_arrays_are_the_same_for_a_seed,
     contract.test_the_trivial_operator_adds_one,
     contract.test_a_copy_has_memory_of_its_own,
