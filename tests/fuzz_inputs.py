@@ -15,116 +15,22 @@ DEEP: Any = 1
 for _ in range(70):
     DEEP = [DEEP]
 VALUES: list[Any] = [
-    None,
-    True,
-    False,
-    0,
-    -1,
-    1,
-    3,
-    2**31,
-    2**63 - 1,
-    2**63,
-    -(2**70),
-    10**400,
-    1.5,
-    -0.0,
-    1e-320,
-    1e-99,
-    1e300,
-    -1e300,
-    float("nan"),
-    float("inf"),
-    float("-inf"),
-    "",
-    "x",
-    "0",
-    "1e999",
-    "auto",
-    "none",
-    "a b",
-    "é",
-    "\u202e",
-    "\x1b[2Jx",
-    "a\nb",
-    "a\x00b",
-    "\ud800",
-    "x" * 3000,
-    "x" * 65,
-    "9999-99-99T99:99:99+00:00",
-    "0001-01-01T00:00:00+00:00",
-    "a/b",
-    ".hidden",
-    "/etc/passwd",
-    "ｎｅｔ∕ｗｏｒｋ",
-    MARKUP,
-    "../up",
-    "; touch pwned",
-    "`touch pwned`",
-    "--version",
-    "{x}",
-    "%s",
-    "${HOME}",
-    "\\input{x}_&%$#",
-    "NaN",
-    [],
-    {},
-    [None],
-    [[]],
-    [1],
-    ["x"],
-    ["x", 1],
-    {"": 1},
-    {"a": {}},
-    {"a": [1, "x"]},
-    [1e300] * 3,
-    [-1],
-    DEEP,
-    {"__proto__": 1},
-    [0.1] * 50,
-    {"k" * 300: 1},
-    {"a\nb": 1},
-    {"\x1b[31m": "x"},
-]
+    None, True, False, 0, -1, 1, 3, 2**31, 2**63 - 1, 2**63, -(2**70), 10**400,
+    1.5, -0.0, 1e-320, 1e-99, 1e300, -1e300, float("nan"), float("inf"), float("-inf"),
+    "", "x", "0", "1e999", "auto", "none", "a b", "é", "\u202e", "\x1b[2Jx", "a\nb", "a\x00b",
+    "\ud800", "x" * 3000, "x" * 65, "9999-99-99T99:99:99+00:00", "0001-01-01T00:00:00+00:00",
+    "a/b", ".hidden", "/etc/passwd", "ｎｅｔ∕ｗｏｒｋ", MARKUP, "../up", "; touch pwned",
+    "`touch pwned`", "--version", "{x}", "%s", "${HOME}", "\\input{x}_&%$#", "NaN",
+    [], {}, [None], [[]], [1], ["x"], ["x", 1], {"": 1}, {"a": {}}, {"a": [1, "x"]}, [1e300] * 3,
+    [-1], DEEP, {"__proto__": 1}, [0.1] * 50, {"k" * 300: 1}, {"a\nb": 1}, {"\x1b[31m": "x"},
+]  # fmt: skip
 TOKENS = [
-    b"\0",
-    b"\xff",
-    b"\xed\xa0\x80",
-    b"\\ud800",
-    b"NaN",
-    b"-Infinity",
-    b"1e999",
-    b"9" * 5000,
-    b"[" * 3000,
-    b'{"a":' * 3000,
-    b"null",
-    b"true",
-    b'""',
-    b"{}",
-    b"[]",
-    b",",
-    b":",
-    b'"',
-    b"\n",
-    b"\r",
-    b"\x1b[2J",
-    b"<script>",
-    b"../",
-    b"\xef\xbb\xbf",
-    b"&a [*a]",
-    b"*x",
-    b"!!python/object:os.system ",
-    b"\t",
-    b"- ",
-    b"!!timestamp ",
-    b"!!int ",
-    b"!!binary ",
-    b"? ",
-    b"<<: ",
-    b"PK\x03\x04",
-    b"PK\x01\x02",
-    b"PK\x05\x06",
-]
+    b"\0", b"\xff", b"\xed\xa0\x80", b"\\ud800", b"NaN", b"-Infinity", b"1e999", b"9" * 5000,
+    b"[" * 3000, b'{"a":' * 3000, b"null", b"true", b'""', b"{}", b"[]", b",", b":", b'"', b"\n",
+    b"\r", b"\x1b[2J", b"<script>", b"../", b"\xef\xbb\xbf", b"&a [*a]", b"*x",
+    b"!!python/object:os.system ", b"\t", b"- ", b"!!timestamp ", b"!!int ", b"!!binary ", b"? ",
+    b"<<: ", b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06",
+]  # fmt: skip
 
 
 def place(value: Any, chance: Random, deep: bool = False) -> tuple[Any, ...]:
@@ -132,9 +38,8 @@ def place(value: Any, chance: Random, deep: bool = False) -> tuple[Any, ...]:
     path: list[Any] = []
     further = 0.95 if deep else 0.8
     while isinstance(value, dict | list) and value and (not path or chance.random() < further):
-        key = (
-            chance.choice(list(value)) if isinstance(value, dict) else chance.randrange(len(value))
-        )
+        named = isinstance(value, dict)
+        key = chance.choice(list(value)) if named else chance.randrange(len(value))
         path.append(key)
         value = value[key]
     return tuple(path)
@@ -186,9 +91,7 @@ def retyped(value: Any) -> Any:
 def changed(document: Any, chance: Random, deep: bool = False) -> tuple[Any, str]:
     """(a document with one thing changed, what was done)."""
     path = place(document, chance, deep)
-    how = chance.choice(
-        ["drop", "replace", "replace", "replace", "double", "retype", "swap", "rename"]
-    )
+    how = chance.choice("drop replace replace replace double retype swap rename".split())
     where = ".".join(map(str, path))
     if not path or how == "replace":
         new = chance.choice(VALUES)
@@ -224,9 +127,7 @@ def damaged(content: bytes, chance: Random) -> tuple[bytes, str]:
     """(a file with one to three places of damage, what was done)."""
     said = []
     for _ in range(chance.choice([1, 1, 2, 3])):
-        how = chance.choice(
-            ["flip", "cut", "remove", "insert", "insert", "splice", "zero", "append"]
-        )
+        how = chance.choice("flip cut remove insert insert splice zero append".split())
         spot = chance.randrange(len(content) + 1)
         length = chance.choice([1, 2, 8, 64, 512])
         if how == "flip" and spot < len(content):

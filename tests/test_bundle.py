@@ -648,9 +648,6 @@ def test_versions_that_cannot_be_read(packed, here):
 def test_records_that_are_not_what_they_say(packed, here):
     cell = json.loads(a_cell().to_json())
 
-    def seed(text: str) -> Callable[[bytes], bytes]:
-        return lambda content: content.replace(b'"seed": 0', f'"seed": {text}'.encode())
-
     def but(**change: Any) -> Callable[[bytes], bytes]:
         return lambda content: resealed(content, **change)
 
@@ -661,26 +658,7 @@ def test_records_that_are_not_what_they_say(packed, here):
             "its content does not match its own `sha256`",
         ),
         "not-json": (lambda content: content[:-5], "damaged: "),
-        "nan": (seed("NaN"), "damaged: nan is not a JSON number"),
-        "infinite": (seed("1e999"), "damaged: inf is not a JSON number"),
-        "digits": (seed("1" + "0" * 10_000), "damaged: Exceeds the limit"),
-        "integer": (seed("18446744073709551616"), "damaged: an integer beyond 64 bits"),
         "huge": (but(accounting={"wall_s": 1e308}), "damaged: 1e+308 is too large"),
-        "negative": (
-            but(points=[a_point(-1.0)]),
-            "points.0.times.step_s.0: is -1.0; expected at l",
-        ),
-        "ages": (but(points=[a_point(1e10)]), "points.0.times.step_s.0: is 10000000000.0; expec"),
-        "counts": (but(points=[a_point(1.0) | {"flops": 0.5}]), "points.0.flops: is 0.5; expected"),
-        "tokens": (
-            but(points=[a_point(1.0) | {"params": {"m": -64}}]),
-            "points.0.params.m: is -64; expected at least 0",
-        ),
-        "late": (
-            but(started_at="9999-99-99<b>"),
-            "started_at: is '9999-99-99<b>'; expected a date-time that exists",
-        ),
-        "deep": (lambda content: b"[" * 2000, "damaged: nested too deeply"),
         "list": (lambda content: b"[]", "damaged: not a JSON object"),
         "off-schema": (but(surprise=1), "surprise: unknown key"),
         "host": (

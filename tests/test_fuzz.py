@@ -126,12 +126,12 @@ def no_hang() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def listing(folder: Path) -> dict[str, tuple[int, int]]:
-    """Everything below a folder, with size and time."""
+def listing(folder: Path, *but: Path) -> dict[Path, tuple[int, int]]:
+    """Every file below a folder with size and time, but for these and what is below them."""
     return {
-        path.relative_to(folder).as_posix(): (path.stat().st_size, path.stat().st_mtime_ns)
+        path: (path.stat().st_size, path.stat().st_mtime_ns)
         for path in folder.rglob("*")
-        if path.is_file()
+        if path.is_file() and not any(map(path.is_relative_to, but))
     }
 
 
@@ -191,39 +191,20 @@ def sealed(data: Mapping[str, Any]) -> dict[str, Any]:
 def small(data: dict[str, Any]) -> dict[str, Any]:
     """A record with fewer repeats: the schema looks at every number."""
     for point in data["points"]:
-        times = point["times"]
-        point["times"] = {name: values[:4] for name, values in times.items()}
-        if point.get("steps"):
-            point["steps"] = {name: values[:6] for name, values in point["steps"].items()}
-        if point.get("curve"):
-            point["curve"] = {name: values[:4] for name, values in point["curve"].items()}
+        for part, most in (("times", 4), ("steps", 6), ("curve", 4)):
+            if point.get(part):
+                point[part] = {name: values[:most] for name, values in point[part].items()}
     return data
 
 
 RECORDS = [small(data) for data in everything()]
-with zipfile.ZipFile(
-    ROOT / "tests" / "schema_1.zip"
-) as OLD:  # which are migrated when they are read
+with zipfile.ZipFile(ROOT / "tests/schema_1.zip") as OLD:  # migrated when they are read
     RECORDS += [json.loads(OLD.read(name)) for name in OLD.namelist() if "records/" in name][:3]
 RECORD_FILES = [json.dumps(sealed(data)).encode() for data in RECORDS]
 
 
-FREE = (
-    "cell",
-    "started_at",
-    "environment",
-    "method",
-    "probes",
-    "accounting",
-    "points",
-    "samples",
-    "precision",
-    "checks",
-    "dataset",
-    "flags",
-    "captures",
-    "scenario",
-)
+FREE = """cell started_at environment method probes accounting points samples precision checks
+dataset flags captures scenario""".split()
 
 
 def forged(chance: Random) -> Input:
@@ -295,25 +276,12 @@ FAR = sealed(base_record("matmul", "product", host="far"))
 MEMBER = "records/far/cpu-x/torch-cpu/product/auto/fp32.json"
 MEMBERS = {MEMBER: json.dumps(FAR).encode(), "hosts/far.json": json.dumps(a_host("far")).encode()}
 NAMES = [
-    "../up.json",
-    "/abs.json",
-    "records/far/../../x.json",
-    "C:/x.json",
-    "hosts/auto.json",
-    "x\0y",
-    "hosts/far.json\n",
-    "records/far/cpu-x/torch-cpu/a b/auto/fp32.json",
-    "records\\far",
-    "hosts/",
-    "records/far/cpu-x/torch-cpu/; touch pwned/auto/fp32.json",
-    "hosts/" + "x" * 300 + ".json",
-    "records/FAR/cpu-x/torch-cpu/product/auto/fp32.json",
-    "hosts/é.json",
-    f"hosts/{'x' * 65}.json",
-    "hosts/{x}.json",
-    "hosts/.far.json",
-    "manifest.json/x",
-]
+    "../up.json", "/abs.json", "records/far/../../x.json", "C:/x.json", "hosts/auto.json", "x\0y",
+    "hosts/far.json\n", "records/far/cpu-x/torch-cpu/a b/auto/fp32.json", "records\\far", "hosts/",
+    "records/far/cpu-x/torch-cpu/; touch pwned/auto/fp32.json", "hosts/" + "x" * 300 + ".json",
+    "records/FAR/cpu-x/torch-cpu/product/auto/fp32.json", "hosts/é.json",
+    f"hosts/{'x' * 65}.json", "hosts/{x}.json", "hosts/.far.json", "manifest.json/x",
+]  # fmt: skip
 
 
 def bundle_with_changes(chance: Random) -> Input:
@@ -340,11 +308,6 @@ def bundle_with_changes(chance: Random) -> Input:
     return bundle_of(files), f"{which}: {how}"
 
 
-def imported(path: Path) -> None:
-    """A bundle, taken into a results folder that is there."""
-    bundle_import.import_bundle(path, path.parent / "results", replace=True)
-
-
 EXPERIMENT = config.resolve(CONFIG | {"devices": ["local"]})
 DEVICES = registry.load(ROOT / "config" / "devices.yaml")
 HOST = a_host("desk") | {
@@ -362,28 +325,18 @@ def configured(path: Path) -> None:
     config.resolve(validation.load_yaml(path), path.name)
 
 
-FLOOR = {
-    "floor_version": 1,
-    "host": "desk",
-    "runs": [
-        {
-            "added_at": "2026-01-02",
-            "source": "x",
-            "figures": [
-                {
-                    "cell": "desk/cpu-x/torch-cpu/product/auto/fp32",
-                    "device": "cpu-x",
-                    "metric": "step_s",
-                    "backend": "torch-cpu",
-                    "point": "{}",
-                    "group": "a" * 64,
-                    "records": ["b" * 64],
-                    "values": [0.1, 0.11, 0.12, 0.1, 0.11, 0.12, 0.13],
-                }
-            ],
-        }
-    ],
+FIGURE = {
+    "cell": "desk/cpu-x/torch-cpu/product/auto/fp32",
+    "device": "cpu-x",
+    "metric": "step_s",
+    "backend": "torch-cpu",
+    "point": "{}",
+    "group": "a" * 64,
+    "records": ["b" * 64],
+    "values": [0.1, 0.11, 0.12, 0.1, 0.11, 0.12, 0.13],
 }
+RUN = {"added_at": "2026-01-02", "source": "x", "figures": [FIGURE]}
+FLOOR = {"floor_version": 1, "host": "desk", "runs": [RUN]}
 
 
 def floor_lines(path: Path) -> None:
@@ -494,9 +447,8 @@ def shown_progress(path: Path) -> None:
     reader.progress = {"doing": "start", "step": 0}
     reader._read_progress(read_end)
     assert f"{reader.progress['doing']}, {reader.progress['step']}"
-    shown = HANDLER
-    shown.path = path
-    assert not set(shown._render().plain) & {"\x1b", "\n", "\x00"}
+    HANDLER.path = path
+    assert not set(HANDLER._render().plain) & {"\x1b", "\n", "\x00"}
 
 
 HANDLER = progress.LiveHandler(Path("none"))
@@ -510,47 +462,28 @@ def checkpoint() -> bytes:
     return save({"a": np.zeros((2, 3), np.float32)}, _saved.metadata(0, 0, {"step": "0"}))
 
 
-def published() -> dict[str, bytes]:
-    """The published tables by name."""
-    return {p.name: p.read_bytes() for p in (ROOT / "config" / "published").glob("*.csv")}
-
-
-CLAIMS = {
-    "claims": [
-        {
-            "id": "x",
-            "text": "twice as fast",
-            "source": "summary of Feng et al. 2025",
-            "compare": {
-                "kind": "ratio",
-                "quantity": "sample_speed",
-                "workloads": ["gpt2"],
-                "any_batch": True,
-                "pairs": [["m2-ultra-76", "rtx-a6000"]],
-                "a": {"lora": False},
-                "b": {"lora": False},
-                "cases": "typical",
-                "expect": "at_most",
-                "value": 0.8,
-                "tolerance": 0.1,
-                "tolerance_reason": "a reason",
-            },
-        }
-    ]
+COMPARED = {
+    "kind": "ratio",
+    "quantity": "sample_speed",
+    "workloads": ["gpt2"],
+    "any_batch": True,
+    "pairs": [["m2-ultra-76", "rtx-a6000"]],
+    "a": {"lora": False},
+    "b": {"lora": False},
+    "cases": "typical",
+    "expect": "at_most",
+    "value": 0.8,
+    "tolerance": 0.1,
+    "tolerance_reason": "a reason",
 }
+SOURCE = "summary of Feng et al. 2025"
+CLAIMS = {"claims": [{"id": "x", "text": "twice as fast", "source": SOURCE, "compare": COMPARED}]}
 
 
 def claimed(path: Path) -> None:
     """The claims of a file."""
     tables = published_values.Published(ROOT / "config" / "published", DEVICES)
     claims_file.load(path, DEVICES, tables)
-
-
-def registered() -> dict[str, Any]:
-    """A registry of two devices."""
-    whole = validation.load_yaml(ROOT / "config" / "devices.yaml")
-    devices = {name: whole["devices"][name] for name in ("h200", "m2-ultra-76")}
-    return {"sources": whole["sources"], "devices": devices}
 
 
 def recognised(path: Path) -> None:
@@ -560,19 +493,8 @@ def recognised(path: Path) -> None:
     registry.recognise(known, facts)
 
 
-CLUSTER = {
-    "cluster": {
-        "hall": {
-            "device": "h200",
-            "resources": {
-                "slurm_partition": "gpu",
-                "constraint": "h200",
-                "gres": "gpu:h200:1",
-                "runtime": 30,
-            },
-        }
-    }
-}
+RESOURCES = {"slurm_partition": "gpu", "constraint": "h200", "gres": "gpu:h200:1", "runtime": 30}
+CLUSTER = {"cluster": {"hall": {"device": "h200", "resources": RESOURCES}}}
 HOSTS = {
     "mac": {"ssh": "me@mac.example:22", "folder": "~/study", "environment": "make"},
     "box": {
@@ -588,18 +510,14 @@ CELLS_CSV = (
     b"this host,desk,cpu-x,mlx,p,auto,fp32,ok,1.5\r\nthis host,desk,cpu-x,mlx,q,auto,fp32,,\r\n"
 )
 
-REGISTRY = registered()
-PUBLISHED = published()
+REGISTRY = validation.load_yaml(ROOT / "config" / "devices.yaml")
+REGISTRY["devices"] = {name: REGISTRY["devices"][name] for name in ("h200", "m2-ultra-76")}
+PRINTED = "config/published/table4_pass_time.csv"
+RECORD = "results/records/desk/cpu-x/torch-cpu/p/auto/fp32.json"
+DESK, FLOOR_FILE = "results/hosts/desk.json", "results/noise-floor/desk.json"
 READERS = {
-    "record, damaged": Reader(
-        "results/records/desk/cpu-x/torch-cpu/p/auto/fp32.json",
-        bytewise(*RECORD_FILES),
-        record.read,
-        26_000,
-    ),
-    "record, forged": Reader(
-        "results/records/desk/cpu-x/torch-cpu/p/auto/fp32.json", forged, rows_of, 2_500
-    ),
+    "record, damaged": Reader(RECORD, bytewise(*RECORD_FILES), record.read, 26_000),
+    "record, forged": Reader(RECORD, forged, rows_of, 2_500),
     "bundle, damaged": Reader(
         "far.zip",
         bytewise(bundle_of(MEMBERS)),
@@ -609,14 +527,12 @@ READERS = {
     "bundle, changed": Reader(
         "far.zip",
         bundle_with_changes,
-        imported,
+        lambda path: bundle_import.import_bundle(path, path.parent / "results", replace=True),
         3_000,
         beside={"results/hosts/auto.json": b'{"label":"desk","fingerprint":"x"}'},
     ),
-    "host file, damaged": Reader(
-        "results/hosts/desk.json", bytewise(json.dumps(HOST).encode()), host_file.load, 8_000
-    ),
-    "host file, changed": Reader("results/hosts/desk.json", structured(HOST), expanded, 2_500),
+    "host file, damaged": Reader(DESK, bytewise(json.dumps(HOST).encode()), host_file.load, 8_000),
+    "host file, changed": Reader(DESK, structured(HOST), expanded, 2_500),
     "config, damaged": Reader(
         "config/config.yaml", bytewise(yaml.safe_dump(CONFIG).encode()), configured, 1_500
     ),
@@ -625,17 +541,12 @@ READERS = {
     "registry, changed": Reader("config/devices.yaml", yamlwise(REGISTRY), recognised, 700),
     "claims, changed": Reader("config/claims.yaml", yamlwise(CLAIMS), claimed, 1_500),
     "published tables": Reader(
-        "config/published/table4_pass_time.csv",
-        bytewise(PUBLISHED["table4_pass_time.csv"]),
-        published_values.read_table,
-        6_000,
+        PRINTED, bytewise((ROOT / PRINTED).read_bytes()), published_values.read_table, 6_000
     ),
     "noise floor, damaged": Reader(
-        "results/noise-floor/desk.json", bytewise(json.dumps(FLOOR).encode()), floor_lines, 8_000
+        FLOOR_FILE, bytewise(json.dumps(FLOOR).encode()), floor_lines, 8_000
     ),
-    "noise floor, changed": Reader(
-        "results/noise-floor/desk.json", structured(FLOOR), floor_lines, 5_000
-    ),
+    "noise floor, changed": Reader(FLOOR_FILE, structured(FLOOR), floor_lines, 5_000),
     "matrix.json, changed": Reader("results/matrix.json", structured(MATRIX), of_matrix, 1_500),
     "journal": Reader("results/kept/journal.jsonl", journal_lines, journal_answers, 8_000),
     "dataset.json": Reader(
@@ -707,9 +618,7 @@ def test_a_reader_answers_with_a_value_or_with_lines(
     monkeypatch.chdir(project)
     verdicts: Counter[str] = Counter()
     batches = max(1, round(reader.inputs * TIMES / BATCH))
-    around = listing(tmp_path)
-    own = path.relative_to(tmp_path).as_posix()
-
+    before = listing(tmp_path, path, project / "results")
     seeds = Random(SEED)
     for number in (seeds.getrandbits(64) for _ in range(batches)):
         chance = Random(number)
@@ -727,12 +636,7 @@ def test_a_reader_answers_with_a_value_or_with_lines(
             assert not strange, f"{how}: {strange}"
             if verdict == "refused":
                 assert not WATCH.seen, f"{how}: refused, and yet it wrote {WATCH.seen[:3]}"
-    after = {
-        k: v for k, v in listing(tmp_path).items() if not k.startswith("around/project/results/")
-    }
-    before = {k: v for k, v in around.items() if not k.startswith("around/project/results/")}
-    after.pop(own, None), before.pop(own, None)
-    assert after == before
+    assert listing(tmp_path, path, project / "results") == before
     tried = sum(verdicts.values())
     assert tried >= batches * BATCH, verdicts
     with capsys.disabled():
@@ -867,88 +771,66 @@ def test_a_record_of_a_million_points_is_read_or_refused_in_seconds(tmp_path: Pa
         assert len(record.read(path, check_schema=False)["points"]) == 120_000
     with open(path, "ab") as stream:
         stream.truncate(documents.LIMIT_BYTES + 1)
-    assert "over the limit" in refused_as_it_is(record.read, path)
-
-
-def refused_as_it_is(read: Callable[[Path], Any], path: Path) -> str:
-    """The line with which an existing file is refused."""
-    with no_hang(), pytest.raises(UserError) as error:
-        read(path)
-    return str(error.value)
-
-
-def with_cell(data: Mapping[str, Any], **cell: Any) -> dict[str, Any]:
-    """The record of a cell of which something is another."""
-    return {**data, "cell": data["cell"] | cell}
-
-
-def with_parameters(data: Mapping[str, Any], **parameters: Any) -> dict[str, Any]:
-    """The record of a cell that was told something else."""
-    return with_cell(data, parameters=data["cell"]["parameters"] | parameters)
-
-
-def with_point(data: Mapping[str, Any], **point: Any) -> dict[str, Any]:
-    """The record with something else in its first point."""
-    return {**data, "points": [{**data["points"][0], **point}, *data["points"][1:]]}
+    with no_hang(), pytest.raises(UserError, match="over the limit"):
+        record.read(path)
 
 
 TRAINED = next(data for data in RECORDS if data["cell"]["module"] == "gpt2")
-PARAMS = TRAINED["points"][0]["params"]
+
+
+def trained_with(where: str, value: Any) -> dict[str, Any]:
+    """That record with another value somewhere, sealed."""
+    path = [int(part) if part.isdigit() else part for part in where.split(".")]
+    return sealed(fuzz.put(TRAINED, path, value))
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("where", "value", "why"),
     [
-        (
-            with_parameters(TRAINED, batch_size=[4]),
-            "cell.parameters.batch_size: is [4]; expected integer or string",
-        ),
-        (with_parameters(TRAINED, size=7), "cell.parameters.size: is 7; expected string"),
-        (with_parameters(TRAINED, learning_rate=0), "expected more than 0"),
-        (with_parameters(TRAINED, dataset_vocab_size=[]), "dataset_vocab_size: is []; expected"),
-        (with_cell(TRAINED, module="a/b"), "cell.module: is 'a/b'; expected text that matches"),
-        (with_cell(TRAINED, trainer={}), "cell.trainer: is {}; trainer plug-in, by name, or null"),
-        (with_cell(TRAINED, workload="w" * 65), "expected text of at most 64 characters"),
-        (with_cell(TRAINED, host="../up"), "cell.host: is '../up'; expected text that matches"),
-        (TRAINED | {"started_at": "9999-99-99T99:99:99+00:00"}, "started_at: is '9999-99-99T99"),
-        (
-            TRAINED | {"started_at": "2026-02-30T00:00:00+00:00"},
-            "started_at: is '2026-02-30T00:00:00+00:00'; expected a date-time that exists",
-        ),
-        (
-            with_point(TRAINED, times={"step_s": [0.0, 1e-99]}),
-            "points.0.times.step_s: has 1e-99; expected seconds, 0 or at least 1e-12",
-        ),
-        (with_point(TRAINED, times={"step_s": [1e10]}), "expected at most 1000000000.0"),
-        (
-            with_point(TRAINED, params=PARAMS | {"note": "x" * 1001}),
-            "points.0.params.note: is 'xxx",
-        ),
-        (with_point(TRAINED, params=PARAMS | {"batch_size": "x"}), "batch_size: is 'x'; expected"),
+        ("cell.parameters.batch_size", [4], "is [4]; expected integer or string"),
+        ("cell.parameters.size", 7, "is 7; expected string"),
+        ("cell.parameters.learning_rate", 0, "is 0; expected more than 0"),
+        ("cell.parameters.dataset_vocab_size", [], "is []; expected"),
+        ("cell.module", "a/b", "is 'a/b'; expected text that matches"),
+        ("cell.trainer", {}, "is {}; trainer plug-in, by name, or null"),
+        ("cell.workload", "w" * 65, "expected text of at most 64 characters"),
+        ("cell.host", "../up", "is '../up'; expected text that matches"),
+        ("started_at", "9999-99-99T99:99:99+00:00", "is '9999-99-99T99"),
+        ("started_at", "2026-02-30T00:00:00+00:00", "expected a date-time that exists"),
+        ("points.0.times.step_s", [0.0, 1e-99], "has 1e-99; expected seconds, 0 or at least 1e-12"),
+        ("points.0.times.step_s", [-1.0], "is -1.0; expected at least 0"),
+        ("points.0.times.step_s", [1e10], "expected at most 1000000000.0"),
+        ("points.0.flops", 0.5, "is 0.5; expected"),
+        ("points.0.params.m", -64, "is -64; expected at least 0"),
+        ("points.0.params.note", "x" * 1001, "is 'xxx"),
+        ("points.0.params.batch_size", "x", "is 'x'; expected"),
     ],
-    ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_a_record_s_types_lengths_and_dates(tmp_path: Path, data: Any, why: str) -> None:
-    line = refused(record.read, tmp_path / "fp32.json", json.dumps(sealed(data)))
-    assert why in line, line
+def test_a_record_s_types_lengths_and_dates(
+    tmp_path: Path, where: str, value: Any, why: str
+) -> None:
+    line = refused(record.read, tmp_path / "fp32.json", json.dumps(trained_with(where, value)))
+    assert where in line and why in line, line
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("where", "value"),
     [
-        TRAINED,
-        with_cell(TRAINED, module="of-a-later-checkout", parameters={"batch_size": [4]}),
-        with_parameters(TRAINED, size="of-a-later-checkout", of_a_later_checkout=[]),
-        TRAINED | {"started_at": "1970-01-01T00:00:09+00:00"},
-        TRAINED | {"started_at": "2199-12-31T23:59:59+00:00"},
-        with_point(TRAINED, times={"step_s": [0.0, 1e-9]}),
+        ("cell.module", "of-a-later-checkout"),
+        ("cell.parameters.size", "of-a-later-checkout"),
+        ("cell.parameters.of_a_later_checkout", []),
+        ("started_at", "1970-01-01T00:00:09+00:00"),
+        ("started_at", "2199-12-31T23:59:59+00:00"),
+        ("points.0.times.step_s", [0.0, 1e-9]),
     ],
 )
-def test_what_another_checkout_or_a_wrong_clock_wrote_is_read(tmp_path: Path, data: Any) -> None:
+def test_what_another_checkout_or_a_wrong_clock_wrote_is_read(
+    tmp_path: Path, where: str, value: Any
+) -> None:
     """Nothing measured is lost: what is not known here is no mistake, nor is a clock's date."""
     path = tmp_path / "fp32.json"
-    path.write_text(json.dumps(sealed(data)), encoding="utf-8")
-    assert record.read(path)["cell"] == data["cell"]
+    path.write_text(json.dumps(made := trained_with(where, value)), encoding="utf-8")
+    assert record.read(path)["cell"] == made["cell"]
 
 
 def test_names_become_files_that_lie_where_they_should() -> None:
