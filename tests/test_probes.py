@@ -824,10 +824,11 @@ class AppleEnergyMetrics:
 
 
 class Mac:
-    """A Mac whose chip draws a known power, in milliwatts by field."""
+    """A Mac whose chip draws a known power, in milliwatts by field, and a backend on its GPU."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
+        self.backend = opened("torch-cpu")
         self.powers: dict[str, float | None] = {
             "cpu_total_mj": 4000,
             "gpu_mj": 20_000,
@@ -857,8 +858,8 @@ def mac(library: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Mac:
     path = library("fake_macos")
     fake = ctypes.CDLL(path)
     fake.fake_set.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
-    made = Mac(fake)
-    opened("torch-cpu")  # torch is imported as on Linux
+    made = Mac(fake)  # torch is imported as on Linux
+    monkeypatch.setattr(type(made.backend), "gpu_address", lambda self: ("apple", ""))
     monkeypatch.setattr(apple, "LIBRARY", path)
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(machine, "cpu_model", lambda: made.chip)
@@ -869,19 +870,12 @@ def mac(library: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Mac:
     return made
 
 
-def on_its_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    backend = opened("torch-cpu")
-    monkeypatch.setattr(type(backend), "gpu_address", lambda self: ("apple", ""))
-    return backend
-
-
 def test_a_mac_s_gpu_and_soc_are_two_scopes(
     mac: Mac, hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = on_its_gpu(monkeypatch)
     waits = []
-    monkeypatch.setattr(type(backend), "synchronize", lambda self: waits.append(1))
-    meter = EnergyMeter.of(backend, plan(0.55, 0.3))
+    monkeypatch.setattr(type(mac.backend), "synchronize", lambda self: waits.append(1))
+    meter = EnergyMeter.of(mac.backend, plan(0.55, 0.3))
     meter.idle("before")
     before = len(waits)
     train(meter)
@@ -894,18 +888,15 @@ def test_a_mac_s_gpu_and_soc_are_two_scopes(
     assert sources["apple-gpu"]["energy_j"] == pytest.approx(20 * window_s, rel=0.05)
     assert sources["apple-soc"]["energy_j"] == pytest.approx(25 * window_s, rel=0.05)
     assert sources["apple-soc"]["idle_before_w"] == pytest.approx(25, rel=0.1)
-    taken = run(Sampled(backend), 0.5, only=["energy"])
+    taken = run(Sampled(mac.backend), 0.5, only=["energy"])
     assert taken.summaries["energy"]["gpu_power_median_w"] == pytest.approx(20, rel=0.1)
     assert taken.summaries["energy"]["soc_power_median_w"] == pytest.approx(25, rel=0.1)
 
 
-def test_a_gpu_at_rest_may_be_at_zero_watts_but_not_at_work(
-    mac: Mac, hasty: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_at_rest_may_be_at_zero_watts_but_not_at_work(mac: Mac, hasty: None) -> None:
     """Idle, the GPU's channel stands still while the SoC's moves: 0 W, not unknown."""
-    backend = on_its_gpu(monkeypatch)
     mac.powers["gpu_mj"] = 0
-    meter = EnergyMeter.of(backend, plan(0.55, 0.3))
+    meter = EnergyMeter.of(mac.backend, plan(0.55, 0.3))
     meter.idle("before")
     train(meter)
     found = by_name(meter)["apple-gpu"]
@@ -916,14 +907,13 @@ def test_a_gpu_at_rest_may_be_at_zero_watts_but_not_at_work(
 def test_an_ultra_and_a_chip_without_a_channel_have_reasons(
     mac: Mac, hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = on_its_gpu(monkeypatch)
     mac.chip = "Apple M2 Ultra"
-    session = Sampled(backend)
+    session = Sampled(mac.backend)
     taken = run(session, 0.3, only=["energy"])
     assert "one die" in taken.summaries["energy"]["reasons"]["soc_power_w"]
     assert session.codes() == {"energy_one_die"} <= FLAG_WORDS.keys()
     assert all("gpu_power_w" in sample for sample in taken.samples)
-    assert by_name(EnergyMeter.of(backend, plan(10, 5)))["apple-gpu"]["reason"] != apple.ONE_DIE
+    assert by_name(EnergyMeter.of(mac.backend, plan(10, 5)))["apple-gpu"]["reason"] != apple.ONE_DIE
     monkeypatch.setattr(metadata, "version", lambda name: "1.2.0")
     assert not any(s.reason for s in apple.energy(with_gpu=True).sources)
     mac.powers["gpu_mj"] = None
@@ -938,10 +928,10 @@ def test_an_ultra_and_a_chip_without_a_channel_have_reasons(
 
 @pytest.mark.parametrize(("level", "throttled"), [(0, False), (1, False), (2, True), (4, True)])
 def test_thermal_pressure_from_heavy_on_is_throttling(
-    level: int, throttled: bool, mac: Mac, monkeypatch: pytest.MonkeyPatch
+    level: int, throttled: bool, mac: Mac
 ) -> None:
     mac.pressure(level)
-    session = Sampled(on_its_gpu(monkeypatch))
+    session = Sampled(mac.backend)
     taken = run(session, 0.3, only=["clocks"])
     found = taken.summaries["clocks"]
     assert found["throttled"] is throttled and found["power_capped"] is None
@@ -996,7 +986,7 @@ def test_a_mac_s_power_mode(
     """Of Macs with and without a high power mode; only the low one is flagged."""
     monkeypatch.setattr(machine, "run", lambda command, **_: printed)
     monkeypatch.setattr(interference.environment, "power_source", lambda: "mains")
-    session = Sampled(on_its_gpu(monkeypatch))
+    session = Sampled(mac.backend)
     found = run(session, 0.15, only=["interference"]).summaries["interference"]
     assert found["power_mode"] == mode
     assert found["low_power_mode"] == (None if mode is None else mode == "low")
