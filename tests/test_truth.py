@@ -391,14 +391,13 @@ def wandering(source: random.Random, size: int) -> list[float]:
 
 @pytest.mark.parametrize("size", [12, 30, 102, 345])
 def test_constant_noise_is_no_drift(size: int) -> None:
-    """Of 50 series of each kind 3 at most are said to drift or change: constant, with outliers,
-    of two levels at random, or alike from one to the next.
-    """
+    """Of 50 series of each kind 3 at most are said to drift or change."""
     kinds: dict[str, Callable[[random.Random], list[float]]] = {
         "normal": lambda r: [r.gauss(1, 0.08) for _ in range(size)],
         "outliers": lambda r: [math.exp(r.gauss(0, 0.3)) for _ in range(size)],
         "two levels": lambda r: [1 + 0.4 * (r.random() < 0.3) for _ in range(size)],
         "neighbours": lambda r: wandering(r, size),
+        "equal": lambda r: [2.0] * size,
     }
     for kind, draw in kinds.items():
         found = [said(draw(random.Random(seed))) for seed in range(50)]
@@ -434,59 +433,42 @@ def test_a_late_jump_is_found_where_it_is() -> None:
     assert change.ratio == pytest.approx(1.3, rel=0.02)
 
 
-def test_few_times_have_no_order() -> None:
-    """Under ten, nothing is said; equal times neither drift nor change."""
-    assert timing.order([1.0] * 9) == {"drift": None, "change_point": None}
-    assert said([2.0] * 40) == (False, False)
-
-
-def attempts(*series: Sequence[float], **plan: Any) -> tuple[list[str], Sequence[float], int]:
-    """(reasons of attempts given up, times that stand, attempts made) of scripted attempts."""
-    made = iter(series)
-    count = 0
-
-    def one() -> Repeats:
-        nonlocal count
-        count += 1
-        return Repeats([], list(next(made)), "budget")
-
-    kept = Plan(**{"cool_down_s": 0.0, "retry_budget_s": 1000.0, "retries": 1} | plan)
-    given_up, found = timing.steady_repeats(one, kept, kept.retry_budget_s)
-    return [reason for _, reason in given_up], found.times_s, count
-
-
 STEADY = [1.0, 1.01] * 10
 SCATTERED = [1.0, 1.3] * 10
 SCATTERED_FAST = [0.5, 0.7] * 10
 DRIFTING = [1 + 0.01 * i for i in range(20)]
 
 
-def test_a_steady_operation_is_measured_once() -> None:
-    """No retry without a reason, also of few times."""
-    assert attempts(STEADY) == ([], STEADY, 1)
-    assert attempts([1.0, 9.0]) == ([], [1.0, 9.0], 1)
-
-
-def test_what_scatters_or_drifts_is_measured_again() -> None:
-    """The last attempt stands, whether it is faster or slower; the reason is kept."""
-    reasons, times, count = attempts(SCATTERED, STEADY)
-    assert (times, count) == (STEADY, 2)
-    assert "IQR" in reasons[0]
-    reasons, times, _ = attempts(DRIFTING, STEADY, retries=3)
-    assert times == STEADY
-    assert "drifts" in reasons[0]
-    for first, last in ((SCATTERED_FAST, SCATTERED), (SCATTERED, SCATTERED_FAST)):
-        reasons, times, count = attempts(first, last)
-        assert (len(reasons), times, count) == (1, last, 2)
-
-
-def test_retries_end_with_their_number_and_their_budget() -> None:
-    """Neither is exceeded by an attempt that would take about as long as the last one."""
-    assert attempts(SCATTERED, retries=0)[2] == 1
-    assert attempts(SCATTERED, SCATTERED, SCATTERED, STEADY, retries=2)[2] == 3
-    assert attempts(SCATTERED, STEADY, retry_budget_s=sum(SCATTERED) - 1)[2] == 1
-    assert attempts(SCATTERED, SCATTERED, STEADY, retries=5, retry_budget_s=50)[2] == 3
-    assert attempts(SCATTERED, SCATTERED, STEADY, retries=5, retry_budget_s=40)[2] == 2
+@pytest.mark.parametrize(
+    ("series", "plan", "reasons"),
+    [
+        # No retry without a reason, also of few times.
+        ([STEADY], {}, []),
+        ([[1.0, 9.0]], {}, []),
+        # The last attempt stands, whether it is faster or slower; the reason is kept.
+        ([SCATTERED, STEADY], {}, ["IQR"]),
+        ([DRIFTING, STEADY], {"retries": 3}, ["drifts"]),
+        ([SCATTERED_FAST, SCATTERED], {}, ["IQR"]),
+        ([SCATTERED, SCATTERED_FAST], {}, ["IQR"]),
+        # Retries end with their number, and with their budget by how long the last attempt took.
+        ([SCATTERED], {"retries": 0}, []),
+        ([SCATTERED, SCATTERED, SCATTERED], {"retries": 2}, ["IQR", "IQR"]),
+        ([SCATTERED], {"retry_budget_s": sum(SCATTERED) - 1}, []),
+        ([SCATTERED, SCATTERED, STEADY], {"retries": 5, "retry_budget_s": 50}, ["IQR", "IQR"]),
+        ([SCATTERED, SCATTERED], {"retries": 5, "retry_budget_s": 40}, ["IQR"]),
+    ],
+)
+def test_what_scatters_or_drifts_is_measured_again_within_limits(
+    series: list[list[float]], plan: dict[str, Any], reasons: list[str]
+) -> None:
+    attempts = iter(series)
+    whole = Plan(**{"cool_down_s": 0.0, "retry_budget_s": 1000.0, "retries": 1} | plan)
+    given_up, found = timing.steady_repeats(
+        lambda: Repeats([], next(attempts), "budget"), whole, whole.retry_budget_s
+    )
+    assert found.times_s == series[-1] and not list(attempts)
+    words = [next(why for why in ("IQR", "drifts") if why in said) for _, said in given_up]
+    assert words == reasons
 
 
 def test_a_host_that_wakes_up_late_has_no_broken_clock(
