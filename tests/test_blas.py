@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from conftest import ROOT, cpu_cell, defaults
 from measuring import by_hand as measured
 from measuring import own_environment, python
 from siliconprof import plugins, words
-from siliconprof.hosts import blas, detect, host_file, mlx_blas, registry, remedies
+from siliconprof.hosts import blas, detect, host_file, mlx_blas, registry
 from siliconprof.stats import statistics
 from siliconprof.store.cell import Cell
 from synthetic_results import (
@@ -162,18 +161,6 @@ def test_a_wrong_value_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert why in error and "unset it" in detect.mend_of(error, "mlx")
     made = measured(product([1, 8, 8, 8]), tmp_path, SILICONPROF_MLX_BLAS="mine")
     assert (made["status"], made["reason"]) == ("unsupported", why)
-
-
-def test_the_doctor_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    host: Mapping[str, Any] = {"backends": {}, "blas": {"mlx": REFERENCE}}
-    monkeypatch.delenv(blas.VARIABLE, raising=False)
-    (missing,) = remedies._of_backends(host)
-    assert REFERENCE in str(missing["why"])
-    assert "apt install libopenblas0-pthread" in str(missing["mend"])
-    monkeypatch.setenv(blas.VARIABLE, "own")
-    (switched,) = remedies._of_backends(host)
-    assert str(switched["mend"]).startswith(f"unset {blas.VARIABLE}")
-    assert not list(remedies._of_backends({"backends": {}, "blas": {"mlx": OPENBLAS}}))
 
 
 # -- named on the page ----------------------------------------------------------------------------

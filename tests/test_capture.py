@@ -19,7 +19,7 @@ import pytest
 from conftest import QUICK, Checkout, copy_project
 from measuring import own_environment
 from siliconprof import plugins
-from siliconprof.captures import base, metal_capture, nsight, perf_stat
+from siliconprof.captures import base, nsight, perf_stat
 from siliconprof.cells import config
 from siliconprof.store import validation
 
@@ -246,38 +246,6 @@ def test_tools_that_attach_or_start_the_process(project: Checkout) -> None:
 def test_nsys_is_told_the_steps_where_cuda_can_tell_it(tmp_path: Path) -> None:
     command = nsight.Plugin.command(plugins.load("backends", "torch-cuda"), tmp_path)
     assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop"} <= set(command)
-
-
-def test_metal_captures_a_window_that_is_over_before_it_stops(tmp_path: Path) -> None:
-    """MLX's `start_capture(path)` and `stop_capture()`, as its page on the debugger has them."""
-    calls: list[Any] = []
-
-    class Metal:
-        @staticmethod
-        def start_capture(path: str) -> None:
-            assert not Path(path).exists()
-            calls.append(Path(path).name)
-
-        @staticmethod
-        def stop_capture() -> None:
-            calls.append("stop")
-
-    class Mx:
-        metal = Metal
-
-        @staticmethod
-        def synchronize() -> None:
-            calls.append("synchronize")
-
-    backend = plugins.load("backends", "mlx")()
-    backend.mx, backend._last = Mx, None
-    tool = metal_capture.Plugin(backend, "gpu", tmp_path)
-    window = base.Window(tool)
-    assert [window.next_kind() for _ in range(base.STEPS)] == ["capture"] * base.STEPS
-    with pytest.raises(base.Over):
-        window.next_kind()
-    assert calls == ["metal.gputrace", "synchronize", "stop"]
-    assert tool.environment == {"MTL_CAPTURE_ENABLED": "1"}
 
 
 # -- what becomes of the cell ------------------------------------------------------------------

@@ -468,6 +468,7 @@ def test_a_cell_knows_all_that_it_needs() -> None:
     assert one.cell.parameters["batch_size"] == 4
     assert one.cell.parameters["dataset_vocab_size"] == 512
     assert one.data == ["results/data/python-docs-512/dataset.json"]
+    assert one.environment.keys() == {"python", "packages", "driver"}
     assert one.environment["packages"].keys() == {"torch", "transformers", "accelerate", "numpy"}
     assert one.environment["driver"] == {
         "nvidia": "590.1",
@@ -478,6 +479,7 @@ def test_a_cell_knows_all_that_it_needs() -> None:
     assert "workloads.matmul" not in one.code.modules
     other = planned["box/cpu-x/mlx/kernel-launch/auto/fp32"]
     assert other.data == []
+    assert other.environment.keys() == {"python", "packages", "blas"}
     assert other.environment["blas"] == "Accelerate"
     assert other.environment["packages"].keys() == {"mlx"}
 

@@ -19,7 +19,7 @@ import yaml
 from conftest import ROOT, Checkout
 from measuring import python
 from siliconprof.errors import UserError
-from siliconprof.hosts import detect, host_file, machine, registry
+from siliconprof.hosts import blas, detect, host_file, machine, registry
 from siliconprof.pipeline import doctor
 from siliconprof.store import validation
 
@@ -691,26 +691,12 @@ def test_a_registry_of_another_shape_is_refused_with_lines(text: str, tmp_path: 
 # -- what a cell depends on --------------------------------------------------------------------
 
 
-def test_a_cpu_cell_depends_on_its_blas_and_a_gpu_cell_on_the_driver(
-    host: dict[str, Any], host_of: Callable
-) -> None:
+def test_a_cell_on_a_gpu_depends_on_the_driver(host: dict[str, Any], host_of: Callable) -> None:
+    """What one on a CPU depends on, test_config asks of whole cells."""
     cpu = host["devices"][-1]["id"]
-    part = host_file.environment_slice(host, cpu, "torch-cpu", ["torch", "numpy"])
-    assert part == {
-        "python": platform.python_version(),
-        "packages": {"numpy": host["packages"]["numpy"], "torch": host["packages"]["torch"]},
-        "blas": host["blas"]["torch"],
-    }
-    changed = copy.deepcopy(host)
-    changed["blas"]["mlx"] = "OpenBLAS 9"
-    changed["driver"]["nvidia"] = "999.0"
-    changed["packages"]["datasets"] = "99"
-    assert host_file.environment_slice(changed, cpu, "torch-cpu", ["torch", "numpy"]) == part
-    assert host_file.environment_slice(changed, cpu, "mlx", ["mlx"])["blas"] == "OpenBLAS 9"
     for wrong in ((cpu, ["left-pad"]), ("rtx-4090", ["torch"])):
         with pytest.raises(LookupError):
             host_file.environment_slice(host, wrong[0], "torch-cpu", wrong[1])
-
     made = host_of(two_cards(), files=NVIDIA)
     under_torch = host_file.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
     under_mlx = host_file.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
@@ -755,6 +741,9 @@ def test_the_doctor_says_why_and_how(
     assert all(advice["why"] in text for advice in document["advice"])
     assert all(name in text for name in document["probes"]) and document["probes"]
     json.dumps(document)
+    monkeypatch.setenv(blas.VARIABLE, "own")
+    said = advice_of(doctor.report(made, devices), "mlx on the CPU")
+    assert f"unset {blas.VARIABLE}" in said
 
 
 def test_the_doctor_praises_where_it_can(
