@@ -40,9 +40,7 @@ def test_expected_against_actual_in_numbers(said: Page) -> None:
     """Batch 1 takes 3 times as long, batch 8 (3 + 7 × 1.5) / 8 = 1.69 times; half of each."""
     ours = "2.34 times as long as expected by our own ceiling, the median of 8 points, from 1.69"
     assert f"{ours} to 3.00" in said.of("grid")
-    over = said.tables["table-grid-grid-small"]
-    column = over[0].index(next(head for head in over[0] if head.startswith("over expected")))
-    told = [line[column].strip()[:4] for line in over[1:]]
+    told = [line["over expected×"][:4] for line in said.lines("table-grid-grid-small")]
     assert told[:4] == ["3.00", "1.69", "3.00", "1.69"]
 
 
@@ -69,45 +67,28 @@ def test_the_tools_timing_stands_beside_ours(said: Page) -> None:
 
 def test_the_fit_finds_what_is_fixed(said: Page) -> None:
     """t(B) = 1.5 + 1.5 B: half of the step at batch 1, a ninth at batch 8, gain 16 / 9."""
-    table = "table-scaling-grid-small"
-    told = {
-        head: {value.strip() for value in said.column(table, head).values()}
-        for head in ("fixed, smallest batch", "fixed, largest batch", "gain")
-    }
+    lines = said.lines("table-scaling-grid-small")
     # The third shape was measured at no batch size.
-    assert [found - {"–d"} for found in told.values()] == [{"50"}, {"11"}, {"1.78"}]
+    for head, value in (("smallest batch%", "50"), ("largest batch%", "11")):
+        assert {line[f"fixed, {head}"] for line in lines} == {value, "–d"}
+    assert {line["gain×"] for line in lines} == {"1.78", "–d"}
 
 
 def test_wide_against_deep_is_told_with_its_mismatch_and_outcome(said: Page) -> None:
     assert "at least 4 times the layers in the deep one" in said.of("grid")
-    models = said.tables["table-wide-deep-models"]
-    assert "0.00\u2009%" in models[2][-1]  # 4 × 128² and 16 × 64² are equal
-    results = said.tables["table-wide-deep-results"]
-    heads = [" ".join(head.split()) for head in results[0]]
-    rows = {(line[0].strip(), line[heads.index("Backend")].strip()): line for line in results[1:]}
+    deep_model = said.lines("table-wide-deep-models")[1]
+    assert "0.00 %" in deep_model["operations10⁹ a step"]  # 4 × 128² and 16 × 64² are equal
+    results = said.lines("table-wide-deep-results")
+    rows = {(line["Model"], line["Backend"]): line for line in results}
     wide, deep = rows["lm-wide", "torch-cpu"], rows["lm-deep", "torch-cpu"]
-    at = {
-        name: next(i for i, head in enumerate(heads) if head.startswith(name))
-        for name in (
-            "final",
-            "evaluation",
-            "perplexity",
-            "norm",
-            "over",
-            "unusual",
-            "Checkpoints",
-            "Resumed",
-        )
-    }
-    assert wide[at["final"]].strip() == "3.000"
-    assert wide[at["evaluation"]].split() == ["3.2503.100", "at", "50"]
-    assert wide[at["perplexity"]].strip() == f"{math.exp(3.25):.2f}"
-    assert [row[at["norm"]].strip() for row in (wide, deep)] == ["30", "50"]
-    assert wide[at["over"]].strip() == "3.00"  # 30 ms in MLX
-    assert {row[at["unusual"]].strip() for row in rows.values()} == {"1"}
-    assert "latest after 100, best after 50" in wide[at["Checkpoints"]]
-    assert "after step 40 and 80" in deep[at["Resumed"]]
-    assert wide[at["Resumed"]].strip() == "never"
+    assert wide["final lossnat"] == "3.000"
+    assert wide["evaluation lossnat"] == "3.2503.100 at 50"
+    assert wide["perplexity"] == f"{math.exp(3.25):.2f}"
+    assert [row["norm elevated untilstep"] for row in (wide, deep)] == ["30", "50"]
+    assert wide["over slowest×"] == "3.00"  # 30 ms in MLX
+    assert {row["unusual steps"] for row in results} == {"1"}
+    assert "latest after 100, best after 50" in wide["Checkpoints"]
+    assert "after step 40 and 80" in deep["Resumed"] and wide["Resumed"] == "never"
 
 
 def test_pairs_are_of_one_size_and_of_one_setting() -> None:

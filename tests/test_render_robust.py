@@ -25,8 +25,10 @@ from synthetic_results import (
     base_record,
     kernel_launch,
     make,
+    make_page,
     matmul,
     render,
+    shown_table,
     training,
     without_result,
 )
@@ -128,8 +130,7 @@ def test_a_record_that_lacks_things_harms_nobody(first: int, tmp_path: Path, dra
     results = make(tmp_path, own)
     page = render(results)
     assert page.problems == []
-    with open(results / "figures/table-cells.csv", encoding="utf-8", newline="") as stream:
-        said = [row["Status"] for row in csv.DictReader(stream)]
+    said = [row["Status"] for row in shown_table(results, "cells")]
     assert said == ["ok"] * len(own)
     healthy = [line for line in page.tables["table-training-times"] if "gpt2-healthy" in line[0]]
     assert healthy and "20.0" in " ".join(healthy[0])
@@ -137,15 +138,10 @@ def test_a_record_that_lacks_things_harms_nobody(first: int, tmp_path: Path, dra
 
 
 def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
+    statuses = ("oom", "failed", "timeout", "unsupported", "skipped")
     own = [
         without_result(named(made, f"lost-{i}-{made['cell']['module']}"), status, f"{status}, alas")
-        for i, (made, status) in enumerate(
-            zip(
-                everything(),
-                ("oom", "failed", "timeout", "unsupported", "skipped") * 2,
-                strict=False,
-            )
-        )
+        for i, (made, status) in enumerate(zip(everything(), statuses * 2, strict=False))
     ]
     page = render(make(tmp_path, own))
     assert page.problems == []
@@ -153,12 +149,10 @@ def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
     drawn = {path.stem for path in (tmp_path / "results/figures").glob("*.svg")}
     assert not {name for name in drawn if not OF_NO_CELL.fullmatch(f"figure-{name}")}
     assert "0 of 8 cells measured" in page.html
-    said = page.of("summary")
-    for status in ("oom", "failed", "timeout", "unsupported", "skipped"):
+    for status in statuses:
         assert f"{status}, alas" in page.html, status
-    assert "Not measured, and why" in said
-    written = {path.name for path in (tmp_path / "results/figures").iterdir()}
-    assert "table-cells.csv" in written
+    assert "Not measured, and why" in page.of("summary")
+    assert shown_table(tmp_path / "results", "cells")
 
 
 @pytest.mark.slow
@@ -245,15 +239,12 @@ def test_long_tables_are_cut_on_the_page_and_whole_in_the_files(
     assert len(page.tables["table-kernel-launch"]) == 1 + 10
     assert "The first 10 of 14 rows; the files have all" in page.html
     assert "<summary>14 rows</summary>" in page.html
-    text = (tmp_path / "results/figures/table-kernel-launch.csv").read_text(encoding="utf-8")
-    assert len(list(csv.reader(io.StringIO(text)))) == 1 + 14
+    assert len(shown_table(tmp_path / "results", "kernel-launch")) == 14
 
 
 @pytest.mark.slow
 @pytest.mark.every_core
 def test_figures_drawn_side_by_side_are_the_same_bytes(tmp_path: Path) -> None:
-    from synthetic_results import make_page
-
     results = make(tmp_path, [training(0.01), training(0.02, backend="mlx"), kernel_launch()])
     made = []
     for jobs in ("1", "2"):
