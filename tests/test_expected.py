@@ -5,8 +5,7 @@ Also the columns and tables of whole trainings and sweeps.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +16,7 @@ from siliconprof import plugins
 from siliconprof.analyse import aggregate, expected, step_work
 from siliconprof.session import quality
 from siliconprof.stats import line_fit
-from siliconprof.store import columns
-from synthetic_cells import GPU, bandwidth, product, products
+from synthetic_cells import GPU, bandwidth, grid, product, products
 from synthetic_results import (
     CPU,
     H200,
@@ -29,7 +27,6 @@ from synthetic_results import (
     noise_floor,
     run,
     table,
-    training,
 )
 
 PEAK = 67e12  # of an H200 in fp32, outside tensor cores, by the registry
@@ -46,34 +43,18 @@ def point(
     layer = 4 * d * d + 3 * d * shape["d_ff"] + 2 * d
     n_parameters = shape["n_layer"] * layer + 2 * vocab_size * d + d
     tokens = batch_size * seq_len
-    params = dict(shape) | {
-        "head_dim": d // shape["n_head"],
-        "seq_len": seq_len,
-        "batch_size": batch_size,
-        "vocab_size": vocab_size,
-        "n_parameters": n_parameters,
-        "tokens_per_step": tokens,
-        "samples_per_step": batch_size,
-    }
+    sizes = {"seq_len": seq_len, "batch_size": batch_size, "vocab_size": vocab_size}
+    counts = {"tokens_per_step": tokens, "samples_per_step": batch_size}
+    counts |= {"n_parameters": n_parameters, "head_dim": d // shape["n_head"]}
     flops = (6 * (n_parameters - vocab_size * d) + 12 * shape["n_layer"] * d * seq_len) * tokens
     times = {} if seconds is None else {"step_s": [seconds * (0.99 + 0.01 * i) for i in range(3)]}
     return {
-        "params": params,
+        "params": dict(shape) | sizes | counts,
         "times": times,
         "flops": float(flops),
         "bytes": None,
         "memory": {"predicted_bytes": 20 * n_parameters},
     } | more
-
-
-def grid(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
-    """A cell of such points."""
-    settings = {"gradient_checkpointing": False, "max_gradient_norm": 1.0}
-    swept = {"n_embd": [64, 2048], "seq_len": [64], "learning_rate": 0.001}
-    made = base_record(
-        "transformer_grid", "grid", **{**axes, "parameters": settings | swept | axes.pop("own", {})}
-    )
-    return made | {"points": list(points)}
 
 
 def beside(launch_s: float | None = 2e-6, memory: float | None = MEMORY, **axes: Any) -> list[Any]:
@@ -88,7 +69,7 @@ def beside(launch_s: float | None = 2e-6, memory: float | None = MEMORY, **axes:
     return cells
 
 
-analysed = partial(make, last=expected)
+analysed, grid = partial(make, last=expected), partial(grid, workload="grid")
 
 
 def scaled(results: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -148,8 +129,9 @@ FEW = LAUNCHES * 2e-6
 # Of the large shape: what its step moves at least, all but what the cache of 32 MiB holds.
 MOVED_S = 3.8e9 / MEMORY
 UNSURE = [point(SMALL, 1, 1.5 * FEW), point(SMALL, 2, 2.2 * FEW)]
-
-
+TWO_SHAPES = [*UNSURE, *steps(SMALL | {"n_layer": 3}, FEW / 50, FEW)]
+BOTH = [*steps(SMALL, 1.5 * FEW, 1e-5), *steps(LARGE, 1.5 * MOVED_S, 1e-2)]
+DOUBTFUL = {"launch_s": 5e-7, "memory": MEMORY / 3}
 VERDICTS: list[tuple[list[Any], dict[str, Any] | None, str, str]] = [
     # points, what is known of launches and memory, the verdict, a part of its words
     (steps(SMALL, 1.5 * FEW, 1e-5), {}, "launch-bound", "Launch-bound in 1 of 1"),
@@ -157,23 +139,13 @@ VERDICTS: list[tuple[list[Any], dict[str, Any] | None, str, str]] = [
     (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 1e-8}, "neither", "Launch-bound in 0 of 1"),
     # A quarter of the cost, and bytes cannot explain the rest; then a memory that can.
     (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 5e-7}, "launch-bound", "1 of 1"),
-    (
-        steps(SMALL, 1.5 * FEW, 1e-5),
-        {"launch_s": 5e-7, "memory": MEMORY / 3},
-        "inconclusive",
-        "undecided in 1",
-    ),
+    (steps(SMALL, 1.5 * FEW, 1e-5), DOUBTFUL, "inconclusive", "undecided in 1"),
     # The same launches, in steps that grow with the batch.
     (steps(SMALL, FEW / 50, FEW), {}, "neither", "not grow with the batch"),
     # Two batch sizes so close that the line's fixed part may be a tenth or all of the step.
     (UNSURE, {}, "inconclusive", "undecided in 1"),
     # One shape says no, the other nothing.
-    (
-        [*UNSURE, *steps(SMALL | {"n_layer": 3}, FEW / 50, FEW)],
-        {},
-        "inconclusive",
-        "Launch-bound in 0 of 2 model shapes, undecided in 1",
-    ),
+    (TWO_SHAPES, {}, "inconclusive", "Launch-bound in 0 of 2 model shapes, undecided in 1"),
     # Launches dearer than the step: they say nothing.
     (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 2e-5}, "inconclusive", "undecided in 1"),
     (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": None}, "inconclusive", "no kernel_launch"),
@@ -182,21 +154,11 @@ VERDICTS: list[tuple[list[Any], dict[str, Any] | None, str, str]] = [
     # The same steps on a memory a hundred times as fast.
     (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": 100 * MEMORY}, "neither", "0 of 1"),
     # Four times as fast: too little to be sure, too much to deny it.
-    (
-        steps(LARGE, 1.5 * MOVED_S, 1e-2),
-        {"memory": 4 * MEMORY},
-        "inconclusive",
-        "Memory-bound in 0 of 1 model shapes, undecided in 1",
-    ),
+    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": 4 * MEMORY}, "inconclusive", "undecided in 1"),
     (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": None}, "inconclusive", "no bandwidth"),
     # A memory so slow that the step could not have been: the estimate says nothing.
     (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": MEMORY / 10}, "inconclusive", "0 of 1"),
-    (
-        [*steps(SMALL, 1.5 * FEW, 1e-5), *steps(LARGE, 1.5 * MOVED_S, 1e-2)],
-        {},
-        "both",
-        "Launch-bound in 1 of 2",
-    ),
+    (BOTH, {}, "both", "Launch-bound in 1 of 2"),
     (steps(SMALL, 1.5 * FEW, 1e-5), None, "inconclusive", "no kernel_launch"),
 ]
 
@@ -238,10 +200,7 @@ def test_points_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
     quality.split_flags(session)  # type: ignore[arg-type]
     which = "(n_layer=2 n_embd=64 n_head=4 d_ff=168 seq_len=64 batch_size=4)"
     assert flags == [
-        (
-            "split_differs",
-            f"the sum of the phases {which} differs from the whole step by +100.0%",
-        ),
+        ("split_differs", f"the sum of the phases {which} differs from the whole step by +100.0%"),
         (
             "forward_differs",
             f"a forward pass by itself {which} takes 2.00 times as long as inside a step",
@@ -285,9 +244,9 @@ def test_noise_floor_of_the_host_widens_or_narrows_the_line(tmp_path: Path) -> N
     (assumed,), _ = scaled(results)
     name = "desk/cpu-x/torch-cpu/grid/auto/fp32"
     floor = noise_floor(tmp_path / "desk.json", [1.0, 1.01, 0.99] * 4, name)
-    folder = {"tables": results / "tables", "output-dir": results / "tables"}
-    where = {"matrix": results / "matrix.json", "registry": ROOT / "config/devices.yaml"}
-    run(expected, **where, **folder, **{"noise-floors": [floor]})
+    options = {"tables": results / "tables", "output-dir": results / "tables"}
+    options |= {"matrix": results / "matrix.json", "registry": ROOT / "config/devices.yaml"}
+    run(expected, **options, **{"noise-floors": [floor]})
     (known,), _ = scaled(results)
     assert "assumed" in assumed["noise_basis"] and "noisiest of 1 points" in known["noise_basis"]
     assert known["fixed_s"] == pytest.approx(assumed["fixed_s"])
@@ -313,15 +272,6 @@ def test_error_of_the_line_is_that_of_repeated_draws() -> None:
 
 
 # -- everything survives -------------------------------------------------------------------------
-
-
-def test_no_grid_gives_empty_tables(tmp_path: Path) -> None:
-    results = analysed(tmp_path, [training(0.1)])
-    for name in ("expected", "scaling"):
-        with open(results / f"tables/{name}.csv", encoding="utf-8") as stream:
-            assert next(csv.reader(stream)) == list(columns.own(name)) and not list(stream)
-    for name in ("curves", "evaluations", "texts"):
-        assert table(results, name) == []
 
 
 def test_points_without_times_keep_their_status_and_reason(tmp_path: Path) -> None:
@@ -381,37 +331,22 @@ def test_whole_trainings_in_tables(tmp_path: Path) -> None:
     swept = [point(SMALL, 8, 0.01) for _ in range(2)]
     for one, rate in zip(swept, (1e-3, 1e-2), strict=True):
         one["params"] |= {"learning_rate": rate, "beta1": 0.9, "beta2": 0.95}
-    settings = {
-        "learning_rate": 0.01,
-        "betas": [0.9, 0.95],
-        "weight_decay": 0.1,
-        "max_gradient_norm": 1.0,
-        "decay_steps": 90,
-    }
+    settings = {"learning_rate": 0.01, "betas": [0.9, 0.95], "weight_decay": 0.1}
+    settings |= {"max_gradient_norm": 1.0, "decay_steps": 90}
     whole_run = base_record("transformer_lm", "deep", trainer="training_run", parameters=settings)
-    sweep = base_record(
-        "optimizer_sweep", "sweep", parameters={"sweep": {"learning_rate": [1e-3, 1e-2]}}
-    )
-    results = analysed(
-        tmp_path, [whole_run | {"points": [whole]}, sweep | {"points": swept}], last=aggregate
-    )
+    swept_over = {"sweep": {"learning_rate": [1e-3, 1e-2]}}
+    sweep = base_record("optimizer_sweep", "sweep", parameters=swept_over)
+    cells = [whole_run | {"points": [whole]}, sweep | {"points": swept}]
+    results = analysed(tmp_path, cells, last=aggregate)
     curve = of_cell(results, "curves", "deep")
     assert len(curve) == 40 and curve[39]["loss"] is None and curve[3]["loss"] == losses[3]
     assert curve[3]["tokens_per_s"] == pytest.approx(512 / times[3])
     assert [line["step"] for line in curve if line["unusual"]] == [20]
     first, last = of_cell(results, "evaluations", "deep")
-    assert (first["step"], first["perplexity"], last["loss"], last["accuracy"]) == (
-        0,
-        518,
-        None,
-        0.5,
-    )
+    assert (first["step"], first["perplexity"]) == (0, 518)
+    assert (last["loss"], last["accuracy"]) == (None, 0.5)
     (text,) = of_cell(results, "texts", "deep")
-    assert (text["prompt"], text["text"], text["temperature"]) == (
-        "a,",
-        'two\nlines, "quoted"',
-        0.8,
-    )
+    assert text | whole["texts"][0] == text
     (row,) = of_cell(results, "points", "deep")
     assert row["diverged"] is True and row["outcome_reason"].endswith("39")
     assert (row["n_layer"], row["beta2"], row["weight_decay"]) == (3, 0.95, 0.1)
@@ -425,14 +360,8 @@ def test_whole_trainings_in_tables(tmp_path: Path) -> None:
 
 def test_solved_sizes_are_those_of_the_model_that_was_trained(tmp_path: Path) -> None:
     plugin = plugins.load("workloads", "transformer_lm")
-    asked = {
-        "parameter_budget": 500_000,
-        "aspect": "deep",
-        "n_head": 4,
-        "seq_len": 64,
-        "batch_size": 8,
-        "vocab_size": 512,
-    }
+    asked = {"parameter_budget": 500_000, "aspect": "deep", "n_head": 4}
+    asked |= {"seq_len": 64, "batch_size": 8, "vocab_size": 512}
     model = plugin(asked)
     trained = {
         "params": {"batch_size": 8, "n_parameters": model.n_parameters()},
@@ -441,13 +370,10 @@ def test_solved_sizes_are_those_of_the_model_that_was_trained(tmp_path: Path) ->
         "bytes": None,
         "memory": {},
     }
-    cells = [
-        base_record(
-            "transformer_lm", name, trainer="training_run", parameters=model.parameters | more
-        )
-        | {"points": [trained]}
-        for name, more in (("deep", {}), ("of-another-version", {"n_head": 997}))
-    ]
+    cells = []
+    for name, more in (("deep", {}), ("of-another-version", {"n_head": 997})):
+        axes = {"trainer": "training_run", "parameters": model.parameters | more}
+        cells.append(base_record("transformer_lm", name, **axes) | {"points": [trained]})
     results = analysed(tmp_path, cells)
     (row,) = of_cell(results, "points", "deep")
     n_layer, d, ff = row["n_layer"], row["n_embd"], row["d_ff"]
@@ -478,20 +404,14 @@ def test_a_quiet_run_has_no_unusual_steps(tmp_path: Path) -> None:
 
 
 def test_epochs_and_both_timings_in_points(tmp_path: Path) -> None:
-    timer = {
-        "reason": None,
-        "min_run_time_s": 0.2,
-        "number_per_run": 1,
-        "times_s": [0.3],
-        "shorter_than_one_iteration": True,
-    }
+    timer = {"reason": None, "min_run_time_s": 0.2, "number_per_run": 1, "times_s": [0.3]}
+    timer |= {"shorter_than_one_iteration": True}
     epoch = {"means": "measured", "steps": 100, "measured_steps": 100, "train_s": [4.0, 5.0, 9.0],
              "validation_s": [1.0, 1.0, 1.0], "epoch_s": [5.0, 6.0, 10.0]}  # fmt: skip
     timed = point(SMALL, 4, 0.25, blocked_autorange=timer)
     in_mlx = point(SMALL, 4, 0.25, blocked_autorange={"reason": "torch's own tool"})
-    trained = point(
-        SMALL, 32, 0.04, epoch=epoch, test={"accuracy": 0.7, "loss": 0.9, "samples": 10000}
-    )
+    test = {"accuracy": 0.7, "loss": 0.9, "samples": 10000}
+    trained = point(SMALL, 32, 0.04, epoch=epoch, test=test)
     trained["params"]["network"] = "mlp"
     classic = base_record("mlp", "mlp", trainer="epochs") | {"points": [trained]}
     results = analysed(tmp_path, [grid([timed, in_mlx]), classic], last=aggregate)
