@@ -11,12 +11,14 @@ from itertools import product as combinations
 from typing import Any
 
 from synthetic_results import (
+    PHASES,
     SHA,
     base_record,
     kernel_launch,
     matmul,
     metered,
     probed,
+    sampled,
     training,
     without_result,
 )
@@ -79,12 +81,8 @@ def bandwidth(memory: float, cached: float, **axes: Any) -> dict[str, Any]:
                 params = {"kernel": kernel, "working_set_bytes": size, "cache": cache}
                 bound = warm and memory > 1e12  # 8 MiB from a GPU's cache take less than a launch
                 made["points"].append(point(params, size / rate, bytes=size, launch_bound=bound))
-    made["method"] = {
-        "bandwidth": {
-            "last_level_cache_bytes": CACHE_BYTES,
-            "last_level_cache_source": "the kernel",
-        }
-    }
+    cache = {"last_level_cache_bytes": CACHE_BYTES, "last_level_cache_source": "the kernel"}
+    made["method"] = {"bandwidth": cache}
     return made
 
 
@@ -123,15 +121,8 @@ def first_touch(**axes: Any) -> dict[str, Any]:
     """A page in 250 ns."""
     made = base_record("first_touch", "first-touch", **axes)
     params = {"pages": 4096, "page_size_bytes": 4096}
-    made["points"] = [
-        point(
-            params,
-            4096 * 270e-9,
-            bytes=4096 * 4096,
-            quantities={"fault_s_per_page": 250e-9},
-            result_error=None,
-        )
-    ]
+    own = {"quantities": {"fault_s_per_page": 250e-9}, "result_error": None}
+    made["points"] = [point(params, 4096 * 270e-9, bytes=4096 * 4096, **own)]
     return made
 
 
@@ -184,17 +175,8 @@ def grid_point(n_layer: int, n_embd: int, batch_size: int, tool: bool, **more: A
 
 def lost(status: str, reason: str) -> dict[str, Any]:
     """A point that was not measured."""
-    return grid_point(
-        4,
-        256,
-        64,
-        True,
-        status=status,
-        reason=reason,
-        times={},
-        blocked_autorange={"reason": "not measured"},
-        memory={},
-    )
+    missing = {"times": {}, "blocked_autorange": {"reason": "not measured"}, "memory": {}}
+    return grid_point(4, 256, 64, True, status=status, reason=reason, **missing)
 
 
 def grid(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
@@ -233,16 +215,7 @@ def whole_training(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
     made = base_record("transformer_lm", trained.pop("workload"), **trained)
     made["cell"]["parameters"] = {"aspect": aspect, "seq_len": 64, "max_gradient_norm": 1.0}
     made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
-    made["samples"] = [
-        {
-            "t_s": 0.1 * i,
-            "rss_bytes": 2e8 + 1e6 * i,
-            "minor_faults": 0,
-            "major_faults": 0,
-            "device_memory_bytes": None,
-        }
-        for i in range(9)
-    ]
+    made["samples"] = sampled(9, faults=0)
     ends = WIDE_ENDS if wide else DEEP_ENDS
     told = params(4, 128) if wide else params(16, 64)
     final = 3.0 if wide else 2.5
@@ -334,13 +307,8 @@ def network(
     for batch, seconds in steps_s.items():
         steps = 32_000 // batch
         train = steps * seconds
-        phases = {
-            "data_s": 0.02,
-            "forward_s": 0.3,
-            "backward_s": 0.5,
-            "optimizer_s": 0.15,
-            "other_s": 0.03,
-        }
+        shares = dict(zip(PHASES, (0.02, 0.3, 0.5, 0.15, 0.03), strict=True))
+        phases = {k: [share * 1.02 * seconds * j for j in jitter] for k, share in shares.items()}
         made["points"].append(
             {
                 "params": {
@@ -353,11 +321,8 @@ def network(
                     "step_s": [seconds * 1.02 * j for j in jitter],
                     "unsplit_step_s": [seconds * j for j in jitter],
                     "warmup_step_s": [3 * seconds],
-                    **{
-                        k: [share * 1.02 * seconds * j for j in jitter]
-                        for k, share in phases.items()
-                    },
-                },
+                }
+                | phases,
                 "flops": 1e6 * batch,
                 "bytes": None,
                 "loss": [2.3, 2.0, 1.8],

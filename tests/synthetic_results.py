@@ -129,13 +129,7 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
         },
         "packages": {"python": "3.11.7", "torch": "2.13.0+cpu", "triton": None},
         "blas": {"torch": "oneMKL 2024.2", "mlx": None, "numpy": None},
-        "driver": {
-            "nvidia": None,
-            "macos": None,
-            "cuda_runtime": None,
-            "rocm_runtime": None,
-            "cublas": None,
-        },
+        "driver": dict.fromkeys(("nvidia", "macos", "cuda_runtime", "rocm_runtime", "cublas")),
         "quick_facts_sha256": SHA,
     }
 
@@ -223,16 +217,7 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
     )
     jitter = [1 + 0.001 * (i % 11 - 5) for i in range(30)]
     made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
-    made["samples"] = [
-        {
-            "t_s": 0.1 * i,
-            "rss_bytes": 2.0e8 + 1e6 * i,
-            "minor_faults": 10 * i,
-            "major_faults": 0,
-            "device_memory_bytes": None,
-        }
-        for i in range(5)
-    ]
+    made["samples"] = sampled(5, faults=10)
     made["points"] = [
         {
             "params": {
@@ -262,6 +247,15 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
         }
     ]
     return made
+
+
+def sampled(count: int, faults: int) -> list[dict[str, Any]]:
+    """What a sampler reads of a process that grows, with so many page faults each time."""
+    return [
+        {"t_s": 0.1 * i, "rss_bytes": 2.0e8 + 1e6 * i, "minor_faults": faults * i}
+        | {"major_faults": 0, "device_memory_bytes": None}
+        for i in range(count)
+    ]
 
 
 def course(step_s: float, faults: int = 40) -> dict[str, list[Any]]:
@@ -348,17 +342,10 @@ def of_the_paper(module: str, size: str, samples: int, **axes: Any) -> dict[str,
 def matmul(**axes: Any) -> dict[str, Any]:
     """A measured matrix product cell of two shapes, the second without a burst."""
     made = base_record("matmul", "matmul-small", **axes)
-    for n, seconds, burst in (
-        (64, 1e-4, {"burst_mean_s": 9e-5}),
-        (
-            512,
-            5e-3,
-            {
-                "burst_mean_s": None,
-                "burst_reason": "110 launches would take about 0.6 s, the budget is 0.5 s",
-            },
-        ),
-    ):
+    reason = "110 launches would take about 0.6 s, the budget is 0.5 s"
+    small = (64, 1e-4, {"burst_mean_s": 9e-5})
+    large = (512, 5e-3, {"burst_mean_s": None, "burst_reason": reason})
+    for n, seconds, burst in (small, large):
         made["points"].append(
             {
                 "params": {"batch": 1, "m": n, "k": n, "n": n},
@@ -376,13 +363,11 @@ def matmul(**axes: Any) -> dict[str, Any]:
 def kernel_launch(**axes: Any) -> dict[str, Any]:
     """A measured launch cell."""
     made = base_record("kernel_launch", "kernel-launch", **axes)
-    times = {"cold_s": 1e-4, "launch_and_wait_s": 3e-6, "enqueue_s": 2e-6, "amortised_s": 2.5e-6}
+    times = {"launch_and_wait_s": 3e-6, "enqueue_s": 2e-6, "amortised_s": 2.5e-6}
     made["points"] = [
         {
             "params": {"launch": "dispatch", "note": "a + 1 on one element", "burst": 100},
-            "times": {
-                name: [value] * (1 if name == "cold_s" else 9) for name, value in times.items()
-            },
+            "times": {"cold_s": [1e-4]} | {name: [value] * 9 for name, value in times.items()},
             "flops": None,
             "bytes": None,
             "memory": {},
