@@ -33,8 +33,8 @@ from synthetic_results import (
 )
 
 LARGE = ("--model", "gpt2-large", "--batch", "16")
+SMALLEST = ("--model", "gpt2-large", "--batch", "1")
 TARIFF = 0.25
-SEQ = {"seq_len": 128}
 
 
 run = partial(command, "advise")
@@ -138,17 +138,11 @@ def test_the_table_is_readable_on_a_terminal(tmp_path: Path) -> None:
         (("--model", "gpt2-lrge", "--batch", "16"), "did you mean 'gpt2-large'?"),
         (("--model", "gpt2-large", "--batch", "-3"), "--batch: is -3; expected a whole number"),
         (("--model", "gpt2-large", "--batch", "many"), "--batch: is 'many'; expected a whole"),
-        (
-            ("--model", "gpt2-large", "--batch", "1", "--precision", "fp23"),
-            "--precision: is 'fp23'",
-        ),
-        (("--model", "gpt2-large", "--batch", "1", "--seq-len", "4096"), "at most 1024 positions"),
+        ((*SMALLEST, "--precision", "fp23"), "--precision: is 'fp23'"),
+        ((*SMALLEST, "--seq-len", "4096"), "at most 1024 positions"),
         (("--model", "whisper-tiny", "--batch", "1", "--lora", "8"), "--lora: whisper has no LoRA"),
-        (
-            ("--model", "gpt2-large", "--batch", "1", "--budget", "0"),
-            "--budget: is 0; expected more",
-        ),
-        (("--model", "gpt2-large", "--batch", "1", "--device", "rtx-490"), "mean 'rtx-4090'?"),
+        ((*SMALLEST, "--budget", "0"), "--budget: is 0; expected more"),
+        ((*SMALLEST, "--device", "rtx-490"), "mean 'rtx-4090'?"),
         (("--parameters", "big", "--batch", "1"), "--parameters: is 'big'; expected a number"),
         (("--batch", "3"), "--model: is missing"),
     ],
@@ -162,17 +156,13 @@ def test_bad_input_is_one_line(words: tuple[str, ...], said: str) -> None:
 
 def test_a_bad_question_of_the_config_is_found_with_the_others() -> None:
     """Beside what the schema finds, a model that nobody knows."""
-    found = config.check(
-        {
-            "experiment": "x",
-            "devices": ["local"],
-            "workloads": {"a": {"module": "matmul"}},
-            "report": {
-                "advice": [{"model": "gpt2-lrge", "batch_size": 1}, {"batch_size": 0}],
-                "prices": {"rtx-4090": -1},
-            },
-        }
-    )
+    report = {
+        "advice": [{"model": "gpt2-lrge", "batch_size": 1}, {"batch_size": 0}],
+        "prices": {"rtx-4090": -1},
+    }
+    workloads = {"a": {"module": "matmul"}}
+    experiment = {"experiment": "x", "devices": ["local"], "workloads": workloads}
+    found = config.check(experiment | {"report": report})
     lines = "\n".join(found)
     assert "report.advice.0.model: is 'gpt2-lrge'" in lines
     assert "report.advice.1.batch_size: is 0" in lines and "report.prices.rtx-4090: is -1" in lines
@@ -184,38 +174,15 @@ def test_a_bad_question_of_the_config_is_found_with_the_others() -> None:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of other hosts: GPT2-large on two priced devices, with energy of two scopes."""
-    folder = tmp_path_factory.mktemp("measured")
-    card = of_the_paper(
-        "gpt2",
-        "large",
-        16,
-        trainer="plain",
-        device="rtx-a6000",
-        host="tower",
-        joules=90.0,
-        parameters=SEQ,
-    )
-    mac = of_the_paper(
-        "gpt2",
-        "large",
-        16,
-        trainer="plain",
-        device="m2-ultra-76",
-        host="mac",
-        backend="mlx",
-        parameters=SEQ,
-    )
+    large = partial(of_the_paper, "gpt2", "large", 16, trainer="plain", parameters={"seq_len": 128})
+    card = large(device="rtx-a6000", host="tower", joules=90.0)
+    mac = large(device="m2-ultra-76", host="mac", backend="mlx")
     for made, seconds in ((card, 0.5), (mac, 2.0)):
-        flops = 9.64e12
-        made["points"][0] |= {"flops": flops}
+        made["points"][0]["flops"] = 9.64e12
         made["points"][0]["times"]["unsplit_step_s"] = [seconds] * 30
     own = metered(training(0.1), {"nvml-counter": 20.0, "rapl-package": 7.0})
-    return make(
-        folder,
-        [own],
-        [card, mac],
-        experiment={"experiment": "test", "report": prices(**{"cpu-x": 500.0})},
-    )
+    experiment = {"experiment": "test", "report": prices(**{"cpu-x": 500.0})}
+    return make(tmp_path_factory.mktemp("measured"), [own], [card, mac], experiment=experiment)
 
 
 @pytest.mark.slow
@@ -251,13 +218,8 @@ def test_costs_are_those_of_the_tables_by_hand(measured: Path) -> None:
     priced = {point_key(point): money.Price(4649.0, money.CARD) for point in points}
     rows = list(money.rows(points, energy, priced, TARIFF))
     lines = {(row["device"], row["scope"]): row for row in rows}
-    assert set(lines) == {
-        ("cpu-x", "gpu"),
-        ("cpu-x", "cpu-package"),
-        ("rtx-a6000", "gpu"),
-        ("rtx-a6000", "cpu-package"),
-        ("m2-ultra-76", None),
-    }
+    metered_ = {(device, s) for device in ("cpu-x", "rtx-a6000") for s in ("gpu", "cpu-package")}
+    assert set(lines) == metered_ | {("m2-ultra-76", None)}
     card = lines["rtx-a6000", "gpu"]
     assert card["seconds_per_1000_steps"] == pytest.approx(500)
     assert card["kwh_per_1000_steps"] == pytest.approx(90 * 1000 / 3.6e6)

@@ -29,16 +29,13 @@ from synthetic_results import (
     training,
 )
 
-# -- records of the forms that the workloads leave ---------------------------------------------
-
-
 # -- from records to tables --------------------------------------------------------------------
 
 
 def table(results: Path, name: str) -> list[dict[str, str]]:
     """Lines of one of the stage's tables."""
-    with open(results / f"tables/{name}.csv", newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
+    text = (results / f"tables/{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
 
 
 def ceiling(results: Path, quantity: str, **wanted: str) -> dict[str, str]:
@@ -70,6 +67,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     slow = products([product((1, 256, 256, 256), 4.9e9)], backend="mlx")
     slow["environment"]["declared"]["blas"] = "reference BLAS (CBLAS)"
     wrong = products([product((1, 64, 64, 64), 900e9)], workload="broken")
+    matvecs = {(256, 256, "warm"): 55e9, (256, 256, "cold"): 11e9}
+    matvecs |= {(4096, 4096, "warm"): 12e9, (4096, 4096, "cold"): 40e9}
+    large = [product((1, 4096, 4096, 4096), 60e12), product((1, 64, 64, 64), 70e12)]
+    no_vjp = {"status": "oom", "reason": "out of memory at the second shape"}
     own = [
         products(PRODUCTS),
         products([product((8, 64, 64, 64), 110e9)], workload="matmul-batched"),
@@ -78,37 +79,19 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bandwidth(12e9, 60e9),
         bandwidth(6e9, 20e9, backend="mlx"),
         matvec({(256, 256, "cold"): 14e9}, backend="mlx"),
-        matvec(
-            {
-                (256, 256, "warm"): 55e9,
-                (256, 256, "cold"): 11e9,
-                (4096, 4096, "warm"): 12e9,
-                (4096, 4096, "cold"): 40e9,
-            }
-        ),
+        matvec(matvecs),
         vjp({(256, "without"): 80e9, (512, "with"): 130e9, (512, "without"): 330e9}),
         first_touch(),
         kernel_launch(),
         training(0.010),
-        products(
-            [product((1, 4096, 4096, 4096), 60e12), product((1, 64, 64, 64), 70e12)],
-            workload="matmul-large",
-            **GPU,
-        ),
+        products(large, workload="matmul-large", **GPU),
         bandwidth(4.0e12, 9e12, **GPU),
         transfers(50e9, **GPU),
-        base_record("vjp", "vjp", **GPU)
-        | {"status": "oom", "reason": "out of memory at the second shape"},
+        base_record("vjp", "vjp", **GPU) | no_vjp,
     ]
-    there = {"host": "lab", "device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
-    too_fast = products([product((1, 4096, 4096, 4096), 68e12)], **there)
-    return make(
-        tmp_path_factory.mktemp("ceilings"),
-        own,
-        foreign=[too_fast],
-        reference=[too_fast],
-        devices=(H200, CPU),
-    )
+    too_fast = products([product((1, 4096, 4096, 4096), 68e12)], host="lab", **GPU)
+    folder = tmp_path_factory.mktemp("ceilings")
+    return make(folder, own, foreign=[too_fast], reference=[too_fast], devices=(H200, CPU))
 
 
 def test_a_ceiling_is_the_best_that_was_measured_and_says_where(results: Path) -> None:
@@ -150,20 +133,13 @@ def test_what_is_missing_says_why(results: Path) -> None:
 
 def test_a_throughput_above_the_peak_is_caught_wherever_it_is_from(results: Path) -> None:
     above = "above the datasheet's peak"
-    assert verdicts(results, "matmul", "flop_per_s", device="h200", source="this host") == [
-        "ok",
-        above,
-    ]
+    own = verdicts(results, "matmul", "flop_per_s", device="h200", source="this host")
+    assert own == ["ok", above]
     for source in ("another host", "reference"):
         assert verdicts(results, "matmul", "flop_per_s", source=source) == [above]
-    (check,) = [
-        c
-        for c in table(results, "checks")
-        if c["source"] == "reference" and c["quantity"] == "flop_per_s"
-    ]
-    assert check["reason"].startswith(
-        "1×4096×4096×4096: 68034 GFLOP/s is 1.02 times the data sheet"
-    )
+    checks = [c for c in table(results, "checks") if c["source"] == "reference"]
+    (reason,) = (c["reason"] for c in checks if c["quantity"] == "flop_per_s")
+    assert reason.startswith("1×4096×4096×4096: 68034 GFLOP/s is 1.02 times the data sheet")
 
 
 def test_a_throughput_above_our_ceiling_is_caught_from_noise_on(results: Path) -> None:
@@ -175,14 +151,10 @@ def test_a_throughput_above_our_ceiling_is_caught_from_noise_on(results: Path) -
     assert verdicts(results, quantity="bytes_per_s", **ours) == ["not compared", "ok", "ok", above]
     # MLX's own kernels get 6.6 GB/s here, but torch shows that the memory gives 13
     assert verdicts(results, "matvec", "bytes_per_s", backend="mlx") == ["ok"]
-    (cached,) = [
-        c
-        for c in table(results, "checks")
-        if c["how"] == "1×256×256×1, warm" and c["quantity"] == "bytes_per_s"
-    ]
-    assert cached["reason"] == (
-        "its 258 KiB fit the last-level cache of 32 MiB, so memory is no limit to it"
-    )
+    checks = [c for c in table(results, "checks") if c["how"] == "1×256×256×1, warm"]
+    (reason,) = (c["reason"] for c in checks if c["quantity"] == "bytes_per_s")
+    fits = "its 258 KiB fit the last-level cache of 32 MiB, so memory is no limit to it"
+    assert reason == fits
     assert set(verdicts(results, "gpt2", "flop_per_s")) == {"ok"}
 
 
@@ -197,16 +169,16 @@ def test_noise_is_the_host_s_own_where_it_was_measured(results: Path, tmp_path: 
     known = tmp_path / "results"
     shutil.copytree(results / "tables", known / "tables")
     calm = floor(tmp_path / "desk.json", 0.01)
-    folder = {"tables": known / "tables", "output-dir": known / "tables"}
-    where = {"matrix": results / "matrix.json", "registry": ROOT / "config/devices.yaml"}
-    run(ceilings, **where, **folder, **{"noise-floors": [calm]})
+    options = {"tables": known / "tables", "output-dir": known / "tables"}
+    options |= {"matrix": results / "matrix.json", "registry": ROOT / "config/devices.yaml"}
+    run(ceilings, **options, **{"noise-floors": [calm]})
     above = "above our own ceiling by more than noise"
     assert verdicts(known, "vjp", "flop_per_s") == ["ok", above, above]
     best = ceiling(known, "matmul", backend="torch-cpu", precision="fp32")
     assert float(best["error"]) == pytest.approx(0.009, rel=0.1)
     assert best["error_basis"] == "A/A processes of the noisiest of 1 points differ by 0.9% on desk"
     restless = floor(tmp_path / "desk.json", 0.2)
-    run(ceilings, **where, **folder, **{"noise-floors": [restless]})
+    run(ceilings, **options, **{"noise-floors": [restless]})
     assert verdicts(known, "vjp", "flop_per_s") == ["ok", "ok", above]
 
 
@@ -223,9 +195,8 @@ def test_mixed_precision_is_held_against_the_faster_of_its_formats(tmp_path: Pat
 
 
 def test_a_ceiling_and_a_roofline_carry_the_flag_of_the_cell(tmp_path: Path) -> None:
-    noisy = products([product((1, 512, 512, 512), 1e11)]) | {
-        "flags": [{"code": "noisy", "detail": "30 % apart"}]
-    }
+    noisy = products([product((1, 512, 512, 512), 1e11)])
+    noisy["flags"] = [{"code": "noisy", "detail": "30 % apart"}]
     data = load(make(tmp_path, [noisy, bandwidth(2e10, 8e10)]))
     shown = ceilings_drawn.ceilings_table(data)
     heads = [column.head for column in shown.columns]
@@ -270,9 +241,8 @@ def test_shares_of_both_ceilings_stand_in_the_tables(page: Page) -> None:
 
 def test_a_slow_blas_is_never_called_by_its_backend_alone(page: Page) -> None:
     for name in ("table-ceilings", "table-costs", "table-matmul"):
-        lines = page.tables[name]
-        backend = next(i for i, head in enumerate(lines[0]) if head.startswith("Backend"))
-        named = {line[backend] for line in lines[1:] if line[backend].startswith("mlx")}
+        backends = {line["Backend"] for line in page.lines(name)}
+        named = {backend for backend in backends if backend.startswith("mlx")}
         assert named == {"mlx (reference BLAS)"}, name
 
 
