@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
-import subprocess
-import sys
 import time
 from itertools import islice
 from pathlib import Path
@@ -17,7 +14,6 @@ import numpy as np
 import pytest
 from conftest import (
     QUICK,
-    ROOT,
     NoClock,
     counted_flops,
     cpu_cell,
@@ -25,6 +21,7 @@ from conftest import (
     opened,
     record_problems,
 )
+from measuring import by_hand, session_of
 from siliconprof import plugins
 from siliconprof.datasets import dataset_spec, image_data, image_synthesis, prepare
 from siliconprof.errors import UserError
@@ -34,13 +31,18 @@ from siliconprof.session import energy
 from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
-from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from siliconprof.store.journal import Journal
 from siliconprof.trainers.epochs import evaluate
 
 NETWORKS = ("mlp", "cnn", "lstm")
 BACKENDS = ("torch-cpu", "mlx")
+SERIES = {  # kind of step -> where its times are
+    "warm-up": "warmup_step_s",
+    "split": "step_s",
+    "unsplit": "unsplit_step_s",
+    "partial": "partial_step_s",
+}
 # Keras's `Model.summary()` of the article's models: Dense has n_in n_out + n_out weights, Conv2D
 # 3 3 n_in n_out + n_out, LSTM 4 (n_in n + n n + n).
 PARAMETERS = {
@@ -90,15 +92,11 @@ def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more
 
 def trained(asked: Cell, data: image_data.ImageData, journal: Journal | None = None) -> Session:
     """A session whose training has run; its points pass the record's schema."""
-    trial = Trial(asked)
-    its_workload, trainer = trial.workload, trial.trainer
-    session = Session(
-        asked, opened(asked.backend, threads=1), its_workload, lambda message: None, journal
-    )
-    session.scenario = Trial(asked).scenario()
+    trial, session = Trial(asked), session_of(asked, journal)
+    session.scenario = trial.scenario()
     session._data = data
-    trainer.prepare(session)
-    trainer.run(session)
+    trial.trainer.prepare(session)
+    trial.trainer.run(session)
     assert record_problems(json.loads(json.dumps(session.points)), "points") == []
     return session
 
@@ -150,10 +148,8 @@ def test_initial_weights_are_drawn_as_keras_draws_them() -> None:
                 assert not array.any()
         again, other = (dict(workload(name).initial_weights(seed)) for seed in (3, 4))
         assert all(np.array_equal(again[weight], array) for weight, array in drawn.items())
-        assert not np.array_equal(
-            other["0/kernel" if name != "mlp" else "1/kernel"],
-            drawn["0/kernel" if name != "mlp" else "1/kernel"],
-        )
+        first = "1/kernel" if name == "mlp" else "0/kernel"
+        assert not np.array_equal(other[first], drawn[first])
     lstm = dict(workload("lstm").initial_weights(3))
     recurrent = lstm["0/recurrent_kernel"]  # (128, 512)
     assert np.allclose(recurrent @ recurrent.T, np.eye(128), atol=1e-5)
@@ -272,21 +268,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_whole_epochs_are_measured(folder: Path) -> None:
     """By hand, as a rule does it: two epochs of four and of two batches, validated each."""
-    asked = dataclasses.replace(
-        cell("torch-cpu", "mlp", batch_sizes=[32, 16], epochs=2), dataset="data"
-    )
-    command = [sys.executable, "-m", "siliconprof.measure", "--cell", asked.to_json()]
-    done = subprocess.run(
-        [*command, "--output", "record.json"],
-        cwd=folder,
-        env=os.environ
-        | {"PYTHONPATH": str(ROOT / "workflow"), "SILICONPROF_LOCK_FILE": str(folder / "lock")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    made = record.read(folder / "record.json")
+    asked = cell("torch-cpu", "mlp", batch_sizes=[32, 16], epochs=2)
+    made = by_hand(dataclasses.replace(asked, dataset="data"), folder)
     assert made["status"] == "ok", made["reason"]
     assert made["precision"]["effective"] == "fp32"
     assert made["dataset"]["vocab_size"] is None
@@ -296,36 +279,19 @@ def test_whole_epochs_are_measured(folder: Path) -> None:
         assert 100 - (steps - 1) * size == rest
         kinds, times, epoch = point["steps"]["kind"], point["times"], point["epoch"]
         assert len(kinds) == len(point["loss"])
-        assert (
-            kinds[2 * steps :]
-            == ["free-running"] * len(times["free_running_step_s"]) * point["free_running_steps"]
-        )
+        free = ["free-running"] * len(times["free_running_step_s"])
+        assert kinds[2 * steps :] == free * point["free_running_steps"]
         kinds = kinds[: 2 * steps]
-        assert [at for at, kind in enumerate(kinds) if kind == "partial"] == [
-            steps - 1,
-            2 * steps - 1,
-        ]
+        partial = [at for at, kind in enumerate(kinds) if kind == "partial"]
+        assert partial == [steps - 1, 2 * steps - 1]
         assert kinds[0] == "warm-up" and {"split", "unsplit"} <= set(kinds)
-        for kind, series in (
-            ("warm-up", "warmup_step_s"),
-            ("split", "step_s"),
-            ("unsplit", "unsplit_step_s"),
-            ("partial", "partial_step_s"),
-        ):
+        for kind, series in SERIES.items():
             assert len(times[series]) == kinds.count(kind), kind
         assert epoch["means"] == "measured"
         assert epoch["steps"] == epoch["measured_steps"] == steps
         assert epoch["validation_steps"] == math.ceil(40 / size)
         assert epoch["measured_validation_steps"] == epoch["validation_steps"]
-        spent = {
-            kind: iter(times[series])
-            for kind, series in (
-                ("warm-up", "warmup_step_s"),
-                ("split", "step_s"),
-                ("unsplit", "unsplit_step_s"),
-                ("partial", "partial_step_s"),
-            )
-        }
+        spent = {kind: iter(times[series]) for kind, series in SERIES.items()}
         in_order = [next(spent[kind]) for kind in kinds]
         assert epoch["train_s"] == pytest.approx([sum(in_order[:steps]), sum(in_order[steps:])])
         evaluations = point["evaluations"]
@@ -342,15 +308,9 @@ def test_whole_epochs_are_measured(folder: Path) -> None:
 
 
 def test_steps_are_extrapolated_to_an_epoch_and_say_so() -> None:
-    asked = cell(
-        "mlx",
-        "mlp",
-        {"iterations": 3, "max_iterations": 3},
-        batch_sizes=[8],
-        max_steps=14,
-        max_validation_steps=2,
-        max_test_steps=1,
-    )
+    timing = {"iterations": 3, "max_iterations": 3}
+    most = {"max_steps": 14, "max_validation_steps": 2, "max_test_steps": 1}
+    asked = cell("mlx", "mlp", timing, batch_sizes=[8], **most)
     (point,) = trained(asked, garments(60, 41, 30)).points
     times, epoch = point["times"], point["epoch"]
     assert epoch["means"] == "extrapolated"
@@ -428,26 +388,20 @@ def test_every_batch_size_has_an_energy_window_of_its_own(monkeypatch: pytest.Mo
     monkeypatch.setattr(sensors, "energy", lambda backend: [Wall()])
     timing = {"energy_window_s": 0.3, "energy_idle_s": 0.1}
     asked = cell("mlx", "mlp", timing, batch_sizes=[8, 30], max_steps=4)
-    trial = Trial(asked)
-    its_workload, trainer = trial.workload, trial.trainer
-    session = Session(asked, opened("mlx"), its_workload, lambda message: None)
+    session = session_of(asked)
     session._data = garments(60, 10, 10)
     session.energy = energy.EnergyMeter.of(session.backend, Plan.of(asked.timing))
     session.energy.idle("before")
-    trainer.run(session)
+    Trial(asked).trainer.run(session)
     for point in session.points:
         found = point["energy"]
         (source,) = found["sources"]
-        steps, runs = (
-            point["steps"]["kind"].count("free-running"),
-            point["times"]["free_running_step_s"],
-        )
+        steps = point["steps"]["kind"].count("free-running")
+        runs = point["times"]["free_running_step_s"]
         assert steps == found["steps"] == len(runs) * point["free_running_steps"] > 0
         assert source["energy_j"] == pytest.approx(10 * found["window_s"], rel=0.2)
-        per_step = source["energy_j"] / steps
-        assert source["energy_per_sample_j"] == pytest.approx(
-            per_step / point["params"]["batch_size"]
-        )
+        per_sample = source["energy_j"] / steps / point["params"]["batch_size"]
+        assert source["energy_per_sample_j"] == pytest.approx(per_sample)
         assert source["idle_before_w"] == pytest.approx(10, rel=0.3)
         assert source["idle_after_w"] == pytest.approx(10, rel=0.3)
         assert point["test"]["trained_steps"] == 4 < len(point["loss"])

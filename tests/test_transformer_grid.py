@@ -31,19 +31,10 @@ from test_faults import address_space
 SMALL = {"n_layer": [1, 2], "n_embd": [16], "n_head": [2], "seq_len": [16], "vocab_size": 64}
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
 KEPT = "results/kept/desk"
-ONE_MEASUREMENT = {
-    "n_layer",
-    "n_embd",
-    "n_head",
-    "head_dim",
-    "d_ff",
-    "seq_len",
-    "batch_size",
-    "vocab_size",
-    "n_parameters",
-    "tokens_per_step",
-    "samples_per_step",
-}
+ONE_MEASUREMENT = set(
+    "n_layer n_embd n_head head_dim d_ff seq_len batch_size vocab_size n_parameters "
+    "tokens_per_step samples_per_step".split()
+)
 
 
 def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: Any) -> Cell:
@@ -90,12 +81,8 @@ def test_a_point_out_of_memory_costs_only_itself(
     what is known of its crash is how full the address space was, and one array as large as the
     space is refused long before it is full.
     """
-    much: dict[str, Any] = {
-        "n_layer": [1, 2],
-        "n_embd": [16],
-        "vocab_size": 256,
-        "batch_size": [2, large],
-    }
+    much: dict[str, Any] = {"n_layer": [1, 2], "n_embd": [16], "vocab_size": 256}
+    much["batch_size"] = [2, large]
     made = measure(tmp_path, cell(backend, **much), preexec_fn=address_space(mib))
     assert made["status"] == "ok", made["reason"]
     points = by_size(made)
@@ -192,12 +179,9 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
     budget_gib = (small + large) / 2 / 2**30
     made = measure(tmp_path, cell("mlx", batch_size=[1, 64], memory_budget_gib=budget_gib))
     points = by_size(made)
-    assert {key: p["status"] for key, p in points.items()} == {
-        (1, 1): "ok",
-        (2, 1): "ok",
-        (1, 64): "skipped",
-        (2, 64): "skipped",
-    }
+    statuses = {key: p["status"] for key, p in points.items()}
+    expected = {(n, size): word for n in (1, 2) for size, word in ((1, "ok"), (64, "skipped"))}
+    assert statuses == expected
     assert "the budget is" in points[1, 64]["reason"] and "predicted" in points[1, 64]["reason"]
     assert points[1, 64]["memory"]["predicted_bytes"] == large and points[1, 64]["times"] == {}
     none = measure(tmp_path, cell("mlx", memory_budget_gib=1e-6))
@@ -214,14 +198,9 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
 def test_both_ways_of_timing_stand_side_by_side() -> None:
     """On torch; a least time below a single iteration's is flagged, as the report suspected."""
     for min_run_time_s, shorter in ((0.5, False), (1e-6, True)):
-        asked = cell(
-            "torch-cpu",
-            {"iterations": 9, "max_iterations": 9},
-            n_layer=[2],
-            batch_size=[4],
-            min_run_time_s=min_run_time_s,
-        )
-        session = session_of(asked)
+        timing = {"iterations": 9, "max_iterations": 9}
+        sizes = {"n_layer": [2], "batch_size": [4]}
+        session = session_of(cell("torch-cpu", timing, **sizes, min_run_time_s=min_run_time_s))
         session.workload.measure(session)
         (point,) = session.points
         theirs = point["blocked_autorange"]
@@ -285,13 +264,9 @@ def test_a_killed_pipeline_repeats_nothing_and_a_grown_grid_takes_over(checkout:
     lists: dict[str, Any] = {"n_layer": [1, 2], "batch_size": [1, 2, 4]}
 
     def configure() -> None:
-        entry = (
-            SMALL
-            | {"module": "transformer_grid", "backends": ["mlx"], "device_kinds": ["cpu"]}
-            | lists
-        )
+        entry = SMALL | {"module": "transformer_grid", "backends": ["mlx"], "device_kinds": ["cpu"]}
         timing = QUICK | {"budget_s": 0.4, "max_iterations": 10**6, "relative_interval": 1e-9}
-        checkout.configure(host="desk", timing=timing, workloads={"grid": entry})
+        checkout.configure(host="desk", timing=timing, workloads={"grid": entry | lists})
 
     def points() -> dict[tuple[int, int], dict[str, Any]]:
         (made,) = checkout.records().values()
