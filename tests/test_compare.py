@@ -11,6 +11,7 @@ import random
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,7 @@ def verdicts(document: dict[str, Any]) -> dict[str, set[str]]:
 
 
 def test_what_was_planted_is_found_and_nothing_else(tmp_path):
-    cells = [(matmul(), 1.1), (training(0.1), 0.9), (kernel_launch(), 1.0)]
-    in_turn(tmp_path, cells)
+    in_turn(tmp_path, [(matmul(), 1.1), (training(0.1), 0.9), (kernel_launch(), 1.0)])
     status, document = compared(tmp_path)  # both sides of one folder
     assert status == document["exit_status"] == 1
     found = verdicts(document)
@@ -165,15 +165,21 @@ def test_fifty_pairs_of_the_same_and_fifty_of_ten_per_cent(processes, odd):
 # -- where the error is from -------------------------------------------------------------------
 
 
-def one_each(folder: Path, ratio: float) -> None:
-    """One process a side."""
-    put(folder / "old", process(matmul(), 1.0, 0))
-    put(folder / "new", process(matmul(), ratio, 60))
+def one_each(
+    folder: Path, ratio: float, workload: str = "matmul-small", flags: Any = (), **more: Any
+) -> tuple[int, dict[str, Any]]:
+    """One process a side, B so many times as long and flagged; their comparison."""
+    options = more.pop("options", ())
+    for side, factor, own in (("old", 1.0, ()), ("new", ratio, flags)):
+        shutil.rmtree(folder / side, ignore_errors=True)
+        made = matmul() | {"flags": list(own)}
+        made["cell"]["workload"] = workload
+        put(folder / side, process(made, factor, 60 * factor, **more))
+    return compared(folder / "old", folder / "new", *options)
 
 
 def test_single_processes_decide_nothing_and_say_what_is_probable(tmp_path):
-    one_each(tmp_path, 1.5)
-    status, document = compared(tmp_path / "old", tmp_path / "new")
+    status, document = one_each(tmp_path, 1.5)
     assert status == 3
     for point in document["points"]:
         assert point["verdict"] == "probably slower" and point["low"] is None
@@ -183,12 +189,10 @@ def test_single_processes_decide_nothing_and_say_what_is_probable(tmp_path):
     done = command("compare", tmp_path / "old", tmp_path / "new")
     assert done.stdout.count("probably slower, 1.5 ×, single runs") == 2
     assert done.stdout.count("1 and 1 processes") == 1  # a reason stands once
-    put(tmp_path / "near", process(matmul(), 1.2, 60))  # as far as processes are assumed to differ
-    status, document = compared(tmp_path / "old", tmp_path / "near")
+    status, document = one_each(tmp_path, 1.2)  # as far as processes are assumed to differ
     assert (status, verdicts(document)) == (3, {"matmul-small": {"ambiguous"}})
-    odd = matmul() | {"flags": [{"code": "contended", "detail": "another process"}]}
-    put(tmp_path / "odd", process(odd, 2.0, 90))
-    status, document = compared(tmp_path / "old", tmp_path / "odd")
+    disturbed = {"code": "contended", "detail": "another process"}
+    status, document = one_each(tmp_path, 2.0, flags=[disturbed])
     assert (status, verdicts(document)) == (3, {"matmul-small": {"ambiguous"}})
     assert "other processes disturbed it" in document["points"][0]["reason"]
 
@@ -196,7 +200,7 @@ def test_single_processes_decide_nothing_and_say_what_is_probable(tmp_path):
 def test_a_noise_floor_lets_single_processes_decide(tmp_path):
     in_turn(tmp_path / "again", [(matmul(), 1.0)], count=6)
     results = tmp_path / "old"
-    one_each(tmp_path, 1.5)
+    assert one_each(tmp_path, 1.5)[0] == 3
     done = command("noise-floor", "--from", tmp_path / "again" / "a", "--results", results)
     assert done.returncode == 0, done.stderr
     assert (results / "noise-floor" / "desk.json").is_file()
@@ -208,22 +212,14 @@ def test_a_noise_floor_lets_single_processes_decide(tmp_path):
     again = command("noise-floor", "--from", tmp_path / "again" / "a", "--results", results)
     assert (again.returncode, len(again.stderr.splitlines())) == (2, 1)
     # what the floor's drift alone could be is not called a difference
-    one_each(tmp_path / "close", 1.04)
     floor = results / "noise-floor" / "desk.json"
-    given = ("--noise-floor", floor)
-    status, _ = compared(tmp_path / "close" / "old", tmp_path / "close" / "new", *given)
-    assert status == 3
+    judge = partial(one_each, tmp_path / "other", options=("--noise-floor", floor))
+    assert judge(1.04)[0] == 3
     # a point that it does not know is judged by the noisiest that it knows
-    other = matmul()
-    other["cell"]["workload"] = "other"
-    put(tmp_path / "p", process(other, 1.0, 0))
-    put(tmp_path / "q", process(other, 2.0, 60))
-    status, document = compared(tmp_path / "p", tmp_path / "q", *given)
+    status, document = judge(2.0, "other")
     assert status == 1 and "the noisiest of 2 points" in document["points"][0]["reason"]
     # nor does it say anything of numbers that another method made
-    put(tmp_path / "p", process(other, 1.0, 0, method_version=1))
-    put(tmp_path / "q", process(other, 2.0, 60, method_version=1))
-    status, document = compared(tmp_path / "p", tmp_path / "q", *given)
+    status, document = judge(2.0, "other", method_version=1)
     assert status == 3 and "1 and 1 processes" in document["points"][0]["reason"]
     floor.write_text(floor.read_text()[:-9])
     done = command("compare", results, tmp_path / "new")
@@ -357,13 +353,10 @@ def test_what_has_no_counterpart_is_listed(tmp_path):
     fewer["points"] = fewer["points"][:1]
     put(tmp_path / "a", process(matmul(), 1.0, 0))
     put(tmp_path / "b", process(fewer, 1.0, 1))
-    put(tmp_path / "a", process(training(0.1, samples=4), 1.0, 0))
-    bigger = training(0.1)
-    bigger["cell"]["parameters"] |= {"batch_size": 8}
-    smaller = training(0.1)
-    smaller["cell"]["parameters"] |= {"batch_size": 4}
-    put(tmp_path / "a", process(smaller, 1.0, 0))
-    put(tmp_path / "b", process(bigger, 1.0, 1))
+    for side, size in (("a", 4), ("b", 8)):
+        made = training(0.1)
+        made["cell"]["parameters"] |= {"batch_size": size}
+        put(tmp_path / side, process(made, 1.0, 1))
     _, document = compared(tmp_path / "a", tmp_path / "b")
     reasons = {entry["reason"] for entry in document["unmatched"]}
     assert "B is another cell: batch_size 4 against 8" in reasons

@@ -176,6 +176,18 @@ def axe(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -
         return source.read().decode()
 
 
+def violations(browser: Browser, axe: str) -> list[tuple[str, str, str]]:
+    """What axe-core finds wrong with the open page: (rule, its impact, the first part)."""
+    browser.js(axe)
+    found = browser.driver.execute_async_script(
+        """const done = arguments[arguments.length - 1];
+        axe.run({ resultTypes: ["violations"], preload: false })
+            .then((result) => done(result.violations), (error) => done(String(error)))"""
+    )
+    assert isinstance(found, list), found
+    return [(rule["id"], rule["impact"], rule["nodes"][0]["html"][:200]) for rule in found]
+
+
 def rows(browser: Browser, table: str) -> list[list[str]]:
     """The visible rows of a table: what their cells sort by, None for a missing one."""
     found: list[list[str]] = browser.js(
@@ -238,12 +250,7 @@ def test_the_report_is_short_and_leads_to_the_study(
         assert 1 < len(sheets) <= MOST_PAPER
     browser.js("location.hash = '#?backend=mlx&backend=torch-cpu'")  # with a comparison
     browser.driver.find_element(By.ID, "compared-steps")
-    browser.js(axe)
-    found = browser.driver.execute_async_script(
-        "axe.run({ resultTypes: ['violations'], preload: false }).then((r) => arguments[0]("
-        "r.violations.map((v) => `${v.id}: ${v.nodes[0].html}`)))"
-    )
-    assert found == []
+    assert violations(browser, axe) == []
     browser.one("#clear").click()
     links = browser.js("return Array.from(document.querySelectorAll('a[href]'), (a) => a.href)")
     assert any(link.startswith(study.as_uri()) for link in links)
@@ -337,18 +344,8 @@ def test_nobody_is_shut_out(
             }
         })"""
     )
-    browser.js(axe)
-    found = browser.driver.execute_async_script(
-        """const done = arguments[arguments.length - 1];
-        axe.run({ resultTypes: ["violations"], preload: false })
-            .then((result) => done(result.violations), (error) => done(String(error)))"""
-    )
-    assert isinstance(found, list), found
-    wrong = [
-        (rule["id"], rule["impact"], rule["help"], [n["html"][:200] for n in rule["nodes"]][:5])
-        for rule in found
-    ]
-    assert [one for one in wrong if one[1] in ("serious", "critical")] == []
+    grave = ("serious", "critical")
+    assert [found for found in violations(browser, axe) if found[1] in grave] == []
 
 
 # Text of a chart lies on the page, or on the last filled box before it that holds its middle.
@@ -526,15 +523,12 @@ def test_the_filter_obeys_the_keyboard(browser: Browser, study: Path) -> None:
 
 def test_paper_gets_every_open_row_and_no_control(browser: Browser, study: Path) -> None:
     browser.open(study, "#summary?backend=mlx", media="print")
-    hidden = ["nav", "#filter", ".skip", ".find", ".save", "#theme"]
-    assert (
-        browser.js(
-            """return arguments[0].filter((selector) =>
+    visible = browser.js(
+        """return arguments[0].filter((selector) =>
             Array.from(document.querySelectorAll(selector)).some((e) => e.getClientRects().length))""",
-            hidden,
-        )
-        == []
+        ["nav", "#filter", ".skip", ".find", ".save", "#theme"],
     )
+    assert visible == []
     assert "A filter was on: backend mlx." in browser.one("#filtered").text
     cut = browser.js(
         """return Array.from(document.querySelectorAll("main tbody tr:not([hidden])"))
