@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from siliconprof import words
 from siliconprof.render import chart, strokes, style, tables
 from siliconprof.render.book import Book, parts
@@ -167,7 +165,8 @@ def draw(data: Data, places: Sequence[list[Row]], setting: str, narrow: bool) ->
 
 def _line(data: Data, point: Row, colours: Values) -> Iterator[Mark]:
     """A training's course; of a diverged one the first loss alone must be on the scale."""
-    steps, losses = _curve(data, point)
+    course = data.traces.curve_values(point, "loss")
+    steps, losses = strokes.thin_course(course, POINTS_PER_CURVE)
     if not steps:
         return
     setting = value(point, colours.name)
@@ -181,16 +180,6 @@ def _line(data: Data, point: Row, colours: Values) -> Iterator[Mark]:
     else:
         text = f"{name}: final loss {words.significant(final, 4)} nat"
         yield chart.line(steps, losses, point, text, **look)
-
-
-def _curve(data: Data, point: Row) -> tuple[list[float], list[float]]:
-    """Steps and losses of a training, without those that are not finite."""
-    frame = data.traces.curve(point)
-    if frame is None:
-        return [], []
-    losses = frame["loss"].to_numpy(dtype=float)
-    finite = np.flatnonzero(np.isfinite(losses))
-    return strokes.thin((finite + 1).tolist(), losses[finite].tolist(), POINTS_PER_CURVE)
 
 
 # -- table -------------------------------------------------------------------------------------

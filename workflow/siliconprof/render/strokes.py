@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from siliconprof.render import marks, style
 
 
@@ -45,6 +47,12 @@ def thin(xs: Sequence[float], ys: Sequence[float], most: int) -> tuple[list[floa
             {min(stretch_indices, key=ys.__getitem__), max(stretch_indices, key=ys.__getitem__)}
         )
     return [xs[i] for i in chosen], [ys[i] for i in chosen]
+
+
+def thin_course(values: np.ndarray, most: int) -> tuple[list[float], list[float]]:
+    """Steps counted from 1 and their finite values, thinned."""
+    places = np.flatnonzero(np.isfinite(values))
+    return thin((places + 1).tolist(), values[places].tolist(), most)
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

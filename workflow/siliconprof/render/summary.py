@@ -275,7 +275,7 @@ def _diverged(data: Data) -> list[str]:
         (f"{family(point).name}: {label(point)}", data.traces.series(point, "loss"))
         for point in data.training()
     ] + [
-        (wide_deep.name(point), wide_deep.column(data, point, "loss").tolist())
+        (wide_deep.name(point), data.traces.curve_values(point, "loss").tolist())
         for point in wide_deep.trainings(data)
     ]
     return [f"{name} {text}." for name, values in courses if (text := divergence(values))]

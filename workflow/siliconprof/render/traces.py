@@ -65,6 +65,13 @@ class Traces:
         """Every step of a whole training in order, or None; see `aggregate`'s curves.csv."""
         return self._lines("curves", point_key(point), order="step")
 
+    def curve_values(self, point: Mapping[str, Any], column: str) -> np.ndarray:
+        """One column of a training's curve by step; empty when there is none."""
+        frame = self.curve(point)
+        if frame is None or column not in frame:
+            return np.array([])
+        return frame[column].to_numpy(dtype=float)
+
     def evaluated(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
         """The evaluations of a whole training in order, or None; see evaluations.csv."""
         return self._lines("evaluations", point_key(point), order="step")

@@ -114,6 +114,11 @@ class Training(NamedTuple):
         """What stands beside the pointer."""
         return f"{name(self.row)} {self.row['precision']}: {text}"
 
+    def line(self, xs: Sequence[float], ys: Sequence[float], text: str, **look: Any) -> Mark:
+        """A line in its look."""
+        look = {"color": self.ink(), "linewidth": 1.1, "dashes": self.dashes, **look}
+        return chart.line(xs, ys, self.row, text, **look)
+
 
 def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
     """Panels of what was recorded: losses, norms, times, tokens, memory."""
@@ -122,7 +127,7 @@ def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
     legend: list[style.Entry] = [
         (
             style.sample(None, "-", color=one.ink(), dashes=one.dashes),
-            name(one.row) + losses.remark(column(data, one.row, "loss").tolist()),
+            name(one.row) + losses.remark(data.traces.curve_values(one.row, "loss").tolist()),
         )
         for one in trainings
     ]
@@ -137,14 +142,6 @@ def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
     return Chart(panels, legend, (2, 1)).figure(narrow)
 
 
-def column(data: Data, point: Row, column_: str) -> np.ndarray:
-    """One column of a training's curve by step; empty when there is none."""
-    frame = data.traces.curve(point)
-    if frame is None or column_ not in frame:
-        return np.array([])
-    return frame[column_].to_numpy(dtype=float)
-
-
 def evaluations(data: Data, point: Row) -> list[dict[Any, Any]]:
     """The evaluations of a training that came to a finite loss, in order."""
     frame = data.traces.evaluated(point)
@@ -153,7 +150,7 @@ def evaluations(data: Data, point: Row) -> list[dict[Any, Any]]:
 
 def smoothing_note(data: Data, points: Sequence[Row]) -> str:
     """A note on the strong lines where they are smoothed; empty where none is."""
-    longest = max((len(column(data, point, "loss")) for point in points), default=0)
+    longest = max((len(data.traces.curve_values(point, "loss")) for point in points), default=0)
     if stretch(longest) == 1:
         return ""
     return f" Strong lines are means over {stretch(longest)} steps, pale ones the single steps."
@@ -167,32 +164,26 @@ def unusual(data: Data, point: Row) -> list[int]:
     return np.flatnonzero(frame["unusual"].fillna(False).to_numpy(bool)).tolist()
 
 
-def _thinned(values: np.ndarray) -> tuple[list[float], list[float]]:
-    """Steps counted from 1 and their finite values, at most about MOST_POINTS."""
-    places = np.flatnonzero(np.isfinite(values))
-    return strokes.thin((places + 1).tolist(), values[places].tolist(), MOST_POINTS)
-
-
 # -- marks of one training ---------------------------------------------------------------------
 
 Marks = Callable[[Training], Iterator[Mark]]
 
 
-def _course(column_: str, unit: str = "", scale: float = 1.0) -> Marks:
+def _course(column: str, unit: str = "", scale: float = 1.0) -> Marks:
     """One column of the curves: single steps pale, their means strong, a cross where it diverged."""
 
     def marks(one: Training) -> Iterator[Mark]:
-        values = column(one.data, one.row, column_) / scale
+        values = one.data.traces.curve_values(one.row, column) / scale
         if not np.isfinite(values).any():
             return
         if stretch(len(values)) > 1:
-            yield chart.line(*_thinned(values), one.row, color=one.ink(25), linewidth=0.5, zorder=1)
+            single = strokes.thin_course(values, MOST_POINTS)
+            yield chart.line(*single, one.row, color=one.ink(25), linewidth=0.5, zorder=1)
         means = np.array(training_course.smoothed(values.tolist()))
         finite = means[np.isfinite(means)]
         ends = " to ".join(words.significant(float(finite[i]), 4) for i in (0, -1))
         text = one.hover(f"{ends}{unit}")
-        xs, ys = _thinned(means)
-        yield chart.line(xs, ys, one.row, text, color=one.ink(), linewidth=1.1, dashes=one.dashes)
+        yield one.line(*strokes.thin_course(means, MOST_POINTS), text)
         if losses.divergence(values.tolist()):  # a loss or a norm
             last = int(np.flatnonzero(np.isfinite(values))[-1])
             look = {"color": one.ink(), "clip_on": False}
@@ -207,14 +198,13 @@ def _evaluations(one: Training) -> Iterator[Mark]:
         return
     steps, ends = [each["step"] for each in done], [float(each["loss"]) for each in done]
     text = f"evaluation loss {words.significant(ends[-1], 4)} nat after step {int(steps[-1])}"
-    look = {"marker": "o", "markersize": 2.4, "linewidth": 1.1, "dashes": one.dashes}
-    yield chart.line(steps, ends, one.row, one.hover(text), color=one.ink(), **look)
+    yield one.line(steps, ends, one.hover(text), marker="o", markersize=2.4)
 
 
 def _step_times(one: Training) -> Iterator[Mark]:
     """Every step as a dot; those of unusual length ringed."""
-    values = column(one.data, one.row, "step_s") / MS
-    xs, ys = _thinned(values)
+    values = one.data.traces.curve_values(one.row, "step_s") / MS
+    xs, ys = strokes.thin_course(values, MOST_POINTS)
     if not xs:
         return
     text = one.hover(f"step {hover.quartiles(one.row, 'unsplit_step')}")
@@ -225,17 +215,16 @@ def _step_times(one: Training) -> Iterator[Mark]:
     yield chart.line([i + 1 for i in ringed], values[ringed].tolist(), one.row, text, **look)
 
 
-def _sampled(column_: str) -> Marks:
+def _sampled(column: str) -> Marks:
     """A probe over time, in MiB."""
 
     def marks(one: Training) -> Iterator[Mark]:
-        seconds, sizes = one.data.traces.sampled_values(one.row, column_)
+        seconds, sizes = one.data.traces.sampled_values(one.row, column)
         if len(sizes) < 2:
             return
         values = (sizes / MIB).tolist()
         xs, ys = strokes.thin(seconds.tolist(), values, MOST_POINTS)
-        text = one.hover(hover.of_several(values, "MiB"))
-        yield chart.line(xs, ys, one.row, text, color=one.ink(), linewidth=1.1, dashes=one.dashes)
+        yield one.line(xs, ys, one.hover(hover.of_several(values, "MiB")))
 
     return marks
 
@@ -278,22 +267,22 @@ def models_table(points: Sequence[Row]) -> Table:
 
     def name(point: Row) -> tuple:
         names = (*MODEL, "batch_size", "n_parameters")
-        return (point["workload"], *(point.get(column_) for column_ in names))
+        return (point["workload"], *(point.get(column) for column in names))
 
     models = [group[0] for group in grouped(points, name).values()]
     models.sort(key=lambda row: -aspect(row))
 
-    def against_widest(column_: str, row: Row) -> str:
-        own, widest = (words.number(model.get(column_)) for model in (row, models[0]))
+    def against_widest(column: str, row: Row) -> str:
+        own, widest = (words.number(model.get(column)) for model in (row, models[0]))
         if row is models[0] or not own or not widest:
             return ""
         difference = f"{100 * (own / widest - 1):+.2f}".replace("-", "−")
         return f"{difference}{words.THIN}%"
 
-    size, work = (partial(against_widest, column_) for column_ in ("n_parameters", "flops"))
+    size, work = (partial(against_widest, column) for column in ("n_parameters", "flops"))
     columns = [
         told("Model", "workload"),
-        *(count(column_, column_, UNKNOWN) for column_ in MODEL),
+        *(count(column, column, UNKNOWN) for column in MODEL),
         count("batch", "batch_size", UNKNOWN),
         count("parameters", "n_parameters", UNKNOWN, SIZE, under=size, below=MATCHED),
         number("operations", "10⁹ a step", "flops", NO_FORMULA, WORK, 4, under=work, below=MATCHED),
@@ -324,7 +313,7 @@ def results_table(data: Data, points: Sequence[Row]) -> Table:
         return "beyond what a number can hold" if evaluations(data, row) else NO_EVALUATION
 
     def n_unusual(row: Row) -> int | None:
-        return len(unusual(data, row)) if len(column(data, row, "step_s")) else None
+        return len(unusual(data, row)) if len(data.traces.curve_values(row, "step_s")) else None
 
     def elevated(row: Row) -> Value:
         step = elevated_until(data, row)
@@ -374,7 +363,7 @@ def elevated_until(data: Data, row: Row) -> int | None:
     The norm is a running median, which a lone spike does not move; the level is the median over
     the second half of the run. Steps count from 1; 0 means never.
     """
-    course = training_course.elevated_until(column(data, row, "gradient_norm").tolist())
+    course = training_course.elevated_until(data.traces.curve_values(row, "gradient_norm").tolist())
     return None if course is None else int(course.middle)
 
 
