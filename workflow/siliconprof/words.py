@@ -188,9 +188,11 @@ def count(n: int, one: str, many: str | None = None) -> str:
     return f"{n} {one if n == 1 else many or one + 's'}"
 
 
-def listing(words: Iterable[str]) -> str:
-    """`a, b and c`."""
+def listing(words: Iterable[str], most: int | None = None) -> str:
+    """`a, b and c`; of more than `most` the first, `a, b and 3 more`."""
     items = list(words)
+    if most is not None and len(items) > most:
+        items[most:] = [f"{len(items) - most} more"]
     return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
 
 

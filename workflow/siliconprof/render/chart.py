@@ -201,15 +201,13 @@ def aside(text: str, x: float | None = None, y: float | None = None, **look: Any
     return Mark(draw)
 
 
-def published(
-    x: float, y: float, text: str, marker: str = "o", of: Any = None, backend: str = "grey"
-) -> Mark:
+def published(x: float, y: float, text: str, marker: str = "o", backend: str = "grey") -> Mark:
     """A published value: a hatched marker, never filled."""
 
     def draw(ax: Any) -> Any:  # a hatch needs more room than a dot has
         return ax.scatter([x], [y], PUBLISHED_PT2, marker=marker, **style.published(backend))
 
-    return Mark(draw, of, text, [x], [y])
+    return Mark(draw, None, text, [x], [y])
 
 
 def corner(text: str, of: Any = None, x: float = 1.0, y: float = 1.0, **look: Any) -> Mark:

@@ -198,10 +198,7 @@ def _both(part: str, pair: tuple[Row, Row]) -> Value:
     return Value(text, below="" if change is None else words.change(change))
 
 
-def _trained(pair: tuple[Row, Row]) -> float:
-    return pair[1]["n_trainable_parameters"] / pair[0]["n_parameters"]
-
-
+ALL = "parameters that the optimizer changes, of all"
 EITHER = "one of the two has no unsplit step"
 MEDIANS = "every parameter trained → LoRA; medians"
 ALLOWED = "whole step; what both 95 % intervals allow below"
@@ -212,7 +209,9 @@ ADAPTED = (
     told("Trainer", lambda pair: pair[0]["trainer"]),
     told("Precision", lambda pair: precision(pair[0])),
     told("Adapters", lambda pair: _adapters(pair[1]), folds=True),
-    number("trained", "%", _trained, "", "parameters that the optimizer changes, of all"),
+    number(
+        "trained", "%", lambda p: p[1]["n_trainable_parameters"] / p[0]["n_parameters"], "", ALL
+    ),
     *(Column(name, "ms", True, MEDIANS, value=partial(_both, part)) for part, name in PHASES),
     Column(
         "full / LoRA",

@@ -119,7 +119,7 @@ def _ratios(data: Data, book: Book, points: Sequence[Row]) -> None:
         )
 
 
-def step_label(row: Row, lines: bool = False) -> str:
+def step_label(row: Row, lines: bool) -> str:
     """`batch 32 · mlx · fp32`; with `lines`, what multiplied stands on a second line."""
     remark = words.blas_remark(row)
     name = f"batch {int(row['batch_size'])} · {row['backend']} · {precision(row)}"

@@ -121,8 +121,7 @@ def _seen(rows: Sequence[Row], column: str, means: str) -> str:
     parts = []
     if True in groups:
         names = [f"{r['workload']}/{r['backend']}/{r['precision']}" for r in groups[True]]
-        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-        shown = words.listing([*names[:MOST_NAMED], *more])
+        shown = words.listing(names, MOST_NAMED)
         parts.append(f"seen in {words.count(len(names), 'cell')} ({shown})")
     if False in groups:
         cells = words.count(len(groups[False]), "cell")

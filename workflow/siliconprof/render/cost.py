@@ -68,12 +68,7 @@ def agreement(rows: Sequence[Row]) -> str:
     ]
     kept = sum(abs(ratio - 1) <= DIFFERS for ratio in ratios)
     marked = [f"{model(row)} {label(row)}" for row in rows if flagged(row, SPLIT_FLAG)]
-    more = [f"{len(marked) - MOST_NAMED} more"] if len(marked) > MOST_NAMED else []
-    named = (
-        f"Flagged: {words.listing([*marked[:MOST_NAMED], *more])}."
-        if marked
-        else "None is flagged."
-    )
+    named = f"Flagged: {words.listing(marked, MOST_NAMED)}." if marked else "None is flagged."
     return (
         f"From {words.duration(CHECKED_FROM_S, 2)} on the two must agree within "
         f"{words.whole_percent(DIFFERS)}; {kept} of {words.count(len(ratios), 'cell')} do. {named}"

@@ -144,13 +144,13 @@ def _unit(unit: str, typical: float) -> tuple[str, float]:
     if unit == "byte":
         return "MiB", 2.0**20
     if unit == "s":
-        return next((step for step in hover.SECONDS if typical >= step[1]), hover.SECONDS[-1])
+        return hover.suited(hover.SECONDS, typical)
     if unit == "1/s" and typical >= 1e6:
         return "10⁶/s", 1e6
     if unit in ("", "1/s"):
         return unit, 1.0
     unit = unit.replace("byte", "B")
-    prefix, scale = next((step for step in hover.PREFIXES if typical >= step[1]), ("", 1.0))
+    prefix, scale = hover.suited(hover.PREFIXES, typical)
     return f"{prefix}{unit}", scale
 
 

@@ -23,7 +23,7 @@ Draw = Callable[[bool], Figure]  # narrow -> figure
 Drawn = tuple[str, str]  # for a desk, for a phone; see `placed`
 
 
-def publish(name: str, draw: Draw, folder: Path, origin: str = "") -> Drawn:
+def publish(name: str, draw: Draw, folder: Path, origin: str) -> Drawn:
     """Draw a figure, write its file and give what the page shows of it.
 
     Args:
@@ -38,7 +38,7 @@ def publish(name: str, draw: Draw, folder: Path, origin: str = "") -> Drawn:
     return shown, narrow
 
 
-def publish_for_print(name: str, draw: Draw, folder: Path, origin: str = "") -> Drawn:
+def publish_for_print(name: str, draw: Draw, folder: Path, origin: str) -> Drawn:
     """Draw a figure as it is on a desk, and write it as SVG, PNG and PDF; the page shows nothing."""
     wide = _marked(draw(False), origin)
     _write_svg(name, _svg(wide), folder)

@@ -6,7 +6,7 @@ are compared with each other and with what the same place was expected to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,13 +149,12 @@ class Scale:
             return style.MUTED
         return style.ramp(list(self.ordered).index(number), len(self.ordered))
 
-    def entries(self, size: float = 2.8, say: Any = None) -> list[style.Entry]:
+    def entries(self, say: Callable[[Any], str] = "{:g}".format) -> list[style.Entry]:
         """Legend entries: a colour with the value, or the first and last of those that share it."""
         shared = grouped(self.ordered, self.colour)
-        say = say or (lambda value: f"{value:g}")
         return [
             (
-                style.sample("o", color=ink, markersize=size),
+                style.sample("o", color=ink, markersize=2.8),
                 say(values[0]) if len(values) == 1 else f"{say(values[0])}–{say(values[-1])}",
             )
             for ink, values in shared.items()

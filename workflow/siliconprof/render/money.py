@@ -24,7 +24,6 @@ from siliconprof.render.training import NAMES
 from siliconprof.render.variants import Row, as_usual, has_no_speed, model
 from siliconprof.store.table_files import point_key
 
-HOUR_S = 3600.0
 NO_TIME = "no step time in its record"
 STEPS = "USD per 1,000 steps"
 ALONE = "of that scope alone"
@@ -103,7 +102,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
     columns = (
         *NAMES,
-        number("time", "h per 1,000 steps", _hours, NO_TIME),
+        number("time", "h per 1,000 steps", "seconds_per_1000_steps", NO_TIME),
         told("Scope", scope, "what the energy was spent in, by the named source"),
         number("energy", "kWh per 1,000 steps", "kwh_per_1000_steps", why, ALONE),
         number("electricity", STEPS, "usd_per_1000_steps", why_no_cost, ALONE),
@@ -125,11 +124,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
         ),
     )
     return Table.of([row["point"] | row for row in rows], columns)
-
-
-def _hours(row: Row) -> float | None:
-    seconds = row["seconds_per_1000_steps"]
-    return None if seconds is None else seconds / HOUR_S
 
 
 def priced(price: Price) -> Value:

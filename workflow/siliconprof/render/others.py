@@ -60,7 +60,7 @@ def parts(data: Data, add: Add) -> Iterator[Add]:
     for source, host in hosts:
         yield partial(_host, source, host, add)
     if hosts:
-        yield _across
+        yield compare
     elif not data.other_methods:
         yield _nobody
     if data.other_methods:
@@ -72,11 +72,6 @@ def _nobody(data: Data, book: Book) -> None:
         "No record of another host and no reference bundle lies beside these results. "
         "“siliconprof import” brings records of another computer here."
     )
-
-
-def _across(data: Data, book: Book) -> None:
-    book.common["intervals"] = uncertainty.origin_text(data.points)
-    compare(data, book)
 
 
 def _host(source: str, host: str, add: Add, data: Data, book: Book) -> None:
@@ -139,8 +134,10 @@ def _signed_by(part: Data) -> str:
 
 def compare(data: Data, book: Book) -> None:
     """Equal training work on several hosts; made by the same method only."""
+    book.common["intervals"] = uncertainty.origin_text(data.points)
     book.heading("Equal work on several hosts", anchor="across-hosts")
-    steps = [step for point in data.training() if (step := Step.of(point)) and _is_speed(point)]
+    points = [p for p in data.training() if not (has_no_speed(p) or family(p).near_capacity)]
+    steps = list(filter(None, map(Step.of, points)))
     groups = {
         same: sorted(group, key=lambda step: step.middle)
         for same, group in grouped(steps, _work).items()
@@ -170,10 +167,6 @@ def compare(data: Data, book: Book) -> None:
             "Losses are not compared across hosts: no two hosts trained on data of equal "
             "checksum with equal seed and size."
         )
-
-
-def _is_speed(point: Row) -> bool:
-    return not has_no_speed(point) and not family(point).near_capacity
 
 
 def _work(step: Step) -> tuple[Family, str, Any]:
@@ -221,10 +214,6 @@ def table(data: Data, steps: Sequence[Step]) -> Table:
     def device(row: Row) -> Value:
         return Value(data.device_name(row), sort=row["device"], title=row["device"])
 
-    def rate(row: Row) -> Value | None:
-        known = words.number(row["tokens_per_s"])
-        return Value(words.significant(known), known) if known else None
-
     def times(row: Row) -> float:
         return row["unsplit_step_median_s"] / steps[0].middle
 
@@ -236,7 +225,7 @@ def table(data: Data, steps: Sequence[Step]) -> Table:
         told("Precision", precision),
         told("Variant", lambda row: ", ".join(variant(row)), folds=True),
         step_column("unsplit step", lambda row: row, help="median, 95 % interval"),
-        Column("tokens", "1/s", True, value=rate),
+        number("tokens", "1/s", "tokens_per_s", ""),
         number("of the fastest", "×", times, ""),
     )
     return Table.of([step.row for step in steps], columns)

@@ -9,7 +9,8 @@ from siliconprof.render.data import Data
 
 def add(data: Data, book: Book) -> None:
     """The study's exhibits."""
-    if not present(data):
+    modules = (grid_points.MODULE, optimizer_sweep.MODULE)
+    if not any(c["module"] in modules or c["trainer"] == wide_deep.TRAINER for c in data.cells):
         book.why_none(
             "No transformer grid, no whole training and no optimizer sweep is part of the "
             "experiment on this host; what the wide/deep report printed stands among the claims."
@@ -18,11 +19,3 @@ def add(data: Data, book: Book) -> None:
     grid.add(data, book)
     wide_deep.add(data, book)
     optimizer_sweep.add(data, book)
-
-
-def present(part: Data) -> bool:
-    """Whether a host measured anything of this study."""
-    modules = (grid_points.MODULE, optimizer_sweep.MODULE)
-    return any(
-        cell["module"] in modules or cell["trainer"] == wide_deep.TRAINER for cell in part.cells
-    )

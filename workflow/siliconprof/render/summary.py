@@ -411,7 +411,7 @@ def noise(data: Data) -> Finding | None:
     if uncertainty.origin_text(data.points) == uncertainty.WITHIN:
         sentence += f", and fresh processes may differ by more ({uncertainty.COMMAND} measures it)"
     rows = [
-        f"Flagged {code}: {_names(cells)}: {words.FLAG_WORDS[code]}"
+        f"Flagged {code}: {words.listing(map(_name, cells), MOST_NAMED)}: {words.FLAG_WORDS[code]}"
         for code, cells in groups.items()
         if cells
     ]
@@ -431,9 +431,3 @@ def _spread(point: Row) -> float | None:
 
 def _name(row: Row) -> str:
     return f"{row['workload']}/{row['backend']}/{row['precision']}"
-
-
-def _names(cells: Sequence[Row]) -> str:
-    named = [_name(cell) for cell in cells]
-    more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
-    return words.listing([*named[:MOST_NAMED], *more])
