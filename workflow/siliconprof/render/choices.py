@@ -31,7 +31,6 @@ from siliconprof.render.variants import (
     as_usual,
     family,
     family_order,
-    has_no_speed,
     precision,
     twins,
     variant,
@@ -65,7 +64,7 @@ def add(data: Data, book: Book) -> None:
 
 def pairs(data: Data) -> Iterator[tuple[Row, Row]]:
     """(as usual, with one choice) of trainings that differ in nothing else."""
-    rows = [row for row in sorted(data.training(), key=family_order) if not has_no_speed(row)]
+    rows = sorted(data.with_speed(), key=family_order)
     place = {id(row): index for index, row in enumerate(rows)}
     twins_in = [twins(rows, name) for name in CHOICES]
     for chosen in rows:
@@ -132,9 +131,7 @@ def losses_differ(data: Data, a: Row, b: Row) -> float | None:
 
 def both_ways(data: Data) -> list[tuple[Row, Row]]:
     """(training of every parameter, training of adapters): equal but for what is trained."""
-    rows = [
-        row for row in sorted(data.training(), key=variants.family_order) if not has_no_speed(row)
-    ]
+    rows = sorted(data.with_speed(), key=family_order)
 
     def is_adapted(row: Row) -> bool:
         return bool(row.get("lora_rank"))

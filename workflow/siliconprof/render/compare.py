@@ -17,7 +17,7 @@ from siliconprof import words
 from siliconprof.render.blocks import Finding
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import Column, Value, missing, spanned
-from siliconprof.render.variants import Family, Row, family, has_no_speed, twins, variant
+from siliconprof.render.variants import Family, Row, family, twins, variant
 
 NO_STEP = "no unsplit step was timed"
 UNSPLIT = "unsplit: median, 95 % interval"
@@ -92,8 +92,8 @@ def ratio(slow: Step | None, fast: Step | None, why: str = NO_STEP) -> Value:
 
 def steps(data: Data) -> dict[Family, list[Step]]:
     """Family -> its measured step times; a mechanism check has none."""
-    points = (point for point in data.training() if not has_no_speed(point))
-    groups = grouped(filter(None, map(Step.of, points)), lambda step: family(step.row))
+    timed = filter(None, map(Step.of, data.with_speed()))
+    groups = grouped(timed, lambda step: family(step.row))
     return dict(sorted(groups.items(), key=lambda item: -(item[0].n_parameters or 0)))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse import published_values
-from siliconprof.analyse.equal_work import by_phases
+from siliconprof.analyse.equal_work import by_phases, has_no_speed
 from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, device_of, fastest_product
 from siliconprof.errors import UserError
 from siliconprof.hosts import registry
@@ -140,6 +140,10 @@ class Data:
     def training(self) -> list[Row]:
         """Measured points of training cells, each the one of its cell, timed phase by phase."""
         return sorted((p for p in self.points if by_phases(p)), key=order)
+
+    def with_speed(self) -> list[Row]:
+        """Those of them that say how fast something is: all but mechanism checks."""
+        return [point for point in self.training() if not has_no_speed(point)]
 
     def whole_trainings(self, trainer: str) -> list[Row]:
         """Measured points of trainings that ran from first to last step."""

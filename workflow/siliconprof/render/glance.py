@@ -16,7 +16,6 @@ from siliconprof.render.variants import (
     as_usual,
     family,
     family_order,
-    has_no_speed,
     model,
     precision,
     work_apart,
@@ -35,9 +34,8 @@ def trainings(data: Data) -> dict[str, list[Row]]:
     """
     plain = [
         point
-        for point in data.training()
+        for point in data.with_speed()
         if point["trainer"] == "plain"
-        and not has_no_speed(point)
         and not point.get("batch_size_found")
         and as_usual(point)
         and words.number(point.get("samples_per_s"))

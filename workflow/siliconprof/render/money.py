@@ -21,7 +21,7 @@ from siliconprof.render.data import Data
 from siliconprof.render.energy import ASSUMED, NO_HOST, WITH_HOST
 from siliconprof.render.tables import Column, Table, Value, missing, number, published, told, usd
 from siliconprof.render.training import NAMES
-from siliconprof.render.variants import Row, as_usual, has_no_speed, model
+from siliconprof.render.variants import Row, as_usual, model
 from siliconprof.store.table_files import point_key
 
 NO_TIME = "no step time in its record"
@@ -35,7 +35,7 @@ def add(data: Data, book: Book) -> None:
     """The cost of every measured training; price against performance, the statement tested."""
     settings = data.matrix.report
     prices, tariff = settings.get("prices") or {}, settings.get("price_per_kwh")
-    points = [point for point in data.training() if not has_no_speed(point)]
+    points = data.with_speed()
     listed = {point_key(point): price(data, point, prices) for point in points}
     rows = list(money.rows(points, data.energy, listed, tariff))
     book.note(

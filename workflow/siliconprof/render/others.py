@@ -34,7 +34,6 @@ from siliconprof.render.variants import (
     Row,
     as_slug,
     family,
-    has_no_speed,
     label,
     order,
     precision,
@@ -136,7 +135,7 @@ def compare(data: Data, book: Book) -> None:
     """Equal training work on several hosts; made by the same method only."""
     book.common["intervals"] = uncertainty.origin_text(data.points)
     book.heading("Equal work on several hosts", anchor="across-hosts")
-    points = [p for p in data.training() if not (has_no_speed(p) or family(p).near_capacity)]
+    points = [point for point in data.with_speed() if not family(point).near_capacity]
     steps = list(filter(None, map(Step.of, points)))
     groups = {
         same: sorted(group, key=lambda step: step.middle)

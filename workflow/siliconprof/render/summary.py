@@ -43,7 +43,6 @@ from siliconprof.render.variants import (
     Row,
     family,
     flagged,
-    has_no_speed,
     label,
     model,
     precision,
@@ -344,8 +343,7 @@ def hardware(data: Data) -> Finding | None:
     The best training of each device and backend, in fp32 where any is: where a backend multiplies
     slowly in a format, even a slow training reaches a large share.
     """
-    trained = [row for row in data.training() if not has_no_speed(row)]
-    compared = efficiencies(data, trained)
+    compared = efficiencies(data, data.with_speed())
     sound = [one for one in compared if not flagged(one.row, DISTURBED)] or compared
     own = sorted(
         (one for one in sound if one.of_product is not None), key=lambda one: -(one.of_product or 0)
