@@ -514,12 +514,6 @@ def _title(figure: Figure, panel: Panel, x: float, bottom: float, wide: float) -
         marks.tag(written, panel.of)
 
 
-def _fitting(text: str, width: float, size: float) -> str:
-    """Words whose lines are no wider than so many inches."""
-    limit = int(width / style.text_in("x", size))
-    return "\n".join(words.shortened(line, limit) for line in text.split("\n"))
-
-
 def from_zero(axis: Any, low: float, high: float) -> None:
     """Ticks of a linear scale from 0 on; what stands below is no value."""
     style.plain_ticks(axis)
@@ -552,7 +546,7 @@ def _draw(
     panel.x.mark(ax, "x", limits[0])
     if panel.labels:
         size = style.SMALL_PT if small else style.TEXT_PT
-        names = [_fitting(name, at.lefts[0], size) if named_y else "" for name in panel.labels]
+        names = [style.fitting(name, at.lefts[0], size) if named_y else "" for name in panel.labels]
         ax.set_yticks(range(len(names)), names)
         ink = style.MUTED if panel.quiet else style.INK
         ax.tick_params(axis="y", length=0, labelsize=size, labelcolor=ink)
@@ -561,7 +555,7 @@ def _draw(
             marks.tag_labels(ax.yaxis, panel.label_rows)
         look = {"va": "center", "size": style.SMALL_PT, "color": style.MUTED}
         for y, name in panel.headings.items():
-            short = _fitting(name, at.lefts[0] + at.inner, style.SMALL_PT)
+            short = style.fitting(name, at.lefts[0] + at.inner, style.SMALL_PT)
             ax.text(-at.lefts[0] / at.inner, y, short, transform=ax.get_yaxis_transform(), **look)
     else:
         panel.y.mark(ax, "y", limits[1])

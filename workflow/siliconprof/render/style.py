@@ -247,6 +247,12 @@ def labels_in(labels: Sequence[str], narrow: bool = False) -> float:
     return min(widest, LABELS_SHARE * width_in(narrow))
 
 
+def fitting(text: str, width: float, size: float) -> str:
+    """Words whose lines are no wider than so many inches."""
+    limit = int(width / text_in("x", size))
+    return "\n".join(words.shortened(line, limit) for line in text.split("\n"))
+
+
 def fit_labels(figure: Figure) -> None:
     """Shorten the labels at the left of axes to the room that they have."""
     for ax in figure.axes:
@@ -254,11 +260,9 @@ def fit_labels(figure: Figure) -> None:
             continue
         labels = ax.get_yticklabels()
         size = min((float(label.get_fontsize()) for label in labels), default=TEXT_PT)
-        limit = int(ax.get_position().x0 * figure.get_size_inches()[0] / text_in("x", size))
+        room = ax.get_position().x0 * figure.get_size_inches()[0]
         texts = [label.get_text() for label in labels]
-        short = [
-            "\n".join(words.shortened(line, limit) for line in text.split("\n")) for text in texts
-        ]
+        short = [fitting(text, room, size) for text in texts]
         if short != texts:
             ax.yaxis.set_ticks(ax.get_yticks(), short)
 
