@@ -273,15 +273,16 @@ class Book:
         table: Table,
         folded: str = "",
         counted: str = "",
+        above: int = FOLD_COUNTED_ABOVE,
         **values: Any,
     ) -> None:
         """Add a table.
 
         Args:
             folded: the line under which it is folded away.
-            counted: what a row is; many are folded away under their number.
+            counted: what a row is; more than `above` are folded away under their number.
         """
-        if counted and len(table.rows) > FOLD_COUNTED_ABOVE:
+        if counted and len(table.rows) > above:
             folded = words.count(len(table.rows), counted)
         stem = slug(f"table-{self.prefix}{name}")
         self._write(f"{stem}.csv", table.to_csv())

@@ -31,7 +31,7 @@ from siliconprof.render.ratios import (
 )
 from siliconprof.render.tables import Column, Table, Value, count, missing, number, spanned, told
 from siliconprof.render.training import PHASES
-from siliconprof.render.variants import Row, order, precision
+from siliconprof.render.variants import Row, order, point_status, precision
 from siliconprof.store.records import HERE
 
 Cases = Mapping[Case, Sequence[Row]]
@@ -188,7 +188,7 @@ def _unmeasured(data: Data) -> list[Row]:
     lost = [
         (point, int(point["batch_size"]), point["point_status"], point.get("point_reason"))
         for point in data.points
-        if point["trainer"] == ratios.TRAINER and point.get("point_status") not in (None, "ok")
+        if point["trainer"] == ratios.TRAINER and point_status(point) != "ok"
     ]
     lost += [(c, 0, c["status"], c["reason"]) for c in _cells(data) if c["status"] != "ok"]
     return [

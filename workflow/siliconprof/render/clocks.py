@@ -66,8 +66,8 @@ def add(data: Data, book: Book) -> None:
     if shown := [row for row in rows["clocks"] if _has_reading(row)]:
         place = {key(cell): index for index, cell in enumerate(data.cells)}
         shown.sort(key=lambda row: place.get(key(row), len(place)))
-        fold = words.count(len(shown), "cell")
-        book.table("clocks", "clocks", Table.of(shown, columns(shown)), folded=fold)
+        table = Table.of(shown, columns(shown))
+        book.table("clocks", "clocks", table, counted="cell", above=0)
 
 
 # -- facts -------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from siliconprof.render.grid_points import (
 )
 from siliconprof.render.grid_points import Scale as Ramp
 from siliconprof.render.tables import Column, Table, Value, count, number, quantity, ranged, told
-from siliconprof.render.variants import Row
+from siliconprof.render.variants import Row, point_status
 
 SETTINGS = (
     ("n_layer", "n_layer"),
@@ -79,14 +79,9 @@ def add(data: Data, book: Book) -> None:
         )
 
 
-def status(point: Row) -> str:
-    """What became of a point."""
-    return str(point.get("point_status") or "ok")
-
-
 def folded(points: Sequence[Row]) -> str:
     """`72 points: 60 ok, 12 skipped`."""
-    counts = Counter(map(status, points))
+    counts = Counter(map(point_status, points))
     statuses = ", ".join(f"{n} {name}" for name, n in counts.most_common())
     return f"{words.count(len(points), 'point')}: {statuses}"
 
@@ -142,7 +137,8 @@ def add_fits(data: Data, book: Book, grid: Grid) -> None:
             f"scaling-{grid.workload}",
             "grid-scaling",
             Table.of(fits, FIT_COLUMNS, notes=reached),
-            folded=words.count(len(fits), "fit"),
+            counted="fit",
+            above=0,
         )
     else:
         for how in reached:
@@ -231,7 +227,7 @@ FIT_COLUMNS = (
 
 
 def _status(point: Row) -> Value:
-    state = status(point)
+    state = point_status(point)
     return Value(state, sort=state, mark=f"status-{state}", title=words.STATUS_WORDS.get(state, ""))
 
 
@@ -274,7 +270,7 @@ def _if_measured(column: Column) -> Column:
     """The column, whose reason is the status where a point was not measured."""
 
     def value(point: Row) -> Any:
-        if status(point) != "ok":
+        if point_status(point) != "ok":
             return tables.missing(UNTIMED)
         return column.value(point) if column.value else None
 
@@ -315,7 +311,7 @@ def table(grid: Grid) -> Table:
     """Every point, measured or not."""
 
     def css(point: Row) -> str:
-        return "" if status(point) == "ok" else "failed"
+        return "" if point_status(point) == "ok" else "failed"
 
     return Table.of(grid.points, COLUMNS, css=css)
 

@@ -14,7 +14,7 @@ from siliconprof import words
 from siliconprof.render import style
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.traces import point_key
-from siliconprof.render.variants import PRECISION_ORDER, Row
+from siliconprof.render.variants import PRECISION_ORDER, Row, point_status
 
 MODULE = "transformer_grid"
 MS = 1e-3
@@ -59,7 +59,7 @@ def grids(data: Data) -> list[Grid]:
 
 def seconds(point: Row) -> float | None:
     """The median time of one training iteration by our own clock, None where there is none."""
-    if point.get("point_status") not in (None, "ok"):
+    if point_status(point) != "ok":
         return None
     return words.number(point.get("unsplit_step_median_s")) or words.number(
         point.get("step_median_s")

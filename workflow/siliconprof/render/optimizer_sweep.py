@@ -18,7 +18,7 @@ from siliconprof.render.data import Data, grouped
 from siliconprof.render.grid_points import Scale as Values
 from siliconprof.render.grid_points import by_place, devices_said, named, place_name, seconds, shape
 from siliconprof.render.tables import ONE_PLACE, Column, Table, Value, missing, number, told
-from siliconprof.render.variants import Row
+from siliconprof.render.variants import Row, point_status
 
 MODULE = "optimizer_sweep"
 PLACES_PER_FIGURE = 6
@@ -51,7 +51,7 @@ def _sweep(data: Data, book: Book, workload: str, points: list[Row]) -> None:
     """What one workload trained."""
     where = devices_said(data, points)
     book.heading(f"Optimizer sweep: {workload}, {where}", anchor=f"optimizer-{workload}")
-    trained = by_place(point for point in points if _state(point) == "ok")
+    trained = by_place(point for point in points if point_status(point) == "ok")
     varying = [name for name in SETTINGS if len(values(points, name)) > 1] or ["learning_rate"]
     if trained:
         facts = ((place_name(some[0]), fact(some, varying)) for some in trained.values())
@@ -70,7 +70,9 @@ def _sweep(data: Data, book: Book, workload: str, points: list[Row]) -> None:
                 setting=SETTINGS[varying[0]],
                 chosen=left_out(part),
             )
-    table = Table.of(points, columns(data), css=lambda p: "" if _state(p) == "ok" else "failed")
+    table = Table.of(
+        points, columns(data), css=lambda p: "" if point_status(p) == "ok" else "failed"
+    )
     key, model = "optimizer-sweep", shape(points[0])
     book.table(f"optimizer-{workload}", key, table, counted="setting", model=model)
 
@@ -209,12 +211,8 @@ def columns(data: Data) -> list[Column]:
 FINAL = "mean over the last tenth of the steps"
 
 
-def _state(point: Row) -> str:
-    return str(point.get("point_status") or "ok")
-
-
 def _outcome(point: Row) -> Value:
-    state = _state(point)
+    state = point_status(point)
     if state != "ok":
         return Value(state, mark=f"status-{state}")
     return Value("diverged", mark="bad") if diverged(point) else Value("trained")
@@ -222,12 +220,12 @@ def _outcome(point: Row) -> Value:
 
 def _why(point: Row) -> str:
     """Why a number is missing."""
-    ok = _state(point) == "ok"
+    ok = point_status(point) == "ok"
     return "not recorded" if ok else str(point.get("point_reason") or "no reason given")
 
 
 def _reason(point: Row) -> str | None:
-    return point.get("outcome_reason") if _state(point) == "ok" else _why(point)
+    return point.get("outcome_reason") if point_status(point) == "ok" else _why(point)
 
 
 def _final(point: Row) -> Value:

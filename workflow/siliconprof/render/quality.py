@@ -204,8 +204,8 @@ def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> 
     )
     book.folded("The resolved configuration", json.dumps(experiment, indent=1, sort_keys=True))
     if data.cells:
-        folded = words.count(len(data.cells), "record")
-        book.table("records", "records", Table.of(data.cells, RECORDS), folded=folded)
+        records = Table.of(data.cells, RECORDS)
+        book.table("records", "records", records, counted="record", above=0)
 
 
 def _method(cell: Row) -> Value:

@@ -16,7 +16,7 @@ from siliconprof import words
 from siliconprof.render.blocks import Finding
 from siliconprof.render.compare import Line, Step, compared, told
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.variants import CIRCUMSTANCES, WORK, Row, has_no_speed, order
+from siliconprof.render.variants import CIRCUMSTANCES, WORK, Row, has_no_speed, order, point_status
 
 TRAINER = "epochs"  # drives whole epochs of the article's networks
 EXTRAPOLATED = "extrapolated"
@@ -43,7 +43,7 @@ def measured(data: Data) -> list[Row]:
         point
         for point in data.points
         if point["trainer"] == TRAINER
-        and point.get("point_status") in (None, "ok")
+        and point_status(point) == "ok"
         and words.number(point.get("batch_size"))
         and not has_no_speed(point)
     ]

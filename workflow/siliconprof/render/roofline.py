@@ -70,8 +70,7 @@ def add(data: Data, book: Book) -> None:
             above=_above_text(device_dots),
             lacking=_lacking_text(device_dots),
         )
-    fold = f"{len(dots)} points" if len(dots) > FOLD_ABOVE else ""
-    book.table("roofline", "roofline", table(dots), folded=fold)
+    book.table("roofline", "roofline", table(dots), counted="point", above=FOLD_ABOVE)
     shown = {key(dot.row) for dot in dots}
     absent = sorted({model(row) for row in data.training() if key(row) not in shown})
     if absent:

@@ -104,8 +104,7 @@ def add(data: Data, book: Book) -> None:
         ]
     )
     if own.cells:
-        fold = words.count(len(own.cells), "cell") if len(own.cells) > FOLD_ABOVE else ""
-        book.table("cells", "cells", cells_table(own.cells), folded=fold)
+        book.table("cells", "cells", cells_table(own.cells), counted="cell", above=FOLD_ABOVE)
     else:
         book.note("The experiment has no cell on this host.")
 

@@ -116,6 +116,11 @@ def precision(row: Mapping[str, Any]) -> str:
     return f"{name} {manual}" if manual else name
 
 
+def point_status(point: Mapping[str, Any]) -> str:
+    """What became of a point; of a cell that has one alone nothing is said."""
+    return str(point.get("point_status") or "ok")
+
+
 def as_slug(text: str) -> str:
     """A part of a file name made of what sets work apart: `-lora8`."""
     return text.replace(", ", "-").replace(" ", "").lower()

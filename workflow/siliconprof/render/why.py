@@ -62,8 +62,8 @@ def add(data: Data, book: Book) -> None:
         _unpaired(data, book, gaps)
     used = [row for row in data.training() if row.get("cpu_per_step_s") is not None]
     if used:
-        fold = words.count(len(used), "training") if len(used) > FOLD_ABOVE else ""
-        book.table("time-use", "time-use", Table.of(used, TIME_USE), folded=fold)
+        table = Table.of(used, TIME_USE)
+        book.table("time-use", "time-use", table, counted="training", above=FOLD_ABOVE)
 
 
 def add_others(data: Data, book: Book) -> None:
@@ -74,21 +74,17 @@ def add_others(data: Data, book: Book) -> None:
 
 def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
     """Causes and phases of all pairs."""
-    shared = {"folded": words.count(len(gaps), "pair")} if prefix or len(gaps) > FOLD_ABOVE else {}
+    folded = words.count(len(gaps), "pair") if prefix or len(gaps) > FOLD_ABOVE else ""
     if timed := [gap for gap in gaps if gap.timed]:
         key = "why-parts-others" if prefix else "why-parts"
-        book.table(f"{prefix}why-parts", key, causes_table(timed), **shared)
+        book.table(f"{prefix}why-parts", key, causes_table(timed), folded=folded)
     if untimed := len(gaps) - len(timed):
         book.note(
             f"{words.count(untimed, 'pair')} of {len(gaps)}: split by phase alone, as the operators of "
             "a side are not timed."
         )
-    book.table(
-        f"{prefix}why-phases",
-        "why-phases",
-        phases_table(gaps),
-        folded=words.count(len(gaps), "pair"),
-    )
+    phases = phases_table(gaps)
+    book.table(f"{prefix}why-phases", "why-phases", phases, counted="pair", above=0)
 
 
 def _unpaired(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
