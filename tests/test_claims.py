@@ -73,6 +73,7 @@ def measured(
     where = {"source": HERE, "host": "desk", "device": "cpu-x", "backend": "torch-cpu"}
     what = {"workload": module, "scenario": "auto", "precision": "fp32", "module": module}
     how = {"trainer": None, "gradient_checkpointing": False, "method_version": 4}
+    how |= {"last_level_cache_bytes": None}
     of: dict[str, Any] = (
         where | what | how | {"status": "ok", "seed": 0, "data_sha256": "ab"} | cell
     )
@@ -250,7 +251,8 @@ def with_product(own: Any, rate: float, best: float | None = 1e12) -> Tables:
 
 def from_memory(own: Any, bytes_per_s: float, cache: str = "cold") -> Tables:
     """An operation where a product reaches 1 TFLOP/s and memory 10 GB/s."""
-    ceiling = {"ceilings": [{"quantity": "memory_bandwidth", "value": 1e10}]}
+    line = {"quantity": "memory_bandwidth", "value": 1e10, "how": "copy", "reason": None}
+    ceiling = {"ceilings": [line]}
     row = {"step_s": 0.01, "flop_per_s": 1e9, "bytes_per_s": bytes_per_s, "cache": cache}
     return together(measured("matvec", row, lines=ceiling, **own), with_product(own, 1.0))
 

@@ -2,7 +2,7 @@
 
 `ceilings.csv`: for every device, backend and dtype the fastest product, the bandwidth of memory
 and caches, transfers, page faults and launches, each with the record that it is from and, where
-the registry has one, the data sheet's figure. Other stages look them up in `Limits`. `checks.csv`:
+the registry has one, the data sheet's figure. Others look them up in `throughputs.Ceilings`. `checks.csv`:
 every throughput held against both, see `throughputs`. `results.csv`, beside the folder of tables:
 what all of it comes to for each training and operation, see `results_table`.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from siliconprof.analyse import results_table, throughputs
@@ -19,9 +19,9 @@ from siliconprof.analyse.throughputs import (
     BYTE,
     FLOP,
     PLACE,
-    Ceiling,
     Ceilings,
     Noise,
+    cache_sizes,
     describe,
     device_of,
     place,
@@ -32,55 +32,6 @@ from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.store import columns, contents, matrix_file, noise_floors, table_files
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
-
-DISPATCH, AMORTISED = "dispatch", "amortised"  # launches of an operator in a row
-LAUNCHES = (AMORTISED, "launch_and_wait")  # the second is in ceilings.csv whatever was measured
-NO_PRODUCT = "no product was measured on this device and backend in this number format"
-NO_BANDWIDTH = "no bandwidth of this device's memory was measured"
-NO_LAUNCH = "no launch was measured on this device and backend"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The lines of ceilings.csv, looked up by a row of any table."""
-
-    ceilings: Ceilings
-    launches: Mapping[tuple, Ceiling]  # place -> seconds
-
-    @classmethod
-    def of(cls, lines: Sequence[Row], cells: Sequence[Row]) -> Limits:
-        """From the rows of ceilings.csv and cells.csv."""
-        launches = {
-            place(line): Ceiling(None, reason=line["reason"])
-            for line in lines
-            if line["quantity"] in LAUNCHES and line["reason"]
-        }
-        launches |= {
-            place(line): Ceiling(
-                line["value"], f"{line['backend']}, {line['workload']}: launches of a + 1 in a row"
-            )
-            for line in lines
-            if line["quantity"] == AMORTISED and line["how"] == DISPATCH
-        }
-        return cls(of_table(lines, cache_sizes(cells)), launches)
-
-    def product(self, row: Row) -> Ceiling:
-        """The fastest product of a row's device, backend and number format, in FLOP/s."""
-        ceiling = self.ceilings.products.get((*place(row), PEAK_OF_PRECISION[row["precision"]]))
-        return ceiling or Ceiling(None, reason=NO_PRODUCT)
-
-    def bandwidth(self, row: Row) -> Ceiling:
-        """The bandwidth of the memory of a row's device by any backend, in bytes/s."""
-        return self.ceilings.bandwidths.get(device_of(row)) or Ceiling(None, reason=NO_BANDWIDTH)
-
-    def launch(self, row: Row) -> Ceiling:
-        """Seconds of one launch of an operator among many, on a row's device and backend."""
-        return self.launches.get(place(row)) or Ceiling(None, reason=NO_LAUNCH)
-
-    def cache_bytes(self, row: Row) -> int | None:
-        """Size of the last-level cache of a row's device, None when it is unknown."""
-        return self.ceilings.caches.get(device_of(row))
-
 
 KERNELS = ("copy", "triad", "reduction")
 LAUNCH_STEMS = ("context", "compile_and_load", "cold", "enqueue", "launch_and_wait", "amortised")
@@ -291,46 +242,15 @@ def why_none(kind: Kind, cells: Sequence[Row], number_format: str | None) -> str
     return kind.none if any(c["status"] == "ok" for c in own) else "; ".join(failed)
 
 
-def cache_sizes(cells: Sequence[Row]) -> dict[tuple, int]:
-    """Device -> size of its last-level cache in bytes, where any record tells."""
-    return {
-        device_of(cell): int(cell["last_level_cache_bytes"])
-        for cell in cells
-        if cell["last_level_cache_bytes"]
-    }
-
-
-def of_table(lines: Sequence[Row], cache_bytes: dict[tuple, int]) -> Ceilings:
-    """The lines that throughputs are held against."""
-    products: dict[tuple, Ceiling] = {}
-    bandwidths: dict[tuple, Ceiling] = {}
-    for line in lines:
-        ceiling = Ceiling(line["value"], _source(line), line["reason"])
-        if line["quantity"] == "matmul":
-            products[(*place(line), line["precision"])] = ceiling
-        elif line["quantity"] == "memory_bandwidth":
-            # Memory knows neither backends nor number formats: what any of them got is there.
-            best = bandwidths.get(device_of(line))
-            if best is None or (ceiling.value or 0.0) > (best.value or 0.0):
-                bandwidths[device_of(line)] = ceiling
-    return Ceilings(products, bandwidths, cache_bytes)
-
-
-def _source(line: Row) -> str | None:
-    if not line["how"]:
-        return None
-    return f"{line['backend']}, {line['workload']}: {line['how']}, {line['precision']}"
-
-
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: all three tables."""
     matrix = matrix_file.read(arguments.matrix)
-    floors = noise_floors.by_host(arguments.noise_floors)
+    noise = Noise(noise_floors.by_host(arguments.noise_floors))
     sheets = DataSheets(registry.load(arguments.registry), matrix.host)
-    points, noise = table_files.rows(results.of_ok_cells()), Noise(floors)
+    points = table_files.rows(results.of_ok_cells())
     table = Table(results.rows("cells"), points, sheets, noise)
     lines = list(table.rows())
-    checks = list(throughputs.check(points, of_table(lines, table.caches), sheets, noise))
+    checks = list(throughputs.check(points, Ceilings.of(lines, table.cells), sheets, noise))
     table_files.write(arguments.output_dir / "ceilings.csv", lines)
     table_files.write(arguments.output_dir / "checks.csv", checks)
     prices = matrix.report.get("prices") or {}

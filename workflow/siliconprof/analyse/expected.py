@@ -11,8 +11,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from siliconprof.analyse import scaling
-from siliconprof.analyse.ceilings import Limits
-from siliconprof.analyse.throughputs import Noise, metric, step_s
+from siliconprof.analyse.throughputs import Ceilings, Noise, metric, step_s
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns, matrix_file, noise_floors, table_files
@@ -23,14 +22,14 @@ GRID = "transformer_grid"
 NO_FLOPS = "the point has no number of operations"
 
 
-def expected_rows(points: Sequence[Row], limits: Limits, sheets: DataSheets) -> Iterator[Row]:
+def expected_rows(points: Sequence[Row], ceilings: Ceilings, sheets: DataSheets) -> Iterator[Row]:
     """Lines of expected.csv.
 
     Args:
         points: measured ones of grids.
     """
     for point in points:
-        own = limits.product(point)
+        own = ceilings.product(point)
         sheet = sheets.peak(point, point["precision"])
         flops, actual_s = point["flops"], step_s(point)
         missing = None if flops else NO_FLOPS
@@ -60,15 +59,12 @@ def expected_rows(points: Sequence[Row], limits: Limits, sheets: DataSheets) -> 
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: both tables."""
     matrix = matrix_file.read(arguments.matrix)
-    floors = noise_floors.by_host(arguments.noise_floors)
+    noise = Noise(noise_floors.by_host(arguments.noise_floors))
     sheets = DataSheets(registry.load(arguments.registry), matrix.host)
-    limits = Limits.of(results.rows("ceilings"), results.rows("cells"))
+    ceilings = Ceilings.of(results.rows("ceilings"), results.rows("cells"))
     points = table_files.rows(results.of_ok_cells())
     in_grids = [point for point in points if point["module"] == GRID]
     measured = [point for point in in_grids if scaling.is_measured(point)]
-    table_files.write(
-        arguments.output_dir / "expected.csv", list(expected_rows(measured, limits, sheets))
-    )
-    table_files.write(
-        arguments.output_dir / "scaling.csv", list(scaling.rows(in_grids, limits, Noise(floors)))
-    )
+    folder = arguments.output_dir
+    table_files.write(folder / "expected.csv", list(expected_rows(measured, ceilings, sheets)))
+    table_files.write(folder / "scaling.csv", list(scaling.rows(in_grids, ceilings, noise)))

@@ -14,9 +14,8 @@ from typing import Any
 
 from siliconprof.analyse import bound, step_work
 from siliconprof.analyse.bound import ENDS, STATUSES, UNKNOWN
-from siliconprof.analyse.ceilings import Limits
 from siliconprof.analyse.equal_work import checkpointed
-from siliconprof.analyse.throughputs import Noise, metric, step_s
+from siliconprof.analyse.throughputs import Ceilings, Noise, device_of, metric, step_s
 from siliconprof.hosts import caches
 from siliconprof.stats import line_fit
 from siliconprof.store import columns
@@ -36,7 +35,7 @@ def is_measured(point: Row) -> bool:
     return point.get("point_status") in (None, "ok") and bool(step_s(point))
 
 
-def rows(points: Sequence[Row], limits: Limits, noise: Noise) -> Iterator[Row]:
+def rows(points: Sequence[Row], ceilings: Ceilings, noise: Noise) -> Iterator[Row]:
     """Lines of scaling.csv: of each grid its model shapes and then its backend.
 
     Args:
@@ -45,7 +44,7 @@ def rows(points: Sequence[Row], limits: Limits, noise: Noise) -> Iterator[Row]:
     """
     for of_cell in grouped(points, by(KEY)).values():
         shapes = [
-            Scaling(group, limits, noise).row() for group in grouped(of_cell, by(SHAPE)).values()
+            Scaling(group, ceilings, noise).row() for group in grouped(of_cell, by(SHAPE)).values()
         ]
         shapes.sort(key=lambda row: (row["n_parameters"] or 0, row["seq_len"] or 0))
         yield from shapes
@@ -60,8 +59,8 @@ def rows(points: Sequence[Row], limits: Limits, noise: Noise) -> Iterator[Row]:
 class Scaling:
     """One model shape over its batch sizes."""
 
-    def __init__(self, points: Sequence[Row], limits: Limits, noise: Noise) -> None:
-        self.points, self.limits, self.noise = points, limits, noise
+    def __init__(self, points: Sequence[Row], ceilings: Ceilings, noise: Noise) -> None:
+        self.points, self.ceilings, self.noise = points, ceilings, noise
         measured = [point for point in points if is_measured(point)]
         self.measured = sorted(measured, key=lambda point: point["batch_size"])
 
@@ -87,7 +86,7 @@ class Scaling:
     def _ends(self) -> Row:
         smallest, largest = self.measured[0], self.measured[-1]
         rates = [point["flop_per_s"] for point in self.measured if point["flop_per_s"]]
-        best, own = max(rates, default=None), self.limits.product(smallest).value
+        best, own = max(rates, default=None), self.ceilings.product(smallest).value
         columns: Row = {
             "batch_sizes": ";".join(f"{int(point['batch_size'])}" for point in self.measured),
             "best_flop_per_s": best,
@@ -149,7 +148,7 @@ class Scaling:
             checkpointed(point),
             point["max_gradient_norm"] is not None,
         )
-        cost = self.limits.launch(point)
+        cost = self.ceilings.launch(point)
         seconds = count * cost.value if count and cost.value else None
         columns: Row = {
             "launches": count,
@@ -164,8 +163,8 @@ class Scaling:
 
     def _memory(self) -> Row:
         """Bytes that must come through memory at least, over its bandwidth."""
-        cache = self.limits.cache_bytes(self.measured[0])
-        ceiling = self.limits.bandwidth(self.measured[0])
+        cache = self.ceilings.caches.get(device_of(self.measured[0]))
+        ceiling = self.ceilings.bandwidth(self.measured[0])
         bandwidth = ceiling.value
         columns: Row = {
             "last_level_cache_bytes": cache,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from siliconprof import plugins
@@ -40,6 +40,11 @@ ASSUMED_DF = 1000.0  # an assumption has none; with so many, t is the normal dis
 # library whose products are slow may be faster at it.
 PRODUCT_INTENSITY = 2.0
 FLOP, BYTE = "FLOP/s", "byte/s"
+DISPATCH, AMORTISED = "dispatch", "amortised"  # launches of an operator in a row
+LAUNCHES = (AMORTISED, "launch_and_wait")  # the second is in ceilings.csv whatever was measured
+NO_PRODUCT = "no product was measured on this device and backend in this number format"
+NO_BANDWIDTH = "no bandwidth of this device's memory was measured"
+NO_LAUNCH = "no launch was measured on this device and backend"
 
 
 def place(row: Mapping[str, Any]) -> tuple:
@@ -177,13 +182,70 @@ class Ceiling(NamedTuple):
     reason: str | None = None  # why there is none
 
 
-@dataclass
+@dataclass(frozen=True)
 class Ceilings:
-    """Our own ceilings, from the lines of ceilings.csv."""
+    """Our own ceilings: the lines of ceilings.csv, looked up by a row of any table."""
 
     products: Mapping[tuple, Ceiling]  # (*place, number format) -> FLOP/s
     bandwidths: Mapping[tuple, Ceiling]  # device -> bytes/s, of its memory, by any backend
-    caches: Mapping[tuple, int] = field(default_factory=dict)  # device -> bytes
+    launches: Mapping[tuple, Ceiling]  # place -> seconds
+    caches: Mapping[tuple, int]  # device -> bytes
+
+    @classmethod
+    def of(cls, lines: Sequence[Row], cells: Sequence[Row]) -> Ceilings:
+        """From the rows of ceilings.csv and cells.csv."""
+        products: dict[tuple, Ceiling] = {}
+        bandwidths: dict[tuple, Ceiling] = {}
+        for line in lines:
+            ceiling = Ceiling(line["value"], _source(line), line["reason"])
+            if line["quantity"] == "matmul":
+                products[(*place(line), line["precision"])] = ceiling
+            elif line["quantity"] == "memory_bandwidth":
+                # Memory knows neither backends nor number formats: what any of them got is there.
+                best = bandwidths.get(device_of(line))
+                if best is None or (ceiling.value or 0.0) > (best.value or 0.0):
+                    bandwidths[device_of(line)] = ceiling
+        launches = {
+            place(line): Ceiling(None, reason=line["reason"])
+            for line in lines
+            if line["quantity"] in LAUNCHES and line["reason"]
+        }
+        launches |= {
+            place(line): Ceiling(
+                line["value"], f"{line['backend']}, {line['workload']}: launches of a + 1 in a row"
+            )
+            for line in lines
+            if line["quantity"] == AMORTISED and line["how"] == DISPATCH
+        }
+        return cls(products, bandwidths, launches, cache_sizes(cells))
+
+    def product(self, row: Row) -> Ceiling:
+        """The fastest product of a row's device, backend and number format, in FLOP/s."""
+        ceiling = self.products.get((*place(row), PEAK_OF_PRECISION[row["precision"]]))
+        return ceiling or Ceiling(None, reason=NO_PRODUCT)
+
+    def bandwidth(self, row: Row) -> Ceiling:
+        """The bandwidth of the memory of a row's device by any backend, in bytes/s."""
+        return self.bandwidths.get(device_of(row)) or Ceiling(None, reason=NO_BANDWIDTH)
+
+    def launch(self, row: Row) -> Ceiling:
+        """Seconds of one launch of an operator among many, on a row's device and backend."""
+        return self.launches.get(place(row)) or Ceiling(None, reason=NO_LAUNCH)
+
+
+def _source(line: Row) -> str | None:
+    if not line["how"]:
+        return None
+    return f"{line['backend']}, {line['workload']}: {line['how']}, {line['precision']}"
+
+
+def cache_sizes(cells: Sequence[Row]) -> dict[tuple, int]:
+    """Device -> size of its last-level cache in bytes, where any record tells."""
+    return {
+        device_of(cell): int(cell["last_level_cache_bytes"])
+        for cell in cells
+        if cell["last_level_cache_bytes"]
+    }
 
 
 def formats(precision: str) -> tuple[str, ...]:

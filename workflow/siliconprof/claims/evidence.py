@@ -17,7 +17,7 @@ import pandas as pd
 
 from siliconprof.analyse import scaling
 from siliconprof.analyse.equal_work import compiles, has_no_speed
-from siliconprof.analyse.throughputs import PLACE, Noise, device_of, metric, place
+from siliconprof.analyse.throughputs import Ceilings, Noise, metric, place
 from siliconprof.claims.figures import Figure
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.stats import inference, line_fit, training_course
@@ -191,7 +191,7 @@ class Evidence:
         Raises:
             Missing: it is not known.
         """
-        measured = self._bandwidths.get(device_of(row))
+        measured = self._ceilings.bandwidth(row).value
         if measured:
             return measured, "the measured bandwidth of its memory"
         sheet = self.sheets.bandwidth(row)
@@ -200,11 +200,8 @@ class Evidence:
         return sheet.value, "its data sheet's bandwidth"
 
     @cached_property
-    def _bandwidths(self) -> dict[Any, float]:
-        ceilings = self.results.ceilings
-        measured = ceilings[ceilings["quantity"] == "memory_bandwidth"].dropna(subset="value")
-        highest: dict[Any, float] = measured.groupby(list(PLACE[:-1]))["value"].max().to_dict()
-        return highest
+    def _ceilings(self) -> Ceilings:
+        return Ceilings.of(self.results.rows("ceilings"), self.results.rows("cells"))
 
     @cached_property
     def products(self) -> dict[tuple, float]:
