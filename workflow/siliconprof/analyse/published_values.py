@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,69 +25,17 @@ SCALES = {"ms": 1e-3, "s": 1.0, "j": 1.0}
 # What a row is about; two names of one thing are said once.
 NAMES = ("workload_as_printed", "workload", "model", "device", "device_a", "device_b", "backend")
 
-
-STATEMENTS = (
-    "device_a",
-    "device_b",
-    "model",
-    "batch_size",
-    "statement",
-    "value_min",
-    "value_max",
-    "unit",
-    "source",
-    "note",
-)
-COLUMNS: Mapping[str, Sequence[str]] = {  # table -> the columns that its readers need
+STATEMENTS = "device_a,device_b,model,batch_size,statement,value_min,value_max,unit,source,note"
+HEADERS = {  # table -> the columns that its readers need, as its first line has them
     "feng2025_statements": STATEMENTS,
     "wide_deep_report_speedups": STATEMENTS,
     "daniel2023_speedups": STATEMENTS,
-    "table1_devices": (
-        "device",
-        "device_as_printed",
-        "memory_gb",
-        "compute_tflops",
-        "launch_price_usd",
-        "source",
-        "note",
-    ),
-    "table2_workloads": (
-        "workload_as_printed",
-        "parameters_m",
-        "theoretical_memory_gib",
-        "source",
-        "note",
-    ),
-    "table3_configurations": (
-        "scenario",
-        "workload",
-        "batch_size",
-        "device",
-        "device_as_printed",
-        "source",
-        "note",
-    ),
-    "table4_pass_time": (
-        "device",
-        "backend",
-        "workload",
-        "batch_size",
-        "pass_time_s",
-        "precision",
-        "source",
-        "note",
-    ),
-    "table5_energy": (
-        "device",
-        "energy_per_iteration_j",
-        "scope",
-        "workload",
-        "batch_size",
-        "precision",
-        "source",
-        "note",
-    ),
-    "table6_kernel_launch": ("device", "cold_launch_ms", "followup_launch_ms", "source", "note"),
+    "table1_devices": "device,device_as_printed,memory_gb,compute_tflops,launch_price_usd,source,note",
+    "table2_workloads": "workload_as_printed,parameters_m,theoretical_memory_gib,source,note",
+    "table3_configurations": "scenario,workload,batch_size,device,device_as_printed,source,note",
+    "table4_pass_time": "device,backend,workload,batch_size,pass_time_s,precision,source,note",
+    "table5_energy": "device,energy_per_iteration_j,scope,workload,batch_size,precision,source,note",
+    "table6_kernel_launch": "device,cold_launch_ms,followup_launch_ms,source,note",
 }
 POSITIVE = {
     "batch_size",
@@ -119,7 +67,8 @@ def read_table(path: Path) -> list[dict[str, str]]:
     except (ValueError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
     header = list(lines.fieldnames or ())
-    missing = [name for name in COLUMNS.get(path.stem, ()) if name not in header]
+    needed = HEADERS[path.stem].split(",") if path.stem in HEADERS else []
+    missing = [name for name in needed if name not in header]
     if missing or len(set(header)) < len(header):
         problem = f"no column {', '.join(missing)}" if missing else "a column is there twice"
         raise UserError(f"{path}: {problem}")
