@@ -232,21 +232,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         path_b, host_b = path_a, None
     else:
         raise UserError(f"{path_a}: B is missing; name B, or pass --where-a and --where-b")
-    sides = []
-    for option, path, host, given in (
-        ("--where-a", path_a, host_a, arguments.where_a),
-        ("--where-b", path_b, host_b, arguments.where_b),
-    ):
-        sides.append(result_sets.load(path, conditions(option, given, host), arguments.cells))
+    where_a = conditions("--where-a", arguments.where_a, host_a)
+    where_b = conditions("--where-b", arguments.where_b, host_b)
+    a = result_sets.load(path_a, where_a, arguments.cells)
+    b = result_sets.load(path_b, where_b, arguments.cells)
     floors = read_floors([path_a, path_b], arguments.noise_floor)
-    comparison = compare(
-        sides[0],
-        sides[1],
-        arguments.threshold,
-        floors,
-        arguments.memory,
-        arguments.across_devices,
-    )
+    more = arguments.threshold, floors, arguments.memory, arguments.across_devices
+    comparison = compare(a, b, *more)
     print(json.dumps(comparison.document(), indent=1) if arguments.json else as_text(comparison))
     return comparison.exit_status
 

@@ -80,13 +80,17 @@ class Side:
             self.checkout, "cells.plan", "--configfile", str(configfile.resolve()), "--json"
         )
         if done.returncode:
-            errors = [line for line in done.stderr.splitlines() if line.strip()]
             raise UserError(
                 f"{self.checkout} with {self.python}: no plan for {configfile}: "
-                f"{errors[-1] if errors else 'no message'}; give cells with --cell instead"
+                f"{_last_line(done) or 'no message'}; give cells with --cell instead"
             )
         entries: list[Entry] = json.loads(done.stdout)["cells"]
         return entries
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """What a process said last on standard error; empty where it said nothing."""
+    return next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
 
 
 # -- which cells -------------------------------------------------------------------------------
@@ -205,25 +209,14 @@ def measure(
 
 def _measure_once(side: Side, entry: Entry, into: Path, scratch: Path) -> tuple[str, str | None]:
     """(status, reason) of one fresh process."""
-    cell = lean(entry["cell"])
     output = into.resolve() / "records" / f"{record.cell_path(entry)}.json"
-    done = side.call(
-        scratch,
-        "measure",
-        "--cell",
-        canonical_json(cell),
-        "--output",
-        str(output),
-        "--history",
-        str(into.resolve() / "history"),
-        "--environment",
-        json.dumps(entry["environment"]),
-    )
+    options = ["--cell", canonical_json(lean(entry["cell"])), "--output", str(output)]
+    options += ["--history", str(into.resolve() / "history")]
+    options += ["--environment", json.dumps(entry["environment"])]
+    done = side.call(scratch, "measure", *options)
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.strip()]
-        raise UserError(
-            f"{record.cell_path(entry)}: {errors[-1] if errors else f'exit {done.returncode}'}"
-        )
+        why = _last_line(done) or f"exit {done.returncode}"
+        raise UserError(f"{record.cell_path(entry)}: {why}")
     data = json.loads(output.read_text(encoding="utf-8"))
     return data["status"], data["reason"]
 
