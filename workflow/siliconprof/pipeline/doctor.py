@@ -7,7 +7,6 @@ The host is detected anew, whatever its file says, and the file is written when 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import plugins, words
+from siliconprof import options, plugins, words
 from siliconprof.cells import config
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
@@ -51,22 +50,13 @@ def report(host: Mapping[str, Any], devices: registry.Registry) -> dict[str, Any
         {**device, "entry": _figures(devices, device["registry_id"])} for device in host["devices"]
     ]
     return {
-        "host": {
-            "label": host["label"],
-            "os": host["os"],
-            "cpu": host["cpu"],
-        },
+        "host": {name: host[name] for name in ("label", "os", "cpu")},
         "devices": described,
         "backends": host["backends"],
         "probes": probes,
-        "packages": host["packages"],
-        "blas": host["blas"],
-        "driver": host["driver"],
+        **{name: host[name] for name in ("packages", "blas", "driver")},
         "now": now,
-        "advice": [
-            *remedies.of(host),
-            *_now_advice(host, now, now["load_average_1min"]),
-        ],
+        "advice": [*remedies.of(host), *_now_advice(host, now, now["load_average_1min"])],
     }
 
 
@@ -310,9 +300,7 @@ def examine(label: str) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the report; the exit status is always 0."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof doctor", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = options.parser("siliconprof doctor", __doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "--config",

@@ -10,7 +10,6 @@ in between. Cells with captures are left out: their files lie at one place for b
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from siliconprof import options
 from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.cells import matrix
 from siliconprof.errors import UserError, stage
@@ -125,9 +125,7 @@ def retry_all(run: Matrix, registry_file: Path, budget_s: float) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Try the cells and write what became of them."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.pipeline.retry", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = options.parser("siliconprof.pipeline.retry", __doc__)
     parser.add_argument("--matrix", type=Path, required=True)
     parser.add_argument("--registry", type=Path, required=True)
     parser.add_argument("--budget", type=float, required=True, metavar="S", help="seconds in all")

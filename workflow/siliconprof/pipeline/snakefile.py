@@ -15,11 +15,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from siliconprof import closure, fingerprint, plugins
 from siliconprof.cells import cluster, config, matrix
@@ -225,34 +225,15 @@ def _files(pattern: str) -> list[Path]:
     return found
 
 
-def prepare(
-    raw: Mapping[str, Any],
-    main_process: bool,
-    dry_run: bool,
-    through: str | None,
-    checkpoints: Any,
-    snakemake: Any,
-) -> Workflow:
-    """Resolve config, host and matrix; exit with clear lines when something is wrong.
-
-    Args:
-        raw: Snakemake's `config`.
-        main_process: false in jobs that parse the Snakefile again.
-        dry_run: nothing is written.
-        through: the executor that jobs are submitted through; None when they stay here.
-        checkpoints: Snakemake's.
-        snakemake: Snakemake's workflow, whose settings come after the parse.
-    """
+@contextmanager
+def _in_plain_lines() -> Iterator[None]:
+    """Ends the process with the lines of a `UserError`, as a stage does, in place of a traceback."""
     try:
-        again = command_again(snakemake.overwrite_configfiles)
-        workflow = _prepare(raw, main_process, dry_run, through, checkpoints, again)
+        yield
     except UserError as error:
-        _stop(error)
-    if main_process and not dry_run:
-        sys.excepthook = launch.say_interrupted
-        logging.getLogger(progress.SNAKEMAKE_LOGGER).addHandler(ending.NothingToDo(snakemake))
-    gc.freeze()  # it all lives as long as the process, so the collector need not walk it again
-    return workflow
+        print(printable(str(error)), file=sys.stderr)
+        sys.stderr.flush()
+        raise SystemExit(USER_ERROR_EXIT_STATUS) from None
 
 
 _display: progress.CellHandler | None = None  # of a run that may write
@@ -268,10 +249,8 @@ def started(settings: Any, dag: Any) -> None:
         dag: Snakemake's `DAG`, which has decided what runs.
     """
     lock.started()
-    try:
+    with _in_plain_lines():
         startup.bring_to_now({str(path) for job in dag.needrun_jobs() for path in job.input})
-    except UserError as error:
-        _stop(error)
     global _made_before
     _made_before = ending.made_at() if ending.wants_page(settings.targets) else 0
     if _display and _remedies and any(j.rule.name == "measure" for j in dag.needrun_jobs()):
@@ -306,17 +285,9 @@ def check_readable(configfile: str) -> str:
 
     # Snakemake reads it with this class, and libyaml's does the same ten times as fast.
     yaml.FullLoader = getattr(yaml, "CFullLoader", yaml.FullLoader)  # type: ignore[misc]
-    try:
+    with _in_plain_lines():
         config.read(configfile)
-    except UserError as error:
-        _stop(error)
     return configfile
-
-
-def _stop(error: UserError) -> NoReturn:
-    print(printable(str(error)), file=sys.stderr)
-    sys.stderr.flush()
-    raise SystemExit(USER_ERROR_EXIT_STATUS)
 
 
 def _checked(raw: Mapping[str, Any], here: bool) -> tuple[dict[str, Any], registry.Registry]:
@@ -384,14 +355,25 @@ def _focus(experiment: Mapping[str, Any], run: run_here.Here | cluster_run.Nodes
     return [f"results/hosts/{asked}.json"]
 
 
-def _prepare(
+@_in_plain_lines()
+def prepare(
     raw: Mapping[str, Any],
     main_process: bool,
     dry_run: bool,
     through: str | None,
     checkpoints: Any,
-    again: str,
+    snakemake: Any,
 ) -> Workflow:
+    """Resolve config, host and matrix; exit with clear lines when something is wrong.
+
+    Args:
+        raw: Snakemake's `config`.
+        main_process: false in jobs that parse the Snakefile again.
+        dry_run: nothing is written.
+        through: the executor that jobs are submitted through; None when they stay here.
+        checkpoints: Snakemake's.
+        snakemake: Snakemake's workflow, whose settings come after the parse.
+    """
     load, began_s = interference.ForeignLoad(), time.monotonic()
     fingerprint.load_cache(RESULTS / "history" / fingerprint.CACHE)
     experiment, devices = _checked(raw, here=through is None)
@@ -441,7 +423,7 @@ def _prepare(
     # Where cells are measured: in the one process of a run here, or in a job on a node.
     if main_process == (through is None) and not dry_run:
         fork_server.start()
-    return Workflow(
+    workflow = Workflow(
         experiment=experiment,
         cells=run.cells,
         measuring=run.measuring(),
@@ -461,7 +443,7 @@ def _prepare(
         template=[path.as_posix() for path in _files("report/*")],
         published=[path.as_posix() for path in _files("config/published/*.csv")],
         shown=provenance.Shown(RESULTS / "figures"),
-        again=again,
+        again=command_again(snakemake.overwrite_configfiles),
         experiment_json=canonical_json(experiment),
         datasets={
             name: canonical_json({"name": name} | entry)
@@ -483,3 +465,8 @@ def _prepare(
             for name in experiment["datasets"]
         },
     )
+    if main_process and not dry_run:
+        sys.excepthook = launch.say_interrupted
+        logging.getLogger(progress.SNAKEMAKE_LOGGER).addHandler(ending.NothingToDo(snakemake))
+    gc.freeze()  # it all lives as long as the process, so the collector need not walk it again
+    return workflow
