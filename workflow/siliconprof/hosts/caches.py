@@ -53,10 +53,9 @@ def _of_linux() -> tuple[int | None, str]:
     if not sizes:
         return None, f"the kernel lists no caches of this CPU ({CPUS}/cpu{usable[0]}/cache)"
     last = max(level for level, _ in sizes)
-    last_sizes = [n_bytes for (level, _), n_bytes in sizes.items() if level == last]
-    return sum(
-        last_sizes
-    ), f"sysfs: {len(last_sizes)} level-{last} cache(s) of the CPUs that may be used"
+    of_last = [n_bytes for (level, _), n_bytes in sizes.items() if level == last]
+    source = f"sysfs: {len(of_last)} level-{last} cache(s) of the CPUs that may be used"
+    return sum(of_last), source
 
 
 def _of_mac() -> tuple[int | None, str]:

@@ -29,6 +29,7 @@ from siliconprof.plugins import PACKAGE_DIR
 
 PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
 
+IMPORTED = ("torch", "mlx", "numpy")  # what is probed first
 # Backends that are detected by their frameworks' own facts; any other is asked itself.
 PROBED = ("torch-cpu", "torch-cuda", "torch-mps", "mlx")
 NO_AMD = "this torch is built for AMD's GPUs, which are not supported: NVIDIA's and Apple's are"
@@ -128,15 +129,9 @@ def all_hidden() -> bool:
 
 def nvidia_smi() -> list[dict[str, Any]]:
     """NVIDIA's own list of GPUs, in its order; empty without the tool (`nvidia-smi(1)`)."""
-    output = machine.run(
-        [
-            "nvidia-smi",
-            "--query-gpu=name,memory.total,driver_version",
-            "--format=csv,noheader,nounits",
-        ]
-    )
+    query = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
     gpus = []
-    for line in output.splitlines():
+    for line in machine.run(query.split()).splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 3:
             mib = int(fields[1]) if fields[1].isdigit() else None  # [N/A] on unified memory
@@ -154,24 +149,20 @@ def apple_gpu_cores(chip: str) -> int | None:
                 return int(entry["sppci_cores"])
     except (ValueError, KeyError, TypeError):
         pass
-    match = re.search(
-        r'"gpu-core-count" = (\d+)', machine.run(["ioreg", "-rc", "AGXAccelerator", "-d1"])
-    )
+    tree = machine.run(["ioreg", "-rc", "AGXAccelerator", "-d1"])
+    match = re.search(r'"gpu-core-count" = (\d+)', tree)
     return int(match[1]) if match else None
 
 
 def _gpu(name: str, vendor: str, index: int, **facts: Any) -> dict[str, Any]:
+    optional = ("memory_bytes", "working_set_bytes", "gpu_cores", "driver", "compute_capability")
     return {
         "name": name,
         "kind": "gpu",
         "vendor": vendor,
-        "memory_bytes": facts.get("memory_bytes"),
         "memory_kind": facts.get("memory_kind", "dedicated"),
-        "working_set_bytes": facts.get("working_set_bytes"),
         "index": index,
-        "gpu_cores": facts.get("gpu_cores"),
-        "driver": facts.get("driver"),
-        "compute_capability": facts.get("compute_capability"),
+        **{key: facts.get(key) for key in optional},
         "backends": [],
     } | ({"emulated": facts["emulated"]} if facts.get("emulated") else {})
 
@@ -207,9 +198,8 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
             break  # nvidia-smi ignores CUDA_VISIBLE_DEVICES and may order otherwise
         for index, device in enumerate(answers.get(name, {}).get("devices", ())):
             if index >= len(gpus):
-                facts = {
-                    key: device.get(key) for key in ("name", "memory_bytes", "compute_capability")
-                }
+                own = ("name", "memory_bytes", "compute_capability")
+                facts = {key: device.get(key) for key in own}
                 facts |= {"driver": driver["nvidia"], "emulated": answers[name].get("emulated")}
                 gpus.append(_gpu(vendor="nvidia", index=index, **facts))
             if backend and not device["error"] and gpus[index]["name"] == device["name"]:
@@ -219,14 +209,9 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
 
 def _working_set_bytes(answers: Mapping[str, Any]) -> int | None:
     """The bytes of memory that Metal recommends to use, from torch's or MLX's answer."""
-    metal_answers = [
-        answers.get("torch-mps") or {},
-        *(answers.get("mlx-gpu") or {}).get("devices", ()),
-    ]
-    return next(
-        (facts["working_set_bytes"] for facts in metal_answers if facts.get("working_set_bytes")),
-        None,
-    )
+    of_mlx = (answers.get("mlx-gpu") or {}).get("devices", ())
+    sizes = [facts.get("working_set_bytes") for facts in (answers.get("torch-mps") or {}, *of_mlx)]
+    return next(filter(None, sizes), None)
 
 
 def works(answer: Mapping[str, Any] | None) -> bool:
@@ -272,11 +257,9 @@ def _mps_state(answers: Mapping[str, Any], system: str | None) -> dict[str, Any]
 
 
 def _cublas() -> str | None:
-    for package in CUBLAS_PACKAGES:
-        version = declarations.installed_version(package)
-        if version:
-            return f"cuBLAS {version}"
-    return None
+    versions = map(declarations.installed_version, CUBLAS_PACKAGES)
+    version = next(filter(None, versions), None)
+    return version and f"cuBLAS {version}"
 
 
 def detect() -> dict[str, Any]:
@@ -288,8 +271,7 @@ def detect() -> dict[str, Any]:
     system = machine.operating_system()
     nvidia = nvidia_driver()
     with ThreadPoolExecutor(max_workers=3) as pool:
-        first = list(pool.map(probe, ("torch", "mlx", "numpy")))
-        answers = dict(zip(("torch", "mlx", "numpy"), first, strict=True))
+        answers = dict(zip(IMPORTED, pool.map(probe, IMPORTED), strict=True))
         torch, mlx = answers["torch"], answers["mlx"]
         more = []
         if torch.get("cuda_runtime") and nvidia and not all_hidden():
@@ -336,7 +318,7 @@ def detect() -> dict[str, Any]:
         "devices": [*_gpus(answers, cpu, driver), processor],
         "backends": backends,
         "packages": package_versions(),
-        "blas": {name: answers[name].get("blas") for name in ("torch", "mlx", "numpy")},
+        "blas": {name: answers[name].get("blas") for name in IMPORTED},
         "driver": driver,
         "cpu_adam": offload_ops.built(),
     }

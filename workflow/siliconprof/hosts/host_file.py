@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +34,12 @@ DETECT_LIMIT_S = 600.0
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
 BLAS_LIBRARIES = (
-    "libopenblas.so.0",
-    "libblas.so.3",
-    "libcblas.so.3",
-    "libmkl_rt.so.2",
-    "libblis.so.4",
+    *("libopenblas.so.0", "libblas.so.3", "libcblas.so.3", "libmkl_rt.so.2", "libblis.so.4"),
 )
 # Variables that decide which BLAS or GPU a framework gets.
 DECIDING_VARIABLES = (
-    "LD_PRELOAD",
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "HIP_VISIBLE_DEVICES",
-    "DYLD_LIBRARY_PATH",
-    "DYLD_INSERT_LIBRARIES",
-    blas.VARIABLE,
+    *("LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", blas.VARIABLE),
 )
 TORCH_DRIVER_FACTS = ("cuda_runtime", "rocm_runtime", "cublas")
 
@@ -112,12 +103,9 @@ def _blas_files() -> Iterator[tuple[str, str, int, int]]:
             if name.split(" ")[0] in BLAS_LIBRARIES:
                 candidates.append(path)
     for candidate in [*candidates, *map(str, mlx_blas.built())]:
-        try:
-            status = os.stat(candidate)
-        except OSError:
-            continue
-        real = os.path.realpath(candidate)
-        yield os.path.basename(candidate), real, status.st_size, status.st_mtime_ns
+        with suppress(OSError):
+            status, real = os.stat(candidate), os.path.realpath(candidate)
+            yield os.path.basename(candidate), real, status.st_size, status.st_mtime_ns
 
 
 def _has_broken_framework(host: Mapping[str, Any]) -> bool:
@@ -244,18 +232,17 @@ def _refuse(path: Path, label: str, host_path: Path, here: Mapping[str, str | No
     Raises:
         UserError: always.
     """
-    try:
+    detail = ""
+    with suppress(UserError):
         there = load(host_path)["fingerprint_parts"]
-        differing = [key for key in here if there.get(key) != here[key]]
         differs = ", ".join(
-            f"{key.replace('_', ' ')} {there.get(key)} there, {here[key]} here"
+            f"{key.replace('_', ' ')} {there.get(key)} there, {value} here"
             if key != "machine_id_sha256"
             else "machine id"
-            for key in differing
+            for key, value in here.items()
+            if there.get(key) != value
         )
         detail = f": {differs}" if differs else ""
-    except UserError:
-        detail = ""
     raise UserError(
         f"{path} was made on another machine (host '{label}'{detail}); set `host:` in the config "
         "to a label of your own, or delete that file to start one for this machine"
@@ -313,14 +300,9 @@ def assemble(
         "label": label,
         "fingerprint": fingerprint(facts["fingerprint_parts"]),
         "fingerprint_parts": dict(facts["fingerprint_parts"]),
-        "os": facts["os"],
-        "cpu": facts["cpu"],
         "devices": devices,
         "backends": redaction.value(backends, redaction.known()),
-        "packages": facts["packages"],
-        "blas": facts["blas"],
-        "driver": facts["driver"],
-        "cpu_adam": facts["cpu_adam"],
+        **{name: facts[name] for name in ("os", "cpu", "packages", "blas", "driver", "cpu_adam")},
         "quick_facts_sha256": quick_sha256,
     }
 

@@ -33,18 +33,17 @@ CPU_VENDORS = ("intel", "amd", "apple")
 def run(command: Sequence[str], timeout_s: float = 30.0) -> str:
     """Standard output of a system command; "" when it is missing, fails or hangs."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command,
             capture_output=True,
             text=True,
             errors="replace",
             timeout=timeout_s,
-            check=False,
+            check=True,
             env={**os.environ, "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout if done.returncode == 0 else ""
 
 
 def read_text(path: str) -> str:
@@ -172,9 +171,7 @@ def _memory_bytes() -> int | None:
 
 
 def _physical_cores(cpuinfo: str) -> int | None:
-    """The number of physical cores, None where the system does not report it."""
-    if is_mac():
-        return _number(sysctl("hw.physicalcpu"))
+    """The number of physical cores of a Linux host, None where it does not report it."""
     package = None
     cores = set()
     for line in cpuinfo.splitlines():
@@ -193,20 +190,21 @@ def _physical_cores(cpuinfo: str) -> int | None:
 
 def cpu() -> dict[str, Any]:
     """Model, cores, the features that decide 16-bit speed, and usable memory in bytes."""
-    cpuinfo = "" if is_mac() else read_text("/proc/cpuinfo")
-    if is_mac():
-        features = [name for name in APPLE_FEATURES if sysctl(f"hw.optional.arm.{name}") == "1"]
-    else:
-        match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)
-        features = sorted(LINUX_FEATURES.intersection(match[1].split() if match else ()))
     logical = os.cpu_count() or 1
     if is_mac():
-        logical = _number(sysctl("hw.logicalcpu")) or logical
+        features = [name for name in APPLE_FEATURES if sysctl(f"hw.optional.arm.{name}") == "1"]
+        usable = logical = _number(sysctl("hw.logicalcpu")) or logical
+        physical = _number(sysctl("hw.physicalcpu"))
+    else:
+        cpuinfo = read_text("/proc/cpuinfo")
+        match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)
+        features = sorted(LINUX_FEATURES.intersection(match[1].split() if match else ()))
+        usable, physical = _usable_cores(logical), _physical_cores(cpuinfo)
     return {
         "model": cpu_model(),
-        "physical_cores": _physical_cores(cpuinfo),
+        "physical_cores": physical,
         "logical_cores": logical,
-        "usable_cores": logical if is_mac() else _usable_cores(logical),
+        "usable_cores": usable,
         "memory_bytes": _memory_bytes(),
         "features": features,
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 from siliconprof.errors import UserError
 from siliconprof.store import names
+from siliconprof.store.cell import PRECISIONS
 
 Registry = Mapping[str, Any]  # {"sources": {key: source}, "devices": {id: entry}}
 
@@ -18,14 +19,7 @@ GIB = 2**30
 # a 141 GB one 140.4); the sizes in which one product is sold lie further apart.
 MEMORY_TOLERANCE = 0.15
 # The number format of each precision's products; amp differs only in the copies that it keeps.
-PEAK_OF_PRECISION = {
-    "fp32": "fp32",
-    "tf32": "tf32",
-    "fp16": "fp16",
-    "bf16": "bf16",
-    "amp-fp16": "fp16",
-    "amp-bf16": "bf16",
-}
+PEAK_OF_PRECISION = {precision: precision.removeprefix("amp-") for precision in PRECISIONS}
 # What marketing and firmware add to a CPU's name and an id leaves out.
 CPU_NAME_NOISE = re.compile(r"\(r\)|\(tm\)|\bcpu\b|\b\d+-core\b|\bprocessor\b|\bwith\b.*|@.*", re.I)
 
