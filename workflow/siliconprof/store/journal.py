@@ -25,6 +25,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -74,7 +75,7 @@ class Journal:
         """
         point = self._points.get(name)
         if point is not None:
-            self._write({"event": "used", "name": name, "pid": os.getpid()})
+            self._note("used", name)
         return point
 
     def has_taken_over(self, point: Mapping[str, Any]) -> bool:
@@ -90,8 +91,7 @@ class Journal:
         Raises:
             CannotWrite: one line.
         """
-        begun = {**empty_point(), **(initial or {})}
-        self._write({"event": "begun", "name": name, "pid": os.getpid(), "point": begun})
+        self._note("begun", name, point={**empty_point(), **(initial or {})})
 
     def add(self, name: str, point: Mapping[str, Any]) -> None:
         """Save a finished point; it is on disk when this returns.
@@ -100,11 +100,11 @@ class Journal:
             CannotWrite: one line.
         """
         self._points[name] = dict(point)
-        self._write({"event": "point", "name": name, "pid": os.getpid(), "point": point})
+        self._note("point", name, point=point)
 
     def note_skipped(self, name: str, point: Mapping[str, Any]) -> None:
         """Note a point that was not tried, for the record of a process that does not end well."""
-        self._write({"event": "skipped", "name": name, "pid": os.getpid(), "point": point})
+        self._note("skipped", name, point=point)
 
     def used_by(self, pids: Sequence[int]) -> list[Point]:
         """The points that some processes measured, closed, skipped or took over, each once."""
@@ -155,6 +155,9 @@ class Journal:
         except OSError:  # it holds something
             if complete:
                 self._write({"event": "record", "cell": _cell_sha256(cell)})
+
+    def _note(self, event: str, name: str, **content: Any) -> None:
+        self._write({"event": event, "name": name, "pid": os.getpid(), **content})
 
     def _write(self, event: Mapping[str, Any]) -> None:
         if self.path is None:
@@ -219,9 +222,7 @@ def opened(folder: Path, cell: Cell, key: str) -> Journal:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        last = None
-        for last in _events(folder / FILE):  # noqa: B007, the last one is wanted
-            pass
+        last = _last_event(folder)
         if last and last["event"] == "record" and last["key"] == key:
             if last["cell"] == _cell_sha256(cell):
                 for path in [p for p in folder.iterdir() if p.name != FILE]:
@@ -240,9 +241,7 @@ def end(folder: Path, cell: Cell) -> None:
     Raises:
         CannotWrite: one line.
     """
-    last = None
-    for last in _events(folder / FILE):  # noqa: B007, the last one is wanted
-        pass
+    last = _last_event(folder)
     if last and last["event"] != "record":
         Journal(folder / FILE, last["key"])._write({"event": "record", "cell": _cell_sha256(cell)})
 
@@ -250,6 +249,10 @@ def end(folder: Path, cell: Cell) -> None:
 def _cell_sha256(cell: Cell) -> str:
     """Hex SHA-256 of a cell with the lists that it sweeps."""
     return hashlib.sha256(cell.to_json().encode()).hexdigest()
+
+
+def _last_event(folder: Path) -> dict[str, Any] | None:
+    return next(iter(deque(_events(folder / FILE), maxlen=1)), None)
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:
@@ -263,15 +266,10 @@ def _events(path: Path) -> Iterator[dict[str, Any]]:
             event = documents.parsed(line, constants=True)
         except ValueError:
             continue
-        if isinstance(event, dict) and _is_ours(event):
-            yield event
-
-
-def _is_ours(event: Mapping[str, Any]) -> bool:
-    """Whether an event has the fields of its kind."""
-    kind = event.get("event")
-    fields = _FIELDS.get(kind) if isinstance(kind, str) else None
-    return fields is not None and all(isinstance(event.get(f), _TYPES[f]) for f in fields)
+        if isinstance(event, dict) and isinstance(event.get("event"), str):
+            fields = _FIELDS.get(event["event"], ())
+            if fields and all(isinstance(event.get(name), _TYPES[name]) for name in fields):
+                yield event
 
 
 _TYPES: dict[str, type] = {"key": str, "name": str, "cell": str, "pid": int, "point": dict}

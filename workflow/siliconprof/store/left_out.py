@@ -146,9 +146,8 @@ def note(stage: str, output: Path, lines: Sequence[LeftOut]) -> None:
     """
     for line in lines:
         print(line, file=sys.stderr)
-    table_files.write(
-        output / f"{table_files.LEFT_OUT}_{stage}.csv", [asdict(line) for line in lines]
-    )
+    table = output / f"{table_files.LEFT_OUT}_{stage}.csv"
+    table_files.write(table, [asdict(line) for line in lines])
 
 
 def of_tables(tables: Path) -> list[LeftOut]:

@@ -53,8 +53,7 @@ def read(path: Path) -> Matrix:
         document = documents.read(path)
         if isinstance(document, dict):
             document.setdefault("hosts", [document.get("host")])  # of a version that knew one host
-        problem = _problem(document)
-        if problem:
+        if problem := _problem(document):
             raise ValueError(problem)
         return contents.made(Matrix, document)
     except FileNotFoundError:
@@ -70,15 +69,15 @@ def _problem(document: Any) -> str | None:
     for part, kind in PARTS.items():
         if not isinstance(document.get(part), kind):
             return f"no {part}"
-    schema = validation.load_schema("host")
-    problems = validation.problems(document["host"], schema, "host.")
-    for index, host in enumerate(document["hosts"]):
-        problems += validation.problems(host, schema, f"hosts.{index}.")
-    report = document["experiment"].get("report", {})
-    schema = validation.load_schema("config")["properties"]["report"]
-    problems += validation.problems(report, schema, "experiment.report.")
-    if problems:
-        return problems[0]
+    host = validation.load_schema("host")
+    report = validation.load_schema("config")["properties"]["report"]
+    for value, schema, where in (
+        (document["host"], host, "host."),
+        *((one, host, f"hosts.{index}.") for index, one in enumerate(document["hosts"])),
+        (document["experiment"].get("report", {}), report, "experiment.report."),
+    ):
+        if problems := validation.problems(value, schema, where):
+            return problems[0]
     for index, planned in enumerate(document["cells"]):
         try:
             one = contents.made(Planned, planned)

@@ -105,9 +105,8 @@ def _parameter_types(module: str) -> Mapping[str, Any]:
     from siliconprof.store import validation
 
     name = validation.load_schema("record")["$defs"]["name"]
-    own = (
-        plugins.load("workloads", module).PARAMETERS if module in plugins.names("workloads") else {}
-    )
+    known = module in plugins.names("workloads")
+    own = plugins.load("workloads", module).PARAMETERS if known else {}
     return {
         "properties": {
             **validation.types_alone({"properties": own})["properties"],
@@ -173,27 +172,22 @@ def read(path: Path, check_schema: bool = True, in_place: bool = False) -> dict[
     """
     try:
         record = documents.read(path)
+        if not isinstance(record, dict) or "sha256" not in record:
+            raise ValueError("no `sha256` of its own content")
+        cell = record.get("cell")
+        if not isinstance(cell, dict) or not all(isinstance(cell.get(axis), str) for axis in AXES):
+            raise ValueError("no `cell` with all its axes")
+        if content_sha256(record) != record["sha256"]:
+            raise ValueError("its content does not match its own `sha256`")
+        record = as_today(record)
+        if check_schema and (problems := schema_problems(record)):
+            raise ValueError(problems[0])
     except OSError as error:
         raise UserError(f"{path}: damaged record: {error.strerror or error}") from None
     except ValueError as error:
         raise UserError(f"{path}: damaged record: {error}") from None
-    if not isinstance(record, dict) or "sha256" not in record:
-        raise UserError(f"{path}: damaged record: no `sha256` of its own content")
-    cell = record.get("cell")
-    if not isinstance(cell, dict) or not all(isinstance(cell.get(axis), str) for axis in AXES):
-        raise UserError(f"{path}: damaged record: no `cell` with all its axes")
-    if content_sha256(record) != record["sha256"]:
-        raise UserError(f"{path}: damaged record: its content does not match its own `sha256`")
-    try:
-        record = as_today(record)
-    except ValueError as error:
-        raise UserError(f"{path}: damaged record: {error}") from None
     except UserError as error:
         raise type(error)(f"{path}: {error}") from None
-    if check_schema:
-        problems = schema_problems(record)
-        if problems:
-            raise UserError(f"{path}: damaged record: {problems[0]}")
     own = cell_path(record)
     if in_place and "/".join(path.with_suffix("").parts[-len(AXES) :]) != own:
         raise UserError(f"{path}: misplaced record: it is that of the cell {own}")

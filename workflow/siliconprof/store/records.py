@@ -116,17 +116,14 @@ def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool)
     if not dry_run:
         notes.store()
     for path, error in errors.items():
-        if isinstance(error, record.NewerRecord):
-            lines.append(
-                f"{error}: use that one, or delete the file to have the cell measured anew"
+        line = f"{error}: use that one, or delete the file to have the cell measured anew"
+        if not isinstance(error, record.NewerRecord):
+            target = set_aside(path, results / "records", results / "damaged", dry_run)
+            line = (
+                f"{error}; {'would be ' * dry_run}set aside as {target}: run the same command again "
+                "to measure the cell anew, or restore a record from results/history/"
             )
-            continue
-        target = set_aside(path, results / "records", results / "damaged", dry_run)
-        verb = "would be set" if dry_run else "set"
-        lines.append(
-            f"{error}; {verb} aside as {target}: run the same command again to measure the cell "
-            "anew, or restore a record from results/history/"
-        )
+        lines.append(line)
     if lines:
         raise UserError("\n".join(lines))
 

@@ -11,7 +11,6 @@ their size and hash, and `damaged` compares.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -22,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from siliconprof import closure
 from siliconprof.errors import writing
 from siliconprof.lifetime import exists
 
@@ -90,10 +90,7 @@ def _seal_path(path: Path) -> Path:
 def _seal(path: Path) -> str:
     """Size and SHA-256 of a file, `-` for that of a large one."""
     size = path.stat().st_size
-    if size > HASHED_BYTES:
-        return f"{size} -\n"
-    with open(path, "rb") as stream:
-        return f"{size} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n"
+    return f"{size} {'-' if size > HASHED_BYTES else closure.sha256(path)}\n"
 
 
 def sealed(path: Path) -> bool:
