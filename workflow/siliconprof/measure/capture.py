@@ -7,7 +7,6 @@ that is missing, fails or crashes the process, the record has the reason. Files 
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from siliconprof import plugins
+from siliconprof import closure, plugins
 from siliconprof.store.cell import Cell
 
 METHOD = (
@@ -34,7 +33,6 @@ class Launch:
     forked: bool = False  # where it can be
 
 
-MEASURE = Launch()
 # (launch, result file) -> status, reason and the process's result, as `supervise.run` returns them
 Run = Callable[[Launch, Path], Mapping[str, Any]]
 
@@ -71,8 +69,7 @@ def refusal(cell: Cell, name: str) -> str | None:
         return "only training steps are captured"
     tool = plugins.load("captures", name)
     backend = plugins.load("backends", cell.backend)
-    reason = tool.supports(backend, cell.device_kind)
-    if reason:
+    if reason := tool.supports(backend, cell.device_kind):
         return str(reason)
     available, explanation = tool.available()
     return None if available else str(explanation)
@@ -86,20 +83,14 @@ def _entry(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _take(cell: Cell, name: str, keep: Path, run: Run) -> dict[str, Any]:
     """Run one tool; its facts, with a `reason` if it took nothing."""
-    reason = refusal(cell, name)
-    if reason:
+    if reason := refusal(cell, name):
         return {"reason": reason}
-    tool = plugins.load("captures", name)
+    tool, backend = plugins.load("captures", name), plugins.load("backends", cell.backend)
     with tempfile.TemporaryDirectory() as temporary:
         folder, result = Path(temporary) / "files", Path(temporary) / "result.json"
         folder.mkdir()
-        backend = plugins.load("backends", cell.backend)
-        launch = Launch(
-            tool.command(backend, folder),
-            tool.environment,
-            ("--capture", name, "--capture-folder", str(folder)),
-        )
-        report = run(launch, result)
+        arguments = ("--capture", name, "--capture-folder", str(folder))
+        report = run(Launch(tool.command(backend, folder), tool.environment, arguments), result)
         facts = dict(report.get("capture") or {})
         facts["wall_s"] = report["accounting"]["child_wall_s"]
         if report["status"] != "ok":
@@ -127,8 +118,6 @@ def _keep(folder: Path, place: Path, root: Path) -> list[dict[str, Any]]:
             path = Path(shutil.make_archive(str(path), "zip", folder, path.name))
         target = place / path.name
         shutil.move(path, target)
-        with open(target, "rb") as stream:  # may be larger than memory
-            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        relative = target.relative_to(root).as_posix()
+        relative, sha256 = target.relative_to(root).as_posix(), closure.sha256(target)
         files.append({"path": relative, "bytes": target.stat().st_size, "sha256": sha256})
     return files

@@ -38,24 +38,19 @@ def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
     from nothing: torch/_inductor/runtime/cache_dir_utils.py, triton's knobs.py, mlx's
     backend/cpu/compiled.cpp and backend/cuda/jit_module.cpp.
     """
-    package_parent = str(PACKAGE_DIR.parent)
-    others = os.environ.get("PYTHONPATH")
-    path = package_parent + (os.pathsep + others if others else "")
+    path = filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")])
     own = trial.environment(os.environ)
-    caches = dict.fromkeys(fork_server.COMPILER_CACHES, str(scratch)) if trial.compiles else {}
-    return (
-        inherited.without(os.environ) | own | caches | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    )
+    if trial.compiles:
+        own |= dict.fromkeys(fork_server.COMPILER_CACHES, str(scratch))
+    own |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+    return inherited.without(os.environ) | own
 
 
 def show(line: str) -> None:
     """Write the child's progress to the file that the pipeline's live display reads, if any."""
-    path = os.environ.get(PROGRESS_FILE_VARIABLE)
-    if path:
-        try:
+    if path := os.environ.get(PROGRESS_FILE_VARIABLE):
+        with suppress(OSError):  # only a display; the measurement goes on
             Path(path).write_text(line, encoding="utf-8")
-        except OSError:
-            pass  # only a display; the measurement goes on
 
 
 class PipelineGone(Exception):
@@ -117,7 +112,6 @@ class Child:
         held: the host's lock, which notes the process.
         output: takes in what it writes.
         launch: how it is started; a capture's process may run under a tool.
-        journal_arguments: arguments of the worker that say where finished points are saved.
 
     Attributes:
         started: how, for the record.
@@ -129,8 +123,7 @@ class Child:
         result: Path,
         held: lock.Held,
         output: Output,
-        launch: capture.Launch = capture.MEASURE,
-        journal_arguments: Sequence[str] = (),
+        launch: capture.Launch,
     ) -> None:
         self.output = output
         output.begin()
@@ -143,7 +136,6 @@ class Child:
             "--result",
             str(result),
             *launch.arguments,
-            *journal_arguments,
         ]
         environment = child_environment(trial, result.parent) | dict(launch.variables)
         (says, to_say), (tells, to_tell) = os.pipe(), os.pipe()
@@ -240,16 +232,14 @@ class Child:
             PipelineGone: the pipeline died meanwhile.
         """
         started = time.monotonic()
-        timed_out = False
         while not self._ended.wait(POLL_S):
             self.witness.look(self.process.pid)
             self.process.look()
             require_pipeline()
             if time.monotonic() - started > limit_s:
-                timed_out = True
                 self.kill()
-                break
-        return None if timed_out else self.returncode, time.monotonic() - started
+                return None, time.monotonic() - started
+        return self.returncode, time.monotonic() - started
 
 
 def require_pipeline() -> None:

@@ -72,13 +72,10 @@ class Output:
         left = min(self._n_bytes - self._n_written, TAIL_BYTES)
         if not left:
             return
-        end = bytes(self._end[-left:])
-        omitted = self._n_bytes - self._n_written - left
+        end, omitted = bytes(self._end[-left:]), self._n_bytes - self._n_written - left
         if omitted:
-            start = (
-                end.find(b"\n", 0, TAIL_BYTES // 2) + 1
-            )  # of a whole line, where lines are short
-            start = start or _between_characters(end, 3)
+            line = end.find(b"\n", 0, TAIL_BYTES // 2) + 1  # a whole one, where lines are short
+            start = line or _between_characters(end, 3)
             note = f"\n[siliconprof: {omitted + start} bytes of output are left out here]\n"
             self._write(note.encode() + end[start:])
         else:

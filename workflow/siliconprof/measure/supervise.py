@@ -68,10 +68,8 @@ def outcome(
         raise CannotWrite(child.output.last_line)
     reached = f"while: {child.progress['doing']}, step {child.progress['step']}"
     if code is None:
-        return {
-            "status": "timeout",
-            "reason": f"still running after its limit of {limit_s:g} s; {reached}",
-        }
+        reason = f"still running after its limit of {limit_s:g} s; {reached}"
+        return {"status": "timeout", "reason": reason}
     if result.is_file():  # written whole, as the child's last act
         report = json.loads(result.read_text(encoding="utf-8"))
         if code:
@@ -113,12 +111,8 @@ def compose(
         detail = "edited between the start of the run and that of the cell"
         flags.append({"code": "code_changed", "detail": detail})
     if changed:
-        flags.append(
-            {
-                "code": "code_changed",
-                "detail": f"edited while it was measured: {', '.join(changed)}",
-            }
-        )
+        detail = f"edited while it was measured: {', '.join(changed)}"
+        flags.append({"code": "code_changed", "detail": detail})
     emulated = result.get("emulated") or declared.get("emulated")
     if emulated:
         flags.append({"code": "emulated", "detail": f"{emulated}: no measurement"})
@@ -149,8 +143,8 @@ def compose(
         "flags": flags,
         "dataset": result.get("dataset"),
         "method": method | result.get("method", {}),
-        "environment": before["environment"]
-        | {
+        "environment": {
+            **before["environment"],
             "backend": result.get("backend"),
             "declared": dict(declared),
             "variables": variables,
@@ -213,21 +207,20 @@ def run(
     trial: Trial,
     result: Path,
     host: Host,
-    launch: capture.Launch = capture.MEASURE,
-    journal_arguments: Sequence[str] = (),
+    launch: capture.Launch,
     spent_s: float = 0.0,
 ) -> dict[str, Any]:
     """Run one child to its end: its outcome, its progress and how long it took.
 
     Args:
-        result, launch, journal_arguments: see `Child`.
+        result, launch: see `Child`.
         spent_s: seconds of the cell's time limit that earlier children have used.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended.
     """
     limit_s = Plan.of(trial.cell.timing).time_limit_s
-    child = Child(trial, result, host.held, host.output, launch, journal_arguments)
+    child = Child(trial, result, host.held, host.output, launch)
     try:
         code, wall_s = child.wait(limit_s - spent_s)
     finally:
@@ -236,15 +229,13 @@ def run(
     report = outcome(child, code, limit_s, result, trace)
     if trace is not None and "scenario" not in report:
         report["scenario"] = trace.into(trial.scenario())
-    accounting = dict(report.get("accounting") or {}) | {"child_wall_s": wall_s}
-    more = {
+    return report | {
         "pid": child.process.pid,
         "lost": child.process.lost and code is not None,
         "started": child.started,
         "progress": child.progress,
-        "accounting": accounting,
+        "accounting": dict(report.get("accounting") or {}) | {"child_wall_s": wall_s},
     }
-    return report | more
 
 
 def may_fork(trial: Trial) -> bool:
@@ -275,8 +266,8 @@ def run_on(
     host: Host,
     points: journal.Journal,
     keep: Path | None,
-    expected: Mapping[str, Any] | None = None,
-    checks: Path | None = None,
+    expected: Mapping[str, Any] | None,
+    checks: Path | None,
 ) -> dict[str, Any]:
     """Run children until one comes to its end.
 
@@ -297,10 +288,10 @@ def run_on(
         arguments += ["--checks", str(shared)]
     limit_s = Plan.of(trial.cell.timing).time_limit_s
     own, restarts, spent_s = [os.getpid()], [], 0.0
-    launch = capture.Launch(forked=may_fork(trial))
+    launch = capture.Launch(arguments=arguments, forked=may_fork(trial))
     while True:
-        report = run(trial, result, host, launch, arguments, spent_s)
-        launch = capture.MEASURE
+        report = run(trial, result, host, launch, spent_s)
+        launch = capture.Launch(arguments=arguments)
         own.append(report.pop("pid"))
         spent_s += report["accounting"]["child_wall_s"]
         if report.pop("lost") and spent_s < limit_s:
@@ -333,11 +324,11 @@ def run_on(
 
 def supervise(
     trial: Trial,
-    captures: Path | None = None,
-    keep: Path | None = None,
-    declared: Mapping[str, Any] | None = None,
-    expected: Mapping[str, Any] | None = None,
-    checks: Path | None = None,
+    captures: Path | None,
+    keep: Path | None,
+    declared: Mapping[str, Any],
+    expected: Mapping[str, Any] | None,
+    checks: Path | None,
 ) -> dict[str, Any]:
     """Run the trial to its end, then the captures that the cell asks for; the result.
 
@@ -365,13 +356,8 @@ def supervise(
         require_pipeline()
         result = folder / "result.json"
         before = surroundings(cell)
-        key = journal.key_of(
-            cell,
-            trial.workload.swept,
-            before["code"]["fingerprint"],
-            before["environment"],
-            declared or {},
-        )
+        code, swept = before["code"]["fingerprint"], trial.workload.swept
+        key = journal.key_of(cell, swept, code, before["environment"], declared)
         own = keep / cell.path if keep else None
         points = journal.opened(own or folder / "kept", cell, key)
         host = Host(held)
@@ -469,10 +455,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     declared = json.loads(arguments.environment)
     if arguments.history:
         fingerprint.load_cache(arguments.history / fingerprint.CACHE)
-    earlier = None
-    if not arguments.instead_of:
-        earlier = takeover.find(cell, method_code, declared, arguments.history)
-    if earlier is not None:
+    history = None if arguments.instead_of else arguments.history
+    if earlier := takeover.find(cell, method_code, declared, history):
         record.restore(arguments.output, earlier)
         if arguments.keep:
             journal.end(arguments.keep / cell.path, cell)

@@ -75,25 +75,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         except OSError:
             pass  # the supervisor is gone; end_with ends us
 
-    result: dict[str, Any] = {}
+    result: dict[str, Any] = {"status": "ok", "reason": None}
     partial: dict[str, Any] = {}
     try:
-        result = {"status": "ok", "reason": None}
         if arguments.capture:
-            result |= measurement.profile(
-                trial, arguments.capture, arguments.capture_folder, report
-            )
+            folder = arguments.capture_folder
+            result |= measurement.profile(trial, arguments.capture, folder, report)
         else:
             journal = Journal(arguments.journal, arguments.key)
-            result |= measurement.measure(
-                trial,
-                report,
-                partial,
-                journal,
-                arguments.keep,
-                arguments.expect,
-                arguments.checks,
-            )
+            own = (arguments.keep, arguments.expect, arguments.checks)
+            result |= measurement.measure(trial, report, partial, journal, *own)
             result["modules_loaded"] = modules_loaded()
             result["status"], result["reason"] = sweep.status(partial["points"])
             result["complete"] = True
@@ -115,12 +106,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = {"status": "failed", "reason": str(error)}
     except BaseException as error:
         traceback.print_exc()
-        evidence = exhaustion.raised(error)
         where = f"while: {reached['doing']}, step {reached['step']}"
-        result = {
-            "status": "oom" if evidence else "failed",
-            "reason": f"{in_one_line(error)}; {where}",
-        }
+        status = "oom" if exhaustion.raised(error) else "failed"
+        result = {"status": status, "reason": f"{in_one_line(error)}; {where}"}
     result = partial | result
     result["python"] = platform.python_version()
     try:
