@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.hosts import registry
 from siliconprof.memory import memory_model
-from siliconprof.store.validation import nearest
+from siliconprof.store.validation import load_schema, nearest, problems
 from siliconprof.workloads import gpt2
 
 # Tokens of a sequence, or of a transcript, as config/paper.yaml takes the paper's trainings.
 SEQ_LEN = 128
 CLIP_SECONDS = 30  # what Whisper is made for
-TRAINERS = ("plain", "hf")
 ALIASES = {"gpt2": "gpt2-small"}  # OpenAI's own name of its smallest
 HEAD_CHANNELS = 64  # of GPT-2, all sizes
 # Layers of GPT-2 and, where it ends, of GPT-3 (Brown et al. 2020, table 2.1), by parameters.
@@ -32,7 +30,7 @@ LAYERS_BY_PARAMETERS = (
 )  # fmt: skip
 PARAMETERS = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmb]?)", re.I)
 MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
-LEAST_PARAMETERS, MOST_PARAMETERS = 1e7, 1e12
+LEAST, MOST = 1e7, 1e12  # parameters
 
 
 class Shaped(gpt2.Plugin):
@@ -143,46 +141,29 @@ def read(entry: Mapping[str, Any]) -> tuple[Question | None, list[tuple[str, str
     """The question, or None, and its mistakes as (key, what is wrong and how to mend it).
 
     Args:
-        entry: keys of `Question`; numbers are numbers.
+        entry: of the config's `report.advice`; what is None in it is absent.
     """
-    problems: list[tuple[str, str]] = []
+    entry = {key: value for key, value in entry.items() if value is not None}
+    schema = load_schema("config")["properties"]["report"]["properties"]["advice"]["items"]
+    mistakes = [
+        (key, what) for key, _, what in (line.partition(": ") for line in problems(entry, schema))
+    ]
     supported = models()
     name, parameters = entry.get("model"), entry.get("parameters")
     model = ALIASES.get(name, name) if isinstance(name, str) else None
     if (name is None) == (parameters is None):
         problem = "give one of model and parameters, not both" if name is not None else "is missing"
-        problems.append(("model", f"{problem}; expected one of: {', '.join(supported)}"))
+        mistakes.append(("model", f"{problem}; expected one of: {', '.join(supported)}"))
     elif name is not None and model not in supported:
         listed = ", ".join(supported)
-        problems.append(
+        mistakes.append(
             ("model", f"is '{name}'; expected one of: {listed}{nearest(name, supported)}")
         )
-    elif parameters is not None and not LEAST_PARAMETERS <= parameters <= MOST_PARAMETERS:
-        problems.append(("parameters", f"is {parameters:g}; expected 1e7 to 1e12"))
-    batch_size = entry.get("batch_size")
-    if not isinstance(batch_size, int) or batch_size < 1:
-        problems.append(("batch_size", f"is {batch_size}; expected a whole number of at least 1"))
-    for key, minimum in (("seq_len", 2), ("lora_rank", 0)):
-        value = entry.get(key)
-        if value is not None and (not isinstance(value, int) or value < minimum):
-            problems.append((key, f"is {value}; expected a whole number of at least {minimum}"))
-    module = supported[model][0] if model in supported else ("gpt2" if parameters else None)
-    if module and not problems:
-        problems += _limits(entry, module)
-    for key, choices in (("precision", registry.PEAK_OF_PRECISION), ("trainer", TRAINERS)):
-        value = entry.get(key)
-        if value is not None and value not in choices:
-            listed = ", ".join(choices)
-            problems.append(
-                (key, f"is '{value}'; expected one of: {listed}{nearest(value, choices)}")
-            )
-    budget = entry.get("budget_usd")
-    if budget is not None and not 0 < budget < math.inf:
-        problems.append(("budget_usd", f"is {budget:g}; expected more than 0 USD"))
-    if problems:
-        return None, problems
-    fields = {key: value for key, value in entry.items() if value is not None}
-    return Question(**{"model": None, **fields, **({"model": model} if model else {})}), []
+    elif isinstance(parameters, int | float) and not LEAST <= parameters <= MOST:
+        mistakes.append(("parameters", f"is {parameters:g}; expected 1e7 to 1e12"))
+    if {key for key, _ in mistakes} <= {"precision", "trainer", "budget_usd"}:
+        mistakes += _limits(entry, supported[model][0] if model else "gpt2")
+    return (None, mistakes) if mistakes else (Question(**{**entry, "model": model}), [])
 
 
 def _limits(entry: Mapping[str, Any], module: str) -> list[tuple[str, str]]:
