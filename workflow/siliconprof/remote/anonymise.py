@@ -118,9 +118,8 @@ class Anonymiser:
                 self.names.setdefault(name, pseudonym(salt_, label))
         self.common = sorted(name for name in self.names if name in words or len(name) < 2)
         either = "|".join(map(re.escape, sorted(self.names.keys() - {*self.common}, key=len)[::-1]))
-        self.pattern = re.compile(
-            rf"(?<![^\W_])(?:{either})(?![^\W_])" if either else r"(?!)", re.I
-        )
+        whole_words = rf"(?<![^\W_])(?:{either})(?![^\W_])" if either else r"(?!)"
+        self.pattern = re.compile(whole_words, re.I)
 
     def _host(self, label: str) -> str:
         return self.replaced.setdefault(label, pseudonym(self.salt, label))

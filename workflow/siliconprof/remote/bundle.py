@@ -117,25 +117,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.verb == "pack":
         without = shas_of(arguments.without) if arguments.without else ()
         show = partial(look, arguments.output, arguments.all_texts, arguments.yes)
-        packed = pack(
-            arguments.results,
-            arguments.host,
-            arguments.output,
-            arguments.force,
-            without,
-            arguments.anonymise,
-            arguments.sign,
-            show,
-        )
-        lines = packed.lines
+        how = (arguments.force, without, arguments.anonymise, arguments.sign, show)
+        lines = pack(arguments.results, arguments.host, arguments.output, *how).lines
     elif arguments.verb == "import":
-        lines = import_bundle(
-            arguments.bundle,
-            arguments.results,
-            arguments.replace,
-            arguments.signers,
-            arguments.signer,
-        ).lines()
+        signed = (arguments.signers, arguments.signer)
+        results, replace = arguments.results, arguments.replace
+        lines = import_bundle(arguments.bundle, results, replace, *signed).lines()
     else:
         bundle = unpack_reference(arguments.bundle, arguments.output_dir)
         lines = [f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked"]

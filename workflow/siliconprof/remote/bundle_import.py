@@ -39,10 +39,9 @@ class Imported:
         """The result as lines for the terminal."""
         line = "nothing new: the bundle has no record"
         if self.hosts:
-            line = (
-                f"{self.added + self.present + self.replaced} records of {', '.join(self.hosts)}: "
-                f"{self.added} new, {self.present} already here, {self.replaced} replaced"
-            )
+            total = self.added + self.present + self.replaced
+            line = f"{total} records of {', '.join(self.hosts)}: {self.added} new, "
+            line += f"{self.present} already here, {self.replaced} replaced"
         return [line, self.signature] if self.signature else [line]
 
 

@@ -46,14 +46,12 @@ def chosen(
     problems = []
     for label in labels:
         if label not in configured:
-            problems.append(
-                f"{label!r}: no such host in {path}; expected one of: {', '.join(configured)}"
-                f"{validation.nearest(label, configured)}"
-            )
+            near = validation.nearest(label, configured)
+            listed = ", ".join(configured)
+            problems.append(f"{label!r}: no such host in {path}; expected one of: {listed}{near}")
         elif label.casefold() in own:
-            problems.append(
-                f"{path}: {label}: is this host's own label; give the other host another one"
-            )
+            problem = "is this host's own label; give the other host another one"
+            problems.append(f"{path}: {label}: {problem}")
     if problems:
         raise UserError("\n".join(problems))
     return [configured[label] for label in labels]
@@ -137,13 +135,10 @@ def listing(configured: Mapping[str, collect_hosts.Host]) -> list[str]:
         columns = [label, f"{host.target}{port}:{host.folder}"]
         note, host_file = (RESULTS / kind / f"{label}.json" for kind in ("imported", "hosts"))
         if note.exists() and host_file.exists():
-            devices = [device["id"] for device in hosts.load(host_file)["devices"]]
             records = len(seals(label))
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(note.stat().st_mtime))
-            columns += [
-                ", ".join(devices),
-                f"{records} record{'s' * (records != 1)}, last new {moment}",
-            ]
+            columns.append(", ".join(device["id"] for device in hosts.load(host_file)["devices"]))
+            columns.append(f"{records} record{'s' * (records != 1)}, last new {moment}")
         else:
             columns.append("never collected")
         lines.append("  ".join(columns))

@@ -118,16 +118,9 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
         folder, environment = (
             os.path.normpath(entry[key].removeprefix("~/")) for key in ("folder", "environment")
         )
+        number = int(port) if port else None
         optional = {key: entry.get(key) for key in ("identity", "configfile")}
-        host = Host(
-            label,
-            target,
-            int(port) if port else None,
-            folder,
-            environment,
-            ssh_config=ssh_config,
-            **optional,
-        )
+        host = Host(label, target, number, folder, environment, **optional, ssh_config=ssh_config)
         where = f"{path}: {label}"
         if label.casefold() == "auto":
             problems.append(f"{where}.ssh: the label 'auto' is reserved; choose another")

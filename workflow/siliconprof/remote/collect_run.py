@@ -145,12 +145,9 @@ class Collection:
                 if line:
                     lines[1:] = [one_line(line)]  # the first stays
 
+        pipe = subprocess.PIPE  # in a session of its own: Ctrl-C is ours to pass on
         process = self.running[label] = subprocess.Popen(
-            command,
-            stdin=standard_input,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is ours to pass on
+            command, stdin=standard_input, stdout=pipe, stderr=pipe, start_new_session=True
         )
         with process:
             if self.stopped.is_set():  # `stop` may have run before the process was listed

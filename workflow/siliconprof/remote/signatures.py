@@ -77,12 +77,9 @@ def _keygen(arguments: Sequence[str], content: bytes) -> subprocess.CompletedPro
         UserError: it is not installed, or waited too long for a passphrase or a touch.
     """
     try:
+        command = ["ssh-keygen", "-Y", *arguments]
         return subprocess.run(
-            ["ssh-keygen", "-Y", *arguments],
-            input=content,
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
+            command, input=content, capture_output=True, timeout=LIMIT_S, check=False
         )
     except FileNotFoundError:
         raise UserError(
