@@ -130,12 +130,9 @@ def fresh(
             that of the first; 0 = one, in the process itself.
     """
     command = [sys.executable, "-m", "siliconprof.session.cold_launch", "--forks", str(forks)]
-    process = subprocess.Popen(
-        [*command, "--cell", cell.to_json(), "--supervisor", str(os.getpid())],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    command += ["--cell", cell.to_json(), "--supervisor", str(os.getpid())]
+    nothing, output = subprocess.DEVNULL, subprocess.PIPE
+    process = subprocess.Popen(command, stdin=nothing, stdout=output, stderr=subprocess.STDOUT)
     late = threading.Event()
 
     def end() -> None:

@@ -138,7 +138,8 @@ class Workshop:
         while True:
             n = self.length // 2
             lasts = self.lasts_s(self.sum(n))
-            if lasts >= CALL_S or not self.can_grow():
+            grown_bytes = (self.length + COLUMNS) * self.width
+            if lasts >= CALL_S or grown_bytes > self.most_bytes:
                 break
             self.lengthen(self.length * self.width * min(8, max(2, int(CALL_S / lasts))))
         if lasts >= SLOW_S:
@@ -171,10 +172,6 @@ class Workshop:
                 n = min(needed, here)
             else:
                 return side, n, lasts
-
-    def can_grow(self) -> bool:
-        """Whether a longer vector is allowed."""
-        return (self.length + COLUMNS) * self.width <= self.most_bytes
 
     def room(self, side: int) -> int:
         """How many products of that side the vector has operands for, twice over."""

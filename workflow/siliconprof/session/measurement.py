@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,8 @@ def effective_precision(requested: str, evidence: dict[str, Any], training: bool
     """
     product = evidence.get("effective_product")
     if not training or product is None:
-        if product == "tf32-or-fp16":
-            return requested if requested in ("tf32", "fp16") else product
-        return product
+        either = product == "tf32-or-fp16" and requested in ("tf32", "fp16")
+        return requested if either else product
     weights, activations = evidence.get("master_weights"), evidence.get("activations")
     afterwards = evidence.get("effective_product_afterwards", product)
     if product == "tf32-or-fp16":
@@ -78,11 +78,9 @@ def opened_session(
     report({"doing": f"import {backend.framework}", "step": 0})
     available, explanation = backend.available()
     if expected:
-        identity = (
-            backend.identity(cell.device_kind, cell.device_index)
-            if available
-            else {"reason": explanation}
-        )
+        identity: Mapping[str, Any] = {"reason": explanation}
+        if available:
+            identity = backend.identity(cell.device_kind, cell.device_index)
         node_check.require(cell, expected, identity)
     if not available:
         raise Unsupported(explanation)
@@ -119,10 +117,8 @@ def profile(trial: Trial, name: str, folder: Path, report: Any) -> dict[str, Any
     assert trainer is not None  # `capture.refusal` has seen to it
     trainer.prepare(session)
     memory_limit.apply(session, trainer)
-    try:
+    with suppress(Over):
         trainer.run(session)
-    except Over:
-        pass
     return {"capture": {"steps": STEPS} | session.capture.facts}
 
 

@@ -130,12 +130,8 @@ def rehearse(session: Session, trainer: Trainer) -> None:
     """Train the smallest model of the session's kind for a few steps and discard the times."""
     workload: Any = session.workload
     session.progress("rehearse, before the memory is limited", 0)
-    small = type(session)(
-        replace(session.cell, timing=REHEARSAL),
-        session.backend,
-        workload.smallest(),
-        lambda _: None,
-    )
+    cell = replace(session.cell, timing=REHEARSAL)
+    small = type(session)(cell, session.backend, workload.smallest(), lambda _: None)
     small.scenario = {"applied": "fits"}
     trainer.run(small)
     del small
@@ -186,17 +182,12 @@ def sampled(
     points = [] if session.workload.swept else session.points
     everything = [(point, -math.inf, math.inf) for point in points]
     for point, began_s, ended_s in session.windows or everything:
-        readings = [
-            sample["device_memory_bytes"]
-            for sample in samples
-            if began_s <= sample["t_s"] <= ended_s and sample.get("device_memory_bytes") is not None
-        ]
+        inside = (sample for sample in samples if began_s <= sample["t_s"] <= ended_s)
+        sizes = (sample.get("device_memory_bytes") for sample in inside)
+        readings = [n_bytes for n_bytes in sizes if n_bytes is not None]
         if readings and point["memory"].get("device_peak_bytes") is None:
-            point["memory"] |= {
-                "device_peak_bytes": max(readings),
-                "device_peak_means": f"the largest of {len(readings)} samples, {AT_LEAST}; "
-                f"{summary['device_means']}",
-            }
+            own = f"the largest of {len(readings)} samples, {AT_LEAST}; {summary['device_means']}"
+            point["memory"] |= {"device_peak_bytes": max(readings), "device_peak_means": own}
     if session.scenario["limit"] and session.scenario["confirmed_peak_bytes"] is None:
         _note(session.scenario, most, means)
 
@@ -260,8 +251,7 @@ def remove(session_id: int) -> Trace | None:
     group = cgroups.existing(cgroups.name_of(session_id))
     if group is None:
         return None
-    trace = Trace(
-        group.limit_bytes, group.version.how, group.peak_bytes, group.peak_means, group.kills or 0
-    )
+    peak = (group.peak_bytes, group.peak_means)
+    trace = Trace(group.limit_bytes, group.version.how, *peak, group.kills or 0)
     group.remove()
     return trace

@@ -55,10 +55,9 @@ def order_flags(session: Session) -> dict[str, Any]:
         drifts, changes = drifting(point), changing(point)
         if drifts and changes:
             drifts = f"{drifts}; it {changes}"
-        for code, problem in (("drift", drifts), ("change_point", None if drifts else changes)):
-            if problem:
-                session.flag(code, f"{name}{label(session, point)} {problem}")
-                reasons.append(f"{name}{label(session, point)} {problem}")
+        if problem := drifts or changes:
+            reasons.append(f"{name}{label(session, point)} {problem}")
+            session.flag("drift" if drifts else "change_point", reasons[-1])
     numbers = {
         "points": assessed,
         "worst_ratio": max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None),
@@ -99,8 +98,6 @@ def diverged(session: Session) -> None:
     """Flag losses that are NaN or infinite; a record holds None for them."""
     for point in session.points:
         losses = point.get("loss") or []
-        invalid = sum(loss is None or not math.isfinite(loss) for loss in losses)
-        if invalid:
-            session.flag(
-                "loss_not_finite", f"{invalid} of {len(point['loss'])} losses are NaN or infinite"
-            )
+        if invalid := sum(loss is None or not math.isfinite(loss) for loss in losses):
+            text = f"{invalid} of {len(losses)} losses are NaN or infinite"
+            session.flag("loss_not_finite", text)

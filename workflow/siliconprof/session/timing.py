@@ -311,21 +311,8 @@ def order(times: Sequence[float]) -> dict[str, Any]:
     """`drift` and `change_point` of a point: None where there are too few times."""
     drift, change = statistics.drift(times), statistics.change_point(times)
     return {
-        "drift": drift
-        and {
-            "first_half_s": drift.first_s,
-            "second_half_s": drift.second_s,
-            "ratio": drift.ratio,
-            "significant": drift.significant,
-        },
-        "change_point": change
-        and {
-            "after": change.after,
-            "before_s": change.before_s,
-            "after_s": change.after_s,
-            "ratio": change.ratio,
-            "p": change.p,
-        },
+        "drift": drift and {**drift._asdict(), "ratio": drift.ratio},
+        "change_point": change and {**change._asdict(), "ratio": change.ratio},
     }
 
 

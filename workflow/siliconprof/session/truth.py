@@ -99,17 +99,11 @@ def clock_checks(session: Session) -> dict[str, Check]:
     for reason in (coarse, differs):
         if reason:
             session.flag("clock", reason)
+    numbers = {"asked_s": asked_s, "measured_s": measured_s, "ratio": ratio}
+    numbers |= {"all_s": clock["sleeps_s"], "second_all_s": clock["second_sleeps_s"]}
     return {
         "clock": verdict(coarse, resolution_s=resolution, reading_cost_s=cost),
-        "sleep": verdict(
-            differs,
-            asked_s=asked_s,
-            measured_s=measured_s,
-            ratio=ratio,
-            second_clock=clock["second_clock"],
-            all_s=clock["sleeps_s"],
-            second_all_s=clock["second_sleeps_s"],
-        ),
+        "sleep": verdict(differs, second_clock=clock["second_clock"], **numbers),
     }
 
 
@@ -143,15 +137,8 @@ def doubled(
             f"twice the work of a {kernel} took {ratio or 0:.2f} times as long, {high:.2e} s "
             f"against {low:.2e} s"
         )
-    return verdict(
-        reason,
-        kernel=kernel,
-        ratio=ratio,
-        flops=once.flops,
-        bytes=once.bytes,
-        once_s=once_s,
-        twice_s=twice_s,
-    )
+    numbers = {"kernel": kernel, "ratio": ratio, "flops": once.flops, "bytes": once.bytes}
+    return verdict(reason, **numbers, once_s=once_s, twice_s=twice_s)
 
 
 def marks_check(shop: Workshop, work: Work, lasts_s: float) -> Check:
@@ -172,14 +159,11 @@ def marks_check(shop: Workshop, work: Work, lasts_s: float) -> Check:
         return not_checked(
             f"the work took {lasts_s:.1e} s, {wait_s:.1e} s of them for waiting", **numbers
         )
-    differ = abs(ratio - 1) > MARKS_DIFFER
-    return verdict(
+    differ = (
         f"work of {lasts_s:.2e} s by the host's clock took {ratio:.3g} times as long by the "
         "backend's marks"
-        if differ
-        else None,
-        **numbers,
     )
+    return verdict(differ if abs(ratio - 1) > MARKS_DIFFER else None, **numbers)
 
 
 def kernel_checks(session: Session) -> dict[str, Check]:
@@ -205,13 +189,11 @@ def kernel_checks(session: Session) -> dict[str, Check]:
     )
     waited = {kernel: waited_share(shop, once) for kernel, once, _, _ in kernels}
     missing = [kernel for kernel, share in waited.items() if share < WAITED_SHARE]
-    synchronised = verdict(
+    unfinished = missing and (
         f"only {waited[missing[0]]:.0%} of the time until the result of a {missing[0]} could be "
         "read lay inside the timed call"
-        if missing
-        else None,
-        waited_shares=waited,
     )
+    synchronised = verdict(unfinished or None, waited_shares=waited)
     checks = []
     for kernel, once, twice, lasts_s in kernels:
         others, began = ForeignLoad(), time.perf_counter()
@@ -249,11 +231,8 @@ def kernel_checks(session: Session) -> dict[str, Check]:
 
 def waited_share(shop: Workshop, work: Work) -> float:
     """The share of the time until a result is read that is inside the timed call; median of 3."""
-    shares = []
-    for _ in range(3):
-        timed_s, rest_s = shop.finished(work)
-        shares.append(timed_s / (timed_s + rest_s))
-    return statistics.median(shares)
+    pairs = [shop.finished(work) for _ in range(3)]
+    return statistics.median([timed_s / (timed_s + rest_s) for timed_s, rest_s in pairs])
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -307,12 +286,7 @@ def _taken_over(shared: Path | None) -> dict[str, Check]:
 
 def precision_check(requested: str, effective: str | None, evidence: Mapping[str, Any]) -> Check:
     """Whether the arithmetic was what the cell asked for."""
-    differs = (
-        None if effective == requested else f"asked for {requested}, the arithmetic was {effective}"
-    )
-    return verdict(
-        differs,
-        requested=requested,
-        effective=effective,
-        product_error=evidence.get("product_error"),
-    )
+    differs = f"asked for {requested}, the arithmetic was {effective}"
+    error = evidence.get("product_error")
+    facts = {"requested": requested, "effective": effective, "product_error": error}
+    return verdict(None if effective == requested else differs, **facts)

@@ -110,14 +110,14 @@ def block_inflation(values: Sequence[float]) -> float:
 class Drift(NamedTuple):
     """How the second half of a series of times compares with the first."""
 
-    first_s: float  # medians
-    second_s: float
+    first_half_s: float  # medians
+    second_half_s: float
     significant: bool  # their 95 % block intervals have nothing in common
 
     @property
     def ratio(self) -> float:
         """The second half's median over the first's."""
-        return self.second_s / self.first_s
+        return self.second_half_s / self.first_half_s
 
 
 def drift(values: Sequence[float]) -> Drift | None:
