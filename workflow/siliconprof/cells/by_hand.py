@@ -21,7 +21,6 @@ from typing import Any
 from siliconprof.cells import matrix
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import host_file, registry
-from siliconprof.session.trial import Trial
 from siliconprof.store import documents, names, validation
 from siliconprof.store.cell import canonical_json
 
@@ -56,9 +55,8 @@ def host_from(path: Path, label: str, devices: registry.Registry) -> dict[str, A
     remedy = f"make it there with `python -m siliconprof.hosts.detect --json >{path.name}`"
     try:
         facts = documents.read(path)
-        host = host_file.assemble(
-            facts, label, host_file.fingerprint(facts["fingerprint_parts"]), devices
-        )
+        quick_sha256 = host_file.fingerprint(facts["fingerprint_parts"])
+        host = host_file.assemble(facts, label, quick_sha256, devices)
     except OSError as error:
         raise UserError(f"{path}: cannot read: {error.strerror}; {remedy}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -67,11 +65,6 @@ def host_from(path: Path, label: str, devices: registry.Registry) -> dict[str, A
     if problems:
         raise UserError("\n".join([*problems, f"{path}: {remedy}"]))
     return host
-
-
-def missing_packages(trial: Trial, host: Mapping[str, Any]) -> list[str]:
-    """The packages that a cell imports and the host does not have."""
-    return [name for name in trial.packages if not host["packages"].get(name)]
 
 
 def _comment(lines: Iterable[str]) -> list[str]:
@@ -87,18 +80,15 @@ def script(plan: matrix.Matrix, host: Mapping[str, Any]) -> str:
     for planned in plan.cells:
         cell = planned.cell
         refusal = planned.trial.refusal()
-        missing = missing_packages(planned.trial, host)
+        missing = [name for name in planned.trial.packages if not host["packages"].get(name)]
         if refusal:
             left_out.append(f"{cell.path}: {refusal[0]}: {refusal[1]}")
         elif missing:
             left_out.append(f"{cell.path}: needs {', '.join(missing)}, which the host has not")
         else:
-            arguments = (
-                matrix.record_path(cell),
-                cell.to_json(),
-                canonical_json(planned.environment),
-            )
-            commands.append(shlex.join(("measure", *arguments)))
+            environment = canonical_json(planned.environment)
+            words = ("measure", matrix.record_path(cell), cell.to_json(), environment)
+            commands.append(shlex.join(words))
             inputs |= {Path(path).parent.as_posix() for path in planned.data}
             inputs |= {Path(path).as_posix() for path in planned.weights}
     label = host["label"]

@@ -71,7 +71,10 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         state = "to measure"
     else:
         state = "measured" if earlier.status == "ok" else earlier.status
-    scenario = planned.trial.scenario()
+    scenario, limit = planned.trial.scenario(), None
+    if cell.trainer:
+        yields = planned.trial.backend.limit_yields
+        limit = memory_limit.foreseen(scenario, cell.device_kind, yields)
     return {
         "cell": json.loads(cell.to_json()),
         "environment": dict(planned.environment),
@@ -85,11 +88,7 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "scenario_applied": scenario["applied"],
         "predicted_memory_bytes": scenario["predicted_bytes"],
         **{name: scenario[name] for name in OF_THE_SCENARIO},
-        "limit": memory_limit.foreseen(
-            scenario, cell.device_kind, planned.trial.backend.limit_yields
-        )
-        if cell.trainer
-        else None,
+        "limit": limit,
         "expected_s": 0.0 if refusal else expected_seconds(planned, earlier),
         "expected_from": "last time" if earlier is not None else "guess",
     }
