@@ -21,7 +21,7 @@ from siliconprof.compare import comparison, noise_floor, replicate
 from siliconprof.compare.result_sets import Measured, ResultSet
 from siliconprof.remote import bundle
 from siliconprof.stats import inference
-from siliconprof.store import contents, record
+from siliconprof.store import contents, record, temporary
 from siliconprof.store.cell import AXES
 from siliconprof.store.contents import Record
 from synthetic_results import command, kernel_launch, make, matmul, training
@@ -61,7 +61,7 @@ def put(results: Path, data: dict[str, Any]) -> None:
     text = json.dumps(data)
     record.keep_in_history(results / "history" / record.cell_path(data), data["sha256"], text)
     path = results.joinpath("records", *(data["cell"][axis] for axis in AXES))
-    record.write_atomically(path.with_suffix(".json"), text)
+    temporary.write(path.with_suffix(".json"), text)
 
 
 def in_turn(

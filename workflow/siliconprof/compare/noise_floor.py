@@ -29,9 +29,8 @@ from siliconprof.compare.result_sets import Measured, load
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts.environment import node_id
 from siliconprof.stats import inference
-from siliconprof.store import documents, matrix_file, record
+from siliconprof.store import documents, matrix_file, record, temporary
 from siliconprof.store.noise_floors import LEAST_VALUES, VERSION, floor_path, read
-from siliconprof.store.record import write_atomically
 from siliconprof.store.table_files import grouped
 
 PROCESSES = 12
@@ -90,7 +89,7 @@ def add(results: Path, source: Path) -> list[Path]:
         if stored & {sha for figure in run["figures"] for sha in figure["records"]}:
             raise UserError(f"{path}: it has the processes of {source} already")
         document["runs"].append(run)
-        write_atomically(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
+        temporary.write(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
         paths.append(path)
     return paths
 

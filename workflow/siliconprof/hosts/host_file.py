@@ -25,17 +25,14 @@ from siliconprof.errors import UserError
 from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
-from siliconprof.store import documents, names, redaction
+from siliconprof.store import documents, names, redaction, temporary
 from siliconprof.store.cell import canonical_json
-from siliconprof.store.record import write_atomically
 
 SCHEMA_VERSION = 1
 DETECT_LIMIT_S = 600.0
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
-BLAS_LIBRARIES = (
-    *("libopenblas.so.0", "libblas.so.3", "libcblas.so.3", "libmkl_rt.so.2", "libblis.so.4"),
-)
+BLAS_LIBRARIES = "libopenblas.so.0 libblas.so.3 libcblas.so.3 libmkl_rt.so.2 libblis.so.4".split()
 # Variables that decide which BLAS or GPU a framework gets.
 DECIDING_VARIABLES = (
     *("LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES"),
@@ -353,7 +350,7 @@ def _mistakes(host: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    write_atomically(path, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    temporary.write(path, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 # -- what a cell depends on --------------------------------------------------------------------

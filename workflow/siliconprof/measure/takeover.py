@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from siliconprof.datasets import prepared
 from siliconprof.errors import UserError
-from siliconprof.store import record, redaction
+from siliconprof.store import record, redaction, temporary
 from siliconprof.store.cell import Cell, identity
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def offer(sha256s: Iterable[str], history: Path) -> None:
     Raises:
         CannotWrite: one line.
     """
-    record.write_atomically(history / ANSWERS, "".join(f"{sha256}\n" for sha256 in sha256s))
+    temporary.write(history / ANSWERS, "".join(f"{sha256}\n" for sha256 in sha256s))
 
 
 def find(

@@ -29,9 +29,10 @@ from siliconprof.errors import (
 from siliconprof.lifetime import end_with, leave
 from siliconprof.session import exhaustion, measurement, sweep
 from siliconprof.session.trial import Trial
+from siliconprof.store import temporary
 from siliconprof.store.cell import Cell
 from siliconprof.store.journal import Journal
-from siliconprof.store.record import finite, write_atomically
+from siliconprof.store.record import finite
 
 
 def modules_loaded() -> list[str]:
@@ -112,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     result = partial | result
     result["python"] = platform.python_version()
     try:
-        write_atomically(arguments.result, json.dumps(finite(result)))
+        temporary.write(arguments.result, json.dumps(finite(result)))
     except CannotWrite as error:
         return _gives_up(error)
     return 0

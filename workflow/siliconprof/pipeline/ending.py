@@ -111,7 +111,7 @@ def mark_stale(made_before: int | None, how: str) -> None:
         for page in (PAGE, STUDY):
             text = _STALE.sub("", page.read_text(encoding="utf-8"))
             marked = text.replace(_TOP, _TOP + banner, 1)
-            temporary.write(page, marked.encode("utf-8"), sealed=True)
+            temporary.write(page, marked, sealed=True)
         print(f"{PAGE}: not made again; the earlier page stands, and says so", file=sys.stderr)
 
 

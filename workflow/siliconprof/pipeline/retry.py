@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         lines = retry_all(matrix_file.read(arguments.matrix), arguments.registry, arguments.budget)
     except KeyboardInterrupt:
         return 130
-    temporary.write(arguments.output, "".join(f"{line}\n" for line in lines).encode("utf-8"))
+    temporary.write(arguments.output, "".join(f"{line}\n" for line in lines))
     return 0
 
 

@@ -191,7 +191,7 @@ def _store_code_cache() -> None:
     if text:
         with suppress(CannotWrite, OSError):
             (RESULTS / "history").mkdir(parents=True, exist_ok=True)
-            temporary.write(RESULTS / "history" / fingerprint.CACHE, text.encode("utf-8"))
+            temporary.write(RESULTS / "history" / fingerprint.CACHE, text)
 
 
 def _methods() -> dict[str, str]:

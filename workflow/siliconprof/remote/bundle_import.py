@@ -21,7 +21,7 @@ from siliconprof.remote.bundle_check import (
     parsed,
     read_bundle,
 )
-from siliconprof.store import documents, record, records, validation
+from siliconprof.store import documents, record, records, temporary, validation
 from siliconprof.store.contents import Record
 
 
@@ -92,7 +92,7 @@ def import_bundle(
             "signature": _signature(bundle, results, label, by, unchecked),
             "manifest": {key: value for key, value in bundle.manifest.items() if key != "files"},
         }
-        record.write_atomically(_note_path(results, label), as_json(note))
+        temporary.write(_note_path(results, label), as_json(note))
     for name, raw in sorted(bundle.files.items()):
         target, how = results / name, state.get(name)
         with writing(target):
@@ -103,7 +103,7 @@ def import_bundle(
             elif how == "damaged":
                 records.set_aside(target, results / "records", results / "damaged")
             if how != "same":
-                record.write_atomically(target, raw.decode("utf-8"))
+                temporary.write(target, raw)
     counts = Counter(state.values())
     about = "signature not checked: --signers FILE checks it" if unchecked else ""
     return Imported(
@@ -249,8 +249,7 @@ def unpack_reference(path: Path, output: Path) -> Bundle:
     bundle = read_bundle(path)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output}: exists and is not empty; delete it first")
-    with writing(output):
-        for name, content in bundle.files.items():
-            record.write_atomically(output / name, content.decode("utf-8"))
-        record.write_atomically(output / MANIFEST, as_json(bundle.manifest))
+    for name, content in bundle.files.items():
+        temporary.write(output / name, content)
+    temporary.write(output / MANIFEST, as_json(bundle.manifest))
     return bundle

@@ -151,7 +151,7 @@ def write(arguments: argparse.Namespace) -> None:
                 (arguments.output, study, page.report),
             )
         }
-        temporary.write(study, texts[study].encode("utf-8"), sealed=True)
+        temporary.write(study, texts[study], sealed=True)
         with temporary.opened(arguments.output, sealed=True) as stream:
             stream.write(texts[arguments.output].encode("utf-8"))
             stream.flush()
@@ -159,7 +159,7 @@ def write(arguments: argparse.Namespace) -> None:
         for line in missing:
             print(line, file=sys.stderr)
         summary_file = arguments.output.with_name(ending.SUMMARY.name)
-        temporary.write(summary_file, page.facts["closing"].encode("utf-8"))
+        temporary.write(summary_file, page.facts["closing"])
         left_out.write(arguments.output.with_name(left_out.FILE), missing)
     except jinja2.UndefinedError as error:
         raise UserError(f"{arguments.template / 'page.html.j2'}: {error}") from None

@@ -262,7 +262,7 @@ def before(session: Session, shared: Path | None = None) -> dict[str, Check]:
         cell = session.cell.path.partition("/")[2]  # the host's name may go from the record
         note = {"at_s": time.monotonic(), "for_s": for_s, "cell": cell, "checks": made}
         shared.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write(shared, json.dumps(note).encode("utf-8"))
+        temporary.write(shared, json.dumps(note))
     session.backend.release_memory()
     session.backend.reset_peak_memory()
     return checks | made

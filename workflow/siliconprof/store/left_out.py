@@ -165,7 +165,7 @@ def write(path: Path, lines: Sequence[LeftOut]) -> None:
         CannotWrite: one line.
     """
     text = json.dumps([asdict(line) for line in lines], indent=1, ensure_ascii=False)
-    temporary.write(path, f"{text}\n".encode())
+    temporary.write(path, f"{text}\n")
 
 
 def read(path: Path) -> list[LeftOut]:

@@ -132,11 +132,6 @@ def _point_problems(record: Mapping[str, Any]) -> Iterator[str]:
                 )
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that it is whole or absent, see `temporary.opened`."""
-    temporary.write(path, text.encode("utf-8"))
-
-
 def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
     """Seal and store a record; returns its SHA-256.
 
@@ -154,7 +149,7 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
     if history is not None:
         keep_in_history(history / cell_path(record), record["sha256"], text)
-    write_atomically(path, text)
+    temporary.write(path, text)
     if history is not None:
         forget_retired(history / cell_path(record))
     return record["sha256"]
@@ -263,7 +258,7 @@ def keep_in_history(folder: Path, sha256: str, text: str) -> None:
             stream.write(f"\n{sha256}")  # the line before may have been cut off
             stream.flush()
             os.fsync(stream.fileno())
-    write_atomically(copy, text)
+    temporary.write(copy, text)
 
 
 def retire(path: Path, folder: Path, sha256: str) -> None:
@@ -279,7 +274,7 @@ def retire(path: Path, folder: Path, sha256: str) -> None:
         keep_in_history(folder, sha256, text)
         copy = folder / f"{sha256}.json"
         if copy.read_text(encoding="utf-8", errors="replace") != text:  # damaged since
-            write_atomically(copy, text)
+            temporary.write(copy, text)
         (folder / RETIRED).touch()
         path.unlink()
 
@@ -290,7 +285,7 @@ def restore(path: Path, copy: Path) -> None:
     Raises:
         CannotWrite: one line.
     """
-    write_atomically(path, copy.read_text(encoding="utf-8"))
+    temporary.write(path, copy.read_text(encoding="utf-8"))
     forget_retired(copy.parent)
 
 

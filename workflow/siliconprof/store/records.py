@@ -10,7 +10,7 @@ from typing import Any
 
 from siliconprof import closure
 from siliconprof.errors import UserError, writing
-from siliconprof.store import documents, record
+from siliconprof.store import documents, record, temporary
 from siliconprof.store.cell import RECORD
 
 NOTES = "checked.json"  # in the history, see `Notes`
@@ -54,7 +54,7 @@ class Notes:
             CannotWrite: one line.
         """
         if self._changed:
-            record.write_atomically(self._path, json.dumps(self._notes))
+            temporary.write(self._path, json.dumps(self._notes))
 
 
 def _signature(path: str | Path) -> list[int]:

@@ -69,7 +69,7 @@ def _write(path: Path, values: Mapping[str, list[Any]]) -> None:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(values or names)
     writer.writerows(zip(*map(_alike, values.values()), strict=True))
-    temporary.write(path, stream.getvalue().encode("utf-8"), sealed=True)
+    temporary.write(path, stream.getvalue(), sealed=True)
 
 
 def _alike(column: list[Any]) -> list[Any]:

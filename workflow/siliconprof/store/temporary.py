@@ -40,14 +40,14 @@ def beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{_owner()}-{os.getpid()}.tmp")
 
 
-def write(path: Path, content: bytes, sealed: bool = False) -> None:
-    """Write a file so that it is whole or absent, see `opened`.
+def write(path: Path, content: bytes | str, sealed: bool = False) -> None:
+    """Write a file, text as UTF-8, so that it is whole or absent, see `opened`.
 
     Raises:
         CannotWrite: a full disk, a read-only folder; one line.
     """
     with opened(path, sealed) as stream:
-        stream.write(content)
+        stream.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def opened(path: Path, sealed: bool = False) -> Iterator[BinaryIO]:
                 stream.flush()
                 os.fsync(stream.fileno())
             if sealed:  # before: a file that is older than its seal is only made again
-                write(_seal_path(path), _seal(temporary).encode("ascii"))
+                write(_seal_path(path), _seal(temporary))
             os.replace(temporary, path)
         except BaseException:
             with suppress(OSError):

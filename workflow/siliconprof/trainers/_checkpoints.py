@@ -20,7 +20,7 @@ from typing import Any
 from siliconprof.backends.base import Stepper
 from siliconprof.closure import sha256
 from siliconprof.errors import UserError, in_one_line
-from siliconprof.store.record import write_atomically
+from siliconprof.store import temporary
 
 FOLDER = "checkpoints"
 COURSE = "course.json"
@@ -78,28 +78,28 @@ class Checkpoints:
             return
         name = f"step-{step:06d}.safetensors"
         path = self.folder / name
-        temporary = self.folder / f".{os.getpid()}.{name}"
+        unfinished = self.folder / f".{os.getpid()}.{name}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            stepper.save(temporary, {"step": str(step), "key": self.key})
-            _sync(temporary)
+            stepper.save(unfinished, {"step": str(step), "key": self.key})
+            _sync(unfinished)
             entry = {
                 "path": f"{FOLDER}/{name}",
                 "step": step,
-                "bytes": temporary.stat().st_size,
-                "sha256": sha256(temporary),
+                "bytes": unfinished.stat().st_size,
+                "sha256": sha256(unfinished),
             }
-            os.replace(temporary, path)
+            os.replace(unfinished, path)
             _sync(self.folder)
             self.files |= dict.fromkeys(roles, entry)
             document = {"version": VERSION, "key": self.key, "files": self.files, "course": course}
             sealed = document | {"sha256": _content_sha256(document)}
-            write_atomically(self.folder / COURSE, json.dumps(sealed))  # NaN stays NaN
+            temporary.write(self.folder / COURSE, json.dumps(sealed))  # NaN stays NaN
             self._tidy()
         except Exception as error:  # a full disk raises another error in each library
             self._add_note(f"the checkpoint after {step} steps was not saved: {in_one_line(error)}")
             with suppress(OSError):
-                temporary.unlink()
+                unfinished.unlink()
 
     def _read(self) -> dict[str, Any]:
         """The content of course.json.
