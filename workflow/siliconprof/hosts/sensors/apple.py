@@ -190,6 +190,10 @@ class MacHost(Hardware):
     """Thermal pressure. Heavy and above means that the system slows itself down."""
 
     throttling = frozenset(f"thermal pressure {name}" for name in PRESSURES[2:])
+    limits_shown = (
+        "thermal_pressure_level",
+        "macOS's thermal pressure level; throttled from heavy on",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -212,12 +216,6 @@ class MacHost(Hardware):
             return None
         pressure = PRESSURES[min(int(level), len(PRESSURES) - 1)]
         return () if level == 0 else (f"thermal pressure {pressure}",)
-
-    def limits_means(self) -> str:
-        """See `Hardware.limits_means`."""
-        return self.reasons.get(
-            "thermal_pressure_level", "macOS's thermal pressure level; throttled from heavy on"
-        )
 
 
 # -- memory ------------------------------------------------------------------------------------

@@ -72,10 +72,12 @@ class Hardware:
         throttling: the names in `limits` that stand for heat, or for the hardware protecting itself.
         power_caps: the names in `limits` that stand for a limit on power.
         must_report: whether it is the only sensor that reports its limits.
+        limits_shown: the column that shows `limits`, and what that is.
     """
 
     must_report = False
 
+    limits_shown: ClassVar[tuple[str, str]] = ("gpu", "nothing reports limits")
     throttling: ClassVar[frozenset[str]] = frozenset()
     power_caps: ClassVar[frozenset[str]] = frozenset()
 
@@ -100,7 +102,8 @@ class Hardware:
 
     def limits_means(self) -> str:
         """The source of `limits`, or why there is none."""
-        return "nothing reports limits"
+        column, means = self.limits_shown
+        return self.reasons.get(column, means)
 
 
 class Gpu(Hardware):
@@ -140,7 +143,3 @@ class NoGpu(Gpu):
         if not self.sources:
             return None
         return NoEnergy(*(source.without(self.reason or "") for source in self.sources))
-
-    def limits_means(self) -> str:
-        """See `Hardware.limits_means`."""
-        return self.reason or ""

@@ -54,7 +54,7 @@ class KernelFile:
 STATM = KernelFile("/proc/self/statm", 256)
 SYSTEM = Path("/sys")
 CPUINFO = Path("/proc/cpuinfo")
-CORES_READ = 8  # a reading can cost an interrupt to the core
+CORES_READ = 8  # at most, evenly spread: a reading can cost an interrupt to the core
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu_thermal_zone")
 HEAD_BYTES = 16384  # of /proc/cpuinfo: some cores are enough
 
@@ -67,21 +67,20 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def _some(paths: list[Path]) -> list[Path]:
-    """At most `CORES_READ` of them, evenly spread."""
-    step = -(-len(paths) // CORES_READ) or 1
-    return paths[::step]
-
-
 class LinuxHost(Hardware):
     """The CPU's clock (the fastest of some cores), hottest sensor, and throttle count."""
 
     throttling = frozenset({"CPU heat"})
+    limits_shown = (
+        "cpu_throttle_count",
+        "the CPUs' thermal throttle counts, cores and packages summed",
+    )
 
     def __init__(self) -> None:
         super().__init__()
         cpus = SYSTEM / "devices/system/cpu"
-        self.frequencies = _some(sorted(cpus.glob("cpufreq/policy*/scaling_cur_freq")))
+        frequencies = sorted(cpus.glob("cpufreq/policy*/scaling_cur_freq"))
+        self.frequencies = frequencies[:: -(-len(frequencies) // CORES_READ) or 1]
         # On KVM and its like, "cpu MHz" is the nominal clock whatever the core does.
         virtual = not self.frequencies and re.search(r"^flags\s*:.*\bhypervisor\b", _head(), re.M)
         self.from_cpuinfo = not self.frequencies and not virtual
@@ -130,12 +129,6 @@ class LinuxHost(Hardware):
         if last is None:
             return None
         return ("CPU heat",) if count > last else ()
-
-    def limits_means(self) -> str:
-        """See `Hardware.limits_means`."""
-        return self.reasons.get(
-            "cpu_throttle_count", "the CPUs' thermal throttle counts, cores and packages summed"
-        )
 
 
 def _throttle_counts(cpus: Path) -> list[Path]:

@@ -105,6 +105,7 @@ class NvidiaGpu(Gpu):
     throttling = frozenset(THROTTLING.values())
     power_caps = frozenset(POWER_CAPS.values())
     must_report = True
+    limits_shown = ("gpu_clock_event_mask", "the GPU's clock event reasons (NVML)")
 
     def __init__(self, module: Any, uuid: str) -> None:
         super().__init__()
@@ -195,10 +196,6 @@ class NvidiaGpu(Gpu):
         if mask is None:
             return None
         return tuple(name for bit, name in LIMITS.items() if int(mask) & bit)
-
-    def limits_means(self) -> str:
-        """See `Hardware.limits_means`."""
-        return self.reasons.get("gpu_clock_event_mask", "the GPU's clock event reasons (NVML)")
 
     def power_limit_w(self) -> float | None:
         """See `Gpu.power_limit_w`; NVML has milliwatts."""
