@@ -42,10 +42,8 @@ class DataSheets:
             for device in self.host["devices"]:
                 if device["id"] == row["device"]:
                     return devices.get(device["registry_id"])
-        name = row["device"]
-        return devices.get(name) or devices.get(
-            name.rpartition("-")[0]
-        )  # `rtx-4090-2` is the second of a kind
+        kind = row["device"].rpartition("-")[0]  # `rtx-4090-2` is the second of a kind
+        return devices.get(row["device"]) or devices.get(kind)
 
     def peak(self, row: Mapping[str, Any], number_format: str) -> Figure:
         """Peak of products in fp32, tf32, fp16 or bf16, in FLOP/s."""

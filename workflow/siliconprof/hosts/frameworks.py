@@ -149,9 +149,8 @@ def _numpy() -> dict[str, Any]:
     import numpy
 
     built = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return {
-        "blas": blas.of_the_system() or " ".join((built["name"], built.get("version", ""))).strip()
-    }
+    name = f"{built['name']} {built.get('version', '')}".strip()
+    return {"blas": blas.of_the_system() or name}
 
 
 def _plugin(name: str) -> dict[str, Any]:

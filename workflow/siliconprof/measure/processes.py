@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from siliconprof.hosts import machine
+
 PROC = Path("/proc")
 ENDED = ("Z", "X")  # a zombie, a dead process: proc_pid_stat(5), ps(1)
 MADV_POPULATE_READ = 22  # asm-generic/mman-common.h
 PS_COLUMNS = "pid=,ppid=,pgid=,stat=,lstart=,comm="
+PS_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def command(pid: int) -> list[str]:
         except OSError:
             return []
         return [word.decode(errors="replace") for word in words]
-    return _ps("-ww", "-p", str(pid), "-o", "args=").split()
+    return machine.run(["ps", "-ww", "-p", str(pid), "-o", "args="], PS_LIMIT_S).split()
 
 
 def rename(words: Sequence[str]) -> None:
@@ -114,22 +116,9 @@ def _of_proc(pid: int) -> Process | None:
 
 
 def _of_ps(*selection: str) -> Iterator[Process]:
-    for line in _ps(*selection, "-o", PS_COLUMNS).splitlines():
+    for line in machine.run(["ps", *selection, "-o", PS_COLUMNS], PS_LIMIT_S).splitlines():
         words = line.split(None, 9)  # a start, such as `Sun Nov 22 18:04:37 2026`, is five of them
         if len(words) == 10 and words[3][0] not in ENDED:
             started = " ".join(words[4:9])
             name = os.path.basename(words[9])
             yield Process(int(words[0]), int(words[1]), int(words[2]), started, name)
-
-
-def _ps(*arguments: str) -> str:
-    try:
-        return subprocess.run(
-            ["ps", *arguments],
-            capture_output=True,
-            env=os.environ | {"LC_ALL": "C"},
-            timeout=5,
-            check=False,
-        ).stdout.decode(errors="replace")
-    except (OSError, subprocess.TimeoutExpired):
-        return ""

@@ -6,13 +6,12 @@ import os
 import re
 import resource
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from siliconprof.hosts import cgroups
+from siliconprof.hosts import cgroups, machine
 
 MESSAGES = re.compile(
     r"bad_alloc|out of memory|can't allocate memory|cannot allocate memory"
@@ -85,13 +84,9 @@ def kernel_log_names(pid: int, signum: int, since_s: float) -> str | None:
     """
     if sys.platform != "linux":
         return None
-    try:
-        log = subprocess.run(["dmesg"], capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
     killed, refused = rf"[Kk]illed process {pid}\b", rf"pid: {pid}, .*not enough memory"
     about = re.compile(killed if signum == signal.SIGKILL else refused)
-    for line in reversed(log.stdout.splitlines()):
+    for line in reversed(machine.run(["dmesg"], 5).splitlines()):
         stamp = re.match(r"\[ *(\d+\.\d+)\]", line)
         if stamp and float(stamp[1]) < since_s - LOG_SLACK_S:
             return None
