@@ -99,7 +99,7 @@ def opened_session(
                 f"pip install {' '.join(sorted(trial.own_packages))}"
             ) from None
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
-    session = Session(cell, backend, trial.workload, report, journal, keep)
+    session = Session(cell, backend, trial.workload, report, journal or Journal(), keep)
     session.scenario = trial.scenario()
     return session
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,40 +19,32 @@ if TYPE_CHECKING:
 REPORT_EVERY_S = 0.2
 
 
+@dataclass(eq=False)
 class Session:
     """The state of one cell while it is measured."""
 
-    def __init__(
-        self,
-        cell: Cell,
-        backend: Backend,
-        workload: Workload,
-        report: Callable[[dict[str, Any]], None],
-        journal: Journal | None = None,
-        keep: Path | None = None,
-    ) -> None:
-        self.cell = cell
-        self.backend = backend
-        self.workload = workload
-        self.journal = journal or Journal()  # finished points, this process's and earlier ones'
-        self.keep = keep  # folder of the cell for files that outlive its process, None = no such
-        self.points: list[dict[str, Any]] = []
-        self.flags: list[dict[str, str]] = []
-        self.evidence: dict[str, Any] = {}  # what proves the effective precision
-        self.method: dict[str, Any] = {}  # a trainer's or workload's description of its method
-        # Points of a sweep that this process measured, and from when to when.
-        self.windows: list[tuple[dict[str, Any], float, float]] = []
-        self.timed_s = 0.0
-        self.retried_s = 0.0  # of the plan's retry budget, pauses included
-        self.zero = time.perf_counter()  # of the steps' and the samples' times alike
-        self.under_way = True  # False in a training's set-up and end, which are not timed
-        self.deepspeed: Any = None  # the result of trainers._offload.ready, called once
-        self.energy: Any = None  # an energy.EnergyMeter, where a training's energy can be read
-        self.capture: Any = None  # a captures.base.Window, in a process that a tool looks at
-        self.scenario: dict[str, Any] = {}  # of the memory model, and the one that is applied
-        self._report = report
-        self._reported = 0.0
-        self._data: Any = None
+    cell: Cell
+    backend: Backend
+    workload: Workload
+    report: Callable[[dict[str, Any]], None]  # tells the supervisor how far the cell is
+    journal: Journal = field(default_factory=Journal)  # of this process and of earlier ones
+    keep: Path | None = None  # folder of the cell for files that outlive its process
+    points: list[dict[str, Any]] = field(default_factory=list)
+    flags: list[dict[str, str]] = field(default_factory=list)
+    evidence: dict[str, Any] = field(default_factory=dict)  # what proves the effective precision
+    method: dict[str, Any] = field(default_factory=dict)  # as trainer or workload describe it
+    # Points of a sweep that this process measured, and from when to when.
+    windows: list[tuple[dict[str, Any], float, float]] = field(default_factory=list)
+    timed_s: float = 0.0
+    retried_s: float = 0.0  # of the plan's retry budget, pauses included
+    zero: float = field(default_factory=time.perf_counter)  # of the steps' and the samples' times
+    under_way: bool = True  # False in a training's set-up and end, which are not timed
+    deepspeed: Any = None  # the result of trainers._offload.ready, called once
+    energy: Any = None  # an energy.EnergyMeter, where a training's energy can be read
+    capture: Any = None  # a captures.base.Window, in a process that a tool looks at
+    scenario: dict[str, Any] = field(default_factory=dict)  # of the memory model, and as applied
+    _reported: float = 0.0
+    _data: Any = None
 
     @property
     def data(self) -> Any:
@@ -77,14 +70,8 @@ class Session:
         if self.journal.has_taken_over(point):
             return  # an earlier process has spent that time
         times, calls = point["times"], point.get("calls_per_time", 1)
-        for name in (
-            "compile_step_s",
-            "warmup_step_s",
-            "step_s",
-            "unsplit_step_s",
-            "forward_only_s",
-            "launch_and_wait_s",
-        ):
+        whole = ("compile_step_s", "warmup_step_s", "step_s", "unsplit_step_s")
+        for name in (*whole, "forward_only_s", "launch_and_wait_s"):
             self.timed(calls * sum(times.get(name, ())))
 
     def repeat(
@@ -111,16 +98,11 @@ class Session:
             self.retried_s += plan.cool_down_s + attempt.spent_s
             self.timed(attempt.spent_s)
         return {
-            "times": {"step_s": measured.times_s, "warmup_step_s": measured.warmup_s},
+            "times": measured.series,
             "stopped_by": measured.stopped_by,
             **order(measured.times_s),
             "attempts": [
-                {
-                    "step_s": attempt.times_s,
-                    "warmup_step_s": attempt.warmup_s,
-                    "stopped_by": attempt.stopped_by,
-                    "given_up": reason,
-                }
+                attempt.series | {"stopped_by": attempt.stopped_by, "given_up": reason}
                 for attempt, reason in given_up
             ],
         }
@@ -145,7 +127,7 @@ class Session:
         now = time.monotonic()
         if always or now - self._reported >= REPORT_EVERY_S:
             self._reported = now
-            self._report({"doing": label, "step": step})
+            self.report({"doing": label, "step": step})
 
     def stepping(self, label: str) -> Callable[[str, int], None]:
         """A progress callback for the timing loops."""

@@ -240,6 +240,11 @@ class Repeats(NamedTuple):
     calls: int = 1  # in a row, whose mean each entry is
 
     @property
+    def series(self) -> dict[str, list[float]]:
+        """The times by their names in a point."""
+        return {"step_s": self.times_s, "warmup_step_s": self.warmup_s}
+
+    @property
     def spent_s(self) -> float:
         """Seconds inside all calls."""
         return self.calls * (sum(self.warmup_s) + sum(self.times_s))

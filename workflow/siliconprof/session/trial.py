@@ -194,24 +194,19 @@ class Trial:
         """The scenario part of the cell's record, as far as it is known before anything runs."""
         cell, workload, question = self.cell, self.workload, self._question
         need, have = question.predicted_bytes, question.capacity_bytes
-        offloads = self.trains and self._decision.applied == "offload"
+        near = memory_model.near_above(question.share)
+        offloaded = None
+        if self.trains and self._decision.applied == "offload":
+            offloaded = workload.offloaded_memory_bytes(*self._device)
         return {
             "requested": cell.scenario,
-            "derived": memory_model.derive_scenario(
-                need,
-                have,
-                memory_model.near_above(question.share)
-                if cell.scenario == "near-capacity"
-                else memory_model.NEAR_CAPACITY_ABOVE,
-            ),
+            "derived": memory_model.derive_scenario(need, have, near),
             "applied": self._decision.applied,
             "batch_size": workload.batch_size if self.trains else None,
             "batch_size_found": question.auto_batch,
             "predicted_bytes": need,
             "predicted_parts_bytes": workload.memory_bytes(*self._device),
-            "offloaded_parts_bytes": workload.offloaded_memory_bytes(*self._device)
-            if offloads
-            else None,
+            "offloaded_parts_bytes": offloaded,
             "device_memory_bytes": cell.device_memory_bytes,
             "capacity_bytes": have,
             "capacity_source": question.capacity_source,
