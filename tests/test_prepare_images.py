@@ -39,6 +39,11 @@ def prepare(dataset: dict[str, Any], output: Path) -> tuple[dict[str, Any], imag
     return made(output)
 
 
+def whole(data: image_data.ImageData, part: str) -> dict[str, np.ndarray]:
+    """All of a part as one batch."""
+    return next(data.part_batches(part, len(data.labels)))
+
+
 # -- the built-in images -------------------------------------------------------------------------
 
 
@@ -66,8 +71,8 @@ def test_builtin_images_are_the_same_on_every_host(tmp_path: Path) -> None:
     # Fewer are the same ones, and no picture is in two parts.
     _, few = prepare(BUILTIN | SMALL, tmp_path / "few")
     for part, n in few.counts.items():
-        for key, values in few.part(part).items():
-            assert np.array_equal(values, data.part(part)[key][:n])
+        for key, values in whole(few, part).items():
+            assert np.array_equal(values, whole(data, part)[key][:n])
     assert len({image.tobytes() for image in data.images}) == len(data.images)
     assert np.bincount(data.labels, minlength=10).min() > 100
 
@@ -89,12 +94,12 @@ def test_batches(tmp_path: Path) -> None:
         data.batches(31, seed=0)
     start = 30
     for part, n in (("validation", 12), ("test", 10)):
-        whole = data.part(part)
-        assert np.array_equal(whole["labels"], data.labels[start : start + n])
+        everything = whole(data, part)
+        assert np.array_equal(everything["labels"], data.labels[start : start + n])
         pieces = list(data.part_batches(part, 7))
         assert [len(piece["labels"]) for piece in pieces] == [7, n - 7]
-        for key in whole:
-            assert np.array_equal(np.concatenate([piece[key] for piece in pieces]), whole[key])
+        for key, values in everything.items():
+            assert np.array_equal(np.concatenate([piece[key] for piece in pieces]), values)
         start += n
 
 
@@ -200,7 +205,7 @@ def test_folder_of_pictures_by_class(tmp_path: Path) -> None:
     own = HUB | {"source": "folder", "path": str(root)}
     facts, data = prepare(own, tmp_path / "data")
     by_name = np.argsort(TEST[1], kind="stable")[:10]  # files come in the order of their names
-    assert np.array_equal(data.part("test")["labels"], TEST[1][by_name])
+    assert np.array_equal(whole(data, "test")["labels"], TEST[1][by_name])
     assert np.array_equal(data.images[-10:], TEST[0][by_name])
     assert facts["licence"] is None
     first = root / "train" / str(TRAIN[1].min()) / f"{int(TRAIN[1].argmin()):03}.png"
