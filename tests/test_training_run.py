@@ -421,7 +421,7 @@ def test_a_loaded_stepper_goes_on_as_if_nothing_had_been(
     expected = trained(first, range(3, 6))
     second = stepper(backend, precision, **SCHEDULED)
     assert second.evaluate(batch(50)) != evaluated
-    assert second.load(path) == {"said": "yes"}
+    second.load(path)
     assert second.evaluate(batch(50)) == evaluated
     np.testing.assert_array_equal(second.outputs(batch(50)), outputs)
     assert trained(second, range(3, 6)) == expected

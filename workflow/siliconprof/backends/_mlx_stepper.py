@@ -218,7 +218,7 @@ class MlxStepper(Stepper):
         metadata = _saved.metadata(self.steps, self.optimizer.step.item(), facts)
         self.backend.mx.save_safetensors(str(path), arrays | moments, metadata)
 
-    def load(self, path: Path) -> dict[str, str]:
+    def load(self, path: Path) -> None:
         """See `Stepper.load`."""
         from mlx.utils import tree_flatten, tree_unflatten
 
@@ -246,7 +246,6 @@ class MlxStepper(Stepper):
         self.model.update(self.parameters)  # frees the weights that it had
         mx.eval(self.parameters, self.optimizer.state)
         self.steps = int(metadata[_saved.STEPS])
-        return _saved.facts(metadata)
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
         """See `Stepper.forward_only`; building the graph of the forward pass is in it."""

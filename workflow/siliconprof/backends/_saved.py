@@ -17,7 +17,6 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # torch's names; MLX calls them m and v
 STEPS = "siliconprof.steps"
 UPDATES = "siliconprof.updates"  # of the weights: fewer than steps where a scaler skipped some
 SCALER = "siliconprof.scaler"  # of torch's gradient scaler, as JSON
-OWN = (STEPS, UPDATES, SCALER)
 WIDTHS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
@@ -66,8 +65,3 @@ def read_metadata(path: Path, weights: Mapping[str, tuple[Sequence[int], str]]) 
                 f"{stored.get(name, 'missing')}, this one has {array_kind}"
             )
     return saved
-
-
-def facts(saved: Mapping[str, str]) -> dict[str, str]:
-    """The caller's part of the metadata."""
-    return {name: value for name, value in saved.items() if name not in OWN}

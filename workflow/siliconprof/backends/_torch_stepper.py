@@ -143,7 +143,7 @@ class TorchStepper(Stepper):
         metadata = _saved.metadata(self.steps, updates, facts, scaler)
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
 
-    def load(self, path: Path) -> dict[str, str]:
+    def load(self, path: Path) -> None:
         """See `Stepper.load`."""
         from safetensors.torch import load_file
 
@@ -163,7 +163,6 @@ class TorchStepper(Stepper):
         if self.scaling:
             self.scaler.load_state_dict(json.loads(metadata[_saved.SCALER]))
         self.steps = int(metadata[_saved.STEPS])
-        return _saved.facts(metadata)
 
     def standing(self) -> list[Any]:
         """See `Stepper.standing`."""

@@ -96,8 +96,8 @@ class Stepper:
         """
         raise NotImplementedError
 
-    def load(self, path: Path) -> dict[str, str]:
-        """Restore the state that `save` wrote; return its facts.
+    def load(self, path: Path) -> None:
+        """Restore the state that `save` wrote.
 
         Raises:
             UserError: the file is damaged or of another model.
