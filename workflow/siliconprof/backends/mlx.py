@@ -6,9 +6,11 @@ backward graph before anything runs; that time is `trace_s`.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from importlib import metadata
 from typing import Any
 
 from siliconprof.backends import _cuda_driver
@@ -21,13 +23,6 @@ from siliconprof.memory.footprint import UNCHECKED, Habits
 from siliconprof.store.cell import PRECISIONS
 
 EMPTY_SOURCE = ""  # of a kernel's body; MLX generates the signature around it
-
-
-def version() -> str:
-    """The installed version; not every build of mlx.core has it as an attribute."""
-    from importlib import metadata
-
-    return metadata.version("mlx")
 
 
 class Plugin(Backend):
@@ -125,7 +120,7 @@ class Plugin(Backend):
             import mlx.core as mx
         except Exception as error:
             return False, f"mlx cannot be imported: {error}"
-        return True, f"mlx {version()}, default device {mx.default_device()}"
+        return True, f"mlx {metadata.version('mlx')}, default device {mx.default_device()}"
 
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
         """See `Backend.identity`."""
@@ -159,12 +154,10 @@ class Plugin(Backend):
 
     def describe(self) -> dict[str, Any]:
         """See `Backend.describe`."""
-        import os
-
         info = self._device_info()
         return {
             "framework": "mlx",
-            "framework_version": version(),
+            "framework_version": metadata.version("mlx"),  # not every build has `__version__`
             "device": str(self.device),
             "device_name": info.get("device_name"),
             "wired_limit_bytes": self.wired_limit_bytes,

@@ -245,7 +245,7 @@ def model_table() -> list[dict[str, Any]]:
         plugin = plugins.load("workloads", model)
         if plugin.kind != "training" or "size" not in plugin.PARAMETERS:
             continue
-        defaults = {k: v["default"] for k, v in plugin.PARAMETERS.items() if "default" in v}
+        defaults = plugin.defaults()
         for size in plugin.PARAMETERS["size"]["enum"]:
             own = defaults | {"size": size, "batch_size": 1, "dataset_vocab_size": VOCAB_SIZE}
             workload = plugin(own)

@@ -125,19 +125,14 @@ class Plugin(transformer_lm.Sweep):
             steps = self.parameters["steps"]
             sweep.point(session, name(workload), facts, partial(train, session, workload, steps))
         if "master_weights" not in session.evidence:  # all points are of an earlier process
-            self.look(session)
+            stepper = session.backend.stepper(self.model({}), session.cell.seed)
+            batches = self.model({}).batches(session.data, session.cell.seed)
+            session.evidence |= stepper.dtypes(next(batches))
         session.method |= {
             "split": "not split: every step is timed whole",
             "sweep": "each setting from the same weights over the same batches; a training whose "
             "loss is not finite any more ends there; nothing is evaluated on held-out data",
         }
-
-    def look(self, session: Session) -> None:
-        """Record the dtypes that a training would have."""
-        workload = self.model({})
-        stepper = session.backend.stepper(workload, session.cell.seed)
-        batches = workload.batches(session.data, session.cell.seed)
-        session.evidence |= stepper.dtypes(next(batches))
 
     def params(self, workload: transformer_lm.Plugin) -> dict[str, Any]:
         """The parameters of a point."""
