@@ -453,7 +453,8 @@ class TrainingWorkload(Workload):
 
     def max_gradient_norm(self) -> float | None:
         """The joint norm to which all gradients are clipped; None = no clipping."""
-        return None
+        max_norm = self.parameters.get("max_gradient_norm")
+        return None if max_norm is None else float(max_norm)
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
         """A finite number of batches that no training step sees, always the same."""

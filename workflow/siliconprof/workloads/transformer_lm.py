@@ -203,11 +203,6 @@ class Plugin(TrainingWorkload):
         floor = peak * own["min_learning_rate_share"]
         return float(floor + (peak - floor) * (1 + math.cos(math.pi * done)) / 2)
 
-    def max_gradient_norm(self) -> float | None:
-        """See `TrainingWorkload.max_gradient_norm`."""
-        max_norm = self.parameters["max_gradient_norm"]
-        return None if max_norm is None else float(max_norm)
-
     def optimizer_settings(self, precision: str) -> dict[str, Any]:
         """See `TrainingWorkload.optimizer_settings`; with weight decay, and a rate for step 0."""
         return super().optimizer_settings(precision) | {
