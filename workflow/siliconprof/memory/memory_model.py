@@ -53,11 +53,6 @@ def usable(device: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"bytes": int(UNIFIED_SHARE * device["memory_bytes"]), "source": UNIFIED_SOURCE}
 
 
-def budget_of(budget_gib: Any, device_kind: str) -> float | None:
-    """The budget of one kind of device, in GiB; a mapping has one for each."""
-    return budget_gib.get(device_kind) if isinstance(budget_gib, Mapping) else budget_gib
-
-
 def capacity(
     budget_gib: float | None, usable_part: Mapping[str, Any] | None, device_bytes: int | None
 ) -> tuple[int | None, str]:
@@ -67,6 +62,13 @@ def capacity(
     if usable_part is not None:
         return usable_part["bytes"], usable_part["source"]
     return device_bytes or None, DEVICE_SOURCE
+
+
+def capacity_of(cell: Any) -> tuple[int | None, str]:
+    """`capacity` of a `store.cell.Cell`, whose budget may be a mapping, one for each kind of device."""
+    budget = cell.parameters.get("memory_budget_gib")
+    budget_gib = budget.get(cell.device_kind) if isinstance(budget, Mapping) else budget
+    return capacity(budget_gib, cell.device_usable, cell.device_memory_bytes)
 
 
 # -- scenario ----------------------------------------------------------------------------------
@@ -164,7 +166,12 @@ def decide(question: Question) -> Decision:
         if question.on_cpu:
             obstacle = "a CPU has no other memory to offload to"
         because = "" if requested == "fits" else f", and {obstacle}"
-        return _unless_forced(question, f"{_sizes(question)}: it does not fit{because}")
+        if question.predicted_bytes is not None and question.forced(question.predicted_bytes):
+            return Decision("fits")
+        reason = (
+            f"{_sizes(question)}: it does not fit{because}; force: true measures it all the same"
+        )
+        return Decision("fits", "skipped", reason)
     return Decision("fits" if requested == "fits" else derived or "fits")
 
 
@@ -175,12 +182,6 @@ def _offload(question: Question) -> Decision:
         return Decision("offload")
     reason = f"even offloaded it is {_sizes(question, need)}; force: true measures it all the same"
     return Decision("offload", "skipped", reason)
-
-
-def _unless_forced(question: Question, reason: str) -> Decision:
-    if question.predicted_bytes is not None and question.forced(question.predicted_bytes):
-        return Decision("fits")
-    return Decision("fits", "skipped", f"{reason}; force: true measures it all the same")
 
 
 def _near_capacity(question: Question) -> Decision:

@@ -133,9 +133,7 @@ class Trial:
     @cached_property
     def _capacity(self) -> tuple[int | None, str]:
         """(bytes that the cell may use, source of that number)."""
-        cell = self.cell
-        budget = memory_model.budget_of(cell.parameters.get("memory_budget_gib"), cell.device_kind)
-        return memory_model.capacity(budget, cell.device_usable, cell.device_memory_bytes)
+        return memory_model.capacity_of(self.cell)
 
     @cached_property
     def _largest_batch(self) -> int | None:

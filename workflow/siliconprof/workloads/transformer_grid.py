@@ -160,15 +160,9 @@ class Plugin(transformer_lm.Sweep):
 
     def too_large(self, session: Session, predicted_bytes: int | None) -> str | None:
         """Why a point is not tried, or None."""
-        parameters, cell = self.parameters, session.cell
-        capacity_bytes, source = memory_model.capacity(
-            memory_model.budget_of(parameters["memory_budget_gib"], cell.device_kind),
-            cell.device_usable,
-            cell.device_memory_bytes,
-        )
-        question = memory_model.Question(
-            "fits", predicted_bytes, capacity_bytes, source, force=parameters["force"]
-        )
+        capacity = memory_model.capacity_of(session.cell)
+        force = self.parameters["force"]
+        question = memory_model.Question("fits", predicted_bytes, *capacity, force=force)
         return memory_model.decide(question).reason
 
     def point(
