@@ -91,10 +91,8 @@ def load(folder: Path) -> ImageData:
         counts = {part: int(facts[f"n_{part}"]) for part in PARTS}
         if combined_sha256(facts) != sha256:
             raise ValueError("sha256 is not that of its arrays")
-        images, labels = (
-            prepared.read_array(folder, name, f"{array}.npy", str(facts[f"{array}_sha256"]))
-            for array in ("images", "labels")
-        )
+        images = prepared.read_array(folder, facts, "images")
+        labels = prepared.read_array(folder, facts, "labels")
     except (ValueError, KeyError, TypeError) as error:
         raise prepared.damaged_facts(folder, error) from None
     n_images = sum(counts.values())

@@ -56,7 +56,8 @@ def prepare(
         **made.facts,
     }
     sources = source_files.read(spec, origin.files, origin.whole_folder, sources_state)
-    files = {**made.files, source_files.FILE: json.dumps(sources, indent=1).encode() + b"\n"}
+    files: dict[str, bytes | np.ndarray] = {f"{name}.npy": a for name, a in made.arrays.items()}
+    files |= {**made.files, source_files.FILE: json.dumps(sources, indent=1).encode() + b"\n"}
     try:
         write_folder(output_dir, files, facts)
     except OSError as error:

@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.datasets import image_data, image_synthesis, prepared, preparing, repository
+from siliconprof.datasets import image_data, image_synthesis, preparing, repository
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.image_data import N_CLASSES, SHAPE
 from siliconprof.errors import in_one_line
@@ -52,15 +52,12 @@ def make(spec: DatasetSpec) -> preparing.Material:
         PrepareError: the data set cannot be read, or a library is missing.
     """
     (images, labels), origin = read_images(spec)
-    facts: dict[str, Any] = {
-        "n_images": len(labels),
-        "n_classes": N_CLASSES,
-        "images_sha256": prepared.array_sha256(images),
-        "labels_sha256": prepared.array_sha256(labels),
-    }
+    arrays = {"images": images, "labels": labels}
+    facts: dict[str, Any] = {"n_images": len(labels), "n_classes": N_CLASSES}
+    facts |= preparing.checksums(arrays)
     counts = {f"n_{part}": getattr(spec, f"n_{part}") for part in image_data.PARTS}
     facts["sha256"] = image_data.combined_sha256(facts | counts)
-    return preparing.Material(origin, {"images.npy": images, "labels.npy": labels}, facts)
+    return preparing.Material(origin, arrays, facts)
 
 
 def summary(facts: Mapping[str, Any]) -> str:

@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 
 from siliconprof.datasets import (
     log_mel,
-    prepared,
     preparing,
     repository,
     speech_data,
@@ -93,6 +92,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
         clips.left_out[TOO_MANY_TOKENS] = len(sequences) - len(usable_rows)
     features = np.stack([clips.features[row] for row in usable_rows]).astype("<f4", copy=False)
     inputs, labels = padded([sequences[row] for row in usable_rows], end)
+    arrays = {"features": features, "decoder_input_ids": inputs, "labels": labels}
     text = tokenizer.END_OF_TEXT.join(clips.texts[row] for row in usable_rows).encode("utf-8")
     facts = {
         "n_clips": len(usable_rows),
@@ -106,20 +106,12 @@ def make(spec: DatasetSpec) -> preparing.Material:
         "tokenizer_revision": dataset_tokenizer.revision,
         "text_sha256": preparing.sha256(text),
         "audio_sha256": clips.audio.hexdigest(),
-        "features_sha256": prepared.array_sha256(features),
-        "decoder_input_ids_sha256": prepared.array_sha256(inputs),
-        "labels_sha256": prepared.array_sha256(labels),
+        **preparing.checksums(arrays),
         "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
     }
     shape = {"n_mels": spec.n_mels, "clip_seconds": spec.clip_seconds}
     facts |= {"sha256": speech_data.combined_sha256(facts | shape), **versions}
-    files: dict[str, bytes | np.ndarray] = {
-        "features.npy": features,
-        "decoder_input_ids.npy": inputs,
-        "labels.npy": labels,
-    }
-    files[tokenizer.FILE] = dataset_tokenizer.json
-    return preparing.Material(origin, files, facts)
+    return preparing.Material(origin, arrays, facts, {tokenizer.FILE: dataset_tokenizer.json})
 
 
 def summary(facts: Mapping[str, Any]) -> str:

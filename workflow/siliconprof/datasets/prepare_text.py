@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.datasets import prepared, preparing, repository, tokenizer
+from siliconprof.datasets import preparing, repository, tokenizer
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.tokenizer import END_OF_TEXT
 
@@ -36,7 +36,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
     text = END_OF_TEXT.join(documents).encode("utf-8")
     dataset_tokenizer = tokenizer.for_dataset(spec, documents, [END_OF_TEXT])
     tokens = encode(dataset_tokenizer, documents, spec.vocab_size)
-    tokens_sha256 = prepared.array_sha256(tokens)
+    checksums = preparing.checksums({"tokens": tokens})
     facts = {
         "n_documents": len(documents),
         "n_bytes": len(text),
@@ -44,16 +44,14 @@ def make(spec: DatasetSpec) -> preparing.Material:
         "vocab_size_actual": dataset_tokenizer.size,
         "tokenizer_revision": dataset_tokenizer.revision,
         "text_sha256": preparing.sha256(text),
-        "tokens_sha256": tokens_sha256,
+        **checksums,
         "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
-        "sha256": tokens_sha256,
+        "sha256": checksums["tokens_sha256"],
         **versions,
     }
-    files: dict[str, bytes | np.ndarray] = {
-        "tokens.npy": tokens,
-        tokenizer.FILE: dataset_tokenizer.json,
-    }
-    return preparing.Material(origin, files, facts)
+    return preparing.Material(
+        origin, {"tokens": tokens}, facts, {tokenizer.FILE: dataset_tokenizer.json}
+    )
 
 
 def summary(facts: Mapping[str, Any]) -> str:

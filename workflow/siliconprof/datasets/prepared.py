@@ -8,7 +8,7 @@ in the same order.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,17 +51,22 @@ def damaged_facts(folder: Path, error: Exception) -> DataError:
     return DataError(f"data {folder}: dataset.json is damaged ({in_one_line(error)}); {MEND}")
 
 
-def read_array(folder: Path, name: str, file: str, sha256: str, mapped: bool = False) -> np.ndarray:
+def read_array(
+    folder: Path, facts: Mapping[str, Any], array_name: str, mapped: bool = False
+) -> np.ndarray:
     """An array of the folder, after its values are checked against dataset.json's SHA-256.
 
     Args:
+        facts: the content of dataset.json.
         mapped: map the file instead of reading it into memory, which it may exceed.
 
     Raises:
         DataError: it is missing or damaged.
+        KeyError: dataset.json lacks its checksum.
     """
     import numpy as np
 
+    name, file, sha256 = facts["name"], f"{array_name}.npy", str(facts[f"{array_name}_sha256"])
     try:
         array = np.load(folder / file, mmap_mode="r" if mapped else None, allow_pickle=False)
     except Exception as error:  # a damaged header is parsed as Python and can raise anything

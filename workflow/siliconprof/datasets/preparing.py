@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.datasets import prepared
 from siliconprof.datasets.dataset_spec import DatasetSpec
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ class Material:
     """What a data set becomes."""
 
     origin: Origin
-    files: Mapping[str, bytes | np.ndarray]  # the arrays, and tokenizer.json of data with tokens
+    arrays: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]  # what its kind adds to dataset.json
+    files: Mapping[str, bytes] = field(default_factory=dict)  # tokenizer.json of data with tokens
 
 
 def versions(spec: DatasetSpec, *libraries: str) -> dict[str, str]:
@@ -55,6 +57,11 @@ def versions(spec: DatasetSpec, *libraries: str) -> dict[str, str]:
             f"preparing needs the package '{error.name}'; install the pins in envs/"
         ) from None
     return {f"{name}_version": module.__version__ for name, module in modules.items()}
+
+
+def checksums(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """The SHA-256 of each array, for dataset.json."""
+    return {f"{name}_sha256": prepared.array_sha256(array) for name, array in arrays.items()}
 
 
 def sha256(data: bytes) -> str:

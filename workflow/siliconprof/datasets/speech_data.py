@@ -91,9 +91,7 @@ def load(folder: Path) -> SpeechData:
         if combined_sha256(facts) != sha256:
             raise ValueError("sha256 is not that of its arrays")
         arrays = {
-            array: prepared.read_array(
-                folder, name, f"{array}.npy", str(facts[f"{array}_sha256"]), array == "features"
-            )
+            array: prepared.read_array(folder, facts, array, mapped=array == "features")
             for array in ARRAYS
         }
     except (ValueError, KeyError, TypeError) as error:
@@ -111,13 +109,7 @@ def load(folder: Path) -> SpeechData:
             f"data '{name}' in {folder}: the arrays have shapes {shapes}, dataset.json says "
             f"{expected}, as float32, int32 and int32; {prepared.MEND}"
         )
+    features, decoder_input_ids, labels = arrays.values()
     return SpeechData(
-        arrays["features"],
-        arrays["decoder_input_ids"],
-        arrays["labels"],
-        sha256,
-        vocab_size,
-        clip_seconds,
-        n_mels,
-        name,
+        features, decoder_input_ids, labels, sha256, vocab_size, clip_seconds, n_mels, name
     )

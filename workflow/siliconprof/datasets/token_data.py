@@ -98,9 +98,9 @@ def load(folder: Path) -> TokenData:
     try:
         expected, vocab_size = str(facts["tokens_sha256"]), int(facts["vocab_size"])
         name = str(facts["name"])
+        tokens = prepared.read_array(folder, facts, "tokens")
     except (ValueError, KeyError, TypeError) as error:
         raise prepared.damaged_facts(folder, error) from None
-    tokens = prepared.read_array(folder, name, "tokens.npy", expected)
     if tokens.ndim != 1 or tokens.dtype.kind != "u":
         raise DataError(
             f"data '{name}' in {folder}: tokens.npy holds {tokens.dtype} of shape {tokens.shape}, "
