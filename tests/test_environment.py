@@ -105,6 +105,6 @@ def test_a_record_has_the_version_of_all_that_its_numbers_depend_on():
     needed = {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in foreign}
     for name in plugins.names("trainers"):
         trainer = plugins.load("trainers", name)
-        needed |= {*trainer.packages("torch"), *trainer.OFFLOAD_LIBRARIES}
+        needed |= {*trainer.LIBRARIES.get("torch", ()), *trainer.OFFLOAD_LIBRARIES}
     told = environment.capture(ROOT)["packages"]
     assert needed - NOT_IN_NUMBERS <= told.keys()

@@ -622,8 +622,7 @@ def test_a_trainer_answers_before_anything_is_imported(name: str) -> None:
     assert plugin.frameworks
     assert set(plugin.frameworks) <= {"torch", "mlx"}
     for framework in ("torch", "mlx", "abacus"):
-        packages = plugin.packages(framework) if framework in plugin.frameworks else ()
-        assert set(packages) <= set(declarations.libraries())
+        assert set(plugin.LIBRARIES.get(framework, ())) <= set(declarations.libraries())
         for kind in ("cpu", "gpu"):
             for precision in PRECISIONS:
                 reason = plugin().supports(framework, kind, precision)

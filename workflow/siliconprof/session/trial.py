@@ -78,7 +78,7 @@ class Trial:
         """Distributions of workload and trainer, beside the framework's own."""
         framework = self.backend.framework
         names = {*self.workload.packages(framework)}
-        return names | {*self.trainer.packages(framework)} if self.trainer else names
+        return names | {*self.trainer.LIBRARIES.get(framework, ())} if self.trainer else names
 
     def imports(self) -> list[tuple[str, Callable[[], Any]]]:
         """What its process imports of others, in order: (name, what imports it).

@@ -41,13 +41,9 @@ class Trainer:
 
     frameworks: ClassVar[tuple[str, ...]]
     compiles: ClassVar[bool] = False  # it can drive a compiled step, which has no phases
-    LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> what it may import
+    # framework -> distributions that it imports, whose versions its numbers depend on
+    LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     OFFLOAD_LIBRARIES: ClassVar[tuple[str, ...]] = ("deepspeed",)  # what ZeRO-Offload adds
-
-    @classmethod
-    def packages(cls, framework: str) -> tuple[str, ...]:
-        """The distributions whose versions its numbers depend on."""
-        return cls.LIBRARIES.get(framework, ())
 
     def supports(self, framework: str, device_kind: str, precision: str) -> str | None:
         """Why it cannot train with this framework, device and precision; None where it can."""
