@@ -309,7 +309,7 @@ def _from_memory(point: Row, cache_bytes: int | None) -> tuple[float | None, str
     cached = beyond / 2 if cache_bytes is None else float(cache_bytes)
     moved = float(point["bytes"])  # by one call
     plugin = workload_of(point)
-    whole = float((plugin and plugin.working_set_bytes(point)) or 0)
+    whole = float((plugin and point.get(plugin.working_set)) or 0)
     distinct = min(whole or moved, moved)
     traversed = max(whole, distinct, beyond if plugin and plugin.is_cold(point) else 0.0)
     if traversed <= cached:

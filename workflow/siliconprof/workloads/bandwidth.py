@@ -79,6 +79,7 @@ class Plugin(OperationWorkload):
         "working_set_bytes": Parameter("integer", label="working set", unit="byte"),
         "cache": CACHE,
     }
+    working_set = "working_set_bytes"
     PARAMETERS = {
         "kernels": several(
             {"enum": list(KERNELS)},
@@ -114,11 +115,6 @@ class Plugin(OperationWorkload):
         **BURST_PARAMETERS,
         "burst_budget_s": {**BURST_PARAMETERS["burst_budget_s"], "default": 0.3},
     }
-
-    @classmethod
-    def working_set_bytes(cls, row: Mapping[str, Any]) -> float | None:
-        """See `Workload.working_set_bytes`."""
-        return row.get("working_set_bytes")
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`; the sweep is limited to a share of the memory."""

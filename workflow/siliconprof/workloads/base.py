@@ -158,6 +158,8 @@ class Workload:
     REQUIRED: ClassVar[tuple[str, ...]] = ()  # those without a default
     swept: ClassVar[tuple[str, ...]] = ()  # those whose entries make points, see `journal`
     POINT: ClassVar[Mapping[str, Parameter]] = {}  # its points' parameters, by name
+    # Which of those has the bytes that calls use again and again; None = what one call moves.
+    working_set: ClassVar[str | None] = None
     QUANTITIES: ClassVar[Mapping[str, Quantity]] = {}  # what it yields of each point
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -178,14 +180,9 @@ class Workload:
         )
 
     @classmethod
-    def working_set_bytes(cls, row: Mapping[str, Any]) -> float | None:
-        """Bytes that a point's calls use again and again; None = the bytes that one call moves."""
-        return None
-
-    @classmethod
     def is_cold(cls, row: Mapping[str, Any]) -> bool:
         """Whether a point's calls take operands in turn, together too many for any cache."""
-        return False
+        return row.get("cache") == "cold"
 
     @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:

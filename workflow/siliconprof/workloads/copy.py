@@ -31,6 +31,7 @@ class Plugin(OperationWorkload):
         "pinned": Parameter("boolean", label="pinned", identifies=False),
         "transfer_bytes": Parameter("integer", label="transfer", unit="byte"),
     }
+    working_set = "transfer_bytes"
     PARAMETERS = {
         "transfer_bytes": several(
             {"type": "integer", "minimum": WIDTH, "multipleOf": WIDTH},
@@ -44,11 +45,6 @@ class Plugin(OperationWorkload):
     def describe_point(cls, row: Mapping[str, Any]) -> str:
         """See `Workload.describe_point`; old records without `pinned` are not pinned."""
         return ", ".join(parameter.text(row[name]) for name, parameter in cls.POINT.items())
-
-    @classmethod
-    def working_set_bytes(cls, row: Mapping[str, Any]) -> float | None:
-        """See `Workload.working_set_bytes`."""
-        return row.get("transfer_bytes")
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: the device's buffer of the largest transfer."""
