@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import shutil
 import stat
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime
 from functools import cache
@@ -483,22 +484,37 @@ def test_a_wrong_signature_is_refused_before_the_bundle_is_opened(there, here, k
 # -- what is refused ---------------------------------------------------------------------------
 
 
+def bundle_of(files: Mapping[str, bytes], manifest: Mapping[str, Any] | None = None) -> bytes:
+    """A bundle of these files, whose manifest fits them but for what is told of it."""
+    told = {
+        "bundle_version": 1,
+        "created_at": "2026-01-02T03:04:05+00:00",
+        "schema_version": 2,
+        "method_versions": [2],
+        "hosts": sorted({name.split("/")[1] for name in files if name.startswith("records/")}),
+        "siliconprof_version": "0.1",
+        "git_commits": [],
+        "files": [
+            {"path": name, "sha256": bundle_check.sha256(content), "bytes": len(content)}
+            for name, content in files.items()
+        ],
+    } | dict(manifest or {})
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**files, "manifest.json": json.dumps(told).encode()}.items():
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED, compresslevel=1)
+    return target.getvalue()
+
+
 def rebuilt(packed: Path, change: Callable[[dict[str, bytes]], None], seal: bool = True) -> None:
     """Change a bundle's members; the manifest follows, as a forger's would, where `seal`."""
     with zipfile.ZipFile(packed) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     change(files)
+    manifest = json.loads(files.pop("manifest.json"))
     if seal:
-        manifest = json.loads(files["manifest.json"])
-        manifest["files"] = [
-            {"path": name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-            for name, content in files.items()
-            if name != "manifest.json"
-        ]
-        files["manifest.json"] = json.dumps(manifest).encode()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+        del manifest["files"]
+    packed.write_bytes(bundle_of(files, manifest))
 
 
 def resealed(content: bytes, **change: Any) -> bytes:

@@ -65,9 +65,9 @@ from siliconprof.store import (
 )
 from siliconprof.store.contents import Record
 from siliconprof.store.journal import Journal
-from synthetic_cells import everything
-from synthetic_results import base_record, make, render
-from test_bundle import a_host
+from synthetic_cells import everything, named
+from synthetic_results import base_record, make, matmul, render
+from test_bundle import a_host, bundle_of
 from test_config import SMALL as CONFIG
 
 SEED = int(os.environ.get("SILICONPROF_FUZZ_SEED", "7"))
@@ -249,30 +249,7 @@ def rows_of(path: Path) -> None:
             assert len({len(values) for values in columns.values()}) <= 1, columns.keys()
 
 
-def bundle_of(files: Mapping[str, bytes], manifest: Mapping[str, Any] | None = None) -> bytes:
-    """A bundle whose manifest fits what is in it."""
-    labels = sorted({name.split("/")[1] for name in files if name.startswith("records/")})
-    told = {
-        "bundle_version": 1,
-        "created_at": "2026-01-02T03:04:05+00:00",
-        "schema_version": 2,
-        "method_versions": [2],
-        "hosts": labels,
-        "siliconprof_version": "0.1",
-        "git_commits": [],
-        "files": [
-            {"path": name, "sha256": bundle_check.sha256(content), "bytes": len(content)}
-            for name, content in files.items()
-        ],
-    } | dict(manifest or {})
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in {**files, "manifest.json": json.dumps(told).encode()}.items():
-            archive.writestr(zipfile.ZipInfo(name), content, compresslevel=1)
-    return target.getvalue()
-
-
-FAR = sealed(base_record("matmul", "product", host="far"))
+FAR = sealed(small(named(matmul(host="far"), "product")))
 MEMBER = "records/far/cpu-x/torch-cpu/product/auto/fp32.json"
 MEMBERS = {MEMBER: json.dumps(FAR).encode(), "hosts/far.json": json.dumps(a_host("far")).encode()}
 NAMES = [
@@ -713,18 +690,7 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("experiment: !!python/object/apply:os.system ['touch pwned']", "not YAML"),
         (b"experiment: \xff", "not YAML"),
     ],
-    ids=[
-        "laughs",
-        "itself",
-        "brackets",
-        "dashes",
-        "steps",
-        "digits",
-        "tag",
-        "date",
-        "code",
-        "bytes",
-    ],
+    ids="laughs itself brackets dashes steps digits tag date code bytes".split(),
 )
 def test_yaml_that_would_take_the_reader_down(text: Any, why: str, tmp_path: Path) -> None:
     """libyaml dies of depth, aliases grow without end, and tags raise what they like."""
