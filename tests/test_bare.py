@@ -23,18 +23,8 @@ from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.slow
 
-OURS = (
-    "numpy",
-    "pandas",
-    "yaml",
-    "jsonschema",
-    "psutil",
-    "snakemake",
-    "matplotlib",
-    "transformers",
-    "tokenizers",
-    "datasets",
-)
+OURS = """numpy pandas yaml jsonschema psutil snakemake matplotlib transformers tokenizers
+datasets""".split()
 DATA = {
     "words": {"source": "builtin", "vocab_size": 300, "max_bytes": 50_000},
     "garments": {

@@ -16,18 +16,9 @@ from siliconprof.store import column_docs, columns, table_files
 from synthetic_results import CPU, energy_source, kernel_launch, make, matmul, probed, training
 
 UNITS = {
-    "s": "s",
-    "bytes": "byte",
-    "j": "J",
-    "w": "W",
-    "mhz": "MHz",
-    "c": "°C",
-    "gib": "GiB",
-    "percent": "%",
-    "ms": "ms",
-    "mib": "MiB",
-    "usd": "USD",
-}
+    "s": "s", "bytes": "byte", "j": "J", "w": "W", "mhz": "MHz", "c": "°C", "gib": "GiB",
+    "percent": "%", "ms": "ms", "mib": "MiB", "usd": "USD",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

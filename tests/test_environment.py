@@ -15,14 +15,7 @@ from siliconprof.measure import inherited
 # What a module is installed as, where that is another name.
 DISTRIBUTIONS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "yaml": "pyyaml"}
 # These read, check, fetch or describe files; no number comes from them.
-NOT_IN_NUMBERS = {
-    "fsspec",
-    "huggingface-hub",
-    "jsonschema",
-    "jsonschema-rs",
-    "pyyaml",
-    "threadpoolctl",
-}
+NOT_IN_NUMBERS = set("fsspec huggingface-hub jsonschema jsonschema-rs pyyaml threadpoolctl".split())
 
 
 def test_a_cuda_cell_sees_its_own_gpu_only():
@@ -30,11 +23,8 @@ def test_a_cuda_cell_sees_its_own_gpu_only():
     assert cuda.environment(1, "fp32", {}) == {"CUDA_VISIBLE_DEVICES": "1"}
     given = {"CUDA_VISIBLE_DEVICES": "4, GPU-8932f937"}  # as a scheduler hands GPUs out
     assert cuda.environment(1, "fp32", given) == {"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}
-    for given in (
-        {"CUDA_VISIBLE_DEVICES": ""},
-        {"CUDA_VISIBLE_DEVICES": "4"},
-        {"CUDA_VISIBLE_DEVICES": " , "},
-    ):  # the rest is hidden
+    for visible in ("", "4", " , "):  # the rest is hidden
+        given = {"CUDA_VISIBLE_DEVICES": visible}
         assert cuda.environment(1, "fp32", given) == {"CUDA_VISIBLE_DEVICES": ""}
 
 

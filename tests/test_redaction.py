@@ -118,20 +118,7 @@ def test_any_text_is_redacted_once_and_soon() -> None:
         text = "".join(chance.choice(parts)[chance.randrange(9) :] for _ in range(6))
         redaction.text(text, KNOWN)
     began = time.process_time()
-    for part in (
-        "a",
-        "a.",
-        "a@",
-        "1.",
-        "::",
-        "/a",
-        "'/a",
-        "--",
-        "~",
-        "\\\\a",
-        "http://",
-        "f1.token",
-    ):
+    for part in "a a. a@ 1. :: /a '/a -- ~ \\\\a http:// f1.token".split():
         redaction.text(part * 20_000, KNOWN)
         redaction.text("/" + part * 20_000, KNOWN)
     assert time.process_time() - began < 10
