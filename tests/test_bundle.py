@@ -13,9 +13,6 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
-from copy import deepcopy
-from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,42 +22,31 @@ from measuring import by_hand
 from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file as hosts
-from siliconprof.measure import supervise
 from siliconprof.remote import bundle, bundle_check, bundle_import
 from siliconprof.render import figures
-from siliconprof.session.trial import Trial
 from siliconprof.store import record
-from siliconprof.store.cell import AXES, Cell
-from synthetic_results import command, host_file, make, render, training
+from siliconprof.store.cell import AXES
+from synthetic_results import (
+    base_record,
+    command,
+    host_file,
+    make,
+    render,
+    training,
+    without_result,
+)
 
 EPOCH = "1700000000"
 OTHER_FINGERPRINT = "e" * 64
 MEMBER = "records/far/cpu-x/mlx/product/auto/fp32.json"
 
 
-def a_cell(host: str = "far", workload: str = "product") -> Cell:
-    """A product too small to matter."""
-    return cpu_cell(
-        host=host,
-        backend="mlx",
-        workload=workload,
-        module="matmul",
-        threads=1,
-        parameters={"shapes": [[1, 8, 8, 8]], "burst": 0, "burst_warmup": 0, "burst_budget_s": 0},
-        timing={"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "budget_s": 0},
-    )
-
-
-@cache
-def composed() -> dict[str, Any]:
-    """A record as `measure` composes it, of a cell that was skipped; it takes a while."""
-    left = {"status": "skipped", "surroundings": supervise.surroundings(a_cell())}
-    return supervise.compose(Trial(a_cell()), left, {}, datetime(2026, 1, 2, tzinfo=UTC))
-
-
-def a_record(cell: Cell, reason: str = "a test does not measure") -> dict[str, Any]:
+def a_record(
+    host: str = "far", workload: str = "product", reason: str = "a test does not measure"
+) -> dict[str, Any]:
     """A record of a cell that was skipped for a reason."""
-    return deepcopy(composed()) | {"cell": json.loads(cell.to_json()), "reason": reason}
+    made = base_record("matmul", workload, host=host, backend="mlx")
+    return without_result(made, "skipped", reason)
 
 
 def a_point(seconds: float) -> dict[str, Any]:
@@ -109,8 +95,8 @@ def same_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def there(tmp_path: Path) -> Path:
     """The results of another host: two records and a host file."""
     results = tmp_path / "there" / "results"
-    put(results, a_record(a_cell()), history=True)
-    put(results, a_record(a_cell(workload="another")), history=True)
+    put(results, a_record(), history=True)
+    put(results, a_record(workload="another"), history=True)
     put_host(results, a_host("far"))
     return results
 
@@ -119,7 +105,7 @@ def there(tmp_path: Path) -> Path:
 def here(tmp_path: Path) -> Path:
     """The results of this host, named `desk`, with a record of its own."""
     results = tmp_path / "here" / "results"
-    put(results, a_record(a_cell("desk")), history=True)
+    put(results, a_record("desk"), history=True)
     put_host(results, a_host("desk", hosts.fingerprint()))
     put_host(results, {"label": "desk", "fingerprint": hosts.fingerprint()}, "auto")
     return results
@@ -139,12 +125,14 @@ def packed(there: Path, tmp_path: Path) -> Path:
 def test_a_measured_record_comes_through_byte_for_byte(tmp_path, here):
     """As does one with samples by the hundred thousand and a loss nobody can take the exp of."""
     results = tmp_path / "there" / "results"
-    measured = by_hand(a_cell(), tmp_path)
+    parameters = {"shapes": [[1, 8, 8, 8]], "burst": 0, "burst_warmup": 0, "burst_budget_s": 0}
+    cell = {"host": "far", "backend": "mlx", "workload": "product", "module": "matmul"}
+    measured = by_hand(cpu_cell(**cell, threads=1, parameters=parameters), tmp_path)
     assert measured["status"] == "ok", measured["reason"]
     (results / MEMBER).parent.mkdir(parents=True)
     (tmp_path / "record.json").rename(results / MEMBER)
     evaluation = {"step": 1, "loss": 500.0, "perplexity": 1e217, "seconds": 0.1}
-    data = a_record(a_cell(workload="long"))
+    data = a_record(workload="long")
     data["points"] = record.finite([a_point(1.0) | {"evaluations": [evaluation]}])
     data["method"] = data["method"] | {"many": list(range(250_000))}
     long = put(results, data)
@@ -211,8 +199,8 @@ def test_a_reference_is_unpacked_apart(packed, there, tmp_path):
 
 
 def test_the_hosts_to_pack(there, packed, tmp_path, capsys):
-    put(there, a_record(a_cell("bare")))
-    put(there, a_record(a_cell(workload="third")))
+    put(there, a_record("bare"))
+    put(there, a_record(workload="third"))
     arguments = ["pack", "-o", str(packed), "--results", str(there)]
     before = packed.read_bytes()
     with pytest.raises(UserError, match="far.zip: exists; .*--force"):
@@ -254,7 +242,7 @@ def test_what_the_other_side_has_is_left_out(there, here, packed, tmp_path, caps
     known, output = tmp_path / "known", tmp_path / "new.zip"
     arguments = ["pack", "-o", str(output), "--results", str(there), "--without", str(known)]
     known.write_text("\n".join(shas))
-    put(there, a_record(a_cell(workload="third")))
+    put(there, a_record(workload="third"))
     assert bundle.main(arguments) == 0
     assert (
         "1 records of far" in (said := capsys.readouterr().out) and "2 records not packed" in said
@@ -285,7 +273,7 @@ def named(tmp_path: Path) -> Path:
     results = tmp_path / "maria" / "results"
     label = "marias-laptop"
     for workload in ("product", f"{label}-product"):
-        data = a_record(a_cell(label, workload), reason=f"ssh {label}: refused")
+        data = a_record(label, workload, reason=f"ssh {label}: refused")
         data["flags"] = [{"code": "clock", "detail": f"{label.upper()} is slow"}]
         put(results, data)
     path = results / f"records/{label}/cpu-x/mlx/product/auto/fp32.json"
@@ -370,7 +358,7 @@ def test_no_label_is_left_in_an_anonymised_bundle(named, here, tmp_path, capsys)
 
 def test_a_host_that_is_called_like_something_else(there, tmp_path):
     """A label that is also a word of every record is replaced where it names the host."""
-    put(there, a_record(a_cell("mlx"), reason="MLX on the host"))
+    put(there, a_record("mlx", reason="MLX on the host"))
     put_host(there, a_host("mlx"))
     done = bundle.pack(there, ["mlx"], tmp_path / "a.zip", anonymous="once")
     (member,) = (found := bundle_check.read_bundle(tmp_path / "a.zip").records)
@@ -662,7 +650,7 @@ def test_versions_that_cannot_be_read(packed, here):
 
 
 def test_records_that_are_not_what_they_say(packed, here):
-    cell = json.loads(a_cell().to_json())
+    cell = a_record()["cell"]
 
     def but(**change: Any) -> Callable[[bytes], bytes]:
         return lambda content: resealed(content, **change)
@@ -753,7 +741,7 @@ def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeyp
     put_host(fresh, a_host("elsewhere"))
     assert own_of(fresh) == {"desk", "cluster"}
     for label in ("DESK", "cluster"):
-        put(there, a_record(a_cell(label)))
+        put(there, a_record(label))
         bundle.pack(there, [label], tmp_path / f"{label}.zip")
         before = tree(fresh)
         with pytest.raises(UserError, match=f"holds records of host '{label}', which is this host"):
@@ -775,7 +763,7 @@ def test_machines_without_an_id_are_told_apart_by_what_was_imported(there, here,
     put_host(there, a_host("far", hosts.fingerprint()))  # a container on the same kind of CPU
     bundle.pack(there, ["far"], tmp_path / "a.zip")
     bundle.import_bundle(tmp_path / "a.zip", here)
-    put(there, a_record(a_cell(workload="third")))
+    put(there, a_record(workload="third"))
     bundle.pack(there, ["far"], tmp_path / "b.zip")
     done = bundle.import_bundle(tmp_path / "b.zip", here)
     assert (done.added, done.present) == (1, 2)
@@ -785,7 +773,7 @@ def test_machines_without_an_id_are_told_apart_by_what_was_imported(there, here,
 def remeasured(there: Path, here: Path, packed: Path, tmp_path: Path) -> Path:
     """`packed` is imported; the other host has measured one cell anew and packed again."""
     bundle.import_bundle(packed, here)
-    put(there, a_record(a_cell(), reason="another day"))
+    put(there, a_record(reason="another day"))
     bundle.pack(there, None, tmp_path / "later.zip")
     return tmp_path / "later.zip"
 
