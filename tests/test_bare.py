@@ -35,6 +35,7 @@ DATA = {
         "n_test": 20,
     },
 }
+COMMON = {"cpu_threads": 1, "timing": QUICK, "precisions": ["fp32"], "datasets": DATA}
 ENOUGH = {"energy_window_s": 0}
 SMALL = {"n_layer": [1], "n_embd": [16], "n_head": [2], "seq_len": [8], "batch_size": [1]}
 OF_TORCH = {
@@ -163,14 +164,7 @@ def test_torch_alone(checkout: Checkout, tmp_path: Path) -> None:
     box = Box(tmp_path, "torch")
     assert box.has("torch")
     assert [name for name in (*OURS, "mlx") if box.has(name)] == []
-    checkout.configure(
-        cpu_threads=1,
-        timing=QUICK,
-        precisions=["fp32"],
-        datasets=DATA,
-        workloads=OF_TORCH,
-        backends=["torch-cpu"],
-    )
+    checkout.configure(**COMMON, workloads=OF_TORCH, backends=["torch-cpu"])
     left_out, made = box.asked_by(checkout)
     assert {name: (r["status"], r["reason"]) for name, r in made.items()} == {
         name: ("ok", None) for name in OF_TORCH if name != "gpt2"
@@ -204,14 +198,7 @@ def test_mlx_alone_and_then_numpy(checkout: Checkout, tmp_path: Path) -> None:
     box = Box(tmp_path, "mlx[cpu]")
     assert box.has("mlx.core")
     assert [name for name in (*OURS, "torch", "jinja2") if box.has(name)] == []
-    checkout.configure(
-        cpu_threads=1,
-        timing=QUICK,
-        precisions=["fp32"],
-        datasets=DATA,
-        workloads=OF_MLX,
-        backends=["mlx"],
-    )
+    checkout.configure(**COMMON, workloads=OF_MLX, backends=["mlx"])
     left_out, first = box.asked_by(checkout)
     bare = ("vector", "gradient", "launch")
     assert {name: r["status"] for name, r in first.items()} == dict.fromkeys(bare, "ok")

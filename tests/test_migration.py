@@ -20,6 +20,7 @@ from siliconprof.errors import UserError
 from siliconprof.remote import bundle
 from siliconprof.render import figures
 from siliconprof.store import migration, record, records
+from siliconprof.store.record import NewerRecord, OlderRecord
 from synthetic_results import host_file, load, make, render, training
 
 BUNDLE = Path(__file__).parent / "schema_1.zip"
@@ -72,27 +73,11 @@ def test_a_record_is_read_as_one_of_today_and_nothing_is_invented(tmp_path):
         ({"points": [7]}, "damaged record: not a record of schema version 1: TypeError", UserError),
         ({"dataset": []}, "damaged record: not a record of schema version 1: TypeError", UserError),
         ({"status": "great"}, "damaged record: status: is 'great'", UserError),
-        (
-            {"schema_version": 0},
-            "record of schema version 0; this version reads 1, 2, 3, 4",
-            record.OlderRecord,
-        ),
-        (
-            {"schema_version": True},
-            "record of schema version True; this version reads 1, 2, 3, 4",
-            UserError,
-        ),
-        (
-            {"schema_version": 9},
-            "record of schema version 9; this version reads 1, 2, 3, 4",
-            record.NewerRecord,
-        ),
-        (
-            {"method_version": 9},
-            "record of method version 9; this version reads 1 to 2",
-            record.NewerRecord,
-        ),
-        ({"method_version": 0}, "record of method version 0; this version reads 1 to 2", UserError),
+        ({"schema_version": 0}, "schema version 0; this version reads 1, 2, 3, 4", OlderRecord),
+        ({"schema_version": True}, "schema version True; this version reads 1, 2, 3, 4", UserError),
+        ({"schema_version": 9}, "schema version 9; this version reads 1, 2, 3, 4", NewerRecord),
+        ({"method_version": 9}, "method version 9; this version reads 1 to 2", NewerRecord),
+        ({"method_version": 0}, "method version 0; this version reads 1 to 2", UserError),
     ],
 )
 def test_what_is_not_of_its_version_is_refused(tmp_path, change, why, kind):
@@ -107,15 +92,8 @@ def test_what_is_not_of_its_version_is_refused(tmp_path, change, why, kind):
 
 
 def test_a_noise_floor_is_of_the_method_that_made_it(tmp_path):
-    figure = {
-        "cell": "c",
-        "device": "d",
-        "backend": "b",
-        "point": "{}",
-        "metric": "step_s",
-        "group": "g",
-        "values": [1.0],
-    }
+    names = dict.fromkeys(("cell", "device", "backend", "point", "metric", "group"), "x")
+    figure = names | {"values": [1.0]}
     figures_ = [figure | {"method_version": method} for method in (1, record.METHOD_VERSION)]
     document = {"floor_version": noise_floor.VERSION, "host": "h", "runs": [{"figures": figures_}]}
     path = tmp_path / "h.json"

@@ -711,9 +711,6 @@ def test_the_sampler_reads_every_probe_about_four_times_a_second() -> None:
     gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
     assert statistics.median(gaps) == pytest.approx(0.25, rel=0.5)
     assert all({"rss_bytes", "minor_faults", "major_faults"} <= s.keys() for s in taken)
-    assert sampler.summaries.keys() == set(plugins.names("probes"))
-    assert record_problems(taken, "samples") == []
-    assert record_problems(sampler.summaries, "probes") == []
     time.sleep(0.5)
     assert sampler.samples == taken
 

@@ -12,9 +12,8 @@ import time
 import zipfile
 
 import pytest
-from conftest import QUICK, Checkout
+from conftest import Checkout, cpu_cell
 from siliconprof.store import redaction
-from siliconprof.store.cell import Cell
 
 KNOWN = redaction.Known(("ada.l",), ("desk-7.lab.example.org", "lab.example.org", "desk-7"))
 HEX = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -167,10 +166,10 @@ def test_no_secret_leaves_the_host(checkout: Checkout) -> None:
     checkout.environment |= SECRETS
     plugin = checkout.path / "workflow" / "siliconprof" / "workloads" / "leaky.py"
     plugin.write_text(LEAKY, encoding="utf-8")
-    cell = Cell(
-        **dict(host="desk", device="cpu", backend="mlx", workload="leaky", scenario="auto"),
-        **dict(precision="fp32", module="leaky", trainer=None, device_kind="cpu", device_index=0),
-        **dict(device_memory_bytes=10**13, threads=1, seed=0, dataset=None, timing=QUICK),
+    cell = cpu_cell(
+        **dict(host="desk", device="cpu", backend="mlx", workload="leaky", module="leaky"),
+        device_memory_bytes=10**13,
+        threads=1,
         parameters={"weights": "/home/mgarcia/thesis/gpt2", "probes": []},
     )
     output = f"results/records/{cell.path}.json"
