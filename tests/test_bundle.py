@@ -494,15 +494,20 @@ def bundle_of(files: Mapping[str, bytes], manifest: Mapping[str, Any] | None = N
     return target.getvalue()
 
 
-def rebuilt(packed: Path, change: Callable[[dict[str, bytes]], None], seal: bool = True) -> None:
-    """Change a bundle's members; the manifest follows, as a forger's would, where `seal`."""
+def rebuilt(
+    packed: Path,
+    change: Callable[[dict[str, bytes]], None] = lambda files: None,
+    seal: bool = True,
+    **manifest: Any,
+) -> None:
+    """Change a bundle's members and manifest, which follows, as a forger's would, where `seal`."""
     with zipfile.ZipFile(packed) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     change(files)
-    manifest = json.loads(files.pop("manifest.json"))
+    told = json.loads(files.pop("manifest.json")) | manifest
     if seal:
-        del manifest["files"]
-    packed.write_bytes(bundle_of(files, manifest))
+        del told["files"]
+    packed.write_bytes(bundle_of(files, told))
 
 
 def resealed(content: bytes, **change: Any) -> bytes:
@@ -638,12 +643,7 @@ def test_versions_that_cannot_be_read(packed, here):
         ("schema_version", newest, f"schema version {newest}; this version reads up to"),
         ("bundle_version", 7, "bundle version 7; this version reads 1"),
     ):
-
-        def says(files: dict[str, bytes], key: str = key, value: Any = value) -> None:
-            manifest = json.loads(files["manifest.json"]) | {key: value}
-            files["manifest.json"] = json.dumps(manifest).encode()
-
-        rebuilt(packed, says)
+        rebuilt(packed, **{key: value})
         assert any(what in line for line in unsound(packed, here))
         if key != "bundle_version":
             assert len(unsound(packed, here)) == 1  # however many records it has
@@ -695,8 +695,6 @@ def test_manifests_and_host_files_that_are_not_what_they_say(packed, here):
 
     def pretend(files: dict[str, bytes]) -> None:
         files[MEMBER] = resealed(files[MEMBER], method_version=1)
-        manifest = json.loads(files["manifest.json"]) | {"hosts": ["near"]}
-        files["manifest.json"] = json.dumps(manifest).encode()
 
     whole = packed.read_bytes()
     rebuilt(packed, change)
@@ -706,18 +704,12 @@ def test_manifests_and_host_files_that_are_not_what_they_say(packed, here):
         "'hosts/lonely.json': the bundle has no record of that host",
     ]
     packed.write_bytes(whole)
-    rebuilt(packed, pretend)
+    rebuilt(packed, pretend, hosts=["near"])
     assert unsound(packed, here) == [
         "manifest.json: hosts are ['near'], those of the records ['far']",
         "manifest.json: method_versions are [2], those of the records [1, 2]",
     ]
-
-    def spoil(files: dict[str, bytes]) -> None:
-        manifest = json.loads(files["manifest.json"])
-        manifest["hosts"], manifest["\x1b[31m\n"] = "far", 1
-        files["manifest.json"] = json.dumps(manifest).encode()
-
-    rebuilt(packed, spoil)
+    rebuilt(packed, hosts="far", **{"\x1b[31m\n": 1})
     lines = unsound(packed, here)
     assert any(line.startswith("manifest.json: hosts: is 'far'; expected array") for line in lines)
     assert any(r"\x1b[31m\n: unknown key" in line for line in lines)  # no colours, no new line
