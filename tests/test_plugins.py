@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import conftest
 import jsonschema
 import numpy as np
 import pytest
@@ -459,12 +460,7 @@ def gpt2(size: str, **more: Any) -> Any:
     return plugins.load("workloads", "gpt2")(parameters_of("gpt2", **chosen))
 
 
-def numbers_of_parameters() -> list[str]:
-    """Every size that the workload knows."""
-    return list(plugins.load("workloads", "gpt2").PARAMETERS["size"]["enum"])
-
-
-@pytest.mark.parametrize("size", numbers_of_parameters())
+@pytest.mark.parametrize("size", plugins.load("workloads", "gpt2").PARAMETERS["size"]["enum"])
 def test_gpt2_counts_its_parameters_as_transformers_does(size: str) -> None:
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -502,13 +498,10 @@ def test_gpt2_counts_operations_as_palm_does() -> None:
     assert "2204.02311" in source
 
 
-class NoClock:
+class NoClock(conftest.NoClock):
     """The clock of a step that nobody times; split, so that a lazy framework computes in parts."""
 
-    split = waits = True
-
-    def edge(self, phase: str) -> None:
-        """A phase ends."""
+    split = True
 
 
 def tokens(seed: int, rows: int = 2, columns: int = 32) -> dict[str, np.ndarray]:
@@ -562,7 +555,7 @@ def test_dropout_is_of_training_alone(name: str) -> None:
     workload.learning_rate_at = lambda step: 0.0
     for framework in ("torch", "mlx"):  # such as weights that come from the hub
         build = getattr(workload, f"{framework}_model")
-        setattr(workload, f"{framework}_model", lambda seed, build=build: evaluating(build(seed)))
+        setattr(workload, f"{framework}_model", lambda seed, build=build: build(seed).eval())
     backend, batch, losses = opened(name), images(), []
     for _ in range(2):
         stepper = backend.stepper(workload, 5)
@@ -583,12 +576,6 @@ def images() -> dict[str, np.ndarray]:
     drawn = np.random.default_rng(0)
     labels = drawn.integers(0, 10, 8).astype(np.int32)
     return {"images": drawn.random((8, 28, 28), dtype=np.float32), "labels": labels}
-
-
-def evaluating(model: Any) -> Any:
-    """The model, in the mode in which it is evaluated."""
-    model.eval()
-    return model
 
 
 @pytest.mark.slow

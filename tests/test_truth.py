@@ -197,20 +197,9 @@ def test_the_checks_leave_no_trace_in_memory(backend: str) -> None:
 # -- planted faults ----------------------------------------------------------------------------
 
 MLX = "from siliconprof.backends.mlx import Plugin\n"
-NOBODY_EVALUATES = (
-    MLX
-    + """
-Plugin.evaluate = lambda self, value: None
-Plugin.synchronize = lambda self: None
-"""
-)
-NOBODY_WAITS = (
-    MLX
-    + """
-Plugin.evaluate = lambda self, value: self.mx.async_eval(value)
-Plugin.synchronize = lambda self: None
-"""
-)
+NO_WAIT = MLX + "Plugin.synchronize = lambda self: None\n"
+NOBODY_EVALUATES = NO_WAIT + "Plugin.evaluate = lambda self, value: None\n"
+NOBODY_WAITS = NO_WAIT + "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
 
 
 @pytest.mark.alone
