@@ -354,45 +354,34 @@ EVIL = "x; touch pwned"
 
 def test_every_mistake_in_the_hosts_file_is_one_line(project, tmp_path):
     good = {"ssh": "a@b:22", "folder": "~/x", "environment": "make"}
-    entries = {
-        EVIL: good,
-        "auto": good,
-        "target": good | {"ssh": EVIL},
-        "option": good | {"ssh": "-oProxyCommand=touch pwned"},
-        "user": good | {"ssh": "-l@b"},
-        "folder": good | {"folder": f"$({EVIL})"},
-        "dash": good | {"folder": "-rf"},
-        "hidden": good | {"folder": "./-rf"},
-        "up": good | {"folder": "x/../.."},
-        "root": good | {"folder": "/"},
-        "environment": good | {"environment": EVIL, "identity": "--"},
-        "key": good | {"foldr": 1, "folder": 2},
-        "empty": {},
+    wrong = {
+        EVIL: (good, ["is not a valid label"]),
+        "target": (good | {"ssh": EVIL}, ["ssh: is "]),
+        "option": (good | {"ssh": "-oProxyCommand=touch pwned"}, ["ssh: is "]),
+        "user": (good | {"ssh": "-l@b"}, ["ssh: is "]),
+        "folder": (good | {"folder": f"$({EVIL})"}, ["folder: is "]),
+        "dash": (good | {"folder": "-rf"}, ["folder: is "]),
+        "hidden": (good | {"folder": "./-rf"}, ["folder: is "]),
+        "environment": (
+            good | {"environment": EVIL, "identity": "--"},
+            ["environment: is ", "identity: is "],
+        ),
+        "key": (good | {"foldr": 1, "folder": 2}, ["foldr: unknown key", "folder: is 2; expected"]),
+        "empty": ({}, ["ssh: is missing", "folder: is missing"]),
     }
+    late = {"auto": good, "root": good | {"folder": "/"}, "up": good | {"folder": "x/../.."}}
     write_hosts(project)
     path = tmp_path / "hosts.yaml"
-    path.write_text(yaml.safe_dump(entries))
+    path.write_text(yaml.safe_dump({label: entry for label, (entry, _) in wrong.items()} | late))
     with pytest.raises(UserError) as error:
         collect_hosts.load(path)
     lines = str(error.value).splitlines()
-    for start in (
-        "'x; touch pwned': is not a valid label",
-        "target.ssh: is ",
-        "option.ssh: is ",
-        "user.ssh: is ",
-        "folder.folder: is ",
-        "dash.folder: is ",
-        "hidden.folder: is ",
-        "environment.environment: is ",
-        "environment.identity: is ",
-        "key.foldr: unknown key",
-        "key.folder: is 2; expected string",
-        "empty.ssh: is missing",
-        "empty.folder: is missing",
-    ):
-        assert [line for line in lines if line.startswith(f"{path}: {start}")], (start, lines)
+    for label, (_, problems) in wrong.items():
+        where = f"{path}: {label!r}: " if label == EVIL else f"{path}: {label}."
+        for problem in problems:
+            assert [line for line in lines if line.startswith(where + problem)], (problem, lines)
     assert "did you mean 'folder'?" in str(error.value)
-    path.write_text(yaml.safe_dump({key: entries[key] for key in ("auto", "root", "up")}))
+    path.write_text(yaml.safe_dump(late))
     with pytest.raises(UserError) as error:
         collect_hosts.load(path)
     assert [line.split(":")[1].strip() for line in str(error.value).splitlines()] == [

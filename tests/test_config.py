@@ -19,6 +19,7 @@ from synthetic_results import H200, host_file
 
 LINE = re.compile(r"^config: [A-Za-z0-9_.-]+: .+")
 NONSENSE = "zzz_unknown"
+PRODUCT = {"module": "matmul", "shapes": [[1, 8, 8, 8]]}
 
 
 def shipped(name: str) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def test_a_key_that_is_no_text_is_named() -> None:
 @pytest.mark.slow
 def test_another_config_stands_alone_and_a_dry_run_shows_it(checkout: Checkout) -> None:
     """`--configfile` is not laid over the default; `-n` works in a fresh clone and measures not."""
-    other = {"workloads": {"other": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}}}
+    other = {"workloads": {"other": PRODUCT}}
     (checkout.path / "other.yaml").write_text(yaml.safe_dump(other), encoding="utf-8")
     done = checkout.snakemake("report", "-n", "--configfile", "other.yaml")
     cells = set(re.findall(r"results/records/\S+?\.json", done.stdout))
@@ -158,9 +159,7 @@ def test_a_damaged_record_stops_the_command_once(checkout: Checkout) -> None:
         host="desk",
         backends=["mlx"],
         timing=QUICK,
-        workloads={
-            "product": {"module": "matmul", "device_kinds": ["cpu"], "shapes": [[1, 8, 8, 8]]}
-        },
+        workloads={"product": PRODUCT | {"device_kinds": ["cpu"]}},
     )
     checkout.snakemake("measured")
     ((key, before),) = checkout.records().items()
@@ -244,20 +243,9 @@ def test_every_default_is_a_value_that_the_key_takes() -> None:
 
 
 def test_defaults_are_filled_in_and_overridden(quick_schema: None) -> None:
-    whole = config.resolve(
-        {
-            "timing": {"iterations": 7},
-            "workloads": {
-                "a": {"module": "matmul", "shapes": [[1, 8, 8, 8]]},
-                "b": {
-                    "module": "matmul",
-                    "shapes": [[1, 8, 8, 8]],
-                    "timing": {"iterations": 9},
-                    "precisions": ["bf16"],
-                },
-            },
-        }
-    )
+    other = PRODUCT | {"timing": {"iterations": 9}, "precisions": ["bf16"]}
+    workloads = {"a": PRODUCT, "b": other}
+    whole = config.resolve({"timing": {"iterations": 7}, "workloads": workloads})
     properties = validation.load_schema("config")["properties"]
     assert whole.keys() == properties.keys()
     a, b = whole["workloads"]["a"], whole["workloads"]["b"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, Checkout, copy_project
+from fuzz_inputs import put
 from siliconprof import fingerprint
 from siliconprof.cells import config, freshness, matrix
 from siliconprof.errors import UserError
@@ -103,19 +104,15 @@ def test_a_copied_results_folder_measures_nothing(measured, tmp_path, keep_times
     if keep_times:
         return
     # and from now on Snakemake notices again what it could not without its notes
-    changed = json.loads(json.dumps(TINY))
-    changed["workloads"]["small"]["shapes"] = [[1, 4, 4, 4]]
-    project.configure(**changed)
+    project.configure(**put(TINY, ("workloads", "small", "shapes"), [[1, 4, 4, 4]]))
     assert run(project)[0] == {"small"}
 
 
 def test_what_answers_no_more_is_measured_again_and_kept(measured, tmp_path):
     # with times by which Snakemake alone would take it for valid
     project = clone(measured, tmp_path / "clone", keep_times=False)
-    changed = json.loads(json.dumps(TINY))
-    changed["workloads"]["small"]["shapes"] = [[1, 4, 4, 4]]
-    changed["workloads"]["more"] = TINY["workloads"]["small"]
-    project.configure(**changed)
+    changed = put(TINY, ("workloads", "small", "shapes"), [[1, 4, 4, 4]])
+    project.configure(**put(changed, ("workloads", "more"), TINY["workloads"]["small"]))
     module = project.path / "workflow/siliconprof/workloads/kernel_launch.py"
     text = module.read_text()
     module.write_text(text + "\nANOTHER = 1\n")
@@ -198,9 +195,7 @@ def test_wording_moves_and_limits_measure_nothing(measured, tmp_path):
                 flags=re.M,
             )
         )
-    changed = json.loads(json.dumps(TINY))
-    changed["timing"] = changed["timing"] | {"time_limit_s": 301}
-    project.configure(**changed)
+    project.configure(**put(TINY, ("timing", "time_limit_s"), 301))
     anew, said = run(project)
     assert anew == set() and "measured again" not in said, said
 
