@@ -16,7 +16,6 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +39,6 @@ from siliconprof.workloads import first_touch
 
 pytestmark = pytest.mark.slow  # they sleep, for windows and clocks that are compared
 
-HERE = Path(__file__).resolve().parent
 UUID = "GPU-fa4e0000-0000-0000-0000-000000000000"
 
 
@@ -81,18 +79,13 @@ def run(session: Sampled, seconds: float, **more: Any) -> Sampler:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """Compiles one of the stand-ins, once."""
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-ins, compiled."""
     folder = tmp_path_factory.mktemp("fakes")
-
-    def compiled(name: str) -> str:
-        target = folder / f"{name}.so"
-        if not target.exists():
-            command = ["c++", "-shared", "-fPIC", "-std=c++17", "-o", target, HERE / f"{name}.cpp"]
-            subprocess.run(command, check=True)
-        return str(target)
-
-    return compiled
+    for name in ("fake_nvml", "fake_macos"):
+        files = (folder / f"{name}.so", Path(__file__).with_name(f"{name}.cpp"))
+        subprocess.run(["c++", "-shared", "-fPIC", "-std=c++17", "-o", *files], check=True)
+    return folder
 
 
 # -- this host as it is ------------------------------------------------------------------------
@@ -250,10 +243,8 @@ def test_swap_is_the_host_s_in_bytes_or_none_with_a_reason(
     vmstat.write_text("pgpgin 9\npswpin 13\npswpout 27\npgfault 3\n")
     assert probe.sample()["swap_in_bytes"] == 13 * mmap.PAGESIZE
     summary = probe.stop(1.0)
-    assert (summary["swap_in_bytes"], summary["swap_out_bytes"]) == (
-        3 * mmap.PAGESIZE,
-        7 * mmap.PAGESIZE,
-    )
+    swapped = summary["swap_in_bytes"], summary["swap_out_bytes"]
+    assert swapped == (3 * mmap.PAGESIZE, 7 * mmap.PAGESIZE)
     assert "whole host" in summary["swap_means"]
     monkeypatch.setattr(page_faults, "VMSTAT", linux.KernelFile(str(tmp_path / "none")))
     probe = page_faults.Plugin()
@@ -274,16 +265,8 @@ class Nvidia:
         library.fake_set.argtypes = (ctypes.c_char_p, ctypes.c_double)
         library.fake_work.argtypes = (ctypes.c_double,)
         library.fake_reset()
-        self.show(
-            power_mw=250_000,
-            limit_mw=700_000,
-            sm_mhz=1980,
-            memory_mhz=3201,
-            temperature_c=61,
-            pstate=0,
-            busy_percent=0,
-            reasons=0,
-        )
+        self.show(power_mw=250_000, limit_mw=700_000, sm_mhz=1980, memory_mhz=3201)
+        self.show(temperature_c=61, pstate=0, busy_percent=0, reasons=0)
         self.backend = opened("torch-cpu")
 
     def show(self, **values: float) -> None:
@@ -306,15 +289,15 @@ class Nvidia:
 
 
 @pytest.fixture
-def gpu(library: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Nvidia]:
+def gpu(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Nvidia:
     """The real bindings on the stand-in library, for one test."""
     import pynvml
 
-    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(library("fake_nvml")))
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(libraries / "fake_nvml.so")))
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     shown = Nvidia(pynvml.nvmlLib)
     monkeypatch.setattr(type(shown.backend), "gpu_address", lambda self: ("nvidia", UUID))
-    yield shown
+    return shown
 
 
 @pytest.fixture
@@ -728,7 +711,7 @@ def test_a_cpu_without_cpufreq_shows_the_clock_of_cpuinfo(
 
 
 @pytest.mark.parametrize(
-    ("driver", "name", "profile", "plugged", "codes"),
+    ("driver", "governor", "profile", "plugged", "codes"),
     [
         ("acpi-cpufreq", "powersave", "balanced", True, {"governor"}),
         ("intel_pstate", "powersave", "performance", True, set()),
@@ -737,35 +720,24 @@ def test_a_cpu_without_cpufreq_shows_the_clock_of_cpuinfo(
     ],
 )
 def test_savers_of_power_are_flagged_where_they_limit(
-    driver: str | None,
-    name: str | None,
-    profile: str | None,
-    plugged: bool | None,
-    codes: set[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    driver, governor, profile, plugged, codes, tmp_path, monkeypatch
+):
+    environment, texts = interference.environment, (driver, governor, profile)
+    names = ("scaling_driver", "scaling_governor", "platform_profile")
+    for name, text in zip(names, texts, strict=True):
+        if text:
+            (tmp_path / name).write_text(f"{text}\n")
+    battery = None if plugged is None else SimpleNamespace(power_plugged=plugged, percent=80.0)
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(interference, "CPUFREQ", tmp_path)
-    monkeypatch.setattr(
-        interference.environment, "PLATFORM_PROFILE", str(tmp_path / "platform_profile")
-    )
-    for file, text in (
-        ("scaling_driver", driver),
-        ("scaling_governor", name),
-        ("platform_profile", profile),
-    ):
-        if text:
-            (tmp_path / file).write_text(f"{text}\n")
-    battery = None if plugged is None else SimpleNamespace(power_plugged=plugged, percent=80.0)
+    monkeypatch.setattr(environment, "PLATFORM_PROFILE", str(tmp_path / "platform_profile"))
     monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
-    monkeypatch.setattr(interference.environment, "power_source", lambda: None)
+    monkeypatch.setattr(environment, "power_source", lambda: None)
     session = Sampled(opened("torch-cpu"))
     found = run(session, 0.15, only=["interference"]).summaries["interference"]
-    assert session.codes() - {"contended"} == codes
-    assert codes <= FLAG_WORDS.keys()
+    assert session.codes() - {"contended"} == codes <= FLAG_WORDS.keys()
     assert found["power_source"] == {True: "mains", False: "battery", None: None}[plugged]
-    assert found["cpu_governor"] == name and found["cpu_governor_driver"] == driver
+    assert (found["cpu_governor_driver"], found["cpu_governor"]) == (driver, governor)
     assert found["low_power_mode"] == (None if profile is None else profile == "low-power")
     assert found["reasons"].keys() >= {"power_source", "cpu_governor"}
 
@@ -815,8 +787,8 @@ class Mac:
 
 
 @pytest.fixture
-def mac(library: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Mac:
-    path = library("fake_macos")
+def mac(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Mac:
+    path = str(libraries / "fake_macos.so")
     fake = ctypes.CDLL(path)
     fake.fake_set.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
     made = Mac(fake)  # torch is imported as on Linux
@@ -962,9 +934,7 @@ def test_a_mac_s_swap_and_available_memory(mac: Mac) -> None:
     probe.start(None)
     mac.pressure(swapped=(105, 207))
     found = probe.stop(1.0)
-    assert (found["swap_in_bytes"], found["swap_out_bytes"]) == (
-        5 * mmap.PAGESIZE,
-        7 * mmap.PAGESIZE,
-    )
+    swapped = found["swap_in_bytes"], found["swap_out_bytes"]
+    assert swapped == (5 * mmap.PAGESIZE, 7 * mmap.PAGESIZE)
     mac.library.fake_memory(500, 20_000)
     assert first_touch.available_bytes() == 20_500 * mmap.PAGESIZE
