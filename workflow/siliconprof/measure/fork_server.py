@@ -44,6 +44,7 @@ VARIABLE = "SILICONPROF_FORK_SERVER"  # the root's address, for supervisors
 OWN = "SILICONPROF_"  # variables of this package
 # Where compilers keep what they have made: read when they compile, and not when they are loaded.
 COMPILER_CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLX_PTX_CACHE_DIR")
+OF_THE_SHELL = ("_", "OLDPWD", "PWD", "SHLVL")  # no library reads them, and every folder has others
 MODULE = "siliconprof.measure.fork_server"
 MESSAGE_BYTES = 2**20
 STARTS_WITHIN_S = 300.0  # imports of all kinds from a slow disk
@@ -213,8 +214,8 @@ def _of_branch(environment: Mapping[str, str]) -> dict[str, str]:
     This package's own are read anew in a fork, and so is its code, which comes first on the path.
     """
     others = environment["PYTHONPATH"].partition(os.pathsep)[2]
-    later = {n for n in environment if n.startswith(OWN) or n in COMPILER_CACHES}
-    theirs = {n: v for n, v in environment.items() if n not in later}
+    later = {*COMPILER_CACHES, *OF_THE_SHELL}
+    theirs = {n: v for n, v in environment.items() if n not in later and not n.startswith(OWN)}
     return theirs | {"PYTHONPATH": others}
 
 
