@@ -18,246 +18,128 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
-
-from siliconprof import plugins  # noqa: E402
-from siliconprof.memory import footprint  # noqa: E402
-from siliconprof.session.timing import PhaseClock  # noqa: E402
+from shared import trained, workload_of
+from siliconprof import plugins
+from siliconprof.memory import footprint
 
 BOUND = 0.15
 MIB = 2.0**20
 WARM_UP = 1  # makes the optimizer's state
 STEPS = 2  # one split, one not, where the framework counts over all of them
+THREADS = 2
 
-# (backend, module, precision, its parameters, whether it was used to fit)
-Shape = tuple[str, str, str, Mapping[str, Any], bool]
-
-
-def gpt2(
-    size: str,
-    batch_size: int,
-    seq_len: int,
-    vocab_size: int | None,
-    lora_rank: int = 0,
-    **more: Any,
-) -> dict[str, Any]:
-    """Parameters of a GPT-2; `vocab_size` None: the size's own."""
-    own = {"batch_size": batch_size, "seq_len": seq_len, "vocab_size": vocab_size}
-    return own | {"size": size, "lora_rank": lora_rank} | more
-
-
-def whisper(
-    size: str, batch_size: int, clip_seconds: int, target_len: int, **more: Any
-) -> dict[str, Any]:
-    """Parameters of a Whisper with its own vocabulary."""
-    own = {"batch_size": batch_size, "dataset_clip_seconds": clip_seconds, "dataset_n_mels": 80}
-    return own | {"size": size, "target_len": target_len} | more
-
-
-def transformer(
-    n_layer: int,
-    n_embd: int,
-    n_head: int,
-    d_ff: int | None,
-    seq_len: int,
-    batch_size: int,
-    vocab_size: int,
-    **more: Any,
-) -> dict[str, Any]:
-    """Parameters of a `transformer_lm`."""
-    sizes = {"n_layer": n_layer, "n_embd": n_embd, "n_head": n_head, "d_ff": d_ff}
-    return sizes | {"seq_len": seq_len, "batch_size": batch_size, "vocab_size": vocab_size} | more
-
-
-CHECKPOINTED = {"gradient_checkpointing": True}
-
-
-SHAPES: tuple[Shape, ...] = (
-    ("torch-cpu", "gpt2", "fp32", gpt2("tiny", 4, 128, 1024), True),
-    ("torch-cpu", "gpt2", "bf16", gpt2("tiny", 2, 96, 2048, lora_rank=8), False),
-    ("torch-cpu", "gpt2", "amp-bf16", gpt2("mini", 6, 96, 4096), False),
-    ("torch-cpu", "gpt2", "fp32", gpt2("small", 1, 128, None), False),
-    ("torch-cpu", "whisper", "fp32", whisper("tiny", 16, 2, 24), False),
-    ("torch-cpu", "whisper", "amp-bf16", whisper("tiny", 3, 1, 40), False),
-    ("mlx", "gpt2", "fp32", gpt2("tiny", 4, 128, 1024), True),
-    ("mlx", "gpt2", "amp-bf16", gpt2("mini", 2, 128, 8192), True),
-    ("mlx", "gpt2", "bf16", gpt2("tiny", 6, 96, 2048), False),
-    ("mlx", "gpt2", "fp32", gpt2("tiny", 3, 160, 1500, lora_rank=8), False),
-    ("mlx", "gpt2", "fp32", gpt2("mini", 3, 64, 4096), False),
-    ("mlx", "whisper", "fp32", whisper("tiny", 1, 1, 16), True),
-    ("mlx", "whisper", "bf16", whisper("tiny", 2, 1, 8), False),
-    ("torch-cpu", "gpt2", "fp32", gpt2("mini", 6, 128, 1024, **CHECKPOINTED), False),
-    ("torch-cpu", "gpt2", "amp-bf16", gpt2("mini", 6, 128, 1024, **CHECKPOINTED), False),
-    ("torch-cpu", "whisper", "fp32", whisper("tiny", 8, 4, 24, **CHECKPOINTED), False),
-    ("mlx", "gpt2", "fp32", gpt2("tiny", 6, 128, 1024, **CHECKPOINTED), True),
-    ("mlx", "whisper", "fp32", whisper("tiny", 1, 2, 16, **CHECKPOINTED), True),
-    ("mlx", "gpt2", "fp32", gpt2("mini", 4, 96, 2048, lora_rank=8, **CHECKPOINTED), False),
-    ("mlx", "gpt2", "bf16", gpt2("mini", 8, 64, 4096, **CHECKPOINTED), False),
-    ("torch-cpu", "transformer_lm", "fp32", transformer(4, 128, 4, None, 128, 8, 1024), True),
-    ("torch-cpu", "transformer_lm", "fp32", transformer(2, 256, 4, 1024, 64, 2, 8192), True),
-    ("torch-cpu", "transformer_lm", "fp32", transformer(12, 64, 2, 256, 256, 4, 512), False),
-    ("torch-cpu", "transformer_lm", "fp32", transformer(2, 384, 8, 512, 64, 2, 2048), False),
-    ("torch-cpu", "transformer_lm", "bf16", transformer(4, 128, 4, None, 128, 8, 1024), False),
-    ("torch-cpu", "transformer_lm", "amp-bf16", transformer(6, 192, 6, 512, 96, 6, 2048), False),
-    (
-        "torch-cpu",
-        "transformer_lm",
-        "fp32",
-        transformer(8, 128, 4, None, 128, 8, 1024, **CHECKPOINTED),
-        True,
-    ),
-    (
-        "torch-cpu",
-        "transformer_lm",
-        "amp-bf16",
-        transformer(6, 160, 4, 640, 128, 6, 512, **CHECKPOINTED),
-        False,
-    ),
-    ("mlx", "transformer_lm", "fp32", transformer(4, 128, 4, None, 128, 8, 1024), True),
-    ("mlx", "transformer_lm", "fp32", transformer(2, 256, 4, 1024, 64, 2, 8192), True),
-    ("mlx", "transformer_lm", "fp32", transformer(12, 64, 2, 256, 256, 4, 512), False),
-    ("mlx", "transformer_lm", "fp32", transformer(2, 384, 8, 512, 64, 2, 2048), True),
-    ("mlx", "transformer_lm", "bf16", transformer(4, 128, 4, None, 128, 4, 1024), False),
-    ("mlx", "transformer_lm", "amp-bf16", transformer(6, 192, 6, 512, 96, 3, 2048), False),
-    (
-        "mlx",
-        "transformer_lm",
-        "fp32",
-        transformer(8, 128, 4, None, 128, 8, 1024, **CHECKPOINTED),
-        True,
-    ),
-    (
-        "mlx",
-        "transformer_lm",
-        "amp-bf16",
-        transformer(6, 160, 4, 640, 128, 3, 512, **CHECKPOINTED),
-        True,
-    ),
-    (
-        "torch-cpu",
-        "transformer_lm",
-        "bf16",
-        transformer(5, 96, 3, None, 200, 3, 4096, **CHECKPOINTED),
-        False,
-    ),
-    ("mlx", "transformer_lm", "fp32", transformer(3, 160, 5, None, 96, 4, 3000), False),
-    ("mlx", "transformer_lm", "fp32", transformer(1, 512, 8, 1024, 32, 2, 1000), False),
-    ("mlx", "transformer_lm", "amp-bf16", transformer(16, 64, 4, None, 64, 4, 4096), False),
-    (
-        "mlx",
-        "transformer_lm",
-        "fp32",
-        transformer(10, 96, 3, 300, 200, 3, 700, **CHECKPOINTED),
-        False,
-    ),
-    (
-        "mlx",
-        "transformer_lm",
-        "bf16",
-        transformer(5, 192, 6, None, 64, 8, 1024, **CHECKPOINTED),
-        False,
-    ),
+# backend, model, batch size x length, precision. A model is a size's name, or layers x width / heads
+# and width of the feed-forward part (8/3 = of the width); V is the vocabulary, else the model's own,
+# s the seconds of a clip; lora and checkpointed where they are.
+FITTED = (
+    "torch-cpu gpt2-tiny 4x128 V1024 fp32",
+    "mlx gpt2-tiny 4x128 V1024 fp32",
+    "mlx gpt2-mini 2x128 V8192 amp-bf16",
+    "mlx whisper-tiny 1x16 1s fp32",
+    "mlx gpt2-tiny 6x128 V1024 checkpointed fp32",
+    "mlx whisper-tiny 1x16 2s checkpointed fp32",
+    "torch-cpu lm 4x128/4 ff8/3 8x128 V1024 fp32",
+    "torch-cpu lm 2x256/4 ff1024 2x64 V8192 fp32",
+    "torch-cpu lm 8x128/4 ff8/3 8x128 V1024 checkpointed fp32",
+    "mlx lm 4x128/4 ff8/3 8x128 V1024 fp32",
+    "mlx lm 2x256/4 ff1024 2x64 V8192 fp32",
+    "mlx lm 2x384/8 ff512 2x64 V2048 fp32",
+    "mlx lm 8x128/4 ff8/3 8x128 V1024 checkpointed fp32",
+    "mlx lm 6x160/4 ff640 3x128 V512 checkpointed amp-bf16",
+)
+HELD_OUT = (
+    "torch-cpu gpt2-tiny 2x96 V2048 lora8 bf16",
+    "torch-cpu gpt2-mini 6x96 V4096 amp-bf16",
+    "torch-cpu gpt2-small 1x128 fp32",
+    "torch-cpu whisper-tiny 16x24 2s fp32",
+    "torch-cpu whisper-tiny 3x40 1s amp-bf16",
+    "mlx gpt2-tiny 6x96 V2048 bf16",
+    "mlx gpt2-tiny 3x160 V1500 lora8 fp32",
+    "mlx gpt2-mini 3x64 V4096 fp32",
+    "mlx whisper-tiny 2x8 1s bf16",
+    "torch-cpu gpt2-mini 6x128 V1024 checkpointed fp32",
+    "torch-cpu gpt2-mini 6x128 V1024 checkpointed amp-bf16",
+    "torch-cpu whisper-tiny 8x24 4s checkpointed fp32",
+    "mlx gpt2-mini 4x96 V2048 lora8 checkpointed fp32",
+    "mlx gpt2-mini 8x64 V4096 checkpointed bf16",
+    "torch-cpu lm 12x64/2 ff256 4x256 V512 fp32",
+    "torch-cpu lm 2x384/8 ff512 2x64 V2048 fp32",
+    "torch-cpu lm 4x128/4 ff8/3 8x128 V1024 bf16",
+    "torch-cpu lm 6x192/6 ff512 6x96 V2048 amp-bf16",
+    "torch-cpu lm 6x160/4 ff640 6x128 V512 checkpointed amp-bf16",
+    "mlx lm 12x64/2 ff256 4x256 V512 fp32",
+    "mlx lm 4x128/4 ff8/3 4x128 V1024 bf16",
+    "mlx lm 6x192/6 ff512 3x96 V2048 amp-bf16",
+    "torch-cpu lm 5x96/3 ff8/3 3x200 V4096 checkpointed bf16",
+    "mlx lm 3x160/5 ff8/3 4x96 V3000 fp32",
+    "mlx lm 1x512/8 ff1024 2x32 V1000 fp32",
+    "mlx lm 16x64/4 ff8/3 4x64 V4096 amp-bf16",
+    "mlx lm 10x96/3 ff300 3x200 V700 checkpointed fp32",
+    "mlx lm 5x192/6 ff8/3 8x64 V1024 checkpointed bf16",
+)
+SHAPE = re.compile(
+    r"""(?P<backend>\S+)\ (lm\ (?P<n_layer>\d+)x(?P<n_embd>\d+)/(?P<n_head>\d+)\ ff(8/3|(?P<d_ff>\d+))
+    |(?P<module>\w+)-(?P<size>\w+))\ (?P<batch_size>\d+)x(?P<length>\d+)
+    (\ (?P<dataset_clip_seconds>\d+)s)?(\ V(?P<vocab_size>\d+))?(\ lora(?P<lora_rank>\d+))?
+    (?P<gradient_checkpointing>\ checkpointed)?\ (?P<precision>\S+)""",
+    re.VERBOSE,
 )
 
 
-def workload_of(module: str, parameters: Mapping[str, Any]) -> Any:
-    """The workload, with defaults filled in as a config would."""
-    plugin = plugins.load("workloads", module)
-    defaults = {k: s["default"] for k, s in plugin.PARAMETERS.items() if "default" in s}
-    return plugin(defaults | dict(parameters))
+def read(shape: str) -> tuple[str, str, Any]:
+    """Backend, precision and workload of a shape."""
+    match = SHAPE.fullmatch(shape)
+    assert match, shape
+    texts = {key: text for key, text in match.groupdict().items() if text}
+    backend, precision = texts.pop("backend"), texts.pop("precision")
+    module = texts.pop("module", "transformer_lm")
+    own: dict[str, Any] = {k: int(text) if text.isdigit() else text for k, text in texts.items()}
+    own["gradient_checkpointing"] = "gradient_checkpointing" in own
+    own["target_len" if module == "whisper" else "seq_len"] = own.pop("length")
+    own |= {"dataset_n_mels": 80} if module == "whisper" else {"d_ff": own.get("d_ff")}
+    return backend, precision, workload_of(module, **own)
 
 
-def batch_of(workload: Any, module: str) -> dict[str, Any]:
-    """A batch of random numbers in the module's shapes: memory does not depend on the words."""
-    import numpy as np
-
-    drawn = np.random.default_rng(0)
-
-    def tokens(length: int) -> Any:
-        shape = (workload.batch_size, length)
-        return drawn.integers(0, workload.vocab_size, shape, dtype=np.int32)
-
-    if module in ("gpt2", "transformer_lm"):
-        ids = tokens(workload.seq_len)
-        return {"input_ids": ids, "labels": ids}
-    frames = 100 * workload.clip_seconds
-    shape = (workload.batch_size, workload.n_mels, frames)
-    return {
-        "input_features": drawn.standard_normal(shape, dtype=np.float32),
-        "decoder_input_ids": tokens(workload.target_len),
-        "labels": tokens(workload.target_len),
-    }
-
-
-def measure(shape: Shape) -> int:
+def measure(shape: str) -> int:
     """Train, here, and answer the measured peak in bytes."""
-    name, module, precision, parameters, _ = shape
-    backend = plugins.load("backends", name)()
-    can, reason = backend.available()
+    name, precision, workload = read(shape)
+    can, reason = plugins.load("backends", name)().available()
     if not can:
         raise SystemExit(f"{name}: {reason}")
-    backend.open("cpu", 0, 2, precision)
-    workload = workload_of(module, parameters)
-    stepper = backend.stepper(workload, 0)
-    clock, batch = PhaseClock(backend), batch_of(workload, module)
+    training = trained(workload, name, precision, THREADS)
+    backend, clock = training.backend, training.clock
     backend.reset_peak_memory()
     counts = backend.peak_memory_bytes() is not None
     for index in range(WARM_UP + STEPS * counts):
         clock.start(split=bool(index % 2))
-        loss = stepper.step(batch, clock)
+        loss = training.step()
         clock.stop()
         loss()
     clock.split = False
-    peak_bytes, means = backend.step_peak_bytes(
-        lambda: stepper.step(batch, clock), stepper.standing()
-    )
+    peak_bytes, means = backend.step_peak_bytes(training.step, training.stepper.standing())
     if peak_bytes is None:
         raise SystemExit(f"{name}: {means}")
     return int(peak_bytes)
 
 
-def label(shape: Shape) -> str:
-    """`torch-cpu gpt2-tiny 4x128 V1024 fp32`."""
-    name, module, precision, own, _ = shape
-    if module == "transformer_lm":
-        module = f"lm {own['n_layer']}x{own['n_embd']}/{own['n_head']} ff{own['d_ff'] or '8/3'}"
-    else:
-        module = f"{module}-{own['size']}"
-    size = f"{own['batch_size']}x{own.get('seq_len') or own['target_len']}"
-    clip = f" {own['dataset_clip_seconds']}s" if "dataset_clip_seconds" in own else ""
-    vocabulary = f" V{own['vocab_size']}" if own.get("vocab_size") else ""
-    lora = f" lora{own['lora_rank']}" if own.get("lora_rank") else ""
-    again = " checkpointed" if own.get("gradient_checkpointing") else ""
-    return f"{name} {module} {size}{clip}{vocabulary}{lora}{again} {precision}"
-
-
-def row(index: int) -> dict[str, Any]:
+def row(shape: str) -> dict[str, Any]:
     """One shape, predicted here and measured in a fresh process."""
-    shape = SHAPES[index]
-    name, module, precision, parameters, fitted = shape
-    predicted = footprint.total(workload_of(module, parameters).memory_bytes(precision, name))
-    done = subprocess.run(
-        [sys.executable, __file__, "--measure", str(index)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    name, precision, workload = read(shape)
+    predicted = footprint.total(workload.memory_bytes(precision, name))
+    command = [sys.executable, __file__, "--measure", shape]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{label(shape)}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+        raise SystemExit(f"{shape}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
     measured = int(done.stdout.split()[-1])
-    ratio = predicted / measured
     return {
-        "shape": label(shape),
+        "shape": shape,
         "predicted_bytes": predicted,
         "measured_bytes": measured,
-        "ratio": ratio,
-        "used": "fitted" if fitted else "held-out",
-        "within_bound": abs(ratio - 1) <= BOUND,
+        "ratio": predicted / measured,
+        "used": "fitted" if shape in FITTED else "held-out",
+        "within_bound": abs(predicted / measured - 1) <= BOUND,
     }
 
 
@@ -266,15 +148,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="shapes whose label matches this expression")
     parser.add_argument("--json", action="store_true", help="as JSON, one list")
-    parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.measure is not None:
-        print(measure(SHAPES[arguments.measure]))
+    if arguments.measure:
+        print(measure(arguments.measure))
         return 0
-    chosen = [i for i, shape in enumerate(SHAPES) if re.search(arguments.only, label(shape))]
     rows = []
-    for index in chosen:
-        rows.append(row(index))
+    for shape in (*FITTED, *HELD_OUT):
+        if not re.search(arguments.only, shape):
+            continue
+        rows.append(row(shape))
         if not arguments.json:
             entry = rows[-1]
             verdict = f"within {BOUND:.0%}" if entry["within_bound"] else "MISSED"

@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 sys.path.append(str(ROOT / "tests"))
 
+from siliconprof import plugins  # noqa: E402
+from siliconprof.session import inventory  # noqa: E402
 from siliconprof.stats.statistics import median, median_interval  # noqa: E402
 
 PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "benchmarks", "pyproject.toml")
@@ -68,6 +70,19 @@ def measured(cell: str, folder: Path, **more: str) -> dict[str, Any]:
     output = folder / "record.json"
     python("siliconprof.measure", "--cell", cell, "--output", str(output), **more)
     return dict(json.loads(output.read_text(encoding="utf-8")))
+
+
+def workload_of(module: str, **parameters: Any) -> Any:
+    """A workload, with defaults filled in as a config would."""
+    plugin = plugins.load("workloads", module)
+    defaults = {k: s["default"] for k, s in plugin.PARAMETERS.items() if "default" in s}
+    return plugin(defaults | parameters)
+
+
+def trained(workload: Any, backend: str, precision: str, threads: int) -> inventory.Training:
+    """A training on this host's CPU, with a blank batch, that takes a step on request."""
+    parameters = workload.parameters | {"dataset_vocab_size": workload.vocab_size}
+    return inventory.Training(workload, parameters, backend, precision, threads)
 
 
 def ratio(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
