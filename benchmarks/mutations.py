@@ -12,11 +12,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import importlib
 import io
 import json
-import multiprocessing
 import random
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,12 +27,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "workflow")]
-
-from siliconprof.errors import UserError  # noqa: E402
-from siliconprof.store import record  # noqa: E402
-from siliconprof.store.validation import load_schema  # noqa: E402
+import shared
+from fuzz_inputs import VALUES
+from siliconprof.errors import UserError
+from siliconprof.store import record
+from siliconprof.store.validation import load_schema
 
 Made = dict[str, Any]
 OUTCOMES = ("rendered whole", "rendered with boxes", "refused with a line", "crashed")
@@ -39,36 +39,8 @@ STATUSES = load_schema("record")["properties"]["status"]["enum"]
 FEWEST, MOST = 5, 9  # cells of a set
 CHANGES = 30  # at most, of a record
 LIMIT_S = 600  # of a set
-NUMBERS = (
-    0,
-    1,
-    -1,
-    -0.0,
-    5e-324,
-    1e-300,
-    1e-99,
-    1e-9,
-    1e9,
-    1e99,
-    -1e99,
-    1e300,
-    2**31,
-    2**53,
-    2**62,
-)
-TEXTS = (
-    "",
-    " ",
-    "nan",
-    "1e5",
-    "–",
-    "$x_1$ {x} %s \\n",
-    "<script>alert(1)</script>",
-    "a/b",
-    "Größe µ 測定 😀",
-    "x" * 300,
-    "long words " * 200,
-)
+NUMBERS = [v for v in VALUES if type(v) in (int, float) and -(2**999) < v < 2**999]
+TEXTS = [v for v in VALUES if isinstance(v, str)]
 FIXED = ("schema_version", "method_version", "sha256")
 
 
@@ -91,11 +63,8 @@ def odd(value: Any, chance: random.Random) -> Any:
         return chance.choice((not value, None))
     if isinstance(value, int | float):
         other = chance.choice((*NUMBERS, None, value * 1000, -value))
-        return (
-            int(other)
-            if isinstance(value, int) and other is not None and abs(other) < 2**63
-            else other
-        )
+        whole = isinstance(value, int) and other is not None and abs(other) < 2**63
+        return int(other) if whole else other
     if isinstance(value, str):
         return chance.choice((*TEXTS, *STATUSES, None))
     if isinstance(value, list):
@@ -140,15 +109,14 @@ def mutated(made: Made, chance: random.Random, valid: Callable[[Made], bool]) ->
 
 
 def is_valid(made: Made) -> bool:
-    """Whether the reading of records accepts one: by its schema, and where it would lie."""
+    """Whether the reading of records accepts one."""
     try:
-        text = json.dumps(made, allow_nan=False)
+        text = json.dumps(made | {"sha256": record.content_sha256(made)}, allow_nan=False)
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, *record.cell_path(made).split("/")).with_suffix(".json")
-            path.parent.mkdir(parents=True)
-            path.write_text(text.replace(made["sha256"], record.content_sha256(made)))
-            record.read(path, in_place=True)
-    except (UserError, ValueError, TypeError, KeyError, AttributeError, OSError):
+            path = Path(folder, "record.json")
+            path.write_text(text, encoding="utf-8")
+            record.read(path)
+    except (UserError, ValueError, TypeError, KeyError, AttributeError):
         return False
     return True
 
@@ -194,21 +162,11 @@ def run(folder: Path, with_files: bool = False) -> None:
     Raises:
         UserError: one refuses.
     """
-    from siliconprof.analyse import aggregate
-    from siliconprof.pipeline import analyse
-    from siliconprof.render import draw, figures, page
-
     if not with_files:
-        figures.publish = sketch
-    tables = ["--tables", "results/tables", "--output-dir", "results/tables"]
-    known = ["--matrix", "results/matrix.json", "--registry", f"{ROOT}/config/devices.yaml"]
-    published = ["--published", f"{ROOT}/config/published"]
+        importlib.import_module("siliconprof.render.figures").publish = sketch
     with contextlib.chdir(folder):
-        aggregate.main([*known[:2], "--results", "results", *tables[2:]])
-        analyse.main([*known, *tables, "--claims", f"{ROOT}/config/claims.yaml", *published])
-        drawn = ["--drawn", "results/drawn", "--figures", "results/figures"]
-        draw.main([*known, *tables[:2], *published, *drawn, "--page", "results/report.html"])
-        page.main([*drawn, "--template", f"{ROOT}/report", "--output", "results/report.html"])
+        for name, options in shared.stages().items():
+            importlib.import_module(f"siliconprof.{name}").main(options)
 
 
 def outcome(folder: Path, with_files: bool = False) -> tuple[str, str]:
@@ -227,49 +185,40 @@ def outcome(folder: Path, with_files: bool = False) -> tuple[str, str]:
     return OUTCOMES[1 if lines else 0], "\n".join(str(line) for line in lines)
 
 
-def one_set(results: Path, folder: Path, seed: str) -> tuple[str, str]:
-    """Make a set and see what comes of it."""
-    make(results, folder, random.Random(seed))
-    return outcome(folder)
-
-
-def _work(results: Path, folder: Path, seed: str, answer: Any) -> None:
-    answer.send(one_set(results, folder, seed))
-
-
 def main() -> int:
     """Run the campaign; 1 when a set crashed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="of a real run")
+    parser.add_argument("--results", type=Path, default=shared.ROOT / "results", help="of a run")
     parser.add_argument("--sets", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first set")
     parser.add_argument("--keep", type=Path, help="a folder for the sets that were not whole")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if not list(arguments.results.glob("records/*/*/*/*/*/*.json")):
-        parser.error(
-            f"--results {arguments.results}: no record of a run is there; name its results"
-        )
+    results = arguments.results.resolve()
+    if arguments.one:
+        seed, folder = arguments.one
+        make(results, Path(folder), random.Random(seed))
+        print(json.dumps(outcome(Path(folder))))
+        return 0
+    if not list(results.glob("records/*/*/*/*/*/*.json")):
+        parser.error(f"--results {results}: no record of a run is there; name its results")
     counts: Counter[str] = Counter()
-    context = multiprocessing.get_context("spawn")
     for number in range(arguments.first, arguments.first + arguments.sets):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as scratch:
-            folder = arguments.keep / str(number) if arguments.keep else Path(scratch)
-            ours, theirs = context.Pipe(duplex=False)
-            seed = f"{arguments.seed}-{number}"
-            arguments_of = (arguments.results.resolve(), folder.resolve(), seed, theirs)
-            worker = context.Process(target=_work, args=arguments_of)
-            worker.start()
-            theirs.close()
+            folder = (arguments.keep / str(number)).resolve() if arguments.keep else scratch
+            own = ("--results", results, "--one", f"{arguments.seed}-{number}", folder)
+            command = [sys.executable, __file__, *map(str, own)]
             try:
-                ended = ours.recv() if ours.poll(LIMIT_S) else (OUTCOMES[3], "still running")
-            except EOFError:
-                ended = (OUTCOMES[3], "the process died")
-            worker.kill()
-            worker.join()
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
+                ended = json.loads(done.stdout.splitlines()[-1])
+            except subprocess.TimeoutExpired:
+                ended = (OUTCOMES[3], "still running")
+            except (IndexError, ValueError):
+                ended = (OUTCOMES[3], f"the process died: exit {done.returncode}")
         counts[ended[0]] += 1
         print(f"set {number}: {ended[0]} in {time.monotonic() - began:.0f} s", flush=True)
         if ended[1]:

@@ -25,15 +25,14 @@ from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
-
-import synthetic_cells as cells_  # noqa: E402
-import synthetic_results as training_  # noqa: E402
-from siliconprof.store import record  # noqa: E402
-from siliconprof.store.cell import AXES  # noqa: E402
+import shared
+import synthetic_cells as cells_
+import synthetic_results as training_
+from siliconprof.store import record
+from siliconprof.store.cell import AXES
 
 MIB = 2.0**20
+MADE = ("figures", "tables", "drawn", "report.html", "study.html", "logs", "data", "captures")
 Made = dict[str, Any]
 
 # (host, device, backend, kind, how many times as long a step takes as on an H200)
@@ -47,6 +46,8 @@ PLACES = (
     ("studio", "cpu-m2", "torch-cpu", "cpu", 110.0),
     ("box", "rtx-a6000", "torch-cuda", "gpu", 2.6),
 )
+ADA = {"id": "rtx-4090", "registry_id": "rtx-4090", "index": 1, "name": "NVIDIA GeForce RTX 4090",
+       "memory_bytes": 24 * 2**30}  # fmt: skip
 PRECISIONS = ("fp32", "amp-bf16", "bf16", "amp-fp16", "tf32")
 BATCH_SIZES = (4, 8, 16, 32)
 # (model, seconds of a step on an H200 at batch 4, MiB)
@@ -55,22 +56,10 @@ TRAINERS = ("plain", "hf")
 OUTCOMES = ("oom", "timeout", "unsupported")
 
 
-def place(index: int) -> Mapping[str, Any]:
-    """The axes of a cell at a place."""
-    host, device, backend, kind, _ = PLACES[index]
-    return {"host": host, "device": device, "backend": backend, "device_kind": kind}
-
-
-def devices() -> list[Mapping[str, Any]]:
-    """What this host has."""
-    ada = training_.H200 | {
-        "id": "rtx-4090",
-        "registry_id": "rtx-4090",
-        "index": 1,
-        "name": "NVIDIA GeForce RTX 4090",
-        "memory_bytes": 24 * 2**30,
-    }
-    return [training_.H200, ada, training_.CPU]
+def places() -> Iterator[tuple[Mapping[str, Any], float]]:
+    """(the axes of a cell at a place, how many times as long it takes there)."""
+    for *axes, slower in PLACES:
+        yield dict(zip(("host", "device", "backend", "device_kind"), axes, strict=True)), slower
 
 
 def trained(steps: int, draw: random.Random) -> Iterator[Made]:
@@ -79,45 +68,41 @@ def trained(steps: int, draw: random.Random) -> Iterator[Made]:
     Args:
         steps: of each, half of them split into phases.
     """
-    settings = product(BATCH_SIZES, PRECISIONS, MODELS, TRAINERS, range(len(PLACES)))
-    for batch, precision, (model, seconds, mib), trainer, at in cycle(settings):
-        own = place(at) | {"precision": precision, "trainer": trainer}
+    settings = product(BATCH_SIZES, PRECISIONS, MODELS, TRAINERS, places())
+    for batch, precision, (model, seconds, mib), trainer, (axes, slower) in cycle(settings):
         faster = 1.0 if precision in ("fp32", "tf32") else 0.6
-        step_s = seconds * PLACES[at][4] * batch / 4 * faster * draw.uniform(0.9, 1.1)
+        step_s = seconds * slower * batch / 4 * faster * draw.uniform(0.9, 1.1)
+        module, size = model.split("-")
         made = training_.training(
             step_s,
+            [6.0 / (1 + 0.02 * i) + draw.gauss(0, 0.02) for i in range(steps)],
             samples=batch,
-            module=model.split("-")[0],
+            module=module,
             workload=f"{model}-b{batch}-{trainer}",
-            parameters={"size": model.split("-")[1], "batch_size": batch},
-            **own,
+            parameters={"size": size, "batch_size": batch},
+            precision=precision,
+            trainer=trainer,
+            **axes,
         )
-        point = made["points"][0]
-        half = steps // 2
+        point, half = made["points"][0], steps // 2
         whole = [step_s * draw.lognormvariate(0, 0.02) for _ in range(half)]
         split = [1.01 * step_s * draw.lognormvariate(0, 0.02) for _ in range(half)]
         point["times"] |= {"unsplit_step_s": whole, "step_s": split} | {
             name: [share * s for s in split] for name, share in training_.PHASES.items()
         }
-        point["loss"] = [6.0 / (1 + 0.02 * i) + draw.gauss(0, 0.02) for i in range(steps)]
         point["steps"] = {
             "kind": ["split", "unsplit"] * half,
             "started_s": [step_s * i for i in range(2 * half)],
             "minor_faults": [int(draw.expovariate(1 / 40)) for _ in range(2 * half)],
             "major_faults": [0] * (2 * half),
         }
-        point["memory"]["device_peak_bytes"] = int(mib * MIB * (0.5 + batch / 8))
-        made["scenario"]["predicted_bytes"] = int(1.05 * mib * MIB * (0.5 + batch / 8))
-        gpu = own["device_kind"] == "gpu"
+        peak_bytes = int(mib * MIB * (0.5 + batch / 8))
+        point["memory"]["device_peak_bytes"] = peak_bytes
+        made["scenario"]["predicted_bytes"] = int(1.05 * peak_bytes)
+        held = mib * MIB if axes["device_kind"] == "gpu" else None
         made["samples"] = [
-            {
-                "t_s": 0.1 * i,
-                "rss_bytes": 4e8 + 1e7 * draw.random(),
-                "minor_faults": 40 * i,
-                "major_faults": 0,
-                "device_memory_bytes": mib * MIB if gpu else None,
-            }
-            for i in range(40)
+            sample | {"t_s": 0.1 * i, "device_memory_bytes": held}
+            for i, sample in enumerate(made["samples"] * 8)
         ]
         if draw.random() < 0.04:
             made = training_.without_result(made, draw.choice(OUTCOMES), "synthetic: not run")
@@ -126,21 +111,17 @@ def trained(steps: int, draw: random.Random) -> Iterator[Made]:
 
 def others() -> Iterator[Made]:
     """Everything that is no plain training, at every place."""
-    for at in range(len(PLACES)):
-        slower = PLACES[at][4]
-        axes = place(at)
-        shapes = [(1, n, n, n) for n in (64, 256, 512, 1024, 2048)] + [(8, 512, 512, 512)]
+    shapes = [(1, n, n, n) for n in (64, 256, 512, 1024, 2048)] + [(8, 512, 512, 512)]
+    for axes, slower in places():
         for precision in PRECISIONS:
             points = [cells_.product(s, 5e13 / slower / (1 + 2e7 / s[1] ** 3)) for s in shapes]
             yield cells_.products(points, precision=precision, **axes)
+        rates = {(n, n, c): 2e12 / slower for n in (256, 4096) for c in ("warm", "cold")}
+        passes = {(n, f): 3e13 / slower for n in (64, 512) for f in ("with", "without")}
         yield training_.kernel_launch(**axes)
         yield cells_.bandwidth(3e12 / slower, 9e12 / slower, **axes)
-        yield cells_.matvec(
-            {(n, n, c): 2e12 / slower for n in (256, 4096) for c in ("warm", "cold")}, **axes
-        )
-        yield cells_.vjp(
-            {(n, f): 3e13 / slower for n in (64, 512) for f in ("with", "without")}, **axes
-        )
+        yield cells_.matvec(rates, **axes)
+        yield cells_.vjp(passes, **axes)
         for precision in ("fp32", "bf16"):
             yield cells_.grid(cells_.small_grid(), precision=precision, **axes)
         yield cells_.sweep(**axes)
@@ -152,12 +133,11 @@ def others() -> Iterator[Made]:
 
 def synthetic(folder: Path, cells: int, steps: int, seed: int) -> Path:
     """A results folder of so many cells, the trainings among them with so many steps in all."""
-    draw = random.Random(seed)
     made = list(islice(others(), max(cells // 4, 1)))
     trainings = max(cells - len(made), 0)
     each = max(steps // max(trainings, 1), 4)
     unique: dict[tuple[str, ...], Made] = {}
-    for data in [*made, *islice(trained(each, draw), trainings)]:
+    for data in [*made, *islice(trained(each, random.Random(seed)), trainings)]:
         cell = data["cell"]
         again = 0
         while (key := tuple(cell[axis] for axis in AXES)) in unique:
@@ -174,7 +154,7 @@ def synthetic(folder: Path, cells: int, steps: int, seed: int) -> Path:
             planned.append({"cell": data["cell"], "record": path.relative_to(folder).as_posix()})
     matrix = {
         "experiment": {"experiment": "synthetic", "report": {"title": "SYNTHETIC, not measured"}},
-        "host": training_.host_file(devices()),
+        "host": training_.host_file([training_.H200, training_.H200 | ADA, training_.CPU]),
         "cells": planned,
         "not_measured": [],
     }
@@ -183,82 +163,33 @@ def synthetic(folder: Path, cells: int, steps: int, seed: int) -> Path:
 
 
 def stages(results: Path, jobs: int | None) -> dict[str, list[str]]:
-    """The command line of every stage after measuring, run in the folder that holds `results`."""
-    tables = ["--tables", "results/tables"]
-    matrix = ["--matrix", "results/matrix.json"]
-    registry = ["--registry", str(ROOT / "config/devices.yaml")]
-    published = ["--published", str(ROOT / "config/published")]
-    out = ["--output-dir", "results/tables"]
-    bundles = sorted(path.as_posix() for path in results.glob("reference/*"))
-    floors = sorted(f"results/noise-floor/{p.name}" for p in results.glob("noise-floor/*.json"))
-    known = ["--noise-floors", *floors] if floors else []
-    drawn = ["--drawn", "results/drawn"]
-    analysed = [*matrix, *tables, *registry, *known]
-    return {
-        "analyse.aggregate": [
-            *matrix,
-            "--results",
-            "results",
-            *out,
-            *(["--reference", *bundles] if bundles else []),
-        ],
-        "pipeline.analyse": [
-            *analysed,
-            *("--claims", str(ROOT / "config/claims.yaml"), *published, *out),
-        ],
-        "render.draw": [
-            *analysed,
-            *published,
-            *drawn,
-            *("--figures", "results/figures", "--page", "results/report.html"),
-            *(["--jobs", str(jobs)] if jobs else []),
-        ],
-        "render.page": [
-            *drawn,
-            *("--template", str(ROOT / "report")),
-            *("--figures", "results/figures", "--output", "results/report.html"),
-        ],
-    }
+    """The options of every stage after measuring, run in the folder that holds `results`."""
+    options = shared.stages()
+    if bundles := sorted(path.as_posix() for path in results.glob("reference/*")):
+        options["analyse.aggregate"] += ["--reference", *bundles]
+    if floors := sorted(path.as_posix() for path in results.glob("noise-floor/*.json")):
+        for stage in ("pipeline.analyse", "render.draw"):
+            options[stage] += ["--noise-floors", *floors]
+    options["render.draw"] += ["--jobs", str(jobs)] if jobs else []
+    return options
 
 
-def run(folder: Path, module: str, arguments: Sequence[str]) -> tuple[float, float]:
-    """(seconds, largest resident bytes of the process) of one stage.
+def run(folder: Path, module: str, options: Sequence[str]) -> dict[str, float]:
+    """Wall time and largest resident memory of one stage's process.
 
     Raises:
         SystemExit: it failed.
     """
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    environment = os.environ | {"PYTHONPATH": str(shared.ROOT / "workflow")}
+    code = "import os, runpy, sys; os.chdir(sys.argv.pop(1)); "
+    code += f"runpy.run_module('siliconprof.{module}', run_name='__main__', alter_sys=True)"
+    command = [sys.executable, "-c", code, str(folder), *options]
     started = time.perf_counter()
-    child = os.posix_spawn(
-        sys.executable,
-        [
-            sys.executable,
-            "-c",
-            f"import os; os.chdir({str(folder)!r}); "
-            f"import runpy, sys; sys.argv[1:] = {list(arguments)!r}; "
-            f"runpy.run_module('siliconprof.{module}', run_name='__main__')",
-        ],
-        environment,
-    )
-    _, status, used = os.wait4(child, 0)
+    _, status, used = os.wait4(os.posix_spawn(sys.executable, command, environment), 0)
     if status:
         raise SystemExit(f"siliconprof.{module} failed; see above")
     unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-    return time.perf_counter() - started, used.ru_maxrss * unit
-
-
-def copied(source: Path, folder: Path) -> Path:
-    """A run's results without what the stages make, so that the run stays as it is.
-
-    Raises:
-        SystemExit: no such results.
-    """
-    if not (source / "matrix.json").is_file():
-        raise SystemExit(f"{source}: no results: no matrix.json in it")
-    made = shutil.ignore_patterns(
-        "figures", "tables", "report.html", "study.html", "logs", "data", "captures"
-    )
-    return Path(shutil.copytree(source, folder / "results", ignore=made))
+    return {"wall_s": time.perf_counter() - started, "peak_rss_bytes": used.ru_maxrss * unit}
 
 
 def main() -> int:
@@ -275,54 +206,40 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = (arguments.keep or Path(scratch) / "made").resolve()
         folder.mkdir(parents=True)
-        if arguments.results:
-            results = copied(arguments.results, folder)
-        else:
+        if not arguments.results:
             results = synthetic(folder, arguments.cells, arguments.steps, arguments.seed)
-        commands = stages(results, arguments.jobs)
-        used = {name: run(folder, name, command) for name, command in commands.items()}
-        page = (results / "study.html").stat().st_size
+        elif (arguments.results / "matrix.json").is_file():
+            made = shutil.ignore_patterns(*MADE)
+            results = Path(shutil.copytree(arguments.results, folder / "results", ignore=made))
+        else:
+            raise SystemExit(f"{arguments.results}: no results: no matrix.json in it")
+        options = stages(results, arguments.jobs)
+        used = {name: run(folder, name, told) for name, told in options.items()}
         html = (results / "study.html").read_text(encoding="utf-8")
         files = [path.stat().st_size for path in (results / "figures").iterdir()]
         lines = {
-            name: _lines(results / f"tables/{name}.csv") for name in ("cells", "training_steps")
+            name: (results / f"tables/{name}.csv").read_bytes().count(b"\n") - 1
+            for name in ("cells", "training_steps")
         }
-    found = {
-        "cells": lines["cells"],
-        "training_steps": lines["training_steps"],
-        "page_bytes": page,
+    found: dict[str, Any] = lines | {
+        "page_bytes": len(html.encode()),
         "figures": html.count('<figure id="figure-'),
         "tables": html.count('<figure class="table"'),
         "files": len(files),
         "files_bytes": sum(files),
-        "stages": {
-            name: {"wall_s": wall_s, "peak_rss_bytes": rss} for name, (wall_s, rss) in used.items()
-        },
+        "stages": used,
     }
-    print(json.dumps(found, indent=1) if arguments.json else told(found))
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    print(f"{found['cells']} cells, {found['training_steps']} training steps")
+    for name, stage in used.items():
+        peak = stage["peak_rss_bytes"] / MIB
+        print(f"{name:17} {stage['wall_s']:8.1f} s   peak RSS {peak:8.0f} MiB")
+    page = f"{found['figures']} figures and {found['tables']} tables on it"
+    print(f"page              {found['page_bytes'] / 1e6:8.2f} MB   {page}")
+    print(f"files             {found['files_bytes'] / 1e6:8.2f} MB   in {len(files)} files")
     return 0
-
-
-def _lines(table: Path) -> int:
-    with open(table, encoding="utf-8") as stream:
-        return sum(1 for _ in stream) - 1
-
-
-def told(found: Mapping[str, Any]) -> str:
-    """The findings for a person."""
-    lines = [
-        f"{name:12} {stage['wall_s']:8.1f} s   peak RSS {stage['peak_rss_bytes'] / MIB:8.0f} MiB"
-        for name, stage in found["stages"].items()
-    ]
-    return "\n".join(
-        [
-            f"{found['cells']} cells, {found['training_steps']} training steps",
-            *lines,
-            f"page         {found['page_bytes'] / 1e6:8.2f} MB   {found['figures']} figures and "
-            f"{found['tables']} tables on it",
-            f"files        {found['files_bytes'] / 1e6:8.2f} MB   in {found['files']} files",
-        ]
-    )
 
 
 if __name__ == "__main__":

@@ -98,3 +98,21 @@ def as_ratio(found: Sequence[float]) -> str:
     """A ratio with its 95 % interval."""
     middle, low, high = found
     return f"{middle:.3f} ({low:.3f} to {high:.3f})"
+
+
+def stages(root: Path = ROOT) -> dict[str, list[str]]:
+    """Module -> options of every stage after measuring, run in a folder that holds `results`.
+
+    Args:
+        root: the checkout whose config and template they take.
+    """
+    matrix, tables = ["--matrix", "results/matrix.json"], ["--tables", "results/tables"]
+    known = ["--registry", f"{root}/config/devices.yaml", "--published", f"{root}/config/published"]
+    drawn = ["--drawn", "results/drawn", "--figures", "results/figures"]
+    claims, made = ["--claims", f"{root}/config/claims.yaml"], ["--output-dir", "results/tables"]
+    return {
+        "analyse.aggregate": [*matrix, "--results", "results", *made],
+        "pipeline.analyse": [*matrix, *tables, *known, *claims, *made],
+        "render.draw": [*matrix, *tables, *known, *drawn, "--page", "results/report.html"],
+        "render.page": [*drawn, "--template", f"{root}/report", "--output", "results/report.html"],
+    }
