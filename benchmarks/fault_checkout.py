@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -21,15 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
+import shared
+from siliconprof.errors import UserError
+from siliconprof.store import record
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
-
-from siliconprof.errors import UserError  # noqa: E402
-from siliconprof.store import record  # noqa: E402
-
-PARTS = ("Snakefile", "workflow", "config", "profiles", "report")
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
 TABLES, PAGE = "results/tables/cells.csv", "results/report.html"
 LIMIT_S = 180  # of one command; none of these takes that long
@@ -37,6 +31,10 @@ SHAPES = [[1, 8 * n, 16, 16] for n in range(1, 7)]
 TIMING = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 3, "max_iterations": 3,
           "budget_s": 0, "time_limit_s": 120, "retries": 0, "energy_idle_s": 0,
           "energy_window_s": 0}  # fmt: skip
+PRODUCT = {"module": "matmul", "shapes": SHAPES, "device_kinds": ["cpu"]}
+TRAINING = {"module": "gpt2", "trainer": "plain", "size": "nano", "batch_size": 2, "seq_len": 16,
+            "dataset": "words", "device_kinds": ["cpu"]}  # fmt: skip
+WORDS = {"source": "builtin", "vocab_size": 300, "max_bytes": 20000}
 
 
 class Broken(AssertionError):
@@ -62,30 +60,13 @@ def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
     return value
 
 
-def hear_ctrl_c() -> None:
-    """A shell has what it runs in the background ignore Ctrl-C, and all that starts from there."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def experiment(cells: int, training: bool = False) -> dict[str, Any]:
-    """A config with some very short cells, and one that reads a prepared text if wanted."""
-    product = {"module": "matmul", "shapes": SHAPES, "device_kinds": ["cpu"]}
-    workloads: dict[str, Any] = {f"product-{n}": dict(product) for n in range(1, cells + 1)}
-    datasets = {}
-    if training:
-        datasets["words"] = {"source": "builtin", "vocab_size": 300, "max_bytes": 20000}
-        model = {"module": "gpt2", "trainer": "plain", "size": "nano"}
-        data = {"batch_size": 2, "seq_len": 16, "dataset": "words", "device_kinds": ["cpu"]}
-        workloads["nano"] = model | data
-    return {
-        "host": "desk",
-        "backends": ["mlx"],
-        "precisions": ["fp32"],
-        "timing": TIMING,
-        "datasets": datasets,
-        "workloads": workloads,
-    }
+def kill(process: psutil.Process) -> bool:
+    """kill -9; whether the process had not ended by itself."""
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
 
 
 class Scratch:
@@ -98,18 +79,27 @@ class Scratch:
         self.config: dict[str, Any] = {"retry_contended_s": 0}
 
     @classmethod
-    def new(cls, folder: Path, cells: int, training: bool = False) -> Scratch:
-        """A fresh copy of this checkout, without results."""
+    def new(cls, folder: Path, products: int) -> Scratch:
+        """A fresh copy of this checkout: some very short cells, one reads a prepared text."""
         made = cls(folder)
-        made.path.mkdir(parents=True)
-        ignore = shutil.ignore_patterns("*.egg-info")
-        for part in PARTS:
-            if (ROOT / part).is_dir():
-                shutil.copytree(ROOT / part, made.path / part, ignore=ignore)
-            else:
-                shutil.copy2(ROOT / part, made.path / part)
-        (made.path / "results").mkdir()
-        made.configure(**experiment(cells, training))
+        shared.copied(made.path)
+        workloads = {f"product-{n}": PRODUCT for n in range(1, products + 1)} | {"nano": TRAINING}
+        made.configure(
+            host="desk",
+            backends=["mlx"],
+            precisions=["fp32"],
+            timing=TIMING,
+            datasets={"words": WORDS},
+            workloads=workloads,
+        )
+        return made
+
+    def linked(self, folder: Path) -> Scratch:
+        """A checkout with this one's code, config and lock, without results."""
+        made = Scratch(folder, Path(self.environment[LOCK_VARIABLE]))
+        (made.path / "results").mkdir(parents=True)
+        for part in shared.PARTS:
+            os.symlink(self.path / part, made.path / part)
         return made
 
     def copy(self, folder: Path, lock: Path | None = None, products: int = 0) -> Scratch:
@@ -123,21 +113,19 @@ class Scratch:
         shutil.copytree(self.path, made.path, ignore=ignore)
         made.config = dict(self.config)
         if products:
-            named = {
-                name: entry for name, entry in made.config["workloads"].items() if name != "nano"
-            }
-            made.configure(workloads=dict(list(named.items())[:products]), datasets={})
+            some = list(made.config["workloads"].items())[:products]
+            made.configure(workloads=dict(some), datasets={})
         return made
 
     def configure(self, **changes: Any) -> None:
         """Write config/config.yaml with some keys changed."""
         self.config |= changes
-        text = yaml.safe_dump(self.config, sort_keys=False)
+        text = json.dumps(self.config)  # YAML, with no anchors
         (self.path / "config/config.yaml").write_text(text, encoding="utf-8")
 
     # -- commands ------------------------------------------------------------------------------
 
-    def begin(self, *command: str, env: Mapping[str, str] | None = None) -> subprocess.Popen:
+    def begin(self, *command: str) -> subprocess.Popen:
         """Start `python -m …` in a session of its own, and go on."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
@@ -148,29 +136,57 @@ class Scratch:
             return subprocess.Popen(
                 [sys.executable, "-m", *command],
                 cwd=self.path,
-                env=environment | self.environment | dict(env or {}),
+                env=environment | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
 
-    def begin_snakemake(self, target: str = TABLES, **more: Any) -> subprocess.Popen:
-        return self.begin("snakemake", "--cores", "1", target, **more)
+    def begin_snakemake(self, target: str = TABLES) -> subprocess.Popen:
+        """Start the pipeline, and go on."""
+        return self.begin("snakemake", "--cores", "1", target)
 
-    def run(self, *command: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """Run `python -m …` to its end: (status, what it said)."""
-        before = self.said_so_far()
-        process = self.begin(*command, env=env)
+    def ended(
+        self,
+        process: subprocess.Popen,
+        before: Mapping[Path, str],
+        but: frozenset[Path] = frozenset(),
+    ) -> int:
+        """The status of what was begun, at its end: nothing goes on, what was finished is there."""
+        status = self.wait(process)
+        self.no_orphans()
+        self.intact(before, but)
+        return status
+
+    def wait(self, process: subprocess.Popen) -> int:
+        """The status of what was begun, at its end.
+
+        Raises:
+            Broken: it goes on.
+        """
         try:
-            status = process.wait(LIMIT_S)
+            return process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise Broken(f"{' '.join(command)}: still running after {LIMIT_S} s") from None
-        return status, self.said(before)
+            raise Broken(f"{process.args}: still running after {LIMIT_S} s") from None
 
-    def snakemake(self, target: str = TABLES, *more: str, **env: Any) -> tuple[int, str]:
-        return self.run("snakemake", "--cores", "1", target, *more, **env)
+    def run(self, *command: str, fails: bool = False) -> str:
+        """What `python -m …` says, run to its end.
+
+        Raises:
+            Broken: it does not end as it should, or fails with a traceback.
+        """
+        since = self.said_so_far()
+        status = self.wait(self.begin(*command))
+        said = self.said(since)
+        what = f"{' '.join(command)}: exit {status}\n{said[-3000:]}"
+        require(bool(status) == fails and not (fails and "Traceback" in said), what)
+        return said
+
+    def snakemake(self, target: str = TABLES, *more: str, fails: bool = False) -> str:
+        """The same of the pipeline."""
+        return self.run("snakemake", "--cores", "1", target, *more, fails=fails)
 
     def said_so_far(self) -> int:
         """To be given to `said` afterwards."""
@@ -178,9 +194,7 @@ class Scratch:
 
     def said(self, since: int = 0) -> str:
         """What commands here have said since."""
-        with open(self.output, "rb") as stream:
-            stream.seek(since)
-            return stream.read().decode(errors="replace")
+        return self.output.read_bytes()[since:].decode(errors="replace")
 
     # -- processes -----------------------------------------------------------------------------
 
@@ -201,11 +215,6 @@ class Scratch:
             return False
         mark = process.environ().get(LOCK_VARIABLE)
         return mark == self.environment[LOCK_VARIABLE]
-
-    def kill_all(self) -> None:
-        """At the very end: nothing outlives the campaign."""
-        for process in self.processes():
-            process.kill()
 
     def no_orphans(self, seconds: float = 10) -> None:
         """Whatever ran has ended or ends soon.
@@ -253,14 +262,10 @@ class Scratch:
                 what = "changed" if path in now else "gone"
                 require(now.get(path) == sha256, f"a finished record is {what}: {path}")
 
-    def tables(self, folder: Path | None = None) -> dict[str, bytes]:
+    def tables(self) -> dict[str, bytes]:
         """Name -> content of the tables of records."""
-        folder = folder or self.path / "results/tables"
-        return {path.name: path.read_bytes() for path in sorted(folder.glob("*.csv"))}
-
-    def rows(self) -> list[dict[str, str]]:
-        with open(self.path / TABLES, newline="", encoding="utf-8") as stream:
-            return list(csv.DictReader(stream))
+        files = (self.path / "results/tables").glob("*.csv")
+        return {path.name: path.read_bytes() for path in files}
 
     def leftovers(self) -> list[Path]:
         """Files that were begun and not finished."""
@@ -279,25 +284,29 @@ class Scratch:
         """
         self.no_orphans()
         before = self.finished()
-        status, said = self.snakemake(target)
-        require(status == 0, f"the rerun failed:\n{said[-3000:]}")
+        self.snakemake(target)
         self.intact(before)
         self.no_orphans()
         require(not self.leftovers(), f"left lying: {self.leftovers()}")
         self.sound(allowed)
+        self.same_tables()
 
-    def sound(self, allowed: frozenset[str] = frozenset()) -> None:
-        """See that records and tables are whole, agree, and count everything once.
+    def sound(self, allowed: frozenset[str]) -> None:
+        """See that records and the table of cells are whole, agree, and count everything once.
 
         Raises:
             Broken: they do not.
         """
-        wanted = set(self.config["workloads"])
+        wanted = sorted(self.config["workloads"])
         now = {path: record.read(path) for path in self.finished()}
+        with open(self.path / TABLES, newline="", encoding="utf-8") as stream:
+            rows = [(row["workload"], row["record_sha256"]) for row in csv.DictReader(stream)]
+        require(sorted(name for name, _ in rows) == wanted, f"rows {rows}")
         found = [data["cell"]["workload"] for data in now.values()]
-        require(sorted(found) == sorted(wanted), f"records of {sorted(found)}")
-        for data in now.values():
+        require(sorted(found) == wanted, f"records of {sorted(found)}")
+        for path, data in now.items():
             name = data["cell"]["workload"]
+            require((name, data["sha256"]) in rows, f"{path}: the table has another one")
             if data["status"] != "ok":
                 killed = "killed by signal 9" in (data["reason"] or "")
                 require(name in allowed and killed, f"{name}: {data['status']}: {data['reason']}")
@@ -309,12 +318,6 @@ class Scratch:
                 require(of_shape == {shape[1] for shape in SHAPES}, f"{name}: points {names}")
             walls = data["accounting"]
             require(0 < walls["child_wall_s"] <= walls["wall_s"] < LIMIT_S, f"{name}: {walls}")
-        rows = {row["workload"]: row for row in self.rows()}
-        require(sorted(row["workload"] for row in self.rows()) == sorted(wanted), f"rows {rows}")
-        for path, data in now.items():
-            row = rows[data["cell"]["workload"]]
-            require(row["record_sha256"] == data["sha256"], f"{path}: the table has another one")
-        self.same_tables()
 
     def same_tables(self) -> None:
         """See that the tables are those that the records give in a checkout that has only them.
@@ -322,39 +325,17 @@ class Scratch:
         Raises:
             Broken: they are not.
         """
-        clean = Scratch(self.path.parent / "clean", Path(self.environment[LOCK_VARIABLE]))
-        shutil.rmtree(clean.path.parent, ignore_errors=True)
-        for part in PARTS:
-            clean.path.mkdir(parents=True, exist_ok=True)
-            os.symlink(self.path / part, clean.path / part)
+        shutil.rmtree(self.path.parent / "clean", ignore_errors=True)
+        clean = self.linked(self.path.parent / "clean")
         for part in ("records", "history"):
             shutil.copytree(self.path / "results" / part, clean.path / "results" / part)
         shutil.copy2(self.path / "results/matrix.json", clean.path / "results/matrix.json")
-        reference = sorted(map(str, (self.path / "results/reference").glob("*")))
-        status, said = clean.run(
-            "siliconprof.analyse.aggregate",
-            "--matrix",
-            "results/matrix.json",
-            "--results",
-            "results",
-            "--reference",
-            *reference,
-            "--output-dir",
-            "results/tables",
-        )
-        require(status == 0, f"aggregating the records alone failed:\n{said[-2000:]}")
-        theirs, ours = clean.tables(), self.tables()
-        for name, content in theirs.items():
+        reference = map(str, (self.path / "results/reference").glob("*"))
+        options = (*shared.stages()["analyse.aggregate"], "--reference", *sorted(reference))
+        clean.run("siliconprof.analyse.aggregate", *options)
+        ours = self.tables()
+        for name, content in clean.tables().items():
             require(ours.get(name) == content, f"tables/{name} is not what the records say")
-
-
-def kill(process: psutil.Process) -> bool:
-    """kill -9; whether the process had not ended by itself."""
-    try:
-        process.kill()
-    except psutil.NoSuchProcess:
-        return False
-    return True
 
 
 class Overlaps:

@@ -1,4 +1,4 @@
-"""What the fault campaign does to a checkout, kind by kind, and what must hold after each.
+"""What the fault campaign does to processes and disks, kind by kind, and what must hold after each.
 
 Each function takes a measured checkout to copy, a folder to work in, random numbers and a log;
 it injects and then looks, and raises `Broken` where something was lost.
@@ -15,20 +15,24 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 import zipfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count as numbers
 from itertools import cycle
 from pathlib import Path
 from random import Random
+from subprocess import Popen
 
 import psutil
-from fault_checkout import PAGE, Broken, Overlaps, Scratch, kill, require, until
+import shared
+from fault_checkout import PAGE, TABLES, WORDS, Overlaps, Scratch, kill, require, until
 
-ELSEWHERE = "results/elsewhere"  # the records of no run, on the same disk
 LINUX = sys.platform == "linux"  # elsewhere daemons that have left the cell's group are not found
 SUPERVISOR, CHILD = "siliconprof.measure", "siliconprof.measure.worker"
+BUNDLE = "siliconprof.remote.bundle"
 # A cell that leaves one daemon by fork and setsid, one by two forks, one in a session of its own.
 DAEMONS = '''\
 """A workload that leaves processes behind."""
@@ -63,16 +67,24 @@ class Plugin(KernelWorkload):
         point = {"params": {"note": "daemons"}, "times": times, "flops": None, "bytes": None}
         session.add_point(point | {"memory": session.memory()})
 '''
-# How runs end, in turn: by chance one of these might never come. None is by itself.
-ENDINGS = (signal.SIGKILL, signal.SIGINT, None, signal.SIGTERM, None)
+# How runs end, in turn, by chance one of these might never come; None is by itself.
+# (what it is, how, whether Snakemake then deletes the output of the job that it breaks off)
+Ending = tuple[str, Callable[[Popen], None], bool] | None
+ENDINGS: tuple[Ending, ...] = (
+    ("kill -9 of snakemake", Popen.kill, False),  # a record that is there is whole
+    ("SIGINT to the terminal's group", lambda run: os.killpg(run.pid, signal.SIGINT), True),
+    None,
+    ("SIGTERM to snakemake", Popen.terminate, True),
+    None,
+)
 
 
 @dataclass
 class Log:
     """What was injected, what of it was survived, and how long that took."""
 
-    injected: dict[str, int] = field(default_factory=dict)
-    survived: dict[str, int] = field(default_factory=dict)
+    injected: Counter[str] = field(default_factory=Counter)
+    survived: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     _pending: list[str] = field(default_factory=list)
@@ -80,27 +92,24 @@ class Log:
 
     def inject(self, kind: str) -> None:
         """A fault is being injected."""
-        self.injected[kind] = self.injected.get(kind, 0) + 1
+        self.injected[kind] += 1
         self._pending.append(kind)
 
     def settle(self) -> None:
         """All that was injected since the last time has been survived."""
         now = time.monotonic()
+        self.survived.update(self._pending)
         for kind in self._pending:
-            self.survived[kind] = self.survived.get(kind, 0) + 1
             share_s = (now - self._since) / len(self._pending)
             self.seconds[kind] = self.seconds.get(kind, 0.0) + share_s
         self._pending, self._since = [], now
 
     def add(self, other: Log) -> None:
         """Take in another log."""
-        for own, theirs in (
-            (self.injected, other.injected),
-            (self.survived, other.survived),
-            (self.seconds, other.seconds),
-        ):
-            for kind, value in theirs.items():
-                own[kind] = own.get(kind, 0) + value  # type: ignore[operator]
+        self.injected += other.injected
+        self.survived += other.survived
+        for kind, seconds in other.seconds.items():
+            self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
         self.problems += other.problems
 
 
@@ -125,51 +134,40 @@ def kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> Non
     (scratch.path / "workflow/siliconprof/workloads/daemons.py").write_text(DAEMONS)
     daemons = {"module": "daemons", "device_kinds": ["cpu"]}
     scratch.configure(workloads=scratch.config["workloads"] | {"daemons": daemons})
-    left, seed = count, 0
-    endings = cycle(ENDINGS)
+    seeds, endings = numbers(1), cycle(ENDINGS)
     with Overlaps(scratch) as overlaps:
-        while left > 0:
-            seed += 1
-            scratch.configure(seed=seed)  # all cells are due again, and the old records lie there
+        while count > 0:
+            scratch.configure(seed=next(seeds))  # all are due again, and the old records lie there
             log.inject("daemons that a cell leaves")
             allowed: set[str] = set()
-            while left > 0 and len(scratch.finished()) < len(scratch.config["workloads"]):
-                left -= _run_with_kills(scratch, rng, log, left, allowed, next(endings))
+            while count > 0 and len(scratch.finished()) < len(scratch.config["workloads"]):
+                count -= _run_with_kills(scratch, rng, log, count, allowed, next(endings))
             scratch.complete(frozenset(allowed))
             overlaps.none()
-            _daemons_flagged(scratch)
+            (path,) = (path for path in scratch.finished() if "daemons" in path.parts)
+            made = json.loads(path.read_text())
+            codes = [flag["code"] for flag in made["flags"]]
+            flagged = "left_processes" in codes or made["status"] != "ok" or not LINUX
+            require(flagged, f"flags: {codes}")
             log.settle()
 
 
-def _daemons_flagged(scratch: Scratch) -> None:
-    """See that the record of the cell that leaves daemons says so; that none lives has been seen.
-
-    Raises:
-        Broken: it does not.
-    """
-    (path,) = (path for path in scratch.finished() if "daemons" in path.parts)
-    made = json.loads(path.read_text())
-    codes = [flag["code"] for flag in made["flags"]]
-    require("left_processes" in codes or made["status"] != "ok" or not LINUX, f"flags: {codes}")
-
-
 def _run_with_kills(
-    scratch: Scratch,
-    rng: Random,
-    log: Log,
-    most: int,
-    allowed: set[str],
-    ending: signal.Signals | None,
+    scratch: Scratch, rng: Random, log: Log, most: int, allowed: set[str], ending: Ending
 ) -> int:
     """One run, to whose processes things happen at random moments; how many."""
     process = scratch.begin_snakemake()
-    began, injected = time.monotonic(), 0
-    end_after_s = rng.uniform(0.2, 5.0) if ending else math.inf
+    injected, end_at = 0, time.monotonic() + (rng.uniform(0.2, 5.0) if ending else math.inf)
     before, exempt = scratch.finished(), set()
     while process.poll() is None and injected < most:
-        if ending and time.monotonic() - began > end_after_s:
-            exempt |= _end_snakemake(scratch, process, ending, log, before)
+        if ending and time.monotonic() > end_at:
+            name, end, deletes = ending
+            running = {workload_of(supervisor) for supervisor in scratch.processes(SUPERVISOR)}
+            before |= scratch.finished()
+            log.inject(name)
+            end(process)
             injected += 1
+            exempt |= {path for path in before if deletes and running & set(path.parts)}
             break
         word = rng.choice((SUPERVISOR, CHILD))
         look_until = time.monotonic() + 2
@@ -184,40 +182,13 @@ def _run_with_kills(
             before |= {p: s for p, s in scratch.finished().items() if workload not in p.parts}
             if not kill(victim):
                 continue
-            name = "supervisor" if word == SUPERVISOR else "child"
-            log.inject(f"kill -9 of the {name}")
+            log.inject(f"kill -9 of the {'supervisor' if word == SUPERVISOR else 'child'}")
             injected += 1
             if word == CHILD:
                 allowed.add(workload)
             exempt |= {path for path in before if workload in path.parts}
-    until(lambda: process.poll() is not None, 60, "the end of a pipeline")
-    scratch.no_orphans()
-    scratch.intact(before, frozenset(exempt))
+    scratch.ended(process, before, frozenset(exempt))
     return injected
-
-
-def _end_snakemake(
-    scratch: Scratch,
-    process: subprocess.Popen,
-    how: signal.Signals,
-    log: Log,
-    before: dict[Path, str],
-) -> set[Path]:
-    """Kill or interrupt it; records that need not be there afterwards."""
-    running = [workload_of(supervisor) for supervisor in scratch.processes(SUPERVISOR)]
-    before |= scratch.finished()
-    if how == signal.SIGKILL:
-        log.inject("kill -9 of snakemake")
-        process.kill()
-        return set()  # a record that is there is whole, whether Snakemake has noted it or not
-    if how == signal.SIGINT:
-        log.inject("SIGINT to the terminal's group")
-        os.killpg(process.pid, signal.SIGINT)
-    else:
-        log.inject("SIGTERM to snakemake")
-        process.terminate()
-    # Snakemake itself deletes the output of a job that it has been told to break off.
-    return {path for path in before if set(running) & set(path.parts)}
 
 
 STAGES = {  # module -> what it makes
@@ -246,7 +217,13 @@ def stage_kills(
 
 def _stage_killed(scratch: Scratch, stage: str, rng: Random, log: Log) -> bool:
     """Run a stage and kill it, or Snakemake; whether it was still running."""
-    _make_due(scratch, stage)
+    # It is due when what it makes, and all that would do without, are gone.
+    if stage == "datasets.prepare":  # nobody wants data whose cells are measured
+        for path in (scratch.path / "results/records").rglob("nano/**/*.json"):
+            path.unlink()
+    for name in {STAGES[stage], "drawn", "report.html"}:
+        path = scratch.path / "results" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     before = scratch.finished()
     process = scratch.begin_snakemake("report")
     word = f"siliconprof.{stage}"
@@ -258,133 +235,179 @@ def _stage_killed(scratch: Scratch, stage: str, rng: Random, log: Log) -> bool:
         log.inject(f"kill -9 of {'a' if itself else 'snakemake in a'} later stage: {stage}")
     if not itself:
         process.kill()
-    until(lambda: process.poll() is not None, 120, "the end of a pipeline")
-    scratch.no_orphans()
-    scratch.intact(before)
+    scratch.ended(process, before)
     return hit
-
-
-def _make_due(scratch: Scratch, stage: str) -> None:
-    """Have a stage run again: what it makes, and all that would do without, are gone."""
-    if stage == "datasets.prepare":  # nobody wants data whose cells are measured
-        for path in (scratch.path / "results/records").rglob("nano/**/*.json"):
-            path.unlink()
-    for name in {STAGES[stage], "drawn", "report.html"}:
-        path = scratch.path / "results" / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def carrying_kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
     """`pack` and `import` are killed in the middle, and then run again."""
     scratch = base.copy(folder)
     before = scratch.finished()
-    bundle, other = scratch.path / "all.zip", folder / "other"
-    pack = ("siliconprof.remote.bundle", "pack", "--output", "all.zip", "--force")
-    add = ("siliconprof.remote.bundle", "import", str(bundle))
-    status, said = scratch.run(*pack)
-    require(status == 0, said)
-    there = Scratch(other, Path(scratch.environment["SILICONPROF_LOCK_FILE"]))
+    bundle = scratch.path / "all.zip"
+    pack, add = ("pack", "--output", "all.zip", "--force"), ("import", str(bundle))
+    scratch.run(BUNDLE, *pack)
     for n in range(count):
-        # Another host's checkout: its own label differs, or its own records would be refused.
-        there = _empty_checkout(base, other / str(n))
-        for checkout, command, longest_s in ((scratch, pack, 0.8), (there, add, 0.8)):
-            name = command[1]
-            process = checkout.begin(*command)
-            time.sleep(rng.uniform(0.1, longest_s))
-            log.inject(f"kill -9 of `siliconprof {name}`")
+        there = scratch.linked(folder / "other" / str(n))  # a host that has measured nothing
+        for checkout, command in ((scratch, pack), (there, add)):
+            process = checkout.begin(BUNDLE, *command)
+            time.sleep(rng.uniform(0.1, 0.8))
+            log.inject(f"kill -9 of `siliconprof {command[0]}`")
             process.kill()
-            process.wait()
-            checkout.no_orphans()
+            checkout.ended(process, {})
             scratch.intact(before)
             torn = zipfile.ZipFile(io.BytesIO(bundle.read_bytes())).testzip()
             require(torn is None, f"the bundle is torn: {torn}")
-            status, said = checkout.run(*command)
-            require(status == 0, f"{name} after it was killed:\n{said[-2000:]}")
+            checkout.run(BUNDLE, *command)
         for path in before:
             target = there.path / path.relative_to(scratch.path)
             require(target.is_file(), f"not imported: {target}")
             require(target.read_bytes() == path.read_bytes(), f"not the same: {target}")
         require(not list(scratch.path.glob(".*.tmp")) and not there.leftovers(), "left lying")
         log.settle()
-    status, said = scratch.snakemake()
-    require(status == 0 and "Nothing to be done" in said, f"a run after them:\n{said[-2000:]}")
+    said = scratch.snakemake()
+    require("Nothing to be done" in said, f"a run after them:\n{said[-2000:]}")
     scratch.complete()
-
-
-def _empty_checkout(base: Scratch, folder: Path) -> Scratch:
-    """A checkout of a host that has measured nothing and is not the one that the base is of."""
-    made = Scratch(folder)
-    made.path.mkdir(parents=True)
-    for part in ("Snakefile", "workflow", "config", "profiles", "report"):
-        os.symlink(base.path / part, made.path / part)
-    (made.path / "results").mkdir()
-    return made
 
 
 # -- two at once ---------------------------------------------------------------------------------
 
 
-def two_in_one_checkout(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
-    """Two pipelines are started at about the same time in one checkout."""
-    scratch = base.copy(folder, products=2)
-    with Overlaps(scratch) as overlaps:
+def two_pipelines(
+    base: Scratch, folder: Path, rng: Random, log: Log, count: int, checkouts: int
+) -> None:
+    """Two pipelines are started at about the same time, in one checkout or two of one host."""
+    where = ("one checkout", "two checkouts of a host")[checkouts - 1]
+    lock = folder / "host.lock"
+    all_ = [base.copy(folder / str(n), lock, products=2) for n in range(checkouts)]
+    with Overlaps(all_[0]) as overlaps:
+        for seed in range(1, count + 1):
+            since = all_[0].said_so_far()
+            log.inject(f"two pipelines at once in {where}")
+            for scratch in all_:
+                scratch.configure(seed=seed)
+            first = all_[0].begin_snakemake()
+            time.sleep(rng.choice((0.0, rng.uniform(0.0, 0.3), rng.uniform(0.0, 4.0))))
+            statuses = [all_[-1].wait(one) for one in (first, all_[-1].begin_snakemake())]
+            said = all_[0].said(since)
+            require(0 in statuses, f"neither went well:\n{said[-3000:]}")
+            why = checkouts == 1 and "cannot be locked" in said
+            require(why or not any(statuses), f"failed, or not told why:\n{said[-3000:]}")
+            for scratch in all_:
+                scratch.complete()
+                for path in scratch.finished():
+                    of_cell = path.parent.relative_to(scratch.path / "results/records")
+                    kept = (scratch.path / "results/history" / of_cell).rglob("fp32/*.json")
+                    seeds = [json.loads(path.read_text())["cell"]["seed"] for path in kept]
+                    require(seeds.count(seed) == 1, f"measured {seeds.count(seed)} times: {path}")
+            overlaps.none()
+            log.settle()
+
+
+# -- a disk that is full or read-only ------------------------------------------------------------
+
+
+@contextmanager
+def own_disk(scratch: Scratch, spare_bytes: int) -> Iterator[Path]:
+    """The `results/` of a checkout, on a disk of its own with so much room; needs root."""
+    results, aside = scratch.path / "results", scratch.path.parent / "results"
+    os.replace(results, aside)
+    results.mkdir()
+    used = sum(-(-path.stat().st_size // 4096) * 4096 + 4096 for path in aside.rglob("*"))
+    mount = ("mount", "-t", "tmpfs", "-o", f"size={used + spare_bytes}", "results", str(results))
+    subprocess.run(mount, check=True, capture_output=True)
+    try:
+        subprocess.run(["cp", "-a", f"{aside}/.", str(results)], check=True)
+        yield results
+    finally:
+        subprocess.run(["umount", "--lazy", str(results)], check=True, capture_output=True)
+
+
+@contextmanager
+def full(results: Path, leave_bytes: int = 0) -> Iterator[None]:
+    """All room on a disk is taken but so much."""
+    filler = results / "filler"
+    with open(filler, "wb", buffering=0) as stream:  # a buffer would be written again at the end
+        try:
+            while True:
+                stream.write(bytes(2**16))
+        except OSError:
+            pass
+    os.truncate(filler, max(0, filler.stat().st_size - leave_bytes))
+    yield
+    filler.unlink()
+
+
+@contextmanager
+def read_only(results: Path) -> Iterator[None]:
+    """A disk is mounted read-only; needs root."""
+    subprocess.run(["mount", "-o", "remount,ro", str(results)], check=True)
+    yield
+    subprocess.run(["mount", "-o", "remount,rw", str(results)], check=True)
+
+
+# fault -> (how, what the system then says)
+DISKS = {
+    "read-only": (read_only, "Read-only file system"),
+    "disk full": (full, "No space left on device"),
+}
+FULL = DISKS["disk full"][1]
+
+
+def disk_full(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
+    """`results/` has no room left from some moment of a run on."""
+    scratch = base.copy(folder, products=3)
+    with own_disk(scratch, 6 * 2**20) as results:
         for seed in range(1, count + 1):
             scratch.configure(seed=seed)
-            since = scratch.said_so_far()
-            log.inject("two pipelines at once in one checkout")
-            first = scratch.begin_snakemake()
-            time.sleep(rng.choice((0.0, rng.uniform(0.0, 0.3), rng.uniform(0.0, 4.0))))
-            second = scratch.begin_snakemake()
-            statuses = [
-                until(lambda p=p: p.poll() is not None and [p.poll()], 120, "the end")[0]
-                for p in (first, second)
-            ]
-            said = scratch.said(since)
-            require(0 in statuses, f"neither went well:\n{said[-3000:]}")
-            if any(statuses):
-                require("cannot be locked" in said, f"not told why:\n{said[-3000:]}")
+            process, since = scratch.begin_snakemake(), scratch.said_so_far()
+            time.sleep(rng.uniform(0.0, 6.0))
+            before = scratch.finished()
+            log.inject("disk full during a run")
+            with full(results, rng.choice((0, 0, 4096, 16384, 65536))):
+                done = scratch.ended(process, before) == 0
+                said = scratch.said(since)
+                require(done or FULL in said, f"not told:\n{said[-3000:]}")
+                require("Traceback" not in said, f"a traceback:\n{said[-3000:]}")
             scratch.complete()
-            overlaps.none()
-            for folder_of_cell in {path.parent for path in scratch.finished()}:
-                kept = (
-                    scratch.path
-                    / "results/history"
-                    / folder_of_cell.relative_to(scratch.path / "results/records")
-                )
-                files = list(kept.rglob("fp32/*.json"))
-                seeds = [json.loads(path.read_text())["cell"]["seed"] for path in files]
-                require(seeds.count(seed) == 1, f"measured {seeds.count(seed)} times: {kept}")
             log.settle()
 
 
-def two_checkouts(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
-    """Two pipelines are started at about the same time in two checkouts of one host."""
-    lock = folder / "host.lock"
-    both = [base.copy(folder / name, lock, products=2) for name in ("one", "two")]
-    with Overlaps(both[0]) as overlaps:
-        for seed in range(1, count + 1):
-            running = []
-            log.inject("two pipelines at once in two checkouts of a host")
-            for scratch in both:
-                scratch.configure(seed=seed)
-                running.append(scratch.begin_snakemake())
-                time.sleep(rng.choice((0.0, rng.uniform(0.0, 3.0))))
-            for scratch, process in zip(both, running, strict=True):
-                until(lambda p=process: p.poll() is not None, 120, "the end of a pipeline")
-                require(process.returncode == 0, f"failed:\n{scratch.said()[-3000:]}")
-            for scratch in both:
-                scratch.complete()
-            overlaps.none()
-            log.settle()
-
-
-def attempt(kind: Callable, base: Scratch, folder: Path, rng: Random, **more: object) -> Log:
-    """Run one of the above; what came of it, `Broken` included."""
-    log = Log()
-    try:
-        kind(base, folder, rng, log, **more)
-    except Broken as broken:
-        log.problems.append(f"{kind.__name__}: {broken}")
-    except Exception:  # the campaign goes on, and does not end well
-        log.problems.append(f"{kind.__name__}: {traceback.format_exc()}")
-    return log
+def refusals(
+    base: Scratch, folder: Path, rng: Random, log: Log, disks: Sequence[str] = tuple(DISKS)
+) -> None:
+    """Every command that writes into `results/` says in a line that it cannot, and why."""
+    scratch = base.copy(folder, products=3)
+    scratch.run(BUNDLE, "pack", "--output", "all.zip")
+    cell = json.loads(scratch.record_files()[0].read_text(encoding="utf-8"))["cell"]
+    words = json.dumps({"name": "other"} | WORDS)
+    kept = "--output results/records/new.json --keep results/kept --history results/history"
+    run = ["snakemake", "--cores", "1", TABLES]
+    stages = shared.stages(Path()).items()
+    commands = {
+        "snakemake": run,
+        "hosts": [*run, "--config", "host=another"],
+        "prepare": [
+            "siliconprof.datasets.prepare",
+            "--dataset",
+            words,
+            "--output-dir",
+            "results/data/new",
+        ],
+        "measure": [SUPERVISOR, "--cell", json.dumps(cell), *kept.split()],
+        "pack": [BUNDLE, "pack", "--output", "results/new.zip"],
+        "import": [BUNDLE, "import", "all.zip", "--results", "results/elsewhere"],
+    } | {name: [f"siliconprof.{name}", *options] for name, options in stages}
+    with own_disk(scratch, 6 * 2**20) as results:
+        (results / "elsewhere").mkdir()  # for the records of no run
+        before = scratch.record_files()
+        for name in disks:
+            fault, why = DISKS[name]
+            for what, command in commands.items():
+                log.inject(f"{name}: {what}")
+                with fault(results):
+                    said = scratch.run(*command, fails=True)
+                told = [line for line in said.splitlines() if why in line]
+                require(told and "cannot" in told[0], f"{what}: not told:\n{said[-3000:]}")
+                log.settle()
+            require(scratch.record_files() == before, "records are gone")
+            scratch.complete()

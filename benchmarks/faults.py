@@ -16,9 +16,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -26,12 +28,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import fault_damage as damage  # noqa: E402
-import fault_disk  # noqa: E402
-import fault_kinds as kinds  # noqa: E402
-from fault_checkout import PAGE, Scratch, hear_ctrl_c, require  # noqa: E402
+import fault_damage as damage
+import fault_kinds as kinds
+from fault_checkout import PAGE, Broken, Scratch
 
 LANES = 2  # checkouts at a time, each with a host lock of its own
 CELLS = 6
@@ -47,72 +46,71 @@ def whole(n_kills: int) -> list[Work]:
     Args:
         n_kills: kills and signals while cells are measured.
     """
-    per_lane = -(-n_kills // LANES)
-    work: list[Work] = [(kinds.kills, {"count": per_lane}) for _ in range(LANES)]
-    work += [
+    work: list[Work] = [(kinds.kills, {"count": -(-n_kills // LANES)})] * LANES
+    return [
+        *work,
         (kinds.stage_kills, {}),
         (kinds.carrying_kills, {"count": 4}),
         (damage.cut_off_files, {}),
         (damage.dated_ahead, {"count": 4}),
-        (kinds.two_in_one_checkout, {"count": 8}),
-        (kinds.two_checkouts, {"count": 4}),
-        (damage.record_lengths, {"step": 1}),
+        (kinds.two_pipelines, {"count": 8, "checkouts": 1}),
+        (kinds.two_pipelines, {"count": 4, "checkouts": 2}),
+        (damage.record_lengths, {}),
         (damage.journal_lengths, {"count": 200}),
+        (damage.clock_jumps, {"count": 4}),
+        (kinds.disk_full, {"count": 8}),
+        (kinds.refusals, {}),
     ]
-    return work + where_possible(n_clock=4, n_full=8)
 
 
-def where_possible(n_clock: int, n_full: int, each_command: bool = True) -> list[Work]:
-    """What needs a loader that preloads, or the right to mount something."""
-    full = {"count": n_full, "each_command": each_command}
-    clock: list[Work] = [(damage.clock_jumps, {"count": n_clock})]
-    disk: list[Work] = [(fault_disk.disk_full, full), (damage.read_only, {})]
-    return (clock if LINUX else []) + (disk if MOUNTS else [])
-
-
-def base_checkout(folder: Path) -> Scratch:
-    """The checkout that all others are copies of: everything measured, the page written."""
-    base = Scratch.new(folder / "base", CELLS, training=True)
-    status, said = base.snakemake(PAGE)
-    require(status == 0, f"a run without any fault failed:\n{said[-3000:]}")
-    return base
+def possible(kind: Callable[..., None]) -> bool:
+    """Whether there is a loader that preloads, or the right to mount something, as it needs."""
+    needs = {damage.clock_jumps: LINUX, kinds.disk_full: MOUNTS, kinds.refusals: MOUNTS}
+    return needs.get(kind, True)
 
 
 def campaign(folder: Path, seed: int, work: Sequence[Work]) -> kinds.Log:
-    """Do all of that, some at a time; what came of it.
+    """Do all of that which is possible here, some at a time; what came of it.
 
     Raises:
         Broken: a run fails without any fault.
     """
-    hear_ctrl_c()
-    base = base_checkout(folder)
+    # A shell has what it runs in the background ignore Ctrl-C, and all that starts from there.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    base = Scratch.new(folder / "base", CELLS)  # all others are copies of it
+    base.snakemake(PAGE)
 
     def one(number: int) -> kinds.Log:
         kind, more = work[number]
         own = folder / f"{number}-{kind.__name__}"
         own.mkdir()
-        log = kinds.attempt(kind, base, own, Random(f"{seed} {number}"), **more)
-        counts = [sum(part.values()) for part in (log.injected, log.survived)]
-        line = f"{kind.__name__}: {counts[0]} injected, {counts[1]} survived"
+        log = kinds.Log()
+        try:
+            kind(base, own, Random(f"{seed} {number}"), log, **more)
+        except Broken as broken:
+            log.problems.append(f"{kind.__name__}: {broken}")
+        except Exception:  # the campaign goes on, and does not end well
+            log.problems.append(f"{kind.__name__}: {traceback.format_exc()}")
+        line = f"{kind.__name__}: {log.injected.total()} injected, {log.survived.total()} survived"
         print("\n".join([line, *log.problems]), file=sys.stderr, flush=True)
         return log
 
     total = kinds.Log()
     with ThreadPoolExecutor(LANES) as lanes:
-        for log in lanes.map(one, range(len(work))):
+        for log in lanes.map(one, (n for n, (kind, _) in enumerate(work) if possible(kind))):
             total.add(log)
     return total
 
 
 def summary(log: kinds.Log) -> str:
     """A table for a person."""
-    lines = [f"{'fault':<55} {'injected':>8} {'survived':>8} {'seconds':>8}"]
-    for kind in sorted(log.injected):
-        survived, seconds = log.survived.get(kind, 0), log.seconds.get(kind, 0.0)
-        lines.append(f"{kind:<55} {log.injected[kind]:>8} {survived:>8} {seconds:>8.1f}")
-    totals = [sum(part.values()) for part in (log.injected, log.survived, log.seconds)]
-    lines.append(f"{'all':<55} {totals[0]:>8} {totals[1]:>8} {totals[2]:>8.1f}")
-    return "\n".join([*lines, *log.problems])
+    rows = [(kind, n, log.survived[kind], log.seconds.get(kind, 0.0))
+            for kind, n in sorted(log.injected.items())]  # fmt: skip
+    rows.append(("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])))
+    lines = [f"{kind:<55} {n:>8} {survived:>8} {s:>8.1f}" for kind, n, survived, s in rows]
+    header = f"{'fault':<55} {'injected':>8} {'survived':>8} {'seconds':>8}"
+    return "\n".join([header, *lines, *log.problems])
 
 
 def main() -> int:

@@ -63,10 +63,12 @@ def test_nothing_is_lost_under_faults(folder):
     work: list[faults.Work] = [
         (kinds.kills, {"count": 12}),
         (kinds.stage_kills, {"stages": ("render.draw",)}),
-        *faults.where_possible(n_clock=2, n_full=1, each_command=False),
+        (damage.clock_jumps, {"count": 2}),
+        (kinds.disk_full, {"count": 1}),
+        (kinds.refusals, {"disks": ("read-only",)}),
         (damage.cut_off_files, {"records": False}),  # see test_config.py for them
-        (kinds.two_in_one_checkout, {"count": 1}),
-        (kinds.two_checkouts, {"count": 1}),
+        (kinds.two_pipelines, {"count": 1, "checkouts": 1}),
+        (kinds.two_pipelines, {"count": 1, "checkouts": 2}),
         (kinds.carrying_kills, {"count": 1}),
         (damage.record_lengths, {"step": 3}),
         (damage.journal_lengths, {"count": 40}),
