@@ -85,6 +85,15 @@ def trained(workload: Any, backend: str, precision: str, threads: int) -> invent
     return inventory.Training(workload, parameters, backend, precision, threads)
 
 
+def unsplit_s(training: inventory.Training) -> float:
+    """Seconds of one more whole step."""
+    training.clock.start(split=False)
+    loss = training.step()
+    seconds, _ = training.clock.stop()
+    loss()
+    return seconds
+
+
 def ratio(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
     """The median over rounds of one side over the other, and the ends of its 95 % interval.
 

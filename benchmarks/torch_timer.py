@@ -20,15 +20,13 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
-
-from siliconprof import plugins  # noqa: E402
-from siliconprof.session.timing import Plan, repeat  # noqa: E402
-from siliconprof.stats import statistics  # noqa: E402
+from shared import ratio
+from siliconprof import plugins
+from siliconprof.session.timing import Plan, repeat
+from siliconprof.stats import statistics
 
 LOW, HIGH = 0.97, 1.03
 DTYPES = ("fp32", "bf16")
@@ -108,33 +106,18 @@ def agreement(
         return measured.median
 
     ours(), theirs()  # both once for nothing: the first calls make buffers and threads
-    ones: list[float] = []
-    twos: list[float] = []
-    ratios: list[float] = []
-    low, high = 0.0, float("inf")
-    while len(ratios) < pairs or (len(ratios) < most_pairs and _undecided(low, high)):
-        for side in (ours, theirs) if len(ratios) % 2 else (theirs, ours):
-            (ones if side is ours else twos).append(side())
-        ratios.append(ones[-1] / twos[-1])
-        low, high = statistics.median_interval(ratios)
-    return Agreement(
-        backend,
-        shape,
-        precision,
-        threads,
-        len(ratios),
-        max(blocks),
-        statistics.median(ones),
-        statistics.median(twos),
-        statistics.median(ratios),
-        low,
-        high,
-    )
-
-
-def _undecided(low: float, high: float) -> bool:
-    """Whether an interval lies neither inside the band nor outside it."""
-    return low < LOW <= high or low <= HIGH < high
+    times: dict[bool, list[float]] = {True: [], False: []}  # ours, and the Timer's
+    found = 1.0, 0.0, float("inf")
+    for index in range(max(pairs, most_pairs)):
+        # Where neither inside the band nor outside it, the interval is undecided.
+        if index >= pairs and not (found[1] < LOW <= found[2] or found[1] <= HIGH < found[2]):
+            break
+        for is_ours in (True, False) if index % 2 else (False, True):
+            times[is_ours].append(ours() if is_ours else theirs())
+        found = ratio(times[True], times[False])
+    medians = [statistics.median(times[side]) for side in (True, False)]
+    tried = len(times[True])
+    return Agreement(backend, shape, precision, threads, tried, max(blocks), *medians, *found)
 
 
 @contextlib.contextmanager
@@ -181,44 +164,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    with first_in_line() if arguments.first else contextlib.nullcontext(False) as first:
-        if arguments.first and not first:
+    found = []
+    with contextlib.ExitStack() as stack:
+        if arguments.first and not stack.enter_context(first_in_line()):
             print("--first: not permitted here; others may take the cores meanwhile")
-        return measure(arguments)
-
-
-def measure(arguments: argparse.Namespace) -> int:
-    """Time all and print; 1 when any is missed."""
-    found: list[dict[str, Any]] = []
-    holds = True
+        print(
+            f"{'backend':11} {'product':24} {'dtype':5} {'ours / ms':>10} {'Timer / ms':>10} "
+            f"{'block':>6} {'ratio':>7}  95 % interval"
+        )
+        for backend, shapes in SHAPES.items():
+            works, why = plugins.load("backends", backend)().available()
+            if not works:
+                print(f"{backend:11} not here: {why}")
+                continue
+            settings = (arguments.threads, arguments.pairs, arguments.seconds)
+            for precision, shape in product(DTYPES, shapes):
+                found.append(agreement(backend, shape, precision, *settings))
+                print(line(found[-1]), flush=True)
     print(
-        f"{'backend':11} {'product':24} {'dtype':5} {'ours / ms':>10} {'Timer / ms':>10} "
-        f"{'block':>6} {'ratio':>7}  95 % interval"
-    )
-    for backend, shapes in SHAPES.items():
-        works, why = _works(backend)
-        if not works:
-            print(f"{backend:11} not here: {why}")
-            continue
-        for precision in DTYPES:
-            for shape in shapes:
-                one = agreement(
-                    backend, shape, precision, arguments.threads, arguments.pairs, arguments.seconds
-                )
-                print(line(one), flush=True)
-                found.append(asdict(one))
-                holds &= one.holds
-    print(
-        f"{sum(LOW <= one['ratio'] <= HIGH for one in found)} of {len(found)} within {LOW} to "
+        f"{sum(one.holds for one in found)} of {len(found)} within {LOW} to "
         f"{HIGH}; {arguments.pairs} pairs each, {arguments.threads} threads"
     )
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0 if holds else 1
-
-
-def _works(backend: str) -> tuple[bool, str]:
-    return plugins.load("backends", backend)().available()
+        text = json.dumps([asdict(one) for one in found], indent=1)
+        arguments.json.write_text(f"{text}\n", encoding="utf-8")
+    return int(not all(one.holds for one in found))
 
 
 if __name__ == "__main__":
