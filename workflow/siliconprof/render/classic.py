@@ -40,7 +40,7 @@ MISLED_TITLE = "What TFLOPS alone would have said:"
 
 def add(data: Data, book: Book) -> None:
     """Everything of one host."""
-    if not present(data):
+    if not _cells(data):
         book.why_none("No MLP, CNN or LSTM is part of these results.")
         return
     points = ratios.measured(data)
@@ -63,19 +63,15 @@ def add(data: Data, book: Book) -> None:
 
 def add_published(data: Data, book: Book) -> None:
     """The article's ratios beside everyone's, where this host has such a network."""
-    if present(data.only(HERE)):
+    if _cells(data.only(HERE)):
         printed = published_table(data)
         measured = any(value.mark == "measured" for row in printed.rows for value in row)
         counted = "" if measured else "line"
         book.table("classic-published", "classic-published", printed, counted=counted)
 
 
-def present(data: Data) -> bool:
-    """Whether any of these networks is among the cells, measured or not."""
-    return bool(_cells(data))
-
-
 def _cells(data: Data) -> list[Row]:
+    """The cells of these networks, measured or not."""
     return [cell for cell in data.cells if cell["trainer"] == ratios.TRAINER]
 
 

@@ -113,8 +113,7 @@ def devices_said(data: Data, points: Iterable[Row]) -> str:
 
 def values(points: Iterable[Row], name: str) -> list[float]:
     """The values that a parameter takes, in order."""
-    numbers = (words.number(point.get(name)) for point in points)
-    return sorted({value for value in numbers if value is not None})
+    return sorted(set(words.numbers(points, name)))
 
 
 def shape(row: Row) -> str:

@@ -323,11 +323,6 @@ def _error(point: Row) -> Value:
     return Value(words.scientific(error), sort=error)
 
 
-def interval(point: Row) -> Rate:
-    """Median throughput in FLOP/s and the ends of its 95 % interval."""
-    return median_rate(PRODUCTS, point)
-
-
 def _where(name: str, value: str, limit: Limit, point: Row) -> Rate:
     """The median of points measured in one way."""
     return median_rate(limit, point) if point[name] == value else Rate(None)
@@ -338,7 +333,7 @@ MATMUL = Operation(
     "matrix product",
     PRODUCTS,
     (
-        Way("adaptive median, 95 % interval", True, interval),
+        Way("adaptive median, 95 % interval", True, partial(median_rate, PRODUCTS)),
         Way("mean of a burst", False, partial(burst_rate, PRODUCTS)),
     ),
     with_own=False,

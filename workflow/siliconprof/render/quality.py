@@ -208,18 +208,13 @@ def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> 
         book.table("records", "records", records, counted="record", above=0)
 
 
-def _method(cell: Row) -> Value:
-    version = cell["method_version"]
-    return Value(str(int(version)), float(version))
-
-
 RECORDS = (  # the file behind every cell, and the hash of its content
     told("Record", lambda cell: _note(cell["record"])),
     told("Source", partial(tables.badged, "source")),
     told("SHA-256 of its content", lambda cell: Value(cell["record_sha256"], mark="hash")),
     told("started, UTC", lambda cell: (cell["started_at"] or "")[:19].replace("T", " ")),
     told("Code", lambda cell: (cell["git_commit"] or "")[:12]),
-    Column("Method", "", True, value=_method),
+    count("Method", "method_version", ""),
 )
 
 

@@ -35,7 +35,7 @@ from siliconprof.render.compare import (
 )
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.losses import divergence, loss_groups, relative_differences
-from siliconprof.render.operations import interval
+from siliconprof.render.operations import PRODUCTS, median_rate
 from siliconprof.render.variants import (
     CIRCUMSTANCES,
     WORK,
@@ -213,12 +213,12 @@ def _signed(value: float) -> str:
 
 def products(data: Data) -> Finding | None:
     """The fastest matrix product of each backend and precision."""
-    timed = [p for p in data.of_module("matmul") if interval(p)[1] is not None]
+    timed = [p for p in data.of_module("matmul") if median_rate(PRODUCTS, p).low is not None]
     timed.sort(key=lambda point: -point["flop_per_s"])
     best = grouped(timed, lambda p: (p["device"], words.backend_name(p), p["precision"]))
     lines = []
     for (device, backend, precision_), (point, *_) in best.items():
-        middle, low, high = interval(point)
+        middle, low, high = median_rate(PRODUCTS, point)
         assert middle and low and high
         caution = words.caution(point)
         lines.append(

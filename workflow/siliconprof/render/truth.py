@@ -79,8 +79,7 @@ def results(cells: Sequence[Row]) -> Value:
 
 def numbers(cells: Sequence[Row], column: str) -> list[float]:
     """A column's figures, the least first."""
-    read = (words.number(cell[column]) for cell in cells)
-    return sorted(number for number in read if number is not None)
+    return sorted(words.numbers(cells, column))
 
 
 def figures(name: str, cells: Sequence[Row]) -> str:

@@ -316,10 +316,12 @@ def results_table(data: Data, points: Sequence[Row]) -> Table:
         return len(unusual(data, row)) if len(data.traces.curve_values(row, "step_s")) else None
 
     def elevated(row: Row) -> Value:
-        step = elevated_until(data, row)
-        if step is None:
+        norms = data.traces.curve_values(row, "gradient_norm").tolist()
+        course = training_course.elevated_until(norms)
+        if course is None:
             return missing("no norm of every step, or too few steps")
-        return Value("never" if not step else str(step), sort=float(step))
+        step = int(course.middle)  # from 1; 0 is never
+        return Value(str(step) if step else "never", sort=float(step))
 
     columns = [
         told("Model", "workload"),
@@ -355,16 +357,6 @@ def _evaluated(data: Data, row: Row) -> Value:
     best = min(done, key=lambda one: one["loss"])
     below = f"{words.significant(float(best['loss']), 4)} at {int(best['step'])}"
     return replace(tables.quantity(done[-1]["loss"], "not finite", digits=4), below=below)
-
-
-def elevated_until(data: Data, row: Row) -> int | None:
-    """The last step whose gradient norm is well above its later level; None if unknown.
-
-    The norm is a running median, which a lone spike does not move; the level is the median over
-    the second half of the run. Steps count from 1; 0 means never.
-    """
-    course = training_course.elevated_until(data.traces.curve_values(row, "gradient_norm").tolist())
-    return None if course is None else int(course.middle)
 
 
 def _predicted(row: Row) -> str:
