@@ -64,11 +64,7 @@ class Book:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        workers: int = 1,
-        staged: Path | None = None,
-        for_print: bool = False,
+        self, folder: Path, workers: int = 1, staged: Path | None = None, for_print: bool = False
     ) -> None:
         self.folder = folder
         self.staged = staged or folder  # where files are written

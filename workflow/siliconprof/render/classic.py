@@ -19,16 +19,7 @@ from siliconprof.render import beside, ratios, tables, training, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.ratios import (
-    Case,
-    Foretold,
-    Pair,
-    Ratio,
-    epoch,
-    network,
-    side_name,
-    times,
-)
+from siliconprof.render.ratios import Case, Foretold, Pair, Ratio, epoch, network, side_name, times
 from siliconprof.render.tables import Column, Table, Value, count, missing, number, spanned, told
 from siliconprof.render.training import PHASES
 from siliconprof.render.variants import Row, order, point_status, precision

@@ -102,12 +102,7 @@ def draw(arguments: argparse.Namespace) -> None:
     try:
         temporary.remove(staged)
         staged.mkdir(parents=True)
-        book = Book(
-            arguments.figures,
-            most_workers(arguments.jobs),
-            staged,
-            arguments.print,
-        )
+        book = Book(arguments.figures, most_workers(arguments.jobs), staged, arguments.print)
         command = " ".join(["python -m siliconprof.render.draw", *options(arguments)])
         facts = build(data, book, command, arguments.page, arguments.again)
         book.finish()

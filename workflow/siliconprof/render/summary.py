@@ -10,15 +10,7 @@ import numpy as np
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import DISTURBED
-from siliconprof.render import (
-    choices,
-    memory,
-    ratios,
-    study_findings,
-    uncertainty,
-    why,
-    wide_deep,
-)
+from siliconprof.render import choices, memory, ratios, study_findings, uncertainty, why, wide_deep
 from siliconprof.render.book import Book
 from siliconprof.render.compare import (
     Comparison,

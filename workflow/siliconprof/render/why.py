@@ -250,11 +250,7 @@ def _panel(gap: Gap, inks: Mapping[str, str], width: float) -> Panel:
         shown += _bar(gap, y, ordered, pair)
     size = f"{milliseconds(line['seconds'])} a step more, {gap.verdict}"
     in_lines = pair.replace(" against", "\nagainst")
-    titles = [
-        f"{pair}: {size}",
-        f"{pair}:\n{size}",
-        f"{in_lines}:\n{size}",
-    ]
+    titles = [f"{pair}: {size}", f"{pair}:\n{size}", f"{in_lines}:\n{size}"]
     fitting = (t for t in titles if max(map(style.text_in, t.split("\n"))) <= TITLE_SHARE * width)
     return Panel(
         shown,
