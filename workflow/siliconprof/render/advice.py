@@ -18,7 +18,7 @@ from siliconprof.render import chart, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.money import priced
+from siliconprof.render.money import price_column
 from siliconprof.render.tables import Column, Table, Value, missing, number, told
 
 HOUR_S = 3600.0
@@ -114,7 +114,7 @@ def estimate(one: Estimate, unknown: str) -> Value:
     return Value(words.significant(one.value, 2), sort=one.value, mark=mark, title=one.basis)
 
 
-def _energy(answer: Answer, as_usd: bool) -> Value:
+def _energy(answer: Answer, as_usd: bool = False) -> Value:
     """Energy of the widest scope that is known, or its electricity."""
     widest = answer.widest()
     if widest is None:
@@ -132,45 +132,24 @@ def _energy(answer: Answer, as_usd: bool) -> Value:
     return Value(text, value, below, joules.basis, MARKS.get(joules.evidence or "", ""))
 
 
+def _electricity(answer: Answer) -> Value:
+    return _energy(answer, as_usd=True)
+
+
+ALL_OF_IT, UNKNOWN = "predicted, all of it on the device", "nobody knows its memory"
 OF_SCOPE = "of the scope named below; ≤: bound by the board's power"
 COLUMNS = (
     told("Device", _device),
     told("Backend", attrgetter("backend")),
     told("Scenario", _scenario, "by the memory model, as for every cell"),
-    number(
-        "memory needed",
-        "GiB",
-        attrgetter("need_bytes"),
-        "no memory model",
-        "predicted, all of it on the device",
-    ),
-    number(
-        "usable",
-        "GiB",
-        attrgetter("capacity_bytes"),
-        "nobody knows its memory",
-        "of the device's memory",
-    ),
+    number("memory needed", "GiB", attrgetter("need_bytes"), "no memory model", ALL_OF_IT),
+    number("usable", "GiB", attrgetter("capacity_bytes"), UNKNOWN, "of the device's memory"),
     Column("speed", "samples/s", True, "by its evidence", value=_speed),
     Column("time", "h per 1,000 steps", True, value=_hours),
     told("Evidence", _evidence, "of the speed: measured, or published"),
-    Column(
-        "energy",
-        "kWh per 1,000 steps",
-        True,
-        OF_SCOPE,
-        "scope",
-        value=partial(_energy, as_usd=False),
-    ),
-    Column("electricity", "USD per 1,000 steps", True, value=partial(_energy, as_usd=True)),
-    Column(
-        "price",
-        "USD",
-        True,
-        "at launch, or as paid",
-        "what it buys",
-        value=lambda answer: priced(answer.price),
-    ),
+    Column("energy", "kWh per 1,000 steps", True, OF_SCOPE, "scope", value=_energy),
+    Column("electricity", "USD per 1,000 steps", True, value=_electricity),
+    price_column(attrgetter("price"), "at launch, or as paid"),
     told("Within budget", attrgetter("budget"), folds=True),
 )
 

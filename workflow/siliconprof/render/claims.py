@@ -123,13 +123,13 @@ def _printed(row: Row) -> Value:
     return published(text, row["source"], below=below)
 
 
-def _value(row: Mapping[str, Any], prefix: str, none: str) -> Value:
+def _value(row: Mapping[str, Any], prefix: str) -> Value:
     """A measured figure with its interval below, or a word."""
     if row[f"{prefix}_word"]:
         return Value(str(row[f"{prefix}_word"]), sort=str(row[f"{prefix}_word"]), mark="measured")
     middle = words.number(row[f"{prefix}_value"])
     if middle is None:
-        return missing(none)
+        return missing(NOT_COMPARED)
     # An end that noise leaves open is infinite.
     low, high = (float(row[f"{prefix}_{end}"]) for end in ("low", "high"))
     unit = UNITS.get(row["unit"] or "", row["unit"] or "")
@@ -155,7 +155,7 @@ def _tables(row: Row) -> Value:
 def _analogue(row: Row) -> Value:
     if row["analogue_says"] is None:
         return missing(NO_ANALOGUE)
-    figure = _value(row, "analogue", NOT_COMPARED)
+    figure = _value(row, "analogue")
     text = row["analogue_says"] if figure.reason else f"{row['analogue_says']}, {figure.text}"
     return Value(text, sort=text, more=str(row["analogue_reason"]), mark="prose")
 
@@ -173,18 +173,18 @@ def _reason(row: Row) -> Value:
     return split(text, SHOWN, mark="note", sort=text)
 
 
+def _measured(row: Row) -> Value:
+    return _value(row, "measured")
+
+
+DECIDES = "of several cases the one that decides"
 PRINTED = "as printed; below, what agrees with it: its tolerance applied, or a sign"
 SOURCES_AGREE = "whether what the sources printed agrees with the statement"
 COLUMNS = (
     told("Verdict", lambda row: Value(row["verdict"], VERDICTS.index(row["verdict"]))),
     told("Claim and source", _read_as),
     Column("published", "below: agrees if", False, PRINTED, "agrees if", value=_printed),
-    Column(
-        "measured",
-        help="of several cases the one that decides",
-        below="interval",
-        value=lambda row: _value(row, "measured", NOT_COMPARED),
-    ),
+    Column("measured", "", False, DECIDES, "interval", value=_measured),
     told("Reason", _reason),
     Column("Sources' own numbers", NO_VERDICT, False, SOURCES_AGREE, value=_tables),
     Column("Analogue", NO_VERDICT, False, "what other devices or hosts show", value=_analogue),

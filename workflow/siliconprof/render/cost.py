@@ -12,10 +12,9 @@ from siliconprof.render import hover
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import SWITCHED_OFF, Data, grouped
-from siliconprof.render.tables import Column, Table, Value, count, number, quantity, told
+from siliconprof.render.tables import SIZES, Column, Table, Value, count, number, told
 from siliconprof.render.variants import Row, family_order, flagged, label, model, pairs
 
-US = 1e-6
 DIFFERS = 0.05  # of the unsplit step
 CHECKED_FROM_S = 0.020  # shorter steps cost more to split, and are not flagged
 SPLIT_FLAG = "split_differs"
@@ -95,12 +94,15 @@ def _middle(rows: Sequence[Row], column: str) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def _middle_and_worst(column: str, scale: float, group: Sequence[Row]) -> Value:
-    value = quantity(_middle(group, column), UNAVAILABLE, scale, digits=2)
-    if value.reason:
-        return value
-    worst = words.significant(max(words.numbers(group, column)) / scale, 2)
-    return Value(value.text, value.sort, f"at most {worst}")
+def _with_worst(head: str, unit: str, column: str, help: str) -> Column:
+    """A column of medians over the cells, the largest below."""
+
+    def worst(group: Sequence[Row]) -> str:
+        most = max(words.numbers(group, column)) / SIZES[unit]
+        return f"at most {words.significant(most, 2)}"
+
+    middle = partial(_middle, column=column)
+    return number(head, unit, middle, UNAVAILABLE, help, digits=2, under=worst)
 
 
 def _most(group: Sequence[Row]) -> float | None:
@@ -125,17 +127,9 @@ PROBES = (
     told("How it reads, or why it does not", _means),
     Column("cells", "", True, value=lambda group: Value(str(len(group)), len(group))),
     count("samples", partial(_middle, column="samples"), UNAVAILABLE, unit="per cell"),
-    Column(
-        "one sample", "µs", True, ONE, value=partial(_middle_and_worst, "sample_cost_median_s", US)
-    ),
+    _with_worst("one sample", "µs", "sample_cost_median_s", ONE),
     number("95th percentile", "µs", _most, UNAVAILABLE, "the largest of the cells'"),
-    Column(
-        "of the cell's time",
-        "%",
-        True,
-        INSIDE,
-        value=partial(_middle_and_worst, "share_of_wall", 0.01),
-    ),
+    _with_worst("of the cell's time", "%", "share_of_wall", INSIDE),
 )
 
 

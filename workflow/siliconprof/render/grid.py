@@ -196,6 +196,7 @@ def _shares(head: str, what: str, made_of: str) -> Column:
 FIXED = "of a step, whatever the batch; 95 % interval below"
 GAIN = "samples a second at the largest over the smallest batch"
 BEST = "over its batch sizes; share of the measured ceiling below"
+OF_BEST = "of ceiling"
 RESIDUAL = "root mean square, as a share of the step"
 SHARE = "share of the step"
 FIT_COLUMNS = (
@@ -212,13 +213,7 @@ FIT_COLUMNS = (
     _shares("launches", "launch", "operator launches × cost of one"),
     _shares("memory", "memory", "bytes that must move ÷ measured bandwidth"),
     number(
-        "best",
-        "GFLOP/s",
-        "best_flop_per_s",
-        NO_FORMULA,
-        BEST,
-        under=_of_ceiling,
-        below="of ceiling",
+        "best", "GFLOP/s", "best_flop_per_s", NO_FORMULA, BEST, under=_of_ceiling, below=OF_BEST
     ),
 )
 

@@ -335,21 +335,17 @@ def models_table(data: Data) -> Table:
     return Table.of(data.models, columns, about=lambda row: None)
 
 
+def _sixteen_bytes(row: Row) -> float:
+    return memory_model.BYTES_PER_PARAMETER * row["n_parameters"]
+
+
 SIXTEEN_BYTES = "fp32 weights, gradients, two moments of AdamW"
-BYTES = memory_model.BYTES_PER_PARAMETER
 FORMULA = "10⁶ parameters × 16 / 1024, computed"
 MODELS = (
     told("Model", "model"),
     told("Size", lambda row: Value(row["size"], sort=words.number(row["n_parameters"]))),
     count("parameters", "n_parameters", "unknown", "exact, from the configuration"),
     count("trained with LoRA", "lora_trainable", "has no adapters here", "rank 8"),
-    number(
-        "16 bytes each",
-        "GiB",
-        lambda row: BYTES * row["n_parameters"],
-        "unknown",
-        SIXTEEN_BYTES,
-        digits=4,
-    ),
+    number("16 bytes each", "GiB", _sixteen_bytes, "unknown", SIXTEEN_BYTES, digits=4),
     number("the paper's formula", "“GiB”", "paper_gib", "unknown", FORMULA, digits=4),
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from matplotlib.patches import Rectangle
@@ -108,14 +108,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
         number("electricity", STEPS, "usd_per_1000_steps", why_no_cost, ALONE),
         number("electricity", "USD per 10⁶ samples", "usd_per_million_samples", why_no_cost, ALONE),
         number(WITH_HOST, STEPS, "usd_per_1000_steps_with_host", why_no_host, ASSUMED, folds=True),
-        Column(
-            "price",
-            "USD",
-            True,
-            "of what is named below",
-            "what it buys",
-            value=lambda row: priced(row["price"]),
-        ),
+        price_column(itemgetter("price"), "of what is named below"),
         number(
             "speed per price",
             "samples/s per 1,000 USD",
@@ -126,11 +119,16 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table.of([row["point"] | row for row in rows], columns)
 
 
-def priced(price: Price) -> Value:
-    """A price, and below it what it buys."""
-    if price.usd is None:
-        return missing(price.said)
-    return usd(price.usd, below=price.of, title=price.said)
+def price_column(of: Callable[[Any], Price], help: str) -> Column:
+    """A column of prices, and below each what it buys."""
+
+    def value(row: Any) -> Value:
+        price = of(row)
+        if price.usd is None:
+            return missing(price.said)
+        return usd(price.usd, below=price.of, title=price.said)
+
+    return Column("price", "USD", True, help, "what it buys", value=value)
 
 
 # -- what speed costs ----------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from siliconprof.store.records import IMPORTED
 Add = Callable[[Data, Book], None]
 ROWS_PER_FIGURE = 40
 TIMES = ("unsplit_step", "step")  # the first that was timed stands for a point
-NO_TIME = "no time of a step or call"
+NO_TIME, OF_WHAT = "no time of a step or call", "of the unsplit step, or of one call"
 
 
 def parts(data: Data, add: Add) -> Iterator[Add]:
@@ -281,7 +281,7 @@ def _other_methods(data: Data, book: Book) -> None:
     book.table("other-methods", "other-methods", Table.of(data.other_methods, OTHER_METHODS))
 
 
-def _timed(row: Row, part: str) -> float | None:
+def _timed(part: str, row: Row) -> float | None:
     name = next((name for name in TIMES if row.get(f"{name}_median_s") is not None), TIMES[0])
     return row.get(f"{name}_{part}")
 
@@ -311,14 +311,8 @@ OTHER_METHODS = (  # one line per point, with the badge of its method
     told("Point", _point),
     told("Status", "status"),
     told("Reason, or flags", _remarks),
-    number(
-        "median",
-        "s",
-        lambda row: _timed(row, "median_s"),
-        NO_TIME,
-        "of the unsplit step, or of one call",
-    ),
-    count("repeats", lambda row: _timed(row, "n"), NO_TIME),
+    number("median", "s", partial(_timed, "median_s"), NO_TIME, OF_WHAT),
+    count("repeats", partial(_timed, "n"), NO_TIME),
     told("Made by", _method),
     told("Record", lambda row: Value(row["record"], mark="note"), folds=True),
 )
