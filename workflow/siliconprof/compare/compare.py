@@ -168,13 +168,8 @@ def read_floors(sources: Sequence[Path], files: Sequence[Path]) -> dict[str, noi
         folder = result_sets.results_folder(source)
         # the floor of results/replicates/NAME/a is in the results/ above it
         for place in (folder, *folder.resolve().parents[:3]):
-            for path in sorted((place / "noise-floor").glob("*.json")):
-                floor = noise_floors.read(path)
-                floors.setdefault(floor.host, floor)
-    for path in files:
-        floor = noise_floors.read(path)
-        floors[floor.host] = floor
-    return floors
+            floors = noise_floors.by_host(sorted((place / "noise-floor").glob("*.json"))) | floors
+    return floors | noise_floors.by_host(files)
 
 
 def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -14,6 +14,7 @@ from typing import Any
 
 from siliconprof import plugins
 from siliconprof.compare.result_sets import Figures, Measured, ResultSet
+from siliconprof.store.table_files import grouped
 
 SHARED_AXES = ("workload", "scenario", "precision", "module", "trainer")
 
@@ -56,12 +57,10 @@ def _key_of(a: ResultSet, b: ResultSet) -> Callable[[Measured], tuple[Any, ...]]
 def cells(a: ResultSet, b: ResultSet) -> Pairs:
     """Pairs of matching cells, and all others."""
     key = _key_of(a, b)
-    groups: dict[tuple[Any, ...], dict[str, list[Measured]]] = {}
-    for side, results in (("A", a), ("B", b)):
-        for measured in results.cells:
-            groups.setdefault(key(measured), {"A": [], "B": []})[side].append(measured)
+    of_a, of_b = grouped(a.cells, key), grouped(b.cells, key)
     candidates, unmatched = [], []
-    for group in groups.values():
+    for name in of_a | of_b:
+        group = {"A": of_a.get(name, []), "B": of_b.get(name, [])}
         if len(group["A"]) == len(group["B"]) == 1:
             candidates.append((group["A"][0], group["B"][0]))
             continue

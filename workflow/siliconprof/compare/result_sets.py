@@ -10,7 +10,7 @@ import fnmatch
 import hashlib
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -209,18 +209,13 @@ def load(source: Path, conditions: Mapping[str, str], patterns: Sequence[str] = 
     packed = source.is_file()
     if packed and not zipfile.is_zipfile(source):
         raise UserError(f"{source}: neither a folder nor a bundle (a zip)")
-    stored: Iterable[tuple[bool, Record]] = (
-        ((True, data) for data in read_bundle(source).records.values())
-        if packed
-        else _stored(source, left_out)
-    )
-    records: dict[str, Record] = {}  # by hash: a record and its copy in the history
-    current: set[str] = set()
-    for is_current, data in stored:
-        records[data.sha256] = data
-        if is_current:
-            current.add(data.sha256)
-    everything = list(records.values())
+    if packed:
+        stored = [(True, data) for data in read_bundle(source).records.values()]
+    else:
+        stored = list(_stored(source, left_out))
+    current = {data.sha256 for is_current, data in stored if is_current}
+    # by hash: a record and its copy in the history
+    everything = list({data.sha256: data for _, data in stored}.values())
     if not everything:
         lines = left_out[:3] or [f"{source}: no records in it"]
         raise UserError("\n".join(lines))
