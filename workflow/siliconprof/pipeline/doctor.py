@@ -175,11 +175,6 @@ def _shown(value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows with their columns lined up, indented."""
-    return [f"  {line}" for line in words.aligned(rows)]
-
-
 def as_text(document: Mapping[str, Any]) -> str:
     """A report for a person."""
     host, cpu, now = document["host"], document["host"]["cpu"], document["now"]
@@ -189,31 +184,24 @@ def as_text(document: Mapping[str, Any]) -> str:
         f"  {system}, {host['os']['machine']}, kernel {host['os']['release']}",
         f"  {cpu['model']}: {cpu['physical_cores'] or 'unknown'} cores, {cpu['logical_cores']} "
         f"threads, {cpu['usable_cores']} usable; {_gib(cpu['memory_bytes'])} of memory",
-        "",
-        "Devices",
-        *_table([_device_row(device) for device in document["devices"]]),
-        "",
-        "Backends",
-        *_table([_backend_row(*item) for item in document["backends"].items()]),
-        "",
-        "Probes",
-        *_table(
-            [
-                (name, "works" if probe["available"] else "no", probe["reason"])
-                for name, probe in document["probes"].items()
-            ]
-        ),
-        "",
-        "Packages",
-        *_table([(name, version) for name, version in document["packages"].items() if version]),
-        "",
-        "Matrix products on the CPU",
-        *_table([(name, blas or "not known") for name, blas in document["blas"].items()]),
     ]
-    drivers = [(name, version) for name, version in document["driver"].items() if version]
-    if drivers:
-        lines += ["", "Drivers and runtimes", *_table(drivers)]
-    lines += ["", "Now", *_table([_now_row(*item) for item in now.items() if item[1] is not None])]
+    sections: dict[str, list[tuple[str, ...]]] = {
+        "Devices": [_device_row(device) for device in document["devices"]],
+        "Backends": [_backend_row(*item) for item in document["backends"].items()],
+        "Probes": [
+            (name, "works" if probe["available"] else "no", probe["reason"])
+            for name, probe in document["probes"].items()
+        ],
+        "Packages": [item for item in document["packages"].items() if item[1]],
+        "Matrix products on the CPU": [
+            (name, blas or "not known") for name, blas in document["blas"].items()
+        ],
+        "Drivers and runtimes": [item for item in document["driver"].items() if item[1]],
+        "Now": [_now_row(*item) for item in now.items() if item[1] is not None],
+    }
+    for title, rows in sections.items():
+        if rows:
+            lines += ["", title, *(f"  {line}" for line in words.aligned(rows))]
     if not document["advice"]:
         return "\n".join([*lines, "", "Nothing to mend."])
     lines += ["", "To know and to mend"]

@@ -219,25 +219,18 @@ def explain(results: Path) -> None:
 
 # What rules make from records, each before what it is made of.
 PAGES = ("report.html", "study.html")
+PARTS = ("claims", "prediction", "attribution", "expected", "ceilings")  # of the analysis
+ANALYSED = (
+    *("claims", "predicted", "published_gaps", "attribution", "expected", "scaling", "ceilings"),
+    *("checks", *(f"left_out_{part}" for part in PARTS)),
+)
 DERIVED = (
     *PAGES,
     left_out.FILE,
     "figures/.snakemake_timestamp",
     "drawn/.snakemake_timestamp",
-    "tables/claims.csv",
-    "tables/left_out_claims.csv",
-    "tables/predicted.csv",
-    "tables/left_out_prediction.csv",
-    "tables/published_gaps.csv",
-    "tables/attribution.csv",
-    "tables/left_out_attribution.csv",
-    "tables/expected.csv",
-    "tables/scaling.csv",
-    "tables/left_out_expected.csv",
+    *(f"tables/{name}.csv" for name in ANALYSED),
     "results.csv",
-    "tables/ceilings.csv",
-    "tables/checks.csv",
-    "tables/left_out_ceilings.csv",
     "tables/*.csv",
     "reference/*/.snakemake_timestamp",
     "retried.txt",
