@@ -329,8 +329,7 @@ def lines(found: Sequence[Training]) -> list[Row]:
             rows.append(named | {"reason": ALONE})
             continue
         prediction = Timed(others).predict(training.operators, training.model)
-        refusal = prediction.refusal
-        shares = prediction.shares
+        refusal, shares = prediction.refusal, prediction.shares
         rows.append(
             named
             | {

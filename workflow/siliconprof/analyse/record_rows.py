@@ -128,22 +128,16 @@ def summary(name: str, values: Series) -> dict[str, float | int | None]:
 
 def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
     """Throughputs from the unsplit step where there is one, else from the synchronised call."""
-    seconds = row["unsplit_step_median_s"] or row["step_median_s"]
-    split = row["step_median_s"]
-
-    def per_second(amount: float | None) -> float | None:
-        return statistics.over(amount, seconds)
-
+    over, unsplit, split = statistics.over, row["unsplit_step_median_s"], row["step_median_s"]
+    seconds = unsplit or split
     return {
-        "flop_per_s": per_second(row["flops"]),
-        "bytes_per_s": per_second(row["bytes"]),
-        "samples_per_s": per_second(row["samples_per_step"]),
-        "tokens_per_s": per_second(row["tokens_per_step"]),
-        "burst_flop_per_s": statistics.over(row["flops"] or None, row["burst_mean_s"]),
-        "split_over_unsplit": statistics.over(split or None, row["unsplit_step_median_s"]),
-        "unsplit_over_free_running": statistics.over(
-            row["unsplit_step_median_s"], row["free_running_step_median_s"]
-        ),
+        "flop_per_s": over(row["flops"], seconds),
+        "bytes_per_s": over(row["bytes"], seconds),
+        "samples_per_s": over(row["samples_per_step"], seconds),
+        "tokens_per_s": over(row["tokens_per_step"], seconds),
+        "burst_flop_per_s": over(row["flops"] or None, row["burst_mean_s"]),
+        "split_over_unsplit": over(split or None, unsplit),
+        "unsplit_over_free_running": over(unsplit, row["free_running_step_median_s"]),
     }
 
 

@@ -200,12 +200,8 @@ def _apart(one: Row, other: Row, question: Question) -> bool:
 
 def _fastest(measured: Iterable[tuple[Row, Figure]]) -> list[tuple[Row, Figure]]:
     """The backend with the largest figure of each device."""
-    best: dict[tuple, tuple[Row, Figure]] = {}
-    for row, value in measured:
-        name = device_of(row)
-        if name not in best or value.middle > best[name][1].middle:
-            best[name] = (row, value)
-    return list(best.values())
+    devices = grouped(measured, lambda pair: device_of(pair[0])).values()
+    return [max(of_device, key=lambda pair: pair[1].middle) for of_device in devices]
 
 
 # -- labels ----------------------------------------------------------------------------------------
