@@ -78,7 +78,8 @@ def difference(a: Figure, b: Figure) -> Figure:
 
 def reduced(figures: Sequence[Figure], how: str) -> Figure:
     """The largest (most), smallest (least) or geometric mean (mean) of several figures."""
-    combine: Callable[[Sequence[float]], float] = {"most": max, "least": min}.get(how, _geometric)
+    combine: Callable[[Sequence[float]], float] = inference.geometric_mean
+    combine = {"most": max, "least": min}.get(how, combine)
     lows, highs = zip(*(figure.interval() for figure in figures), strict=True)
     return Figure(
         combine([figure.middle for figure in figures]),
@@ -100,12 +101,6 @@ def share_above_1(figures: Sequence[Figure]) -> Figure:
         sum(value > 1 for value in values) / n for values in (middles, lows, highs)
     )
     return Figure(middle, None, low, high, joined(figure.basis for figure in figures))
-
-
-def _geometric(values: Sequence[float]) -> float:
-    if any(value <= 0 for value in values):
-        return 0.0
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 @dataclass(frozen=True)

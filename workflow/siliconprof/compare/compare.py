@@ -34,8 +34,9 @@ from pathlib import Path
 
 from siliconprof import options, words
 from siliconprof.compare import matching, result_sets
-from siliconprof.compare.comparison import Comparison, compare, geometric_mean
+from siliconprof.compare.comparison import Comparison, compare
 from siliconprof.errors import UserError, stage
+from siliconprof.stats import inference
 from siliconprof.store import noise_floors
 
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -80,7 +81,7 @@ def as_text(comparison: Comparison) -> str:
                 matching.label(row.point),
                 row.metric,
                 *(
-                    quantity(geometric_mean(side) or 0.0, row.metric)
+                    quantity(inference.geometric_mean(side), row.metric)
                     for side in (row.figures_a, row.figures_b)
                 ),
                 f"{len(row.figures_a)}+{len(row.figures_b)}",

@@ -118,13 +118,6 @@ def _remedy(a: Figures, b: Figures) -> str:
     return f"and a verdict needs {LEAST_PROCESSES} a side, measured in turn: {remedy}"
 
 
-def geometric_mean(values: Sequence[float]) -> float | None:
-    """Of figures of processes; None where one is 0."""
-    if min(values) <= 0:
-        return None
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
 def without_error(ratio: float | None, reason: str, disturbed: bool) -> tuple[str, str]:
     """(verdict, why) of a ratio without an error: at most a probable one.
 
@@ -230,7 +223,7 @@ def compare(
                 for floor in [floors.get(side.cell.host)]
             ]
             values_a, values_b = ([value for _, value in side] for side in (figures_a, figures_b))
-            mean_a, mean_b = geometric_mean(values_a), geometric_mean(values_b)
+            mean_a, mean_b = map(inference.geometric_mean, (values_a, values_b))
             ratio, low, high = mean_b / mean_a if mean_a and mean_b else None, None, None
             result, reason = estimate(figures_a, figures_b, left.machine == right.machine, noise)
             verdict = AMBIGUOUS

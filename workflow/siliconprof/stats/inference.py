@@ -53,6 +53,13 @@ class Estimate:
         return 2 * student_cdf(-abs(self.log) / self.error, self.df)
 
 
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of at least one value; 0 where any is not above 0."""
+    if min(values) <= 0:
+        return 0.0
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
 def location(logs: Sequence[float]) -> Estimate:
     """The middle of a few logarithms: their mean, or from 7 values on Tukey's biweight.
 
