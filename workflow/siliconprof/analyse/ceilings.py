@@ -31,7 +31,7 @@ from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.store import columns, contents, matrix_file, noise_floors, table_files
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import Row, grouped
 
 KERNELS = ("copy", "triad", "reduction")
 LAUNCH_STEMS = ("context", "compile_and_load", "cold", "enqueue", "launch_and_wait", "amortised")
@@ -158,14 +158,11 @@ class Table:
 
     def rows(self) -> Iterator[Row]:
         """Device by device and backend by backend, format by format."""
-        for where in dict.fromkeys(map(place, self.cells)):
-            cells = [cell for cell in self.cells if place(cell) == where]
-            points = [point for point in self.points if place(point) == where]
-            for number_format in dict.fromkeys(
-                PEAK_OF_PRECISION[name]
-                for name in PEAK_OF_PRECISION
-                if any(cell["precision"] == name for cell in cells)
-            ):
+        points_of = grouped(self.points, place)
+        for where, cells in grouped(self.cells, place).items():
+            points, used = points_of.get(where, []), {cell["precision"] for cell in cells}
+            formats = [PEAK_OF_PRECISION[name] for name in PEAK_OF_PRECISION if name in used]
+            for number_format in dict.fromkeys(formats):
                 yield from self._lines(
                     [cell for cell in cells if cell["precision"] == number_format] or cells[:1],
                     [point for point in points if point["precision"] == number_format],

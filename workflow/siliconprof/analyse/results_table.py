@@ -75,10 +75,8 @@ class Table:
             for check in self.checks
             if check["quantity"] == "bytes_per_s"
         }
-        energies: dict[tuple, Row] = {}
-        for line in self.energy:
-            if line.get("energy_per_step_j") is not None:
-                energies.setdefault(point_key(line), line)
+        known = [line for line in self.energy if line.get("energy_per_step_j") is not None]
+        energies = {point_key(line): line for line in reversed(known)}  # the first of a point
         for cell in cells:
             flags = [
                 cell["flags"],

@@ -48,12 +48,8 @@ def rows(points: Sequence[Row], ceilings: Ceilings, noise: Noise) -> Iterator[Ro
         ]
         shapes.sort(key=lambda row: (row["n_parameters"] or 0, row["seq_len"] or 0))
         yield from shapes
-        yield (
-            columns.blank("scaling")
-            | {name: shapes[0][name] for name in KEY}
-            | {"about": ABOUT_BACKEND}
-            | bound.of_backend(shapes)
-        )
+        backend = {name: shapes[0][name] for name in KEY} | {"about": ABOUT_BACKEND}
+        yield columns.blank("scaling") | backend | bound.of_backend(shapes)
 
 
 class Scaling:
@@ -141,13 +137,9 @@ class Scaling:
     def _launches(self) -> Row:
         """Launches of a step times what one was measured to cost."""
         point = self.measured[0]
-        count, how = step_work.launches(
-            point["backend"],
-            int(point["n_layer"]),
-            point["precision"],
-            checkpointed(point),
-            point["max_gradient_norm"] is not None,
-        )
+        shape = point["backend"], int(point["n_layer"]), point["precision"]
+        clipped = point["max_gradient_norm"] is not None
+        count, how = step_work.launches(*shape, checkpointed(point), clipped)
         cost = self.ceilings.launch(point)
         seconds = count * cost.value if count and cost.value else None
         columns: Row = {

@@ -23,7 +23,7 @@ from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.stats import inference, line_fit, training_course
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import KEY, Row, rows
+from siliconprof.store.table_files import KEY, Row, grouped, point_key, rows
 
 # The rows that a quantity is read from: of a table, or lines of scaling.csv about something.
 POINTS, CELLS, SHAPES, BACKENDS = "points", "cells", scaling.ABOUT_SHAPE, scaling.ABOUT_BACKEND
@@ -184,6 +184,11 @@ class Evidence:
         seconds, values = (of.astype(float) for of in self.lines("samples", row, ("t_s", column)))
         used = (abs(values) < math.inf) & (seconds >= (timed[0] if len(timed) else math.inf))
         return seconds[used].tolist(), values[used].tolist()
+
+    @cached_property
+    def energies(self) -> dict[tuple, list[Row]]:
+        """Key of a point -> the lines of energy.csv about it."""
+        return grouped(self.results.rows("energy"), point_key)
 
     def bandwidth(self, row: Row) -> tuple[float, str]:
         """(bandwidth of the device's memory in bytes/s, its source).

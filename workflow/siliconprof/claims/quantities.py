@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from siliconprof.analyse.throughputs import step_s
+from siliconprof.analyse.throughputs import place, step_s
 from siliconprof.claims.evidence import (
     BACKENDS,
     CELLS,
@@ -24,7 +24,7 @@ from siliconprof.claims.evidence import (
 )
 from siliconprof.claims.figures import Figure, ratio
 from siliconprof.stats import inference, line_fit, statistics, training_course
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import Row, point_key
 
 BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and AdamW's two moments, as in the paper's Table 2
 LEAST_SAMPLES = 9  # three in each third of a course
@@ -120,8 +120,8 @@ def fp16_gain(evidence: Evidence, row: Row) -> Figure:
 def _product(evidence: Evidence, row: Row) -> float:
     """FLOP/s of the fastest matrix product of a row's place and precision."""
     precision = row["precision"]
-    place = (row["source"], row["host"], row["device"], row["backend"], precision)
-    return _known(evidence.products.get(place), f"no matrix product in {precision} was timed there")
+    best = evidence.products.get((*place(row), precision))
+    return _known(best, f"no matrix product in {precision} was timed there")
 
 
 @_quantity("a step's operations over the fastest product's", "times", fastest=True)
@@ -374,20 +374,11 @@ def fault_traffic(evidence: Evidence, row: Row) -> Figure:
 # -- energy, launches ------------------------------------------------------------------------------
 
 
-def _energies(evidence: Evidence, row: Row) -> list[Row]:
-    columns = ("scope", "name", "energy_per_sample_j", "energy_j", "window_s", "reason")
-    lines = zip(*evidence.lines("energy", row, columns, of_point=True), strict=True)
-    return [
-        {name: None if value != value else value for name, value in zip(columns, line, strict=True)}
-        for line in lines
-    ]
-
-
 @_quantity("energy of a sample", "J")
 def energy_per_sample(evidence: Evidence, row: Row) -> Figure:
     """Joules per sample of the GPU alone, or on a CPU of its package."""
     scope = ENERGY_SCOPES.get(str(row.get("device_kind")), "gpu")
-    every = _energies(evidence, row)
+    every = evidence.energies.get(point_key(row), [])
     lines = [line for line in every if line["scope"] == scope]
     measured = [line for line in lines if line["energy_per_sample_j"]]
     if not measured:
@@ -402,7 +393,8 @@ def energy_per_sample(evidence: Evidence, row: Row) -> Figure:
 @_quantity("power of the host beside its GPU", "W")
 def host_power(evidence: Evidence, row: Row) -> Figure:
     """Watts of the CPU's package, without memory, while a GPU trains."""
-    lines = [line for line in _energies(evidence, row) if line["scope"] == "cpu-package"]
+    every = evidence.energies.get(point_key(row), [])
+    lines = [line for line in every if line["scope"] == "cpu-package"]
     if row.get("device_kind") != "gpu" or not lines or not lines[0]["energy_j"]:
         raise Missing("no energy of the CPU was measured beside a GPU's")
     watts = float(lines[0]["energy_j"]) / float(lines[0]["window_s"])
