@@ -31,7 +31,7 @@ def _empty() -> Any:
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 class Part:
-    """A part of a record: its subclasses are dataclasses, frozen, made by keywords."""
+    """A part of a document: its subclasses are dataclasses, frozen, made by keywords."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,14 @@ from siliconprof.store.cell import Cell
 PARTS = {"experiment": dict, "host": dict, "hosts": list, "cells": list, "not_measured": list}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Planned:
+class Planned(contents.Part):
     """A cell of the run, and the path of its record."""
 
     cell: Cell
     record: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Matrix:
+class Matrix(contents.Part):
     """The expansion of a config, see `cells.matrix`."""
 
     experiment: Mapping[str, Any]  # the resolved config

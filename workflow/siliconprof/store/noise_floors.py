@@ -19,8 +19,7 @@ LEAST_VALUES = inference.LEAST_PROCESSES  # fewer say little of a spread
 NAMES = ("cell", "device", "backend", "point", "metric", "group")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figure:
+class Figure(contents.Part):
     """What the processes of one run yielded for one point of a cell, in one metric."""
 
     cell: str  # its path
