@@ -34,7 +34,7 @@ from siliconprof.advice.parts import Facts
 from siliconprof.advice.ranking import Advice, Answer
 from siliconprof.advice.words import two_digits
 from siliconprof.analyse import money, prediction, published_values
-from siliconprof.cells import advice_question, plan
+from siliconprof.cells import advice_question, config
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import registry
 from siliconprof.store import matrix_file, table_files
@@ -237,7 +237,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=Path("results"))
     arguments = parser.parse_args(argv)
     question = question_of(arguments)
-    settings = plan.load_experiment(arguments.configfile)["report"]
+    file = arguments.configfile
+    settings = config.resolve(config.read(file), file)["report"]
     devices = registry.load(REGISTRY)
     facts = read_facts(arguments.results, devices)
     check_devices(arguments.device, facts)

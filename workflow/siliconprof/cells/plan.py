@@ -270,15 +270,6 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"backend {name} is not available: {entry['reason']}{mend}"
 
 
-def load_experiment(configfile: str) -> dict[str, Any]:
-    """A config file, checked, with defaults.
-
-    Raises:
-        UserError: all mistakes, one line each.
-    """
-    return config.resolve(config.read(configfile), configfile)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the plan."""
     parser = argparse.ArgumentParser(prog="siliconprof plan", description=__doc__)
@@ -298,7 +289,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if bool(arguments.facts) != bool(arguments.label) or arguments.facts and not arguments.commands:
         parser.error("--facts and --label go together, with --commands")
-    experiment = load_experiment(arguments.configfile)
+    experiment = config.resolve(config.read(arguments.configfile), arguments.configfile)
     devices = registry.load("config/devices.yaml")
     if arguments.facts:
         host = by_hand.host_from(arguments.facts, arguments.label, devices)
