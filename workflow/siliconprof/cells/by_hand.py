@@ -48,10 +48,7 @@ def host_from(path: Path, label: str, devices: registry.Registry) -> dict[str, A
         UserError: the file holds no facts of a host, or the label is none.
     """
     if not re.fullmatch(names.LABEL, label) or label.lower() == "auto":
-        raise UserError(
-            f"--label: {label!r} is no label; use at most {names.LONGEST} letters, digits, '.', "
-            "'_' and '-'"
-        )
+        raise UserError(f"--label: {label!r} is no label; use {names.RULE}")
     remedy = f"make it there with `python -m siliconprof.hosts.detect --json >{path.name}`"
     try:
         facts = documents.read(path)

@@ -8,7 +8,6 @@ here: the file is used as it is while the quick facts are those that it was made
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -26,10 +25,11 @@ from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.store import documents, names, redaction, temporary
-from siliconprof.store.cell import canonical_json
+from siliconprof.store.cell import canonical_sha256
 
 SCHEMA_VERSION = 1
 DETECT_LIMIT_S = 600.0
+AGAIN = "delete it to have it made again"
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
 BLAS_LIBRARIES = "libopenblas.so.0 libblas.so.3 libcblas.so.3 libmkl_rt.so.2 libblis.so.4".split()
@@ -46,11 +46,7 @@ TORCH_DRIVER_FACTS = ("cuda_runtime", "rocm_runtime", "cublas")
 
 def fingerprint(parts: Mapping[str, str | None] | None = None) -> str:
     """Hex SHA-256 of what identifies this machine (`machine.fingerprint_parts`)."""
-    return _sha256(machine.fingerprint_parts() if parts is None else parts)
-
-
-def _sha256(value: Any) -> str:
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+    return canonical_sha256(machine.fingerprint_parts() if parts is None else parts)
 
 
 def default_label() -> str:
@@ -122,20 +118,21 @@ def load(path: Path | str) -> dict[str, Any]:
     Raises:
         UserError: it is missing or damaged; one line.
     """
-    try:
-        host = documents.read(Path(path))
-    except FileNotFoundError:
-        raise UserError(
-            f"{path}: no such file; `siliconprof doctor` makes this host's file"
-        ) from None
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path}: damaged ({error}); delete it to have it made again") from None
+    host = _read(Path(path))
     if isinstance(host, dict):
         host.pop("hostname", None)  # of an older version; nothing uses it
-    mistakes = _mistakes(host)
-    if mistakes:
-        raise UserError(f"{path}: damaged ({mistakes[0]}); delete it to have it made again")
+    if mistakes := _mistakes(host):
+        raise UserError(f"{path}: damaged ({mistakes[0]}); {AGAIN}")
     return host
+
+
+def _read(path: Path) -> Any:
+    try:
+        return documents.read(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; `siliconprof doctor` makes it") from None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path}: damaged ({error}); {AGAIN}") from None
 
 
 def stored(results_dir: Path | str, configured_label: str) -> dict[str, Any]:
@@ -151,9 +148,7 @@ def stored(results_dir: Path | str, configured_label: str) -> dict[str, Any]:
     path = folder / f"{label}.json"
     host = load(path)
     if host["label"] != label:  # renamed or copied by hand
-        raise UserError(
-            f"{path}: is the file of host '{host['label']}'; delete it to have it made again"
-        )
+        raise UserError(f"{path}: is the file of host '{host['label']}'; {AGAIN}")
     return host
 
 
@@ -190,15 +185,12 @@ def resolve(
                 _refuse(auto_path, saved["label"], folder / f"{saved['label']}.json", parts)
             auto = saved
     elif not re.fullmatch(names.LABEL, configured_label):
-        raise UserError(
-            f"host: is '{configured_label}'; expected auto, or at most {names.LONGEST} letters, "
-            "digits, '.', '_' and '-'"
-        )
+        raise UserError(f"host: is '{configured_label}'; expected auto, or {names.RULE}")
     path = folder / f"{auto['label']}.json"
     old = load(path) if path.exists() else None
     if old is not None and old["fingerprint"] != auto["fingerprint"]:
         _refuse(path, auto["label"], path, parts)
-    quick_sha256 = _sha256(quick_facts())
+    quick_sha256 = canonical_sha256(quick_facts())
     up_to_date = old is not None and old["quick_facts_sha256"] == quick_sha256
     if old is None or again or not up_to_date or _has_broken_framework(old):
         facts = detect_in_child()
@@ -214,13 +206,11 @@ def resolve(
 
 
 def _read_auto(path: Path) -> dict[str, str]:
+    saved = _read(path)
     try:
-        saved = documents.read(path)
         return {"label": str(saved["label"]), "fingerprint": str(saved["fingerprint"])}
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; `siliconprof doctor` makes it") from None
-    except (ValueError, KeyError, TypeError, OSError):
-        raise UserError(f"{path}: damaged; delete it to have it made again") from None
+    except (KeyError, TypeError):
+        raise UserError(f"{path}: damaged; {AGAIN}") from None
 
 
 def _refuse(path: Path, label: str, host_path: Path, here: Mapping[str, str | None]) -> None:
@@ -252,7 +242,7 @@ def detected(label: str, registry_: registry.Registry) -> dict[str, Any]:
     Raises:
         UserError: detection itself failed.
     """
-    return assemble(detect_in_child(), label, _sha256(quick_facts()), registry_)
+    return assemble(detect_in_child(), label, canonical_sha256(quick_facts()), registry_)
 
 
 def submitting(results_dir: Path | str, configured_label: str) -> str:
@@ -309,7 +299,9 @@ def facts_sha256(host: Mapping[str, Any]) -> str:
 
     Not of how one sees that it is up to date: a quick fact alone changes no page.
     """
-    return _sha256({key: value for key, value in host.items() if key != "quick_facts_sha256"})
+    return canonical_sha256(
+        {key: value for key, value in host.items() if key != "quick_facts_sha256"}
+    )
 
 
 def identify(
@@ -333,8 +325,7 @@ def store(path: Path, host: Mapping[str, Any]) -> None:
     Raises:
         UserError: the host breaks the schema, one line for each mistake; nothing is written.
     """
-    problems = _mistakes(host, f"hosts/{host['label']}.json: ")
-    if problems:
+    if problems := _mistakes(host, f"hosts/{host['label']}.json: "):
         raise UserError("\n".join(problems))
     _write(path, host)
 

@@ -104,10 +104,7 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
     problems = validation.problems(content, validation.load_schema("hosts"), f"{path}: ")
     for label in content if isinstance(content, dict) else ():
         if not re.fullmatch(names.LABEL, str(label)):
-            problems.append(
-                f"{path}: {label!r}: is not a valid label; use at most {names.LONGEST} letters, "
-                "digits, '.', '_' and '-'"
-            )
+            problems.append(f"{path}: {label!r}: is not a valid label; use {names.RULE}")
     if problems:
         raise UserError("\n".join(problems))
     hosts: dict[str, Host] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -24,6 +25,11 @@ RECORD = re.compile(
 def canonical_json(value: Any) -> str:
     """The canonical JSON of a value, for comparing and hashing: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def canonical_sha256(value: Any) -> str:
+    """Hex SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def identity(cell: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,6 @@ Used as
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -34,7 +33,7 @@ from typing import Any
 from siliconprof import closure
 from siliconprof.errors import UserError, cannot_write
 from siliconprof.store import documents, record
-from siliconprof.store.cell import Cell, canonical_json
+from siliconprof.store.cell import Cell, canonical_sha256
 
 FILE = "journal.jsonl"
 # Of the environment: what may differ from one run of the same measurement to the next.
@@ -208,7 +207,7 @@ def key_of(
         "method": [record.SCHEMA_VERSION, record.METHOD_VERSION],
         "data": closure.sha256(data) if cell.dataset and data.is_file() else None,
     }
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    return canonical_sha256(content)
 
 
 def opened(folder: Path, cell: Cell, key: str) -> Journal:
@@ -248,7 +247,7 @@ def end(folder: Path, cell: Cell) -> None:
 
 def _cell_sha256(cell: Cell) -> str:
     """Hex SHA-256 of a cell with the lists that it sweeps."""
-    return hashlib.sha256(cell.to_json().encode()).hexdigest()
+    return canonical_sha256(vars(cell))
 
 
 def _last_event(folder: Path) -> dict[str, Any] | None:

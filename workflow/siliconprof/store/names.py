@@ -10,6 +10,7 @@ import re
 
 LONGEST = 64  # characters of a label; the schemas say so too
 LABEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST - 1}}}"
+RULE = f"at most {LONGEST} letters, digits, '.', '_' and '-'"  # the same, for a person
 LONGEST_SLUG = 160  # several labels together; a file system has room for 255 bytes
 _SLUG = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{LONGEST_SLUG - 1}}}")
 _DIGITS = 8  # of the hash

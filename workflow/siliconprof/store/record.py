@@ -7,7 +7,6 @@ rule's old output before it reruns the job; therefore every record is also saved
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof import declarations, plugins
 from siliconprof.errors import UserError, in_one_line, writing
 from siliconprof.store import documents, migration, temporary
-from siliconprof.store.cell import AXES, canonical_json
+from siliconprof.store.cell import AXES, canonical_sha256
 
 if TYPE_CHECKING:
     from siliconprof.store.contents import Record
@@ -59,7 +58,7 @@ def finite(value: Any) -> Any:
 def content_sha256(record: Mapping[str, Any]) -> str:
     """Hex SHA-256 of a record's canonical content without its `sha256`."""
     content = {key: value for key, value in record.items() if key != "sha256"}
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    return canonical_sha256(content)
 
 
 def can_check() -> bool:
