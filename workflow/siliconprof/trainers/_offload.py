@@ -199,20 +199,6 @@ def weight_dtype(config: Mapping[str, Any]) -> Any:
     return torch.float16 if config["fp16"]["enabled"] else torch.float32
 
 
-def prepare(session: Session, model: Any) -> dict[str, Any]:
-    """The Trainer's arguments to add or replace for training a model offloaded.
-
-    Raises:
-        Unsupported: DeepSpeed is missing, or cannot offload in this precision here.
-    """
-    config = configured(session, model, *ready(session))
-    return {
-        "deepspeed": config,
-        "bf16": config["bf16"]["enabled"],
-        "fp16": config["fp16"]["enabled"],
-    }
-
-
 class OffloadStepper(Stepper):
     """Forward, backward and step of DeepSpeed's engine, which also scales the loss.
 

@@ -65,7 +65,11 @@ class Plugin(Trainer):
         cell, backend = session.cell, session.backend
         workload: Any = session.workload
         model = workload.torch_model(cell.seed).to(backend.dtype)  # type: ignore[attr-defined]
-        offload = _offload.prepare(session, model) if session.offloads else {}
+        offload: dict[str, Any] = {}  # arguments to add or replace
+        if session.offloads:
+            config = _offload.configured(session, model, *_offload.ready(session))
+            offload = {name: config[name]["enabled"] for name in ("bf16", "fp16")}
+            offload["deepspeed"] = config
         course = Course(session)
         train_dataset = rows(session)
         with tempfile.TemporaryDirectory() as folder:
