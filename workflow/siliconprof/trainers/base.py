@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from siliconprof.backends.base import Unsupported
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session import thread_time
 from siliconprof.session.operators import Operators
@@ -43,6 +44,7 @@ class Trainer:
     compiles: ClassVar[bool] = False  # it can drive a compiled step, which has no phases
     # framework -> distributions that it imports, whose versions its numbers depend on
     LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    cannot_offload: ClassVar[str | None] = None  # why, None = can
     OFFLOAD_LIBRARIES: ClassVar[tuple[str, ...]] = ("deepspeed",)  # what ZeRO-Offload adds
 
     def supports(self, framework: str, device_kind: str, precision: str) -> str | None:
@@ -58,7 +60,13 @@ class Trainer:
         return own
 
     def prepare(self, session: Session) -> None:
-        """Set up what is not part of the training; called before sampling starts."""
+        """Set up what is not part of the training; called before sampling starts.
+
+        Raises:
+            Unsupported: under ZeRO-Offload, where the trainer or DeepSpeed cannot offload.
+        """
+        if session.offloads and self.cannot_offload:
+            raise Unsupported(f"scenario offload: {self.cannot_offload}")
         workload: Any = session.workload
         attention = workload.parameters.get("attention", "default")
         if attention != "default":
@@ -183,6 +191,12 @@ class Course:
         """Train to the end of the course."""
         while kind := self.next_kind():
             self.step(kind, stepper, batches)
+
+    def run_freely(self, stepper: Stepper, batches: Iterator[Any]) -> None:
+        """Continue a training that is over with its free-running steps."""
+        self.session.under_way = True
+        while self.runs_on():
+            self.step(FREE, stepper, batches)
 
     def step(self, kind: str, stepper: Stepper, batches: Iterator[Any]) -> None:
         """Run one training step, which includes fetching its batch."""

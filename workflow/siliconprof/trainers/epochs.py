@@ -16,13 +16,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError
 from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
-from siliconprof.trainers.base import FREE, Course, Trainer
+from siliconprof.trainers.base import Course, Trainer
 from siliconprof.trainers.plain import forward_only
 from siliconprof.workloads._classic import FEWEST_STEPS
 
@@ -103,16 +102,8 @@ class Plugin(Trainer):
     """epochs"""
 
     frameworks = ("torch", "mlx")
-
-    def prepare(self, session: Session) -> None:
-        """See `Trainer.prepare`.
-
-        Raises:
-            Unsupported: under ZeRO-Offload, which is useless for networks of megabytes.
-        """
-        if session.offloads:
-            raise Unsupported("scenario offload: trainer epochs trains on the device alone")
-        super().prepare(session)
+    # It would be useless for networks of megabytes.
+    cannot_offload = "trainer epochs trains on the device alone"
 
     def run(self, session: Session) -> None:
         """See `Trainer.run`. A point for every batch size; finished ones come from the journal."""
@@ -273,9 +264,7 @@ class Fit:
             self.validate()
         trained_steps = len(course.losses)
         tested = evaluate(session, self.stepper, "test", limits["max_test_steps"])
-        session.under_way = True
-        while course.runs_on():
-            course.step(FREE, self.stepper, self.whole_batches)
+        course.run_freely(self.stepper, self.whole_batches)
         point = self.point()
         if tested.samples:
             result = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.backends.base import Stepper, Unsupported
+from siliconprof.backends.base import Stepper
 from siliconprof.session import memory_limit, operators
 from siliconprof.stats import training_course
 from siliconprof.trainers._checkpoints import BEST, LATEST, Checkpoints
-from siliconprof.trainers.base import FREE, Course, Trainer
+from siliconprof.trainers.base import Course, Trainer
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -147,15 +147,10 @@ class Plugin(Trainer):
     """training_run"""
 
     frameworks = ("torch", "mlx")
+    cannot_offload = "trainer training_run does not offload"
 
     def run(self, session: Session) -> None:
-        """See `Trainer.run`.
-
-        Raises:
-            Unsupported: under ZeRO-Offload.
-        """
-        if session.offloads:
-            raise Unsupported("scenario offload: trainer training_run does not offload")
+        """See `Trainer.run`."""
         workload: Any = session.workload
         session.progress("build the model", 0)
         stepper = session.backend.stepper(workload, session.cell.seed)
@@ -168,7 +163,7 @@ class Plugin(Trainer):
         session.method |= METHOD
         session.evidence |= stepper.dtypes(run.held_out[0])
         texts = run.texts()
-        run.run_freely()
+        run.run_freely(stepper, run.batches)  # steps that are not in the curve
         point = run.point() | texts
 
         def again() -> Any:
@@ -214,13 +209,9 @@ class Run(Course):
             if self.done >= self.parameters["steps"]:
                 break
             self.session.under_way = True
-            self._one_step("unsplit")
-        self.pace.stopped_by = "max_iterations"
-
-    def _one_step(self, kind: str) -> None:
-        self.step(kind, self.stepper, self.batches)
-        if kind == "unsplit":
+            self.step("unsplit", self.stepper, self.batches)
             self.norms.append(self.stepper.gradient_norm())
+        self.pace.stopped_by = "max_iterations"
 
     def _between_steps(self) -> None:
         """Evaluate and save what is due after the steps so far; no step's time includes it."""
@@ -292,12 +283,6 @@ class Run(Course):
             return {}
         self.session.method["texts"] = HOW
         return {"texts": texts}
-
-    def run_freely(self) -> None:
-        """Continue the training without waits; those steps are not in the curve."""
-        self.session.under_way = True
-        while self.runs_on():
-            self._one_step(FREE)
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
         """See `Course.point`: with curve, evaluations, outcome and checkpoints."""
