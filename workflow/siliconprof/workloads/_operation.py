@@ -134,9 +134,17 @@ class OperationWorkload(KernelWorkload):
         return {"burst_mean_s": elapsed / count, "burst_count": count, "burst_warmup": warm}
 
 
-def product_text(row: Mapping[str, Any]) -> str:
-    """`8×64×128×32`: batch, m, k and n of a product's line of points.csv."""
-    return "×".join(f"{row[name]:g}" for name in PRODUCT_POINT)
+class ProductWorkload(OperationWorkload):
+    """Products of matrices, named by their shape and what else tells one point from another."""
+
+    POINT = PRODUCT_POINT
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """See `Workload.describe_point`: `8×64×128×32, cold` of batch, m, k, n and the rest."""
+        shape = "×".join(f"{row[name]:g}" for name in PRODUCT_POINT)
+        rest = [p.text(row[name]) for name, p in cls.POINT.items() if name not in PRODUCT_POINT]
+        return ", ".join([shape, *rest])
 
 
 def checked(error: float, precision: str, what: str) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,10 @@ from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
-    PRODUCT_POINT,
     WIDTH_BYTES,
-    OperationWorkload,
+    ProductWorkload,
     checked,
     product_error,
-    product_text,
     shapes_parameter,
 )
 
@@ -122,10 +120,9 @@ def tiled(side: float) -> int:
     return TILE * max(1, round(side / TILE))
 
 
-class Plugin(OperationWorkload):
+class Plugin(ProductWorkload):
     """matmul"""
 
-    POINT = PRODUCT_POINT
     PARAMETERS = {
         "shapes": {
             **shapes_parameter(4, 4, "products as [batch, m, k, n]; all are points of one cell"),
@@ -150,11 +147,6 @@ class Plugin(OperationWorkload):
         if parameters.get("shapes") or parameters.get("search_budget_s"):
             return []
         return ["shapes: is missing; expected a list of [batch, m, k, n], or search_budget_s"]
-
-    @classmethod
-    def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`."""
-        return product_text(row)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: operands and result of the largest of the `shapes`.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +21,9 @@ from siliconprof.workloads._operation import (
     COLD_BYTES_PARAMETER,
     PRODUCT_POINT,
     WIDTH_BYTES,
-    OperationWorkload,
+    ProductWorkload,
     caches_parameter,
     checked,
-    product_text,
     rotating,
     shapes_parameter,
 )
@@ -37,7 +35,7 @@ MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than wha
 CHECKED_VALUES = 2**24  # of the matrix: its float64 copy takes eight times as many bytes
 
 
-class Plugin(OperationWorkload):
+class Plugin(ProductWorkload):
     """matvec"""
 
     POINT = {**PRODUCT_POINT, "cache": CACHE}
@@ -53,11 +51,6 @@ class Plugin(OperationWorkload):
         **BURST_PARAMETERS,
     }
     REQUIRED = ("shapes",)
-
-    @classmethod
-    def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`."""
-        return f"{product_text(row)}, {row['cache']}"
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: the copies of the largest point.

@@ -15,10 +15,9 @@ from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     PRODUCT_POINT,
     WIDTH_BYTES,
-    OperationWorkload,
+    ProductWorkload,
     checked,
     product_error,
-    product_text,
     shapes_parameter,
 )
 
@@ -32,7 +31,7 @@ SOURCES = {
 }
 
 
-class Plugin(OperationWorkload):
+class Plugin(ProductWorkload):
     """vjp"""
 
     POINT = {**PRODUCT_POINT, "forward": Parameter("string", label="forward pass")}
@@ -56,7 +55,7 @@ class Plugin(OperationWorkload):
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
         """See `Workload.describe_point`."""
-        return f"{product_text(row)}, {row['forward']} forward"
+        return f"{super().describe_point(row)} forward"
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: the largest point's operands, product and gradients."""
