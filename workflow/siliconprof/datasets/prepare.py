@@ -114,7 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     spec = dataset_spec.parse(arguments.dataset)
     facts = prepare(spec, arguments.output_dir, arguments.sources_state)
     summary = import_module(preparing.MAKERS[spec.kind]).summary(facts)
-    print(f"dataset '{spec.name}': {summary}, SHA-256 {facts['sha256']}")
+    label = "synthetic, " if facts["synthetic"] else ""
+    print(f"dataset '{spec.name}': {label}{summary}, SHA-256 {facts['sha256']}")
     return 0
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     Labelled = tuple[np.ndarray, np.ndarray]  # images uint8 (n, 28, 28), labels uint8 (n,)
 
-SYNTHETIC_LICENCE = "MIT"  # of this package, which generates it
 # An IDX file begins with two zeros, the type of its values (8: unsigned bytes) and the number of
 # its dimensions; their lengths follow, four bytes each, the most significant first.
 IDX_FILES = (
@@ -63,8 +62,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
 def summary(facts: Mapping[str, Any]) -> str:
     """What was prepared, for a line."""
     counts = ", ".join(f"{facts[f'n_{part}']} {part}" for part in image_data.PARTS)
-    label = "synthetic, " if facts["synthetic"] else ""
-    return f"{label}images of {facts['n_classes']} classes: {counts}"
+    return f"images of {facts['n_classes']} classes: {counts}"
 
 
 def read_images(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
@@ -76,7 +74,7 @@ def read_images(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
     if spec.source == "builtin":
         counts = (spec.n_train, spec.n_validation, spec.n_test)
         parts = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
-        return _joined(parts), preparing.Origin(SYNTHETIC_LICENCE, synthetic=True)
+        return _joined(parts), preparing.Origin(preparing.SYNTHETIC_LICENCE, synthetic=True)
     folder = repository.existing_folder(spec) if spec.source == "folder" else None
     if folder and any(file.is_file() for file in _idx_files(folder)):
         return _of_idx_files(spec, folder)

@@ -60,8 +60,6 @@ SPECIAL_TOKENS = (
 MAX_TOKENS = 448  # positions of Whisper's decoder
 TOO_MANY_TOKENS = f"with a transcript of more than {MAX_TOKENS} tokens"
 IGNORED = -100  # both frameworks' losses skip such labels
-
-SYNTHETIC_LICENCE = "MIT"  # of this package, which generates it
 TOO_LONG = "longer than clip_seconds"
 NO_TEXT = "without a transcript"
 UNREADABLE = "not readable as audio"
@@ -117,9 +115,8 @@ def make(spec: DatasetSpec) -> preparing.Material:
 def summary(facts: Mapping[str, Any]) -> str:
     """What was prepared, for a line."""
     skipped = ", ".join(f"{n} {why}" for why, n in facts["left_out"].items()) or "none"
-    label = "synthetic, " if facts["synthetic"] else ""
     return (
-        f"{label}{facts['n_clips']} clips, {facts['audio_s']:.1f} s in all, left out: {skipped}; "
+        f"{facts['n_clips']} clips, {facts['audio_s']:.1f} s in all, left out: {skipped}; "
         f"{facts['n_tokens']} tokens of {facts['vocab_size_actual']}"
     )
 
@@ -145,7 +142,7 @@ def read_speech(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
     """
     if spec.source == "builtin":
         clips = speech_synthesis.clips(spec.clip_seconds)
-        origin = preparing.Origin(SYNTHETIC_LICENCE, synthetic=True)
+        origin = preparing.Origin(preparing.SYNTHETIC_LICENCE, synthetic=True)
         return ((text, samples) for samples, text in clips), origin
     language = _language_folder(spec) if spec.source == "folder" else None
     if language is None:

@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.datasets import prepared
-from siliconprof.datasets.dataset_spec import DatasetSpec
+from siliconprof.datasets.dataset_spec import KINDS, DatasetSpec
 
 if TYPE_CHECKING:
     import numpy as np
 
 # Kind of data set -> the module that makes its arrays: `make(spec)`, and `summary(facts)`, a line.
-MAKERS = {
-    "text": "siliconprof.datasets.prepare_text",
-    "speech": "siliconprof.datasets.prepare_speech",
-    "images": "siliconprof.datasets.prepare_images",
-}
+MAKERS = {kind: f"siliconprof.datasets.prepare_{kind}" for kind in KINDS}
+SYNTHETIC_LICENCE = "MIT"  # of this package, which generates it
 
 
 @dataclass
