@@ -17,7 +17,6 @@ from siliconprof.declarations import Bytes, Parameter, Quantity, Settings, boole
 from siliconprof.memory import footprint
 from siliconprof.session.timing import PHASES
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.store.validation import nearest
 from siliconprof.workloads._alone import import_alone
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
     ),
     "probes": {
         "type": ["array", "null"],
-        "items": {"type": "string"},
+        "items": {"enum": plugins.names("probes")},
         "default": None,
         "description": "probes to read beside the training; null = all, [] = none",
     },
@@ -284,7 +283,7 @@ class TrainingWorkload(Workload):
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """See `Workload.problems`: of its weights, batch, probes and data set."""
+        """See `Workload.problems`: of its weights, batch and data set."""
         problems = []
         if parameters.get("weights") == "pretrained":
             if not parameters.get("weights_path"):
@@ -301,15 +300,6 @@ class TrainingWorkload(Workload):
                 "batch_size: is 'auto'; expected an integer, or scenarios: [near-capacity], the "
                 "only one that says how large a batch should be"
             )
-        probes = parameters.get("probes")
-        supported = plugins.names("probes")
-        if isinstance(probes, list):
-            problems += [
-                f"probes.{index}: is {name!r}; expected one of: {', '.join(supported)}"
-                f"{nearest(name, supported)}"
-                for index, name in enumerate(probes)
-                if name not in supported
-            ]
         kind = cls.data_kind
         if dataset is None:
             article = "an" if kind == "images" else "a"
