@@ -40,6 +40,7 @@ EXPECTATIONS = {
     "minProperties": "at least {} entry",
     "minLength": "text of at least {} character",
     "maxLength": "text of at most {} characters",
+    "uniqueItems": "each value once",
     "pattern": "text that matches {}",
     "format": "a {} that exists",
 }

@@ -68,6 +68,7 @@ class Plugin(transformer_lm.Sweep):
                 name: several(
                     {k: v for k, v in MODEL_PARAMETERS[name].items() if k != "default"},
                     f"values of `{name}`",
+                    uniqueItems=True,
                 )
                 for name in SWEPT
             },
@@ -80,16 +81,7 @@ class Plugin(transformer_lm.Sweep):
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         """See `Workload.problems`."""
-        problems = transformer_lm.Plugin.problems(parameters, dataset)
-        lists = parameters.get("sweep")
-        if isinstance(lists, Mapping):
-            problems += [
-                f"sweep.{name}: lists a value twice; expected each once"
-                for name, values in lists.items()
-                if isinstance(values, list)
-                and len({canonical_json(v) for v in values}) < len(values)
-            ]
-        return problems
+        return transformer_lm.Plugin.problems(parameters, dataset)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """See `Workload.memory_bytes`: of one training; there is one at a time."""
