@@ -202,7 +202,7 @@ class ClassicWorkload(TrainingWorkload):
                 yield f"{place}/{name}", drawn(shape, how, generator)
 
     def model(self, framework: Any, seed: int) -> Any:
-        """The network, fp32, on the CPU: images (B, 28, 28) to logits (B, 10).
+        """The network, fp32: images (B, 28, 28) to logits (B, 10).
 
         Args:
             framework: `_classic_torch` or `_classic_mlx`.

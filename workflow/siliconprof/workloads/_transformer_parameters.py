@@ -50,16 +50,15 @@ def with_betas(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {**parameters, "beta1": betas[0], "beta2": betas[1]}
 
 
+BY_BUDGET = "; `parameter_budget` solves it"  # ends the description of a size that it does
 SHAPE_PARAMETERS: Mapping[str, Any] = {
-    "n_layer": integer(4, "layers; `parameter_budget` solves it", minimum=1),
-    "n_embd": integer(
-        128, "channels, a multiple of 2 n_head; `parameter_budget` solves it", minimum=2
-    ),
+    "n_layer": integer(4, f"layers{BY_BUDGET}", minimum=1),
+    "n_embd": integer(128, f"channels, a multiple of 2 n_head{BY_BUDGET}", minimum=2),
     "n_head": integer(4, "attention heads of n_embd / n_head channels", minimum=1),
     "d_ff": integer(
         None,
         "channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded up to a "
-        "multiple of 8; `parameter_budget` solves it",
+        f"multiple of 8{BY_BUDGET}",
         minimum=1,
     ),
     "seq_len": integer(128, "tokens per sequence", minimum=2),

@@ -23,14 +23,13 @@ from siliconprof.session import sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import statistics
 from siliconprof.workloads import transformer_lm
-from siliconprof.workloads._transformer_parameters import SHAPE_POINT
+from siliconprof.workloads._transformer_parameters import BY_BUDGET, SHAPE_POINT
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 SHAPE = transformer_lm.SHAPE_PARAMETERS
-SOLVED = "; `parameter_budget` solves it"
 SWEPT = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "batch_size")  # n_embd before n_head
 MODEL = (
     "gradient_checkpointing",
@@ -56,7 +55,7 @@ class Plugin(transformer_lm.Sweep):
         **{
             name: several(
                 {k: v for k, v in SHAPE[name].items() if k not in ("default", "description")},
-                f"of each: {SHAPE[name]['description'].removesuffix(SOLVED)}",
+                f"of each: {SHAPE[name]['description'].removesuffix(BY_BUDGET)}",
                 uniqueItems=True,
                 default=[SHAPE[name]["default"]],
             )
