@@ -23,15 +23,10 @@ class TokenData:
     """
 
     tokens: np.ndarray
-    tokens_sha256: str
+    sha256: str
     vocab_size: int
     name: str
     part: str = ""  # `training ` or `held-out `, for messages; empty for the whole
-
-    @property
-    def sha256(self) -> str:
-        """The checksum that all kinds of data have."""
-        return self.tokens_sha256
 
     def split(self, held_out_share: float) -> tuple[TokenData, TokenData]:
         """(data to train on, held-out data): the last `held_out_share` of the tokens is held out.
@@ -96,7 +91,7 @@ def load(folder: Path) -> TokenData:
     folder = Path(folder)
     facts = prepared.read_facts(folder)
     try:
-        expected, vocab_size = str(facts["tokens_sha256"]), int(facts["vocab_size"])
+        sha256, vocab_size = str(facts["tokens_sha256"]), int(facts["vocab_size"])
         name = str(facts["name"])
         tokens = prepared.read_array(folder, facts, "tokens")
     except (ValueError, KeyError, TypeError) as error:
@@ -106,4 +101,4 @@ def load(folder: Path) -> TokenData:
             f"data '{name}' in {folder}: tokens.npy holds {tokens.dtype} of shape {tokens.shape}, "
             f"expected unsigned integers of shape (n,); {prepared.MEND}"
         )
-    return TokenData(tokens, expected, vocab_size, name)
+    return TokenData(tokens, sha256, vocab_size, name)
