@@ -146,9 +146,7 @@ class Backend:
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
     adamws: ClassVar[tuple[str, ...]] = ()  # implementations of AdamW that it may ask for
-    usual_adamw: ClassVar[str | None] = (
-        None  # which of them runs where none is asked for; None = unknown
-    )
+    usual_adamw: ClassVar[str | None] = None  # which runs where none is asked for; None = unknown
     # Why compiling a kernel of one's own is one with its first launch; None = it is not.
     compiles_at_launch: ClassVar[str | None] = None
 

@@ -40,7 +40,7 @@ DATA_PATH = (
 class Trainer:
     """Base of all trainers."""
 
-    frameworks: ClassVar[tuple[str, ...]]
+    frameworks: ClassVar[tuple[str, ...]] = ("torch", "mlx")
     compiles: ClassVar[bool] = False  # it can drive a compiled step, which has no phases
     # framework -> distributions that it imports, whose versions its numbers depend on
     LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}

@@ -101,7 +101,6 @@ METHOD = {
 class Plugin(Trainer):
     """epochs"""
 
-    frameworks = ("torch", "mlx")
     # It would be useless for networks of megabytes.
     cannot_offload = "trainer epochs trains on the device alone"
 

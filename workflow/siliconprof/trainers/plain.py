@@ -18,7 +18,6 @@ FORWARD_ONLY_STEPS = 5
 class Plugin(Trainer):
     """plain"""
 
-    frameworks = ("torch", "mlx")
     compiles = True
 
     def run(self, session: Session) -> None:

@@ -146,7 +146,6 @@ METHOD = {
 class Plugin(Trainer):
     """training_run"""
 
-    frameworks = ("torch", "mlx")
     cannot_offload = "trainer training_run does not offload"
 
     def run(self, session: Session) -> None:
