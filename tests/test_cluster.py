@@ -5,7 +5,6 @@ Snakemake's dry run resolves the profile and the checkpoint as a run does, and s
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import shutil
@@ -22,6 +21,7 @@ from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, machine, node_check, registry
 from siliconprof.pipeline import cluster_run, executor
 from siliconprof.store.cell import canonical_json
+from synthetic_results import table
 
 SUBMIT = ("--workflow-profile", "profiles/slurm")
 HALL_FILE = "results/hosts/hall.json"
@@ -307,18 +307,17 @@ def test_the_page_is_about_one_host(lab: Checkout, hall: Checkout) -> None:
     stray = lab.path / entry["record"].replace("/mm/", "/old/")
     stray.parent.mkdir(parents=True)
     shutil.copy(kept, stray)  # never read, since it is outside
-    made = lab.path / "results" / "tables"
+    results = lab.path / "results"
     files = ("--host-file", "results/hosts/hall.json", "--registry", "config/devices.yaml")
 
     def aggregated(experiment: dict[str, Any], *more: str) -> tuple[set, list[str], dict]:
         text = canonical_json(config.resolve(experiment))
         lab.stage("cells.matrix", "--experiment", text, *more, "--output", "results/matrix.json")
-        lab.stage("analyse.aggregate", "--matrix", "results/matrix.json", "--output-dir", str(made))
-        with open(made / "cells.csv", encoding="utf-8") as stream:
-            sources = {(row["source"], row["host"]) for row in csv.DictReader(stream)}
-        with open(made / "outside.csv", encoding="utf-8") as stream:
-            named = [row["record"] for row in csv.DictReader(stream)]
-        return sources, named, json.loads((lab.path / "results/matrix.json").read_text())
+        tables = ("--output-dir", "results/tables")
+        lab.stage("analyse.aggregate", "--matrix", "results/matrix.json", *tables)
+        sources = {(row["source"], row["host"]) for row in table(results, "cells")}
+        named = [row["record"] for row in table(results, "outside")]
+        return sources, named, json.loads((results / "matrix.json").read_text())
 
     sources, named, document = aggregated(SMALL, *files)
     assert sources == {("this host", "hall")} and document["host"]["label"] == "hall"
@@ -328,11 +327,11 @@ def test_the_page_is_about_one_host(lab: Checkout, hall: Checkout) -> None:
     )
 
     stray.unlink()
-    (lab.path / "results/matrix.json").unlink()  # of which Snakemake has no notes
+    (results / "matrix.json").unlink()  # of which Snakemake has no notes
     done = lab.snakemake("measured", "results/matrix.json")
     assert "report:" not in done.stdout
     assert not done.stdout or "records: results/records/desk/" in done.stdout
-    document = json.loads((lab.path / "results/matrix.json").read_text())
+    document = json.loads((results / "matrix.json").read_text())
     assert document["host"]["label"] == "desk" and len(document["cells"]) == 1
     (missing,) = document["not_measured"]
     assert missing["device"] == "h200" and cluster.HOW in missing["reason"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from conftest import QUICK, Checkout, copy_project
 from siliconprof.errors import UserError
 from siliconprof.remote import collect_hosts
 from siliconprof.store import validation
+from synthetic_results import table
 
 until = partial(conftest.until, seconds=90)
 pytestmark = [
@@ -216,8 +216,8 @@ def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, col
     # A run here takes them as what they are.
     configure(project, product=PRODUCT)
     project.snakemake("results/tables/cells.csv")
-    with open(project.path / "results/tables/cells.csv", newline="") as stream:
-        found = {(row["host"], row["source"], row["status"]) for row in csv.DictReader(stream)}
+    rows = table(project.path / "results", "cells")
+    found = {(row["host"], row["source"], row["status"]) for row in rows}
     assert {(label, "another host", "ok") for label in HOSTS} < found
 
 

@@ -10,7 +10,6 @@ are one variable away:
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 import json
 import math
@@ -66,7 +65,7 @@ from siliconprof.store import (
 from siliconprof.store.contents import Record
 from siliconprof.store.journal import Journal
 from synthetic_cells import everything, named
-from synthetic_results import base_record, make, matmul, render
+from synthetic_results import base_record, make, matmul, render, table
 from test_bundle import a_host, bundle_of
 from test_config import SMALL as CONFIG
 
@@ -638,11 +637,8 @@ def test_what_the_reader_takes_becomes_tables_and_a_page(
             data = record.read(path)
             taken.append({**data, "cell": data["cell"] | {"workload": f"w{len(taken)}"}})
     results = make(tmp_path / "many", taken)
-    listed = set()
-    for name in ("cells.csv", "other_methods.csv"):
-        with open(results / "tables" / name, encoding="utf-8", newline="") as stream:
-            listed |= {row["workload"] for row in csv.DictReader(stream)}
-    assert listed == {data["cell"]["workload"] for data in taken}
+    rows = table(results, "cells") + table(results, "other_methods")
+    assert {row["workload"] for row in rows} == {data["cell"]["workload"] for data in taken}
     kernels = [data for data in taken if data["cell"]["trainer"] is None][:4]
     few = make(tmp_path / "few", kernels)
     monkeypatch.setattr(figures, "publish", drawn_once)
