@@ -183,19 +183,6 @@ def test_equal_records_make_equal_bundles_and_an_import_adds_what_is_missing(
     assert stamps == {path: path.stat().st_mtime_ns for path in stamps}
 
 
-def test_a_reference_is_unpacked_apart(packed, there, tmp_path):
-    output = tmp_path / "reference" / "far"
-    output.mkdir(parents=True)  # as Snakemake may have done
-    arguments = ["unpack-reference", "--bundle", str(packed), "--output-dir", str(output)]
-    assert bundle.main(arguments) == 0
-    unpacked = tree(tmp_path / "reference")
-    assert unpacked.pop("far/manifest.json")
-    expected = {f"far/{k}": v for k, v in tree(there).items() if "history" not in k}
-    assert unpacked == expected
-    with pytest.raises(UserError, match="not empty"):
-        bundle.unpack_reference(packed, output)
-
-
 # -- packing -----------------------------------------------------------------------------------
 
 
@@ -742,6 +729,8 @@ def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeyp
         assert tree(fresh) == before
         # but as a reference, marked as such, they may
         bundle.unpack_reference(tmp_path / f"{label}.zip", tmp_path / "reference" / label)
+        with pytest.raises(UserError, match="not empty"):
+            bundle.unpack_reference(tmp_path / f"{label}.zip", tmp_path / "reference" / label)
 
 
 def test_what_the_runs_of_this_checkout_measure_never_comes_from_outside(here, packed):
@@ -762,16 +751,10 @@ def test_machines_without_an_id_are_told_apart_by_what_was_imported(there, here,
     assert (done.added, done.present) == (1, 2)
 
 
-@pytest.fixture
-def remeasured(there: Path, here: Path, packed: Path, tmp_path: Path) -> Path:
-    """`packed` is imported; the other host has measured one cell anew and packed again."""
+def test_a_different_record_is_replaced_only_when_asked_and_is_kept(there, here, packed, tmp_path):
     bundle.import_bundle(packed, here)
-    put(there, a_record(reason="another day"))
-    bundle.pack(there, None, tmp_path / "later.zip")
-    return tmp_path / "later.zip"
-
-
-def test_a_different_record_is_replaced_only_when_asked_and_is_kept(here, remeasured):
+    put(there, a_record(reason="another day"))  # the other host has measured one cell anew
+    bundle.pack(there, None, remeasured := tmp_path / "later.zip")
     before = tree(here)
     old = json.loads(before[MEMBER])
     said = refusal(remeasured, here)

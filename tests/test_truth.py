@@ -460,9 +460,7 @@ def test_what_scatters_or_drifts_is_measured_again_within_limits(
     assert words == reasons
 
 
-def test_a_host_that_wakes_up_late_has_no_broken_clock(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_host_that_wakes_up_late_has_no_broken_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy host is no broken clock: a second clock tells them apart."""
     real = timing.time.sleep
     monkeypatch.setattr(timing.time, "sleep", lambda s: real(s + 0.06))
