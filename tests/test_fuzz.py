@@ -74,8 +74,6 @@ TIMES = float(os.environ.get("SILICONPROF_FUZZ_TIMES", "0.2"))
 BATCH = 100  # inputs for each seed
 HANG_S = 20.0
 
-Written = list[str]
-
 
 # -- what may not happen -----------------------------------------------------------------------
 
@@ -87,7 +85,8 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self.on, self.seen = False, Written()
+        self.on = False
+        self.seen: list[str] = []
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -438,22 +437,7 @@ def checkpoint() -> bytes:
     return save({"a": np.zeros((2, 3), np.float32)}, _saved.metadata(0, 0, {"step": "0"}))
 
 
-COMPARED = {
-    "kind": "ratio",
-    "quantity": "sample_speed",
-    "workloads": ["gpt2"],
-    "any_batch": True,
-    "pairs": [["m2-ultra-76", "rtx-a6000"]],
-    "a": {"lora": False},
-    "b": {"lora": False},
-    "cases": "typical",
-    "expect": "at_most",
-    "value": 0.8,
-    "tolerance": 0.1,
-    "tolerance_reason": "a reason",
-}
-SOURCE = "summary of Feng et al. 2025"
-CLAIMS = {"claims": [{"id": "x", "text": "twice as fast", "source": SOURCE, "compare": COMPARED}]}
+CLAIMS = {"claims": validation.load_yaml(ROOT / "config/claims.yaml")["claims"][:1]}
 
 
 def claimed(path: Path) -> None:
