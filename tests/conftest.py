@@ -62,6 +62,10 @@ QUICK = {
     "time_limit_s": 120,
 }
 
+# An entry of a config: the smallest training.
+NANO = {"module": "gpt2", "trainer": "plain", "size": "nano"}
+NANO |= {"batch_size": 2, "seq_len": 16, "dataset": "words"}
+
 
 def cpu_cell(**fields: Any) -> Cell:
     """A cell on this machine's CPU, in fp32, without trainer and data unless told otherwise.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, ROOT, Checkout
+from conftest import NANO, QUICK, ROOT, Checkout
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -27,13 +27,8 @@ OURS = """numpy pandas yaml jsonschema psutil snakemake matplotlib transformers 
 datasets""".split()
 DATA = {
     "words": {"source": "builtin", "vocab_size": 300, "max_bytes": 50_000},
-    "garments": {
-        "kind": "images",
-        "source": "builtin",
-        "n_train": 60,
-        "n_validation": 30,
-        "n_test": 20,
-    },
+    "garments": {"kind": "images", "source": "builtin"}
+    | {"n_train": 60, "n_validation": 30, "n_test": 20},
 }
 COMMON = {"cpu_threads": 1, "timing": QUICK, "precisions": ["fp32"], "datasets": DATA}
 ENOUGH = {"energy_window_s": 0}
@@ -42,49 +37,20 @@ OF_TORCH = {
     "product": {"module": "matmul", "shapes": [[1, 16, 16, 16]], "burst": 0},
     "bandwidth": {"module": "bandwidth", "sweep_factor": 16, "burst": 0},
     "first-touch": {"module": "first_touch", "pages": [64]},
-    "gpt2": {
-        "module": "gpt2",
-        "trainer": "plain",
-        "size": "nano",
-        "batch_size": 2,
-        "seq_len": 16,
-        "dataset": "words",
-        "timing": ENOUGH,
-    },
+    "gpt2": NANO | {"timing": ENOUGH},
 }
 OF_MLX = {
     "vector": {"module": "matvec", "shapes": [[16, 16]], "burst": 0},
     "gradient": {"module": "vjp", "shapes": [[1, 16, 16, 16]], "burst": 0},
     "launch": {"module": "kernel_launch", "repeats": 10},
     "grid": {"module": "transformer_grid", "vocab_size": 64} | SMALL,
-    "mlp": {
-        "module": "mlp",
-        "trainer": "epochs",
-        "batch_sizes": [8],
-        "max_steps": 4,
-        "max_validation_steps": 1,
-        "max_test_steps": 1,
-        "dataset": "garments",
-        "timing": ENOUGH,
-    },
-    "lm": {
-        "module": "transformer_lm",
-        "trainer": "training_run",
-        "parameter_budget": 60_000,
-        "aspect": "wide",
-        "n_head": 2,
-        "seq_len": 16,
-        "batch_size": 2,
-        "steps": 4,
-        "warmup_steps": 1,
-        "decay_steps": 4,
-        "evaluate_every": 2,
-        "evaluation_batches_limit": 1,
-        "checkpoint_every": 2,
-        "sample_tokens": 1,
-        "dataset": "words",
-        "timing": ENOUGH,
-    },
+    "mlp": {"module": "mlp", "trainer": "epochs", "batch_sizes": [8]}
+    | {"max_steps": 4, "max_validation_steps": 1, "max_test_steps": 1}
+    | {"dataset": "garments", "timing": ENOUGH},
+    "lm": {"module": "transformer_lm", "trainer": "training_run", "parameter_budget": 60_000}
+    | {"aspect": "wide", "n_head": 2, "seq_len": 16, "batch_size": 2, "dataset": "words"}
+    | {"steps": 4, "warmup_steps": 1, "decay_steps": 4, "evaluate_every": 2, "timing": ENOUGH}
+    | {"evaluation_batches_limit": 1, "checkpoint_every": 2, "sample_tokens": 1},
 }
 
 

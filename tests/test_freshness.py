@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import QUICK, Checkout, copy_project
+from conftest import NANO, QUICK, Checkout, copy_project
 from fuzz_inputs import put
 from siliconprof import fingerprint
 from siliconprof.cells import config, freshness, matrix
@@ -34,14 +34,7 @@ TINY: dict[str, Any] = {
         "small": {"module": "matmul", "shapes": [[1, 8, 8, 8]]},
         "large": {"module": "matmul", "shapes": [[1, 16, 16, 16]]},
         "launch": {"module": "kernel_launch", "repeats": 10},
-        "nano": {
-            "module": "gpt2",
-            "trainer": "plain",
-            "size": "nano",
-            "batch_size": 2,
-            "seq_len": 16,
-            "dataset": "words",
-        },
+        "nano": NANO,
     },
 }
 TABLES = "results/tables/cells.csv"

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import QUICK, Checkout, copy_project
+from conftest import NANO, QUICK, Checkout, copy_project
 from siliconprof import fingerprint, plugins
 from siliconprof.cells import config, plan
 from siliconprof.hosts import host_file, registry
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.slow
 
 TABLE = "results/tables/cells.csv"
 
+PRODUCT = {"module": "matmul", "shapes": [[1, 16, 16, 16]]}
 TINY: dict[str, Any] = {
     "host": "desk",
     "backends": ["mlx", "torch-cpu"],
@@ -35,22 +36,10 @@ TINY: dict[str, Any] = {
     "timing": QUICK,
     "datasets": {"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 20000}},
     "workloads": {
-        "product": {"module": "matmul", "backends": ["mlx"], "shapes": [[1, 16, 16, 16]]},
-        "product-torch": {
-            "module": "matmul",
-            "backends": ["torch-cpu"],
-            "shapes": [[1, 16, 16, 16]],
-        },
+        "product": PRODUCT | {"backends": ["mlx"]},
+        "product-torch": PRODUCT | {"backends": ["torch-cpu"]},
         "launch": {"module": "kernel_launch", "backends": ["mlx"], "repeats": 10},
-        "nano-2": {
-            "module": "gpt2",
-            "trainer": "plain",
-            "backends": ["mlx"],
-            "size": "nano",
-            "batch_size": 2,
-            "seq_len": 16,
-            "dataset": "words",
-        },
+        "nano-2": NANO | {"backends": ["mlx"]},
     },
 }
 
