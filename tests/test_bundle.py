@@ -37,8 +37,6 @@ from synthetic_results import (
     without_result,
 )
 
-EPOCH = "1700000000"
-OTHER_FINGERPRINT = "e" * 64
 MEMBER = "records/far/cpu-x/mlx/product/auto/fp32.json"
 
 
@@ -57,7 +55,7 @@ def a_point(seconds: float) -> dict[str, Any]:
     return {"params": params, "times": times, "flops": 1024, "bytes": 768, "memory": {}}
 
 
-def a_host(label: str, fingerprint: str = OTHER_FINGERPRINT) -> dict[str, Any]:
+def a_host(label: str, fingerprint: str = "e" * 64) -> dict[str, Any]:
     """A host file."""
     return host_file() | {"label": label, "fingerprint": fingerprint}
 
@@ -89,7 +87,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(autouse=True)
 def same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bundles packed within a test are comparable."""
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
 
 
 @pytest.fixture

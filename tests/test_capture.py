@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, Checkout, copy_project
+from conftest import NANO, QUICK, Checkout, own_project
 from measuring import own_environment
 from siliconprof import plugins
 from siliconprof.captures import base, nsight, perf_stat
 from siliconprof.cells import config
 from siliconprof.store import validation
 
-NANO = {"module": "gpt2", "size": "nano", "batch_size": 2, "seq_len": 16, "dataset": "words"}
 DATA = {"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000}}
 
 
@@ -83,12 +82,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """Cells with and without captures, run by the pipeline; nobody may change it."""
     folder = tmp_path_factory.mktemp("capture")
     put_on_path(folder / "tools", nsys=NSYS, xctrace=XCTRACE)
-    copy = copy_project(folder / "project")
+    copy = own_project(folder, shared=False)
     paths = (folder / "tools", Path(sys.executable).parent, os.environ["PATH"])
     copy.environment["PATH"] = os.pathsep.join(map(str, paths))
-    copy.environment["SILICONPROF_LOCK_FILE"] = str(folder / "host.lock")
     torch = NANO | {"backends": ["torch-cpu"], "trainer": "hf"}
-    mlx = NANO | {"backends": ["mlx"], "trainer": "plain", "device_kinds": ["cpu"]}
+    mlx = NANO | {"backends": ["mlx"], "device_kinds": ["cpu"]}
     copy.configure(
         timing=QUICK | {"warmup_iterations": 3},  # torch's second step is slow as well
         datasets=DATA,
@@ -316,7 +314,7 @@ def test_a_wrong_list_of_tools_is_told_in_one_line() -> None:
     wrong = {
         "datasets": DATA,
         "workloads": {
-            "one": NANO | {"trainer": "plain", "capture": ["perfstat"]},
+            "one": NANO | {"capture": ["perfstat"]},
             "two": {"module": "matmul", "shapes": [[1, 2, 2, 2]], "capture": ["perf-stat"]},
         },
     }

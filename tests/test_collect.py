@@ -18,7 +18,7 @@ import conftest
 import pytest
 import ssh_hosts
 import yaml
-from conftest import QUICK, Checkout, copy_project
+from conftest import QUICK, Checkout, own_project
 from siliconprof.errors import UserError
 from siliconprof.remote import collect_hosts
 from siliconprof.store import validation
@@ -73,8 +73,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """The collecting side."""
-    copy = copy_project(tmp_path_factory.mktemp("collect") / "project")
-    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "lock")
+    copy = own_project(tmp_path_factory.mktemp("collect"), shared=False)
     sleeper = copy.path / "workflow" / "siliconprof" / "workloads" / "sleeper.py"
     sleeper.write_text(SLEEPER, encoding="utf-8")
     sleeper.with_name("obsolete.py").write_text(SLEEPER, encoding="utf-8")

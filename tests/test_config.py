@@ -10,7 +10,7 @@ from typing import Any
 import fuzz_inputs
 import pytest
 import yaml
-from conftest import QUICK, ROOT, Checkout
+from conftest import NANO, QUICK, ROOT, Checkout
 from siliconprof import declarations, plugins
 from siliconprof.cells import config, config_docs, matrix
 from siliconprof.hosts import registry
@@ -279,27 +279,15 @@ def test_an_unknown_key_is_refused_wherever_it_stands(name: str, quick_schema: N
         assert line.startswith(".".join([*path, NONSENSE]) + ": "), line
 
 
-SMALL: dict[str, Any] = {
-    "experiment": "x",
-    "host": "desk",
+SMALL: dict[str, Any] = {"experiment": "x", "host": "desk", "seed": 1, "cpu_threads": 2} | {
     "devices": ["local"],
     "backends": ["mlx"],
     "scenarios": ["auto"],
     "precisions": ["fp32"],
-    "seed": 1,
-    "cpu_threads": 2,
     "timing": {"budget_s": 1.0},
     "datasets": {"d": {"source": "builtin", "vocab_size": 512, "path": None}},
     "workloads": {
-        "g": {
-            "module": "gpt2",
-            "trainer": "plain",
-            "size": "nano",
-            "batch_size": 2,
-            "dataset": "d",
-            "timing": {"iterations": 3},
-            "device_kinds": ["cpu"],
-        },
+        "g": NANO | {"dataset": "d", "timing": {"iterations": 3}, "device_kinds": ["cpu"]},
         "m": {"module": "matmul", "shapes": [[1, 2, 2, 2]], "precisions": ["fp32"]},
     },
     "report": {"title": "t"},

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import NANO, QUICK, Checkout, copy_project
+from conftest import NANO, QUICK, Checkout, own_project
 from fuzz_inputs import put
 from siliconprof import fingerprint
 from siliconprof.cells import config, freshness, matrix
@@ -43,8 +43,7 @@ TABLES = "results/tables/cells.csv"
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """Four cells and a data set, measured once; tests work on clones."""
-    copy = copy_project(tmp_path_factory.mktemp("freshness") / "project").share_imports()
-    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "lock")
+    copy = own_project(tmp_path_factory.mktemp("freshness"))
     copy.configure(**TINY)
     copy.snakemake(TABLES)
     assert {entry["status"] for entry in copy.records().values()} == {"ok"}

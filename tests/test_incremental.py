@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import NANO, QUICK, Checkout, copy_project
+from conftest import NANO, QUICK, Checkout, own_project
 from siliconprof import fingerprint, plugins
 from siliconprof.cells import config, plan
 from siliconprof.hosts import host_file, registry
@@ -47,8 +47,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """The tiny experiment, measured once; tests work on copies."""
-    copy = copy_project(tmp_path_factory.mktemp("tiny") / "project").share_imports()
-    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "lock")
+    copy = own_project(tmp_path_factory.mktemp("tiny"))
     copy.configure(**TINY)
     copy.snakemake("report")
     assert {key.split("/")[3] for key in copy.records()} == set(TINY["workloads"])
