@@ -35,14 +35,8 @@ OPENBLAS = "OpenBLAS 0.3.21 (libopenblasp-r0.3.21.so)"
 
 def product(shape: list[int]) -> Cell:
     """A product in MLX on this machine's CPU, everything else as it is by default."""
-    return cpu_cell(
-        backend="mlx",
-        workload="product",
-        module="matmul",
-        threads=1,
-        parameters=defaults("matmul", shapes=[shape], burst=0),
-        timing={"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "budget_s": 0},
-    )
+    usual = {"backend": "mlx", "workload": "product", "module": "matmul", "threads": 1}
+    return cpu_cell(**usual, parameters=defaults("matmul", shapes=[shape], burst=0))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ device runs on the CPU backends; the same contract holds on a GPU, where this ho
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -87,17 +86,9 @@ def parameters_of(name: str, **more: Any) -> dict[str, Any]:
 
 def cell_of(backend: str, module: str, trainer: str | None = None, **more: Any) -> Cell:
     """A cell on this machine's CPU."""
-    return dataclasses.replace(
-        cpu_cell(
-            backend=backend,
-            workload=module,
-            module=module,
-            trainer=trainer,
-            device_memory_bytes=16 * 2**30,
-            parameters=parameters_of(module),
-        ),
-        **more,
-    )
+    usual = {"backend": backend, "workload": module, "module": module, "trainer": trainer}
+    usual |= {"device_memory_bytes": 16 * 2**30, "parameters": parameters_of(module)}
+    return cpu_cell(**usual | more)
 
 
 # -- every plug-in -----------------------------------------------------------------------------
