@@ -70,4 +70,4 @@ def by_hand(
 def session_of(cell: Cell, journal: Journal | None = None) -> Session:
     """A session as the measuring process has it, on an open backend of this machine's CPU."""
     backend = opened(cell.backend, cell.precision, cell.threads)
-    return Session(cell, backend, Trial(cell).workload, lambda message: None, journal)
+    return Session(cell, backend, Trial(cell).workload, lambda message: None, journal or Journal())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
+from measuring import python
 from siliconprof.datasets import data_folder, dataset_spec, prepare, prepared
 
 WORKFLOW = ROOT / "workflow"
@@ -103,14 +104,7 @@ def loaded_by(program: str, *arguments: str) -> set[str]:
         f"import sys\nbefore = set(sys.modules)\n{program}\n"
         "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        env={"PYTHONPATH": str(WORKFLOW), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return set(run.stdout.split()) & set(packages_distributions()) - {"siliconprof"}
+    return set(python(script, *arguments).split()) & set(packages_distributions()) - {"siliconprof"}
 
 
 def write_parquet(path: Path, **columns: list[Any]) -> None:

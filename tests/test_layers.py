@@ -6,9 +6,7 @@ import ast
 import functools
 import io
 import json
-import os
 import re
-import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT
+from measuring import python
 from siliconprof import closure, plugins
 
 PACKAGE = ROOT / "workflow" / "siliconprof"
@@ -35,17 +34,6 @@ FRAMEWORKS = {
 }
 # Find out what a host has, so they must name it; everything else asks a backend.
 DETECTION = {"detect.py", "frameworks.py", "host_file.py", "machine.py"}
-
-
-def python(code: str, *folders: Path) -> str:
-    """What a fresh interpreter prints that sees the package (and these folders before it)."""
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([*map(str, folders), str(ROOT / "workflow")])
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def loaded(module: str) -> set[str]:

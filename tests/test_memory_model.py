@@ -18,6 +18,7 @@ import psutil
 import pytest
 import yaml
 from conftest import ROOT, Checkout, cpu_cell, defaults, own_project
+from measuring import python
 from siliconprof import plugins
 from siliconprof.cells import config, plan
 from siliconprof.errors import UserError
@@ -608,16 +609,7 @@ def test_the_measured_peak_is_a_count_by_hand() -> None:
 
     And resident memory grows by what the step adds, where the C library gives back what is freed.
     """
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run(
-        [sys.executable, "-c", BY_HAND],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(python(BY_HAND))
     weight, activation = 1024 * 1024 * 4, 512 * 1024 * 4
     standing = 8 * weight  # weights and momentum
     # The end of the way back: the gradients of all weights and that of the first layer's output.
