@@ -34,13 +34,6 @@ EXPERIMENTS = sorted(
 )
 
 
-@pytest.fixture
-def quick_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The schema is read once: property tests check hundreds of configs."""
-    schema = validation.load_schema("config")
-    monkeypatch.setattr(config, "load_schema", lambda name: schema)
-
-
 # -- mistakes, through the command that a person types -----------------------------------------
 
 
@@ -242,7 +235,7 @@ def test_every_default_is_a_value_that_the_key_takes() -> None:
             assert validation.problems(inner["default"], inner) == [], name
 
 
-def test_defaults_are_filled_in_and_overridden(quick_schema: None) -> None:
+def test_defaults_are_filled_in_and_overridden() -> None:
     other = PRODUCT | {"timing": {"iterations": 9}, "precisions": ["bf16"]}
     workloads = {"a": PRODUCT, "b": other}
     whole = config.resolve({"timing": {"iterations": 7}, "workloads": workloads})
@@ -268,7 +261,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_unknown_key_is_refused_wherever_it_stands(name: str, quick_schema: None) -> None:
+def test_an_unknown_key_is_refused_wherever_it_stands(name: str) -> None:
     document = shipped(name)
     mappings = [
         path for path in places(document) if isinstance(fuzz_inputs.at(document, path), dict)

@@ -196,24 +196,16 @@ def test_a_changed_quick_fact_is_looked_into(
 
 
 def test_something_broken_is_looked_at_until_it_works(
-    resolve: Callable, detections: list, monkeypatch: pytest.MonkeyPatch
+    resolve: Callable, detections: list, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repaired install has the version that the broken one had: no quick fact changes."""
-    answer = host_file.detect_in_child
     broken = {"available": False, "reason": "ImportError: broken", "mend": "reinstall it"}
-
-    def with_broken_mlx() -> dict[str, Any]:
-        facts = answer()
-        facts["backends"]["mlx"] = broken
-        return facts
-
-    monkeypatch.setattr(host_file, "detect_in_child", with_broken_mlx)
-    resolve("lab")
-    monkeypatch.setattr(host_file, "detect_in_child", answer)
-    mended = resolve("lab")
-    assert mended["backends"]["mlx"]["available"] and len(detections) == 2
-    resolve("lab")
-    assert len(detections) == 2
+    with monkeypatch.context() as patch:
+        patch.setitem(found["backends"], "mlx", broken)
+        resolve("lab")
+    for _ in range(2):
+        mended = resolve("lab")
+        assert mended["backends"]["mlx"]["available"] and len(detections) == 2
 
 
 def test_ids_follow_the_registry_without_a_detection(

@@ -150,9 +150,7 @@ class Plugin(KernelWorkload):
 
     frameworks = ("torch", "mlx")
     REQUIRED = ()
-    PARAMETERS = {{
-        "weights": {{"type": "string", "default": "", "description": "a folder"}},
-    }}
+    PARAMETERS = {{"weights": {{"type": "string", "default": "", "description": "a folder"}}}}
 
     def measure(self, session):
         """Fail."""
