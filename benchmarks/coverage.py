@@ -22,9 +22,6 @@ TESTS = (
     "tests/test_probes.py",
     "tests/test_apple.py",
 )
-COMPILED = (
-    "tests/test_training.py::test_a_step_runs_by_the_kernels_that_are_asked_for_and_learns_the_same"
-)
 # A test's copy of the project stands for the project itself.
 SETTINGS = """
 [run]

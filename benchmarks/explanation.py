@@ -23,37 +23,35 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+import shared
 import yaml
+from siliconprof.analyse import operator_rows, prediction, step_parts
+from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
+from siliconprof.session import inventory, operators, thread_time
+from siliconprof.stats.statistics import median
+from siliconprof.store import contents
+from siliconprof.store.contents import Point
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
-
-from siliconprof import plugins  # noqa: E402
-from siliconprof.analyse import operator_rows, prediction, step_parts  # noqa: E402
-from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING  # noqa: E402
-from siliconprof.session import inventory, operators, thread_time  # noqa: E402
-from siliconprof.stats.statistics import median  # noqa: E402
-from siliconprof.store import contents  # noqa: E402
-from siliconprof.store.contents import Point  # noqa: E402
-
+PLANTED_IN = "gpt2-tiny 4 x 128"
 TINY = {"size": "tiny", "batch_size": 4, "seq_len": 128}
 TRAININGS: Mapping[str, dict[str, Any]] = {
     "gpt2-nano 1 x 32": {"size": "nano", "batch_size": 1, "seq_len": 32},
     "gpt2-nano 4 x 64": {"size": "nano", "batch_size": 4, "seq_len": 64},
-    "gpt2-tiny 4 x 128": TINY,
+    PLANTED_IN: TINY,
     "gpt2-tiny LoRA": TINY | {"lora_rank": 8},
     "gpt2-nano 8 x 128": {"size": "nano", "batch_size": 8, "seq_len": 128},
     "gpt2-mini 2 x 128": {"size": "mini", "batch_size": 2, "seq_len": 128},
 }
+LEAST = {"batch_size": 1, "seq_len": 2, "dataset_vocab_size": 256}
 # Trainings of other shapes, which the shapes above are predicted from: those of an experiment.
-ASKED = yaml.safe_load((ROOT / "config/calibration.yaml").read_text(encoding="utf-8"))
+ASKED = yaml.safe_load((shared.ROOT / "config/calibration.yaml").read_text(encoding="utf-8"))
+NO_PARAMETERS = ("module", "trainer", "dataset")
 CALIBRATION: Mapping[str, dict[str, Any]] = {
-    name: {
-        key: value for key, value in entry.items() if key not in ("module", "trainer", "dataset")
-    }
+    name: {key: value for key, value in entry.items() if key not in NO_PARAMETERS}
     | {"dataset_vocab_size": ASKED["datasets"][entry["dataset"]]["vocab_size"]}
     for name, entry in ASKED["workloads"].items()
     if entry["module"] == "gpt2"
@@ -79,14 +77,11 @@ class Training(inventory.Training):
         least: bool = False,
     ) -> None:
         own = {**TRAININGS, **CALIBRATION}[name]
-        plugin = plugins.load("workloads", "gpt2")
-        defaults = {key: schema.get("default") for key, schema in plugin.PARAMETERS.items()}
-        least_data = {"batch_size": 1, "seq_len": 2, "dataset_vocab_size": 256} if least else {}
-        parameters = {**defaults, "dataset_vocab_size": 1024, **own, **least_data}
-        workload = plugin(parameters)
+        told = {"dataset_vocab_size": 1024} | own | (LEAST if least else {})
+        workload = shared.workload_of("gpt2", **told)
         if least:
             workload.n_embd = workload.n_head
-        super().__init__(workload, parameters, backend, precision, threads)
+        super().__init__(workload, workload.parameters, backend, precision, threads)
         self.model = ("gpt2", "plain", own.get("lora_rank"))
         self.walls: list[float] = []  # of unsplit steps since the parts were last asked for
         self.used: list[dict[str, float | None]] = []
@@ -100,11 +95,13 @@ class Training(inventory.Training):
         """Seconds of a whole step."""
         thread = threading.get_ident()
         before = thread_time.read(thread)
-        self.clock.start(split=False)
-        self.step()
-        self.walls.append(self.clock.stop()[0])
+        self.walls.append(shared.unsplit_s(self))
         self.used.append(thread_time.between(before, thread_time.read(thread)))
         return self.walls[-1]
+
+    def median_s(self, steps: int = UNSPLIT_STEPS) -> float:
+        """The median seconds of some whole steps."""
+        return median([self.unsplit_s() for _ in range(steps)])
 
     def watched(self) -> Point:
         """The point of the unsplit steps since the last call, with a step's operators."""
@@ -119,19 +116,13 @@ class Training(inventory.Training):
 
     def measured(self) -> prediction.Training:
         """A round of it, as the analysis has it."""
-        step_s = median([self.unsplit_s() for _ in range(UNSPLIT_STEPS)])
-        rows = list(operator_rows.of_point(self.watched()))
         module, trainer, lora_rank = self.model
-        return prediction.Training(
-            {
-                "unsplit_step_median_s": step_s,
-                "module": module,
-                "trainer": trainer,
-                "lora_rank": lora_rank,
-            },
-            [row for row in rows if row["group"] != FRAMEWORK],
-            max(sum(row["seconds"] for row in rows if row["group"] == FRAMEWORK), 0.0),
-        )
+        cell = {"module": module, "trainer": trainer, "lora_rank": lora_rank}
+        cell["unsplit_step_median_s"] = self.median_s()
+        rows = list(operator_rows.of_point(self.watched()))
+        own = [row for row in rows if row["group"] != FRAMEWORK]
+        framework_s = sum(row["seconds"] for row in rows if row["group"] == FRAMEWORK)
+        return prediction.Training(cell, own, max(framework_s, 0.0))
 
     def parts(self) -> dict[str, float]:
         """Seconds of each part of a step, and of it in the kernel."""
@@ -143,7 +134,6 @@ class Training(inventory.Training):
 class Plant(NamedTuple):
     """A cause of known kind, present while its context is open."""
 
-    of: str  # training
     planted: Callable[[Training], Any]
     found_in: tuple[str, ...]  # parts that should have it
     precision: str = "fp32"  # of the planted side
@@ -159,6 +149,11 @@ def before_update(training: Training, wait: Callable[[], None]) -> Iterator[None
     hook.remove()
 
 
+def sleep() -> None:
+    """Wait."""
+    time.sleep(PLANTED_S)
+
+
 def burn() -> None:
     """Keep the interpreter busy."""
     end = time.perf_counter() + PLANTED_S
@@ -168,8 +163,6 @@ def burn() -> None:
 
 def touch() -> None:
     """Write once to each of some pages that the process does not have yet: as many page faults."""
-    import numpy as np
-
     memory = mmap.mmap(-1, NEW_PAGES * mmap.PAGESIZE)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         memory.madvise(mmap.MADV_NOHUGEPAGE)
@@ -180,12 +173,9 @@ def touch() -> None:
 def activation(training: Training, again: Callable[[Any], Any]) -> Iterator[None]:
     """Something done to the result of every activation, besides."""
     modules = training.stepper.model.modules()
-    hooks = [
-        module.register_forward_hook(lambda _module, _inputs, output: again(output))
-        for module in modules
-        if "GELU" in type(module).__name__
-    ]
-    assert hooks
+    activations = [module for module in modules if "GELU" in type(module).__name__]
+    assert activations
+    hooks = [one.register_forward_hook(lambda *told: again(told[-1])) for one in activations]
     yield
     for hook in hooks:
         hook.remove()
@@ -224,49 +214,21 @@ def other_process() -> Iterator[None]:
 
 PLANTS: Mapping[str, Plant] = {
     "a sleep before each update": Plant(
-        "gpt2-tiny 4 x 128",
-        lambda training: before_update(training, lambda: time.sleep(PLANTED_S)),
-        (BLOCKED,),
-        most_threads=1,
+        partial(before_update, wait=sleep), (BLOCKED,), most_threads=1
     ),
-    "a sleep, in all that is no operator": Plant(
-        "gpt2-tiny 4 x 128",
-        lambda training: before_update(training, lambda: time.sleep(PLANTED_S)),
-        BEYOND,
-    ),
+    "a sleep, in all that is no operator": Plant(partial(before_update, wait=sleep), BEYOND),
     "another process on the same core": Plant(
-        "gpt2-tiny 4 x 128", lambda _: other_process(), (WAITING,), most_threads=1
+        lambda _: other_process(), (WAITING,), most_threads=1
     ),
-    "work in Python before each update": Plant(
-        "gpt2-tiny 4 x 128", lambda training: before_update(training, burn), (FRAMEWORK,)
-    ),
-    "page faults before each update": Plant(
-        "gpt2-tiny 4 x 128", lambda training: before_update(training, touch), (IN_KERNEL,)
-    ),
+    "work in Python before each update": Plant(partial(before_update, wait=burn), (FRAMEWORK,)),
+    "page faults before each update": Plant(partial(before_update, wait=touch), (IN_KERNEL,)),
     "elementwise passes": Plant(
-        "gpt2-tiny 4 x 128",
-        lambda training: activation(training, slower_elementwise),
-        ("elementwise operators",),
+        partial(activation, again=slower_elementwise), ("elementwise operators",)
     ),
-    "further products": Plant(
-        "gpt2-tiny 4 x 128",
-        lambda training: activation(training, slower_products),
-        ("products",),
-    ),
-    "bf16 in place of fp32": Plant(
-        "gpt2-tiny 4 x 128", lambda _: nullcontext(), OF_OPERATORS, "bf16"
-    ),
-    "one thread in place of two": Plant(
-        "gpt2-tiny 4 x 128", lambda _: nullcontext(), OF_OPERATORS, threads=1
-    ),
+    "further products": Plant(partial(activation, again=slower_products), ("products",)),
+    "bf16 in place of fp32": Plant(lambda _: nullcontext(), OF_OPERATORS, "bf16"),
+    "one thread in place of two": Plant(lambda _: nullcontext(), OF_OPERATORS, threads=1),
 }
-
-
-def use_threads(threads: int) -> None:
-    """Have torch's operators use so many threads from now on."""
-    import torch
-
-    torch.set_num_threads(threads)
 
 
 class Predicted(NamedTuple):
@@ -290,7 +252,7 @@ def predicted(backend: str, threads: int, rounds: int) -> dict[str, Predicted]:
         calibrated = [training.measured() for training in calibration]
         for name, training in tested.items():
             one, twin = training.measured(), twins[name]
-            least = median([twin.unsplit_s() for _ in range(10 * UNSPLIT_STEPS)])
+            least = twin.median_s(10 * UNSPLIT_STEPS)
             of_twin = twin.parts()
             if index:
                 own[name].append(one)
@@ -323,7 +285,9 @@ def summary(errors: Sequence[float]) -> str:
 
 def found(plant: Plant, rounds: int, threads: int) -> tuple[float, float, float]:
     """(seconds of the gap that was planted, found in the right parts, found in none)."""
-    plain, planted = Training(plant.of, threads), Training(plant.of, threads, plant.precision)
+    import torch
+
+    plain, planted = (Training(PLANTED_IN, threads, p) for p in ("fp32", plant.precision))
     gaps, right, rest = [], [], []
     for index in range(rounds + 1):  # the first warms up
         steps, parts = [], []
@@ -331,9 +295,9 @@ def found(plant: Plant, rounds: int, threads: int) -> tuple[float, float, float]
             (plain, threads, nullcontext()),
             (planted, plant.threads or threads, plant.planted(planted)),
         ):
-            use_threads(own)
+            torch.set_num_threads(own)
             with context:
-                steps.append(median([training.unsplit_s() for _ in range(UNSPLIT_STEPS)]))
+                steps.append(training.median_s())
                 parts.append(training.parts())
         if index:
             change = {part: parts[1][part] - parts[0][part] for part in (*PARTS, IN_KERNEL)}
