@@ -58,14 +58,8 @@ def snakemake(folder: Path, *arguments: str) -> Said:
     """One `snakemake --cores 1 …` in a folder."""
     started, first_s = time.perf_counter(), None
     command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=USUAL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    pipes: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, env=USUAL, **pipes) as process:
         lines = []
         for line in process.stderr or ():
             lines.append(line)
@@ -99,26 +93,14 @@ def of_the_run(said: Said, records: Sequence[Mapping[str, Any]]) -> list[Line]:
     ]  # one more: gpt2-nano-plain before them has had imports and checks made, in each precision
     cost = statistics.median(beside_s) / import_s()
     failed = sum(record["status"] not in ("ok", "unsupported") for record in records)
+    whole = f"default run, {len(records)} cells, {failed} failed"
+    one_more = "one more cheap torch cell, less its timed part"
+    share = f"{timed_s / said.wall_s:.2f}"
     return [
         Line("first measured number on the terminal", "–", f"{said.first_s or 0:.1f} s", "10 s"),
-        Line(
-            f"default run, {len(records)} cells, {failed} failed",
-            "–",
-            f"{said.wall_s:.0f} s",
-            "180 s",
-        ),
-        Line(
-            "inside warm-up and timed regions",
-            "its wall clock",
-            f"{timed_s / said.wall_s:.2f}",
-            "0.75",
-        ),
-        Line(
-            "one more cheap torch cell, less its timed part",
-            "importing torch and GPT-2",
-            f"{cost:.2f} ×",
-            "0.15 ×",
-        ),
+        Line(whole, "–", f"{said.wall_s:.0f} s", "180 s"),
+        Line("inside warm-up and timed regions", "its wall clock", share, "0.75"),
+        Line(one_more, "importing torch and GPT-2", f"{cost:.2f} ×", "0.15 ×"),
     ]
 
 
@@ -173,7 +155,7 @@ def of_a_figure(folder: Path, environment: Path, rounds: int) -> list[Line]:
 
 def of_many_cells(sizes: Sequence[int]) -> list[Line]:
     """What the stages after measuring cost where there are many cells, a hundred steps in each."""
-    lines = []
+    lines: list[Line] = []
     first_s = 0.0
     for cells in sizes:
         steps = 100 * cells
@@ -182,12 +164,13 @@ def of_many_cells(sizes: Sequence[int]) -> list[Line]:
         wall_s = sum(stage["wall_s"] for stage in stages)
         peak = max(stage["peak_rss_bytes"] for stage in stages) / 2**20
         what = f"all after measuring, {cells:,} cells and {steps:,} steps"
-        if first_s:
-            against, shown, goal = "the first size", f"{wall_s / first_s:.1f} ×, ", "12 × for 10 ×"
+        shown = f"{wall_s:.0f} s, {peak:.0f} MiB"
+        if lines:
+            times = f"{wall_s / first_s:.1f} ×, {shown}"
+            lines.append(Line(what, "the first size", times, "12 × for 10 ×"))
         else:
-            against, shown, goal = "–", "", "20 s, 1024 MiB for 1,000"
-        first_s = first_s or wall_s
-        lines.append(Line(what, against, f"{shown}{wall_s:.0f} s, {peak:.0f} MiB", goal))
+            first_s = wall_s
+            lines.append(Line(what, "–", shown, "20 s, 1024 MiB for 1,000"))
     return lines
 
 
