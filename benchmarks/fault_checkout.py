@@ -15,7 +15,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,15 @@ def kill(process: psutil.Process) -> bool:
     except psutil.NoSuchProcess:
         return False
     return True
+
+
+def option(process: psutil.Process, name: str) -> str:
+    """The value of an option of a process; empty when it has just ended."""
+    try:
+        command = process.cmdline()
+        return command[command.index(name) + 1]
+    except (psutil.Error, ValueError, IndexError):
+        return ""
 
 
 class Scratch:
@@ -200,21 +210,16 @@ class Scratch:
 
     def processes(self, word: str = "") -> list[psutil.Process]:
         """What runs for this checkout with a word in its command line, as `python -m WORD`."""
-        found = []
+        found, mark = [], self.environment[LOCK_VARIABLE]
         for process in psutil.process_iter():
             try:
-                command = process.cmdline()  # a shell has its whole script as one word
-                if (not word or word in command) and self._is_mine(process):
+                named = not word or word in process.cmdline()  # a shell has its script as one word
+                ended = not named or process.status() == psutil.STATUS_ZOMBIE
+                if not ended and process.environ().get(LOCK_VARIABLE) == mark:
                     found.append(process)
             except psutil.Error:
                 continue  # has ended, or is somebody else's
         return found
-
-    def _is_mine(self, process: psutil.Process) -> bool:
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        mark = process.environ().get(LOCK_VARIABLE)
-        return mark == self.environment[LOCK_VARIABLE]
 
     def no_orphans(self, seconds: float = 10) -> None:
         """Whatever ran has ended or ends soon.
@@ -338,37 +343,27 @@ class Scratch:
             require(ours.get(name) == content, f"tables/{name} is not what the records say")
 
 
-class Overlaps:
-    """Watches in the background that no two cells of one host lock are measured at once."""
+@contextmanager
+def no_overlaps(checkout: Scratch) -> Iterator[None]:
+    """Watch in the background that no two cells of one host lock are measured at once.
 
-    def __init__(self, checkout: Scratch) -> None:
-        self._checkout, self._end = checkout, threading.Event()
-        self.seen: list[str] = []
-        self.looks = 0
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+    Raises:
+        Broken: two were, or nobody has looked.
+    """
+    end, seen = threading.Event(), list[set[str]]()
 
-    def __enter__(self) -> Overlaps:
-        self._thread.start()
-        return self
+    def watch() -> None:
+        while not end.wait(0.1):
+            workers = checkout.processes("siliconprof.measure.worker")
+            seen.append({option(process, "--result") for process in workers} - {""})
 
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._end.wait(0.1):
-            self.looks += 1
-            outputs = set()
-            for process in self._checkout.processes("siliconprof.measure.worker"):
-                try:
-                    command = process.cmdline()
-                    outputs.add(command[command.index("--result") + 1])
-                except (psutil.Error, ValueError, IndexError):
-                    continue
-            if len(outputs) > 1:
-                self.seen.append(" and ".join(sorted(outputs)))
-
-    def none(self) -> None:
-        """Raises `Broken` where two were seen, or nobody has looked."""
-        require(self.looks and self._thread.is_alive(), "nobody has watched for overlaps")
-        require(not self.seen, f"measured at the same time: {self.seen[:3]}")
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+        require(seen and thread.is_alive(), "nobody has watched for overlaps")
+        most = max(seen, key=len)
+        require(len(most) < 2, f"measured at the same time: {' and '.join(sorted(most))}")
+    finally:
+        end.set()
+        thread.join()

@@ -28,17 +28,13 @@ from subprocess import Popen
 
 import psutil
 import shared
-from fault_checkout import PAGE, TABLES, WORDS, Overlaps, Scratch, kill, require, until
+from fault_checkout import PAGE, TABLES, WORDS, Scratch, kill, no_overlaps, option, require, until
 
 LINUX = sys.platform == "linux"  # elsewhere daemons that have left the cell's group are not found
 SUPERVISOR, CHILD = "siliconprof.measure", "siliconprof.measure.worker"
 BUNDLE = "siliconprof.remote.bundle"
 # A cell that leaves one daemon by fork and setsid, one by two forks, one in a session of its own.
-DAEMONS = '''\
-"""A workload that leaves processes behind."""
-
-from __future__ import annotations
-
+DAEMONS = """\
 import os
 import subprocess
 import time
@@ -47,8 +43,6 @@ from siliconprof.workloads.base import KernelWorkload
 
 
 class Plugin(KernelWorkload):
-    """daemons"""
-
     frameworks = ("torch", "mlx")
     REQUIRED = ()
     PARAMETERS = {}
@@ -66,7 +60,7 @@ class Plugin(KernelWorkload):
         times = {"step_s": [0.5, 0.5]}
         point = {"params": {"note": "daemons"}, "times": times, "flops": None, "bytes": None}
         session.add_point(point | {"memory": session.memory()})
-'''
+"""
 # How runs end, in turn, by chance one of these might never come; None is by itself.
 # (what it is, how, whether Snakemake then deletes the output of the job that it breaks off)
 Ending = tuple[str, Callable[[Popen], None], bool] | None
@@ -118,11 +112,8 @@ class Log:
 
 def workload_of(process: psutil.Process) -> str | None:
     """The cell of a supervisor or child, None when it has just ended."""
-    try:
-        command = process.cmdline()
-        return json.loads(command[command.index("--cell") + 1])["workload"]
-    except (psutil.Error, ValueError, IndexError):
-        return None
+    cell = option(process, "--cell")
+    return json.loads(cell)["workload"] if cell else None
 
 
 def kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
@@ -135,7 +126,7 @@ def kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> Non
     daemons = {"module": "daemons", "device_kinds": ["cpu"]}
     scratch.configure(workloads=scratch.config["workloads"] | {"daemons": daemons})
     seeds, endings = numbers(1), cycle(ENDINGS)
-    with Overlaps(scratch) as overlaps:
+    with no_overlaps(scratch):
         while count > 0:
             scratch.configure(seed=next(seeds))  # all are due again, and the old records lie there
             log.inject("daemons that a cell leaves")
@@ -143,7 +134,6 @@ def kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> Non
             while count > 0 and len(scratch.finished()) < len(scratch.config["workloads"]):
                 count -= _run_with_kills(scratch, rng, log, count, allowed, next(endings))
             scratch.complete(frozenset(allowed))
-            overlaps.none()
             (path,) = (path for path in scratch.finished() if "daemons" in path.parts)
             made = json.loads(path.read_text())
             codes = [flag["code"] for flag in made["flags"]]
@@ -279,7 +269,7 @@ def two_pipelines(
     where = ("one checkout", "two checkouts of a host")[checkouts - 1]
     lock = folder / "host.lock"
     all_ = [base.copy(folder / str(n), lock, products=2) for n in range(checkouts)]
-    with Overlaps(all_[0]) as overlaps:
+    with no_overlaps(all_[0]):
         for seed in range(1, count + 1):
             since = all_[0].said_so_far()
             log.inject(f"two pipelines at once in {where}")
@@ -299,7 +289,6 @@ def two_pipelines(
                     kept = (scratch.path / "results/history" / of_cell).rglob("fp32/*.json")
                     seeds = [json.loads(path.read_text())["cell"]["seed"] for path in kept]
                     require(seeds.count(seed) == 1, f"measured {seeds.count(seed)} times: {path}")
-            overlaps.none()
             log.settle()
 
 
