@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import importlib
 import io
 import json
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import shared
-from fuzz_inputs import VALUES
+from fuzz_inputs import VALUES, at, put
 from siliconprof.errors import UserError
 from siliconprof.store import record
 from siliconprof.store.validation import load_schema
@@ -39,7 +38,8 @@ STATUSES = load_schema("record")["properties"]["status"]["enum"]
 FEWEST, MOST = 5, 9  # cells of a set
 CHANGES = 30  # at most, of a record
 LIMIT_S = 600  # of a set
-NUMBERS = [v for v in VALUES if type(v) in (int, float) and -(2**999) < v < 2**999]
+FINITE = [v for v in VALUES if type(v) in (int, float) and -(2**999) < v < 2**999]
+NUMBERS = (*FINITE, 1e-9, 1e9, 1e99, -1e99, 2**53)  # those next to what the reader refuses
 TEXTS = [v for v in VALUES if isinstance(v, str)]
 FIXED = ("schema_version", "method_version", "sha256")
 
@@ -87,7 +87,7 @@ def odd(value: Any, chance: random.Random) -> Any:
 def mutated(made: Made, chance: random.Random, valid: Callable[[Made], bool]) -> Made:
     """A record changed in some places, after each of which it is still valid."""
     for _ in range(chance.randint(0, CHANGES)):
-        other = copy.deepcopy(made)
+        other = made
         # Every kind of place is as likely as any other, however many there are of it.
         by_kind: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
         for path in places(other):
@@ -95,14 +95,9 @@ def mutated(made: Made, chance: random.Random, valid: Callable[[Made], bool]) ->
             by_kind.setdefault(kind, []).append(path)
         alike = by_kind[chance.choice(list(by_kind))]
         drops = chance.random() < 0.25
-        for *way, name in alike if chance.random() < 0.5 else [chance.choice(alike)]:
-            inner = other
-            for step in way:
-                inner = inner[step]
-            if drops and isinstance(inner, dict):
-                inner.pop(name, None)  # a doubled list has its members twice
-            else:
-                inner[name] = odd(inner[name], chance)
+        for path in alike if chance.random() < 0.5 else [chance.choice(alike)]:
+            drop = drops and isinstance(at(other, path[:-1]), dict)
+            other = put(other, path, odd(at(other, path), chance), "drop" if drop else "replace")
         if valid(other):
             made = other
     return made
@@ -133,9 +128,7 @@ def make(results: Path, folder: Path, chance: random.Random) -> None:
         if chance.random() < 0.2:
             hosts.append(chance.choice(("other", "desk-2", "x" * 40)))
         for host in hosts:
-            named = copy.deepcopy(made)
-            named["cell"]["host"] = host
-            changed = mutated(named, chance, is_valid)
+            changed = mutated(made | {"cell": made["cell"] | {"host": host}}, chance, is_valid)
             changed["sha256"] = record.content_sha256(changed)
             path = folder / "results" / "records" / f"{record.cell_path(changed)}.json"
             if path.exists():

@@ -17,6 +17,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -181,12 +182,11 @@ def run(folder: Path, module: str, options: Sequence[str]) -> dict[str, float]:
         SystemExit: it failed.
     """
     environment = os.environ | {"PYTHONPATH": str(shared.ROOT / "workflow")}
-    code = "import os, runpy, sys; os.chdir(sys.argv.pop(1)); "
-    code += f"runpy.run_module('siliconprof.{module}', run_name='__main__', alter_sys=True)"
-    command = [sys.executable, "-c", code, str(folder), *options]
+    command = [sys.executable, "-m", f"siliconprof.{module}", *options]
     started = time.perf_counter()
-    _, status, used = os.wait4(os.posix_spawn(sys.executable, command, environment), 0)
-    if status:
+    stage = subprocess.Popen(command, cwd=folder, env=environment)
+    _, stage.returncode, used = os.wait4(stage.pid, 0)
+    if stage.returncode:
         raise SystemExit(f"siliconprof.{module} failed; see above")
     unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
     return {"wall_s": time.perf_counter() - started, "peak_rss_bytes": used.ru_maxrss * unit}
