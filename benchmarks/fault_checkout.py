@@ -80,7 +80,10 @@ def option(process: psutil.Process, name: str) -> str:
 
 
 class Scratch:
-    """A checkout of its own, with a host lock of its own unless one is given."""
+    """A checkout of its own, with a host lock of its own unless one is given.
+
+    What sees to something, or waits for it, raises `Broken` where it is not so.
+    """
 
     def __init__(self, folder: Path, lock: Path | None = None) -> None:
         self.path = folder / "project"
@@ -170,11 +173,7 @@ class Scratch:
         return status
 
     def wait(self, process: subprocess.Popen) -> int:
-        """The status of what was begun, at its end.
-
-        Raises:
-            Broken: it goes on.
-        """
+        """The status of what was begun, at its end."""
         try:
             return process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -222,11 +221,7 @@ class Scratch:
         return found
 
     def no_orphans(self, seconds: float = 10) -> None:
-        """Whatever ran has ended or ends soon.
-
-        Raises:
-            Broken: something goes on.
-        """
+        """Whatever ran has ended or ends soon."""
         end = time.monotonic() + seconds
         while left := self.processes():
             if time.monotonic() > end:
@@ -256,11 +251,7 @@ class Scratch:
         return found
 
     def intact(self, before: Mapping[Path, str], but: frozenset[Path] = frozenset()) -> None:
-        """See that records that were finished are there, unchanged.
-
-        Raises:
-            Broken: one is not.
-        """
+        """See that records that were finished are there, unchanged."""
         now = self.finished()
         for path, sha256 in before.items():
             if path not in but:
@@ -283,9 +274,6 @@ class Scratch:
 
         Args:
             allowed: workloads whose process was killed, and whose record may say so.
-
-        Raises:
-            Broken: it is not.
         """
         self.no_orphans()
         before = self.finished()
@@ -297,11 +285,7 @@ class Scratch:
         self.same_tables()
 
     def sound(self, allowed: frozenset[str]) -> None:
-        """See that records and the table of cells are whole, agree, and count everything once.
-
-        Raises:
-            Broken: they do not.
-        """
+        """See that records and the table of cells are whole, agree, and count everything once."""
         wanted = sorted(self.config["workloads"])
         now = {path: record.read(path) for path in self.finished()}
         with open(self.path / TABLES, newline="", encoding="utf-8") as stream:
@@ -325,11 +309,7 @@ class Scratch:
             require(0 < walls["child_wall_s"] <= walls["wall_s"] < LIMIT_S, f"{name}: {walls}")
 
     def same_tables(self) -> None:
-        """See that the tables are those that the records give in a checkout that has only them.
-
-        Raises:
-            Broken: they are not.
-        """
+        """See that the tables are those that the records give in a checkout that has only them."""
         shutil.rmtree(self.path.parent / "clean", ignore_errors=True)
         clean = self.linked(self.path.parent / "clean")
         for part in ("records", "history"):

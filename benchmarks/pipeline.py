@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shared import ROOT, as_ratio, copied
+from siliconprof.hosts.machine import cpu_model
 
 TABLE = ROOT / "benchmarks" / "results.md"
 IMPORT = "import torch; from transformers import GPT2LMHeadModel"
@@ -176,12 +177,10 @@ def of_many_cells(sizes: Sequence[int]) -> list[Line]:
 
 def machine() -> str:
     """This machine and the versions, in a line."""
-    with open("/proc/cpuinfo", encoding="utf-8") as stream:
-        model = next((ln.split(": ", 1)[1].strip() for ln in stream if "model name" in ln), "")
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
     load = os.getloadavg()[2]
     return (
-        f"{model or platform.machine()}, {len(os.sched_getaffinity(0))} cores, "
+        f"{cpu_model()}, {len(os.sched_getaffinity(0))} cores, "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}; {versions}; "
         f"{datetime.now(UTC):%Y-%m-%d}, load of the last 15 minutes {load:.1f}"
     )
