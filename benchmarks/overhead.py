@@ -91,34 +91,28 @@ def grow(folder: Path, way: Way, number: int) -> tuple[float, list[float]]:
     return wall_s, [record["accounting"]["wall_s"] for record in records]
 
 
-def measure(folder: Path, way: Way, few: int, many: int) -> dict[str, float]:
-    """Overhead per cell and fixed part of a run, seconds."""
+def measure(folder: Path, way: Way, few: int, many: int) -> tuple[float, float, float, float]:
+    """Seconds: of a cell, its overhead, the fixed part of a run, all in per cell."""
     grow(folder, way, 1)
     short_s, _ = grow(folder, way, 1 + few)
     long_s, cells = grow(folder, way, 1 + few + many)
     per_cell_s = (long_s - short_s) / (many - few)
     cell_s = statistics.mean(cells)
-    return {
-        "cell_s": cell_s,
-        "overhead_s": per_cell_s - cell_s,
-        "fixed_s": short_s - few * per_cell_s,
-        "all_in_s": (long_s - sum(cells)) / many,
-    }
+    fixed_s, all_in_s = short_s - few * per_cell_s, (long_s - sum(cells)) / many
+    return cell_s, per_cell_s - cell_s, fixed_s, all_in_s
 
 
-def show(found: dict[str, list[dict[str, float]]]) -> None:
+def show(found: dict[str, list[tuple[float, float, float, float]]]) -> None:
     """The table: medians, and ratios to local."""
     header = ("way", "a cell", "overhead", "× local", "fixed part", "all in, per cell")
     print("{:8}{:>12}{:>14}{:>10}{:>14}{:>20}".format(*header))
     middle = {
-        way: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
-        for way, runs in found.items()
+        way: [*map(statistics.median, zip(*runs, strict=True))] for way, runs in found.items()
     }
-    for way, values in middle.items():
-        ratio = values["overhead_s"] / middle["local"]["overhead_s"]
+    for way, (cell_s, overhead_s, fixed_s, all_in_s) in middle.items():
         print(
-            f"{way:8}{values['cell_s']:10.2f} s{values['overhead_s']:12.2f} s{ratio:10.1f}"
-            f"{values['fixed_s']:12.1f} s{values['all_in_s']:18.2f} s"
+            f"{way:8}{cell_s:10.2f} s{overhead_s:12.2f} s{overhead_s / middle['local'][1]:10.1f}"
+            f"{fixed_s:12.1f} s{all_in_s:18.2f} s"
         )
 
 
@@ -137,7 +131,7 @@ def main() -> int:
     for name in [name for name in os.environ if name.startswith("SILICONPROF_")]:
         del os.environ[name]
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    found: dict[str, list[dict[str, float]]] = {}
+    found: dict[str, list[tuple[float, float, float, float]]] = {}
     with tempfile.TemporaryDirectory() as scratch, ways(Path(scratch)) as all_ways:
         for repeat in range(arguments.repeats):
             for name, way in all_ways.items():
