@@ -19,7 +19,7 @@ from siliconprof.render.compare import (
     Step,
     compared,
     manner,
-    ratio,
+    ratio_column,
     ratio_words,
     step_column,
 )
@@ -108,9 +108,7 @@ COLUMNS = (  # of a training with its `usual` twin
     *NAMES,
     step_column("step, as usual", lambda row: row["usual"]),
     step_column("step, as chosen", lambda row: row),
-    Column(
-        "× faster", "", True, FASTER, value=lambda row: ratio(Step.of(row["usual"]), Step.of(row))
-    ),
+    ratio_column("× faster", lambda row: (row["usual"], row), FASTER),
     number("compiling", "s", "compile_s", EAGER, COMPILING),
     Column("paid back after", "steps", True, GAINED, value=_paid_back),
     count("recompilations", "recompilations", EAGER),
@@ -195,7 +193,10 @@ def _both(part: str, pair: tuple[Row, Row]) -> Value:
     return Value(text, below="" if change is None else words.change(change))
 
 
-ALL = "parameters that the optimizer changes, of all"
+def _trained(pair: tuple[Row, Row]) -> float:
+    return pair[1]["n_trainable_parameters"] / pair[0]["n_parameters"]
+
+
 EITHER = "one of the two has no unsplit step"
 MEDIANS = "every parameter trained → LoRA; medians"
 ALLOWED = "whole step; what both 95 % intervals allow below"
@@ -206,15 +207,7 @@ ADAPTED = (
     told("Trainer", lambda pair: pair[0]["trainer"]),
     told("Precision", lambda pair: precision(pair[0])),
     told("Adapters", lambda pair: _adapters(pair[1]), folds=True),
-    number(
-        "trained", "%", lambda p: p[1]["n_trainable_parameters"] / p[0]["n_parameters"], "", ALL
-    ),
+    number("trained", "%", _trained, "", "parameters that the optimizer changes, of all"),
     *(Column(name, "ms", True, MEDIANS, value=partial(_both, part)) for part, name in PHASES),
-    Column(
-        "full / LoRA",
-        "",
-        True,
-        ALLOWED,
-        value=lambda pair: ratio(Step.of(pair[0]), Step.of(pair[1]), EITHER),
-    ),
+    ratio_column("full / LoRA", lambda pair: pair, ALLOWED, EITHER),
 )

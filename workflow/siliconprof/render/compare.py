@@ -83,11 +83,16 @@ def step_column(head: str, of: Callable[[Any], Row], help: str = UNSPLIT) -> Col
     return Column(head, "ms", True, help, value=value)
 
 
-def ratio(slow: Step | None, fast: Step | None, why: str = NO_STEP) -> Value:
-    """How many times as long the first takes, and below what both intervals allow."""
-    if not slow or not fast:
-        return missing(why)
-    return spanned(*slow.over(fast))
+def ratio_column(
+    head: str, of: Callable[[Any], tuple[Row, Row]], help: str, why: str = NO_STEP
+) -> Column:
+    """How many times as long the first of two takes, and below what both intervals allow."""
+
+    def value(item: Any) -> Value:
+        slow, fast = map(Step.of, of(item))
+        return spanned(*slow.over(fast)) if slow and fast else missing(why)
+
+    return Column(head, "", True, help, value=value)
 
 
 def steps(data: Data) -> dict[Family, list[Step]]:
