@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -74,14 +74,12 @@ class Candidate:
 class Facts:
     """All measured facts, of any host; every field may be empty."""
 
-    points: Sequence[Row] = ()  # of cells that are ok, with the cell's columns
-    energy: Sequence[Row] = ()  # of energy.csv
-    host: Row | None = None  # the host file's content
-    published: Mapping[str, Sequence[Row]] = field(default_factory=dict)
-    registry: Mapping[str, Any] = field(default_factory=dict)
-    timed: Sequence[Training] | None = (
-        None  # whose operators were timed; None where nobody predicts
-    )
+    points: Sequence[Row]  # of cells that are ok, with the cell's columns
+    energy: Sequence[Row]  # of energy.csv
+    host: Row | None  # the host file's content
+    published: Mapping[str, Sequence[Row]]
+    registry: Mapping[str, Any]
+    timed: Sequence[Training] | None = None  # of timed operators; None where nobody predicts
 
     def trainings(self) -> Iterable[Row]:
         """The points of trainings whose times are meaningful."""
@@ -97,46 +95,41 @@ class Facts:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """Every device that advice considers."""
-        return candidates(self.registry.get("devices", {}), self.host)
+        """Every device of the registry, and those of the host that are not in it.
 
-
-def candidates(devices: Mapping[str, Any], host: Row | None) -> list[Candidate]:
-    """Every device of the registry, and those of the host that are not in it.
-
-    The memory that a host detects replaces the registry's figure.
-    """
-    by_id: dict[str, Candidate] = {}
-    for device_id, entry in devices.items():
-        printed = entry["memory_gib"]
-        by_id[device_id] = Candidate(
-            device_id,
-            entry["name"],
-            entry["kind"],
-            tuple(entry["backends"]),
-            entry["memory_kind"],
-            int(printed["value"] * registry.GIB) if printed else None,
-            entry,
-        )
-    for device in (host or {}).get("devices", []):
-        in_registry = device["registry_id"] in by_id
-        own_id = device["registry_id"] if in_registry else device["id"]
-        earlier = by_id.get(own_id)
-        if earlier is not None and earlier.here:
-            continue  # the second of a kind
-        by_id[own_id] = Candidate(
-            own_id,
-            earlier.name if earlier else device["name"],
-            device["kind"],
-            tuple(device["backends"]) or (earlier.backends if earlier else ()),
-            device["memory_kind"],
-            device["memory_bytes"],
-            earlier.entry if earlier else None,
-            True,
-            device.get("working_set_bytes"),
-            (device["id"],),
-        )
-    return list(by_id.values())
+        The memory that a host detects replaces the registry's figure.
+        """
+        by_id: dict[str, Candidate] = {}
+        for device_id, entry in self.registry["devices"].items():
+            printed = entry["memory_gib"]
+            by_id[device_id] = Candidate(
+                device_id,
+                entry["name"],
+                entry["kind"],
+                tuple(entry["backends"]),
+                entry["memory_kind"],
+                int(printed["value"] * registry.GIB) if printed else None,
+                entry,
+            )
+        for device in (self.host or {}).get("devices", []):
+            in_registry = device["registry_id"] in by_id
+            own_id = device["registry_id"] if in_registry else device["id"]
+            earlier = by_id.get(own_id)
+            if earlier is not None and earlier.here:
+                continue  # the second of a kind
+            by_id[own_id] = Candidate(
+                own_id,
+                earlier.name if earlier else device["name"],
+                device["kind"],
+                tuple(device["backends"]) or (earlier.backends if earlier else ()),
+                device["memory_kind"],
+                device["memory_bytes"],
+                earlier.entry if earlier else None,
+                True,
+                device.get("working_set_bytes"),
+                (device["id"],),
+            )
+        return list(by_id.values())
 
 
 def of_candidate(point: Row, candidate: Candidate) -> bool:

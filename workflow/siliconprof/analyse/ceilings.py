@@ -105,8 +105,8 @@ def kinds_of_backend(points: Sequence[Row]) -> list[Kind]:
         points: of all formats.
     """
 
-    def transfers(direction: str, pinned: bool) -> Callable[[Row], bool]:
-        return lambda p: p.get("direction") == direction and str(p["pinned"]) == str(pinned)
+    def transfers(way: str, end: str) -> Callable[[Row], bool]:
+        return lambda p: p.get("direction") == way and str(p["pinned"]) == str(bool(end))
 
     def launched(what: str) -> Callable[[Row], bool]:
         return lambda p: p.get("launch") == what
@@ -118,15 +118,9 @@ def kinds_of_backend(points: Sequence[Row]) -> list[Kind]:
     launchers = dict.fromkeys(p["launch"] for p in points if p.get("launch")) or {"dispatch": None}
     return [
         *(
-            Kind(
-                direction.replace("-", "_") + ("_pinned" if pinned else ""),
-                "copy",
-                BYTE,
-                "bytes_per_s",
-                transfers(direction, pinned),
-            )
-            for direction in ("host-to-device", "device-to-host")
-            for pinned in (True, False)
+            Kind(f"{way.replace('-', '_')}{end}", "copy", BYTE, "bytes_per_s", transfers(way, end))
+            for way in ("host-to-device", "device-to-host")
+            for end in ("_pinned", "")
         ),
         Kind("page_fault", "first_touch", SECONDS, "fault_s_per_page", keeps_out, least=True),
         *(
@@ -142,7 +136,7 @@ def kinds_of_backend(points: Sequence[Row]) -> list[Kind]:
             )
             for what in launchers
             for stem in LAUNCH_STEMS
-            if stem in ("launch_and_wait",) or any(p.get(f"{stem}_median_s") for p in points)
+            if stem == "launch_and_wait" or any(p.get(f"{stem}_median_s") for p in points)
         ),
     ]
 
@@ -173,12 +167,10 @@ class Table:
     def _lines(
         self, cells: Sequence[Row], points: Sequence[Row], number_format: str | None
     ) -> Iterator[Row]:
-        cache_bytes = self.caches.get(device_of(cells[0]))
-        kinds = kinds_of_format(points, cache_bytes) if number_format else kinds_of_backend(points)
+        size = self.caches.get(device_of(cells[0]))
+        kinds = kinds_of_format(points, size) if number_format else kinds_of_backend(points)
         for kind in kinds:
-            yield self._line(kind, cells, points, number_format) | {
-                "last_level_cache_bytes": cache_bytes
-            }
+            yield self._line(kind, cells, points, number_format) | {"last_level_cache_bytes": size}
 
     def _line(
         self, kind: Kind, cells: Sequence[Row], points: Sequence[Row], number_format: str | None
