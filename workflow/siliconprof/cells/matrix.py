@@ -7,7 +7,6 @@ writes the same expansion as a file, `results/matrix.json`, which the later stag
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import sys
@@ -17,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from siliconprof import fingerprint, plugins
+from siliconprof import fingerprint, options, plugins
 from siliconprof.cells import cluster, config, method
 from siliconprof.datasets import dataset_spec, weights
 from siliconprof.errors import UserError, stage
@@ -259,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the expansion as a file."""
     from siliconprof.hosts import host_file, registry
 
-    parser = argparse.ArgumentParser(prog="siliconprof.cells.matrix", description=__doc__)
+    parser = options.parser("siliconprof.cells.matrix", __doc__)
     parser.add_argument("--experiment", required=True, help="the resolved config as JSON")
     parser.add_argument(
         "--host-file", type=Path, nargs="+", required=True, help="the hosts that this run measures"

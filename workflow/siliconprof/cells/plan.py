@@ -7,7 +7,6 @@ the cell's description, code or versions of today; `snakemake -n report` shows S
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from siliconprof import options
 from siliconprof.cells import by_hand, cluster, config, freshness, matrix
 from siliconprof.datasets import image_data
 from siliconprof.errors import UserError, stage
@@ -272,7 +272,7 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the plan."""
-    parser = argparse.ArgumentParser(prog="siliconprof plan", description=__doc__)
+    parser = options.parser("siliconprof plan", __doc__)
     parser.add_argument("--configfile", default="config/config.yaml")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print the plan as JSON")

@@ -8,19 +8,19 @@ time: a label stands for a kind of node, and the scheduler may assign another on
 
 from __future__ import annotations
 
-import argparse
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from siliconprof import options
 from siliconprof.errors import stage
 from siliconprof.hosts import host_file, registry
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Detect this machine and write its host file under a label."""
-    parser = argparse.ArgumentParser(prog="siliconprof.hosts.cluster_host", description=__doc__)
+    parser = options.parser("siliconprof.hosts.cluster_host", __doc__)
     parser.add_argument("--label", required=True)
     parser.add_argument("--registry", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)

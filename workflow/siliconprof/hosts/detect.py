@@ -10,7 +10,6 @@ imports nothing outside the standard library, and a bare host needs nothing else
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from siliconprof import declarations, plugins
+from siliconprof import declarations, options, plugins
 from siliconprof.hosts import blas, machine, offload_ops
 from siliconprof.hosts.frameworks import ANSWER_MARK
 from siliconprof.lifetime import end_with_pipeline
@@ -327,9 +326,7 @@ def detect() -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the detected devices and backends."""
     end_with_pipeline()
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.hosts.detect", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = options.parser("siliconprof.hosts.detect", __doc__)
     parser.add_argument("--json", action="store_true", help="print the facts as one JSON object")
     facts = detect()
     if parser.parse_args(argv).json:

@@ -9,7 +9,6 @@ distribution. It lies in this Python's environment, and nothing of it depends on
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import shutil
@@ -18,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from siliconprof import options
 from siliconprof.errors import UserError, stage, writing
 from siliconprof.store import temporary
 
@@ -78,7 +78,6 @@ def build() -> Path:
     target = adapter()
     command = [compiler, "-x", "c++", "-O2", "-shared", "-fPIC", "-", "-o"]
     with writing(target), temporary.scratch() as folder:
-        target.parent.mkdir(parents=True, exist_ok=True)
         made = folder / NAME
         done = subprocess.run(
             [*command, str(made)], input=SOURCE, capture_output=True, text=True, check=False
@@ -93,9 +92,7 @@ def build() -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the library and print its path; nothing is due where MLX needs none."""
-    argparse.ArgumentParser(
-        prog="siliconprof.hosts.mlx_blas", description=(__doc__ or "").split("\n")[0]
-    ).parse_args(argv)
+    options.parser("siliconprof.hosts.mlx_blas", __doc__).parse_args(argv)
     if sys.platform == "linux":
         print(build())
     return 0

@@ -11,7 +11,6 @@ a home folder.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib.util
 import os
@@ -23,7 +22,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from siliconprof import closure
+from siliconprof import closure, options
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import machine
 
@@ -124,9 +123,7 @@ def build() -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the extension unless it exists, and print its path."""
-    argparse.ArgumentParser(
-        prog="siliconprof.hosts.offload_ops", description=__doc__.split("\n")[0]
-    ).parse_args(argv)
+    options.parser("siliconprof.hosts.offload_ops", __doc__).parse_args(argv)
     started = time.perf_counter()
     path = build()
     print(f"{path}: ready after {time.perf_counter() - started:.0f} s")

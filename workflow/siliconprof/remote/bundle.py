@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from siliconprof import options
 from siliconprof.errors import UserError, stage
 from siliconprof.remote import anonymise
 from siliconprof.remote.bundle_import import import_bundle, unpack_reference
@@ -132,9 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Pack, import or unpack a bundle."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.remote.bundle", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = options.parser("siliconprof.remote.bundle", __doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     for verb in VERBS:
         add_arguments(verbs.add_parser(verb), verb)
