@@ -10,15 +10,14 @@ import contextlib
 import hashlib
 import http.server
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from measuring import python
 
 COMMIT = "5" * 40  # of a repository's main branch
 OTHER_COMMIT = "6" * 40  # of its other branch
@@ -132,10 +131,6 @@ def download(endpoint: str, home: Path, name: str, kind: str, revision: str | No
         "name, kind, revision = sys.argv[1:]\n"
         "print(h.snapshot_download(name, repo_type=kind, revision=revision or None))"
     )
-    environment = {**os.environ, "HF_HOME": str(home), "HF_ENDPOINT": endpoint}
-    environment.pop("HF_HUB_OFFLINE", None)
-    command = [sys.executable, "-c", script, name, kind, revision or ""]
-    done = subprocess.run(
-        command, env=environment, check=True, capture_output=True, text=True, timeout=60
-    )
-    return Path(done.stdout.strip().splitlines()[-1])
+    online = {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0"}
+    said = python(script, name, kind, revision or "", **online)
+    return Path(said.strip().splitlines()[-1])
