@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import compileall
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +33,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.fsync = lambda descriptor: None  # type: ignore[assignment]
 
 from siliconprof import plugins  # noqa: E402
+from siliconprof.lifetime import PIPELINE_VARIABLE  # noqa: E402
 from siliconprof.measure import fork_server  # noqa: E402
 from siliconprof.store import record  # noqa: E402
 from siliconprof.store.cell import Cell  # noqa: E402
@@ -61,6 +64,9 @@ QUICK = {
     "budget_s": 0,
     "time_limit_s": 120,
 }
+# For `measure`: cells of this worker take over the checks of kernels from each other, as in a run.
+SHARED_CHECKS = ("--history", tempfile.mkdtemp(prefix="siliconprof-history-"))
+atexit.register(shutil.rmtree, SHARED_CHECKS[1], ignore_errors=True)
 
 # An entry of a config: the smallest training.
 NANO = {"module": "gpt2", "trainer": "plain", "size": "nano"}
@@ -136,7 +142,7 @@ class Checkout:
 
     def measure(self, cell: Cell, output: str = "record.json", *more: str) -> dict[str, Any]:
         """The record that the measuring command leaves of a cell, checked."""
-        self.stage("measure", "--cell", cell.to_json(), "--output", output, *more)
+        self.stage("measure", "--cell", cell.to_json(), "--output", output, *SHARED_CHECKS, *more)
         return record.read(self.path / output)
 
     def configure(self, **config: Any) -> None:
@@ -265,6 +271,7 @@ def own_project(folder: Path, shared: bool = True) -> Checkout:
     if shared:
         copy.share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(folder / "host.lock")
+    copy.environment[PIPELINE_VARIABLE] = str(os.getpid())  # see `SHARED_CHECKS`
     return copy
 
 

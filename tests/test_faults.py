@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import QUICK, Checkout, copy_project, cpu_cell, until
+from conftest import QUICK, SHARED_CHECKS, Checkout, copy_project, cpu_cell, until
 from siliconprof.errors import UserError
 from siliconprof.measure import descendants, fork_server, lock
 from siliconprof.measure import processes as processes_of_host
@@ -274,7 +274,7 @@ def cell(mode: str, workload: str = "faulty", backend: str = "mlx", **more: Any)
 
 def arguments(cell: Cell) -> list[str]:
     """What `measure` is told about a cell; its record goes to `{workload}.json`."""
-    return ["--cell", cell.to_json(), "--output", f"{cell.workload}.json"]
+    return ["--cell", cell.to_json(), "--output", f"{cell.workload}.json", *SHARED_CHECKS]
 
 
 def measure(project: Checkout, cell: Cell, **more: Any) -> dict[str, Any]:

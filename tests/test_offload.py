@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import QUICK, ROOT, Checkout, copy_project, defaults
+from conftest import QUICK, ROOT, SHARED_CHECKS, Checkout, defaults, own_project
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
 from siliconprof.hosts import host_file, offload_ops, registry
@@ -61,11 +61,8 @@ BLOCKER = 'import sys\nsys.modules["deepspeed"] = None\n'
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A project with data prepared, and extensions in a folder of its own: none is built."""
-    copy = copy_project(tmp_path_factory.mktemp("offload") / "project").share_imports()
-    copy.environment |= {
-        "SILICONPROF_LOCK_FILE": str(copy.path / "host.lock"),
-        "TORCH_EXTENSIONS_DIR": str(copy.path / "extensions"),
-    }
+    copy = own_project(tmp_path_factory.mktemp("offload"))
+    copy.environment["TORCH_EXTENSIONS_DIR"] = str(copy.path / "extensions")
     copy.configure(
         timing=TWELVE_STEPS,
         cpu_threads=1,
@@ -79,6 +76,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return copy
 
 
+@pytest.fixture(scope="module")
 def cells(project: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
     """(workload, scenario, precision) -> cell of every cell on this host's CPU."""
     plan = json.loads(project.stage("pipeline.cli", "plan", "--json").stdout)
@@ -93,19 +91,18 @@ def measure(
     output = project.path / "own" / f"{name}.json"
     done = project.stage(
         "measure",
-        *("--cell", json.dumps(cell), "--output", str(output)),
+        *("--cell", json.dumps(cell), "--output", str(output), *SHARED_CHECKS),
         env={"SILICONPROF_LOCK_FILE": str(project.path / f"{name}.lock")} | environment,
     )
     return json.loads(output.read_text(encoding="utf-8")), done.stderr
 
 
 @pytest.fixture(scope="module")
-def study(project: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
+def study(project: Checkout, cells: dict) -> dict[tuple[str, str, str], dict[str, Any]]:
     """(workload, scenario, precision) -> record, its log under `log`; two cells at a time."""
-    every = cells(project)
     with ThreadPoolExecutor(2) as pool:
-        done = pool.map(lambda key: measure(project, every[key], "-".join(key)), every)
-    return {key: record | {"log": log} for key, (record, log) in zip(every, done, strict=True)}
+        done = pool.map(lambda key: measure(project, cells[key], "-".join(key)), cells)
+    return {key: record | {"log": log} for key, (record, log) in zip(cells, done, strict=True)}
 
 
 def losses(record: dict[str, Any]) -> list[float]:
@@ -217,10 +214,12 @@ def test_what_cannot_offload_says_why(study: dict) -> None:
         assert (backend.offload is None) == name.startswith("torch-c"), name
 
 
-def test_without_deepspeed_a_cell_says_how_to_get_it(project: Checkout, tmp_path: Path) -> None:
+def test_without_deepspeed_a_cell_says_how_to_get_it(
+    project: Checkout, cells: dict, tmp_path: Path
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(BLOCKER, encoding="utf-8")
     search = os.pathsep.join([str(tmp_path), "workflow"])
-    cell = cells(project)["text-plain", "offload", "fp32"]
+    cell = cells["text-plain", "offload", "fp32"]
     record, _ = measure(project, cell, "without", PYTHONPATH=search)
     assert record["status"] == "unsupported"
     assert "pip install -r envs/cpu.txt" in record["reason"]
@@ -321,7 +320,7 @@ def test_building_without_a_compiler_is_one_clear_line(project: Checkout) -> Non
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_failed_build_is_one_clear_line(project: Checkout, tmp_path: Path) -> None:
+def test_a_failed_build_is_one_clear_line(project: Checkout, cells: dict, tmp_path: Path) -> None:
     """A compiler that breaks off, and an extension that cannot be loaded."""
     broken = tmp_path / "c++"
     broken.write_text(
@@ -336,7 +335,7 @@ def test_a_failed_build_is_one_clear_line(project: Checkout, tmp_path: Path) -> 
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     (folder,) = (tmp_path / "extensions").glob("siliconprof-deepspeed*/cpu_adam")
     (folder / "cpu_adam.so").write_bytes(b"no library")
-    cell = cells(project)["text-plain", "offload", "fp32"]
+    cell = cells["text-plain", "offload", "fp32"]
     record, _ = measure(project, cell, "broken", **environment)
     assert record["status"] == "failed"
     assert "build it again: python -m siliconprof.hosts.offload_ops" in record["reason"]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from conftest import QUICK, Checkout, NoClock, cpu_cell, opened, own_project
+from conftest import QUICK, SHARED_CHECKS, Checkout, NoClock, cpu_cell, opened, own_project
 from siliconprof import plugins
 from siliconprof.closure import sha256
 from siliconprof.measure import fork_server
@@ -78,7 +78,8 @@ def cell(
 
 def arguments(asked: Cell, name: str) -> tuple[str, ...]:
     """Of the measuring command, which leaves `{name}.json` and the folder `{name}`."""
-    return ("--cell", asked.to_json(), "--output", f"{name}.json", "--keep", name)
+    files = ("--output", f"{name}.json", "--keep", name)
+    return ("--cell", asked.to_json(), *files, *SHARED_CHECKS)
 
 
 def measured(project: Checkout, asked: Cell, name: str, status: str = "ok") -> dict[str, Any]:
