@@ -13,7 +13,7 @@ from siliconprof.errors import UserError
 from siliconprof.render import data as data_
 from siliconprof.render import report
 from siliconprof.store import column_docs, columns, table_files
-from synthetic_results import CPU, energy_source, kernel_launch, make, matmul, probed, training
+from synthetic_results import CPU, kernel_launch, make, matmul, metered, probed, training
 
 UNITS = {
     "s": "s", "bytes": "byte", "j": "J", "w": "W", "mhz": "MHz", "c": "°C", "gib": "GiB",
@@ -24,14 +24,8 @@ UNITS = {
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results with a line in every table that records make."""
-    trained = training(0.1)
+    trained = metered(training(0.1), {"rapl-package": 500.0})
     trained["points"][0] |= {
-        "energy": {
-            "window_s": 10.0,
-            "steps": 100,
-            "reason": None,
-            "sources": [energy_source("rapl", "cpu-package", "counter", 500.0)],
-        },
         "curve": {"loss": [6.0, 5.5], "gradient_norm": [1.0, 1.0], "learning_rate": [0.1, 0.1]},
         "evaluations": [{"step": 2, "loss": 5.5, "seconds": 0.1}],
         "texts": [{"temperature": 0, "prompt": "a", "text": "007"}],
