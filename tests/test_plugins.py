@@ -11,6 +11,7 @@ import json
 import math
 import mmap
 import os
+import shutil
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,9 +24,10 @@ import pytest
 from conftest import QUICK, cpu_cell, defaults, opened, record_problems
 from measuring import python, session_of
 from siliconprof import declarations, plugins
-from siliconprof.backends.base import ERROR_BANDS, Backend, Unsupported, effective_dtype
+from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
 from siliconprof.captures.base import Capture
 from siliconprof.cells.config import common_workload_schema
+from siliconprof.errors import UserError
 from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
 from siliconprof.session import measurement, timing
@@ -36,6 +38,7 @@ from siliconprof.store.cell import AXES, PRECISIONS, Cell
 from siliconprof.trainers.base import Trainer
 from siliconprof.workloads.base import KernelWorkload, TrainingWorkload, Workload
 
+PARTS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 BASES = {
     "backends": Backend,
     "workloads": Workload,
@@ -526,6 +529,72 @@ def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
             assert ("other_s" in half) == (clips or precision != "fp32")  # clipping, unscaling
             assert ("trace_s" in half) == (name == "mlx")
         assert found[True] == pytest.approx(found[False], rel=1e-6)
+
+
+def losses(backend: str, precision: str, steps: int) -> tuple[list[float], Stepper]:
+    """Losses of optimizer steps through the backend's own stepper, and the stepper."""
+    stepper = opened(backend, precision).stepper(gpt2("nano", learning_rate=0.003), 5)
+    fetch = [stepper.step(tokens(100 + step, rows=4), NoClock()) for step in range(steps)]
+    return [loss() for loss in fetch], stepper
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_a_stepper_tells_the_dtypes_it_used(name: str) -> None:
+    """Master weights and activations as they are: half as precise a step shows in the loss too."""
+    exact = losses(name, "fp32", 2)[0]
+    for precision in (p for p in usable(name) if p != "tf32"):
+        found, stepper = losses(name, precision, 2)
+        half = precision.removeprefix("amp-")
+        expected = {
+            "master_weights": "float32" if precision.startswith("amp-") else PARTS[half],
+            "activations": PARTS[half],
+            "trained_parameters": gpt2("nano").n_parameters(),
+        }
+        assert stepper.dtypes(tokens(1)) == expected, precision
+        stepper.forward_only(tokens(1))()
+        if precision == "fp32":
+            assert found == pytest.approx(exact, rel=1e-6)
+        else:
+            assert found != pytest.approx(exact, rel=1e-7), precision
+            assert found == pytest.approx(exact, rel=2e-2), precision
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
+    """Loss by loss as if it had not been interrupted: weights, moments, scale, steps.
+
+    What is evaluated in between trains nothing. Another model's file, or no file, is refused.
+    """
+
+    def three(stepper: Any, first: int) -> list[float]:
+        return [stepper.step(tokens(seed), NoClock())() for seed in range(first, first + 3)]
+
+    path = tmp_path / "saved.safetensors"
+    for precision in ("fp32", "amp-fp16") if "amp-fp16" in usable(name) else ("fp32",):
+        one = opened(name, precision).stepper(gpt2("nano", learning_rate=0.003), 5)
+        three(one, 0)
+        one.save(path, {"word": "kept"})
+        seen = one.evaluate(tokens(9)), one.outputs(tokens(9))
+        assert seen[0] == one.evaluate(tokens(9)) and seen[1].dtype == np.float32
+        expected = three(one, 3)
+        assert one.evaluate(tokens(9)) != seen[0]
+        other = opened(name, precision).stepper(gpt2("nano", learning_rate=0.003), 6)
+        read = Path(shutil.copy(path, tmp_path / "read.safetensors"))
+        other.load(read)
+        if name == "mlx":  # torch's tensors may be the file's own pages
+            read.write_bytes(b"")
+        assert other.steps == 3
+        assert other.evaluate(tokens(9)) == pytest.approx(seen[0], rel=1e-5)
+        assert np.allclose(other.outputs(tokens(9)), seen[1], atol=1e-4)
+        assert three(other, 3) == pytest.approx(expected, rel=1e-5)
+    half = opened(name, "bf16").stepper(gpt2("nano"), 5)
+    with pytest.raises(UserError, match="the checkpoint of another model"):
+        half.load(path)
+    path.write_bytes(b"no header")
+    with pytest.raises(UserError, match="no checkpoint that can be read"):
+        half.load(path)
 
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
