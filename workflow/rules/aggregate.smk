@@ -39,7 +39,7 @@ rule reference:
     """Unpack one shipped bundle of records measured elsewhere."""
     input:
         code=FLOW.code("remote.bundle"),
-        schemas=FLOW.bundle_schemas,
+        schemas=snakefile.BUNDLE_SCHEMAS,
         bundle="config/measured/{bundle}.zip",
     output:
         directory("results/reference/{bundle}"),

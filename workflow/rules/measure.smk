@@ -61,7 +61,7 @@ rule retry:
     resources:
         accelerator=1,
     params:
-        budget_s=FLOW.retry_budget_s,
+        budget_s=FLOW.experiment["retry_contended_s"],
     shell:
         r"""
         python -m siliconprof.pipeline.retry \

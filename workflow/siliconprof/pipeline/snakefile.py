@@ -79,17 +79,14 @@ class Workflow:
     focus: list[str]  # file of the host that the page is about, where the config decides
     not_measured: str  # devices with reasons, as JSON
     retried: list[str]  # made when disturbed cells were measured again; none where none ever is
-    retry_budget_s: float
     records: list[Callable[[Any], list[str]]]  # of those hosts; on a cluster it shows later which
     foreign: list[str]  # other hosts', plain leaf inputs
     reference: list[str]  # folders of shipped bundles
     noise_floors: list[str]  # of the hosts that have measured one
-    bundle_schemas: list[str]
     template: list[str]  # the page's own files
     published: list[str]
     shown: provenance.Shown  # what Snakemake's own report says of figures and tables
     again: str  # the command that makes it all again
-    experiment_json: str
     datasets: Mapping[str, str]  # name -> canonical JSON of the entry
     dataset_patterns: Mapping[str, str]  # kind -> regular expression of its data sets' names
     dataset_texts: Mapping[str, list[str]]  # name -> the built-in text, where it is of that
@@ -98,7 +95,7 @@ class Workflow:
 
     def asked(self, wildcards: Any) -> str:
         """The experiment as JSON, as a function: in a plain text `{x}` would be a wildcard."""
-        return self.experiment_json
+        return canonical_json(self.experiment)
 
     def of_cell(self, key: str) -> Callable[[Any], Any]:
         """A function for a part of a cell's rule; `lookup` would walk through every cell each time.
@@ -434,17 +431,14 @@ def prepare(
         focus=_focus(experiment, run),
         not_measured=canonical_json(run.not_measured),
         retried=[RETRIED] if through is None and experiment["retry_contended_s"] else [],
-        retry_budget_s=experiment["retry_contended_s"],
         records=run.records(),
         foreign=foreign,
         reference=[f"results/reference/{path.stem}" for path in _files("config/measured/*.zip")],
         noise_floors=[path.as_posix() for path in _files("results/noise-floor/*.json")],
-        bundle_schemas=BUNDLE_SCHEMAS,
         template=[path.as_posix() for path in _files("report/*")],
         published=[path.as_posix() for path in _files("config/published/*.csv")],
         shown=provenance.Shown(RESULTS / "figures"),
         again=command_again(snakemake.overwrite_configfiles),
-        experiment_json=canonical_json(experiment),
         datasets={
             name: canonical_json({"name": name} | entry)
             for name, entry in experiment["datasets"].items()
