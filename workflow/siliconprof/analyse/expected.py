@@ -32,7 +32,6 @@ def expected_rows(points: Sequence[Row], ceilings: Ceilings, sheets: DataSheets)
         own = ceilings.product(point)
         sheet = sheets.peak(point, point["precision"])
         flops, actual_s = point["flops"], step_s(point)
-        missing = None if flops else NO_FLOPS
         stem = metric(point).removesuffix("_s")
         row = columns.blank("expected")
         row |= {name: scaling.whole(point[name]) for name in row if name in point}
@@ -40,19 +39,19 @@ def expected_rows(points: Sequence[Row], ceilings: Ceilings, sheets: DataSheets)
             "point": int(point["point"]),
             "actual_s": actual_s,
             **{f"actual_{end}": point[f"{stem}_{end}"] for end in ("q25_s", "q75_s", "n")},
-            "expected_datasheet_s": flops / sheet.value if flops and sheet.value else None,
-            "datasheet_flop_per_s": sheet.value,
             "expected_datasheet_source": sheet.source,
             "expected_datasheet_note": sheet.note,
-            "expected_datasheet_reason": sheet.reason or missing,
-            "expected_ceiling_s": flops / own.value if flops and own.value else None,
-            "ceiling_flop_per_s": own.value,
             "expected_ceiling_how": own.how,
-            "expected_ceiling_reason": (own.reason if own.value is None else None) or missing,
         }
-        for name in ("datasheet", "ceiling"):
-            expected_s = row[f"expected_{name}_s"]
-            row[f"actual_over_{name}"] = actual_s / expected_s if expected_s else None
+        for name, most in (("datasheet", sheet), ("ceiling", own)):
+            expected_s = flops / most.value if flops and most.value else None
+            why = most.reason if most.value is None else None
+            row |= {
+                f"expected_{name}_s": expected_s,
+                f"{name}_flop_per_s": most.value,
+                f"expected_{name}_reason": why or (None if flops else NO_FLOPS),
+                f"actual_over_{name}": actual_s / expected_s if expected_s else None,
+            }
         yield row
 
 

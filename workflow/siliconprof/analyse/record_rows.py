@@ -77,8 +77,7 @@ def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float |
     """Median page faults of an unsplit step, in counts and bytes; None for what is no training."""
     row: dict[str, float | None] = {}
     for kind in ("minor", "major"):
-        steps = point.steps
-        counts = steps.unsplit(getattr(steps, f"{kind}_faults")) if steps else []
+        counts = of_unsplit_steps(point, f"{kind}_faults")
         median = statistics.median(counts) if counts else None
         row[f"{kind}_faults_per_step"] = median
         row[f"{kind}_faulted_bytes_per_step"] = (
@@ -109,7 +108,7 @@ def time_per_step(point: Point) -> dict[str, float | None]:
 
 
 def of_unsplit_steps(point: Point, name: str) -> list[float]:
-    """One of `TIME_USE` of each unsplit step; fewer where the system did not tell."""
+    """A column of each unsplit step, such as `cpu_s`; fewer where the system did not tell."""
     return point.steps.unsplit(getattr(point.steps, name)) if point.steps else []
 
 
