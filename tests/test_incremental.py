@@ -264,9 +264,10 @@ def test_an_edit_makes_the_cells_due_that_it_touches(project):
     ):
         before = path.read_bytes()
         path.write_text(text)
-        said = project.snakemake("-n", TABLE).stdout
-        cells = [key.split("/") for key in re.findall(r"output: results/records/(\S+)\.json", said)]
-        assert {f"{key[2]}/{key[3]}/{key[5]}" for key in cells} == expected, path.name
+        said = project.stage("pipeline.cli", "plan", "--json").stdout
+        cells = [row["cell"] for row in json.loads(said)["cells"] if row["due"]]
+        keys = {f"{cell['backend']}/{cell['workload']}/{cell['precision']}" for cell in cells}
+        assert keys == expected, path.name
         path.write_bytes(before)
 
 
@@ -329,11 +330,6 @@ def test_what_a_stage_loads_was_declared(project, tmp_path):
             assert found and found <= jobs[rule][0], (rule, found - jobs[rule][0])
 
 
-def jobs_due(project: Checkout) -> set[str]:
-    """The rules that a run would have jobs of, up to the table of cells."""
-    return due(project, TABLE) - {"matrix", "aggregate"}
-
-
 def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
     """A data set's folder and a folder of weights: content counts, and what is not read does not."""
     from safetensors.numpy import save_file
@@ -373,10 +369,10 @@ def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
     text = checkout.path / "workflow/siliconprof/datasets/data/builtin_text.txt"
     text.write_text(text.read_text() + "another line\n")  # which this data set does not read
     os.utime(lines)  # another time, the same content
-    assert jobs_due(checkout) == set() and said() == (None, {})
+    assert said() == (None, {})
 
     lines.write_bytes(before[lines].replace(b"line 7 ", b"line 8 "))
-    assert jobs_due(checkout) == {"prepare", "measure"}
+    assert due(checkout, TABLE) == {"prepare", "measure", "aggregate"}
     why, refused = said()
     assert why and "not prepared here" in why
     assert refused == {"results/data/own": f"it was prepared before {lines} changed"}
@@ -384,7 +380,6 @@ def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
     assert said() == (None, {})
 
     weights.write_bytes(before[weights][:-4] + bytes(4))
-    assert jobs_due(checkout) == {"measure"}
     assert said() == (f"its weights in {tmp_path / 'weights'} changed", {})
     weights.unlink()
     assert said()[0] == f"its weights are not in {tmp_path / 'weights'}"
