@@ -61,7 +61,7 @@ def test_nothing_is_lost_under_faults(folder):
     compile_package()  # checkouts of the campaign take the byte code along
     seed = int(os.environ.get(SEED_VARIABLE, SEED))
     work: list[faults.Work] = [
-        (kinds.kills, {"count": 12}),
+        (kinds.kills, {"count": 8}),
         (kinds.stage_kills, {"stages": ("render.draw",)}),
         (damage.clock_jumps, {"count": 2}),
         (kinds.disk_full, {"count": 1}),
