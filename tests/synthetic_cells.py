@@ -13,7 +13,9 @@ from typing import Any
 from synthetic_results import (
     PHASES,
     SHA,
+    around,
     base_record,
+    flagged,
     kernel_launch,
     matmul,
     metered,
@@ -23,7 +25,6 @@ from synthetic_results import (
     without_result,
 )
 
-GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 CACHE_BYTES = 2**25
 PEAK = 1e11  # FLOP/s of the fastest product, which is what is expected of a grid
 SLOW = 3.0  # times as long as expected every point takes at batch 1
@@ -46,7 +47,7 @@ def point(params: Mapping[str, Any], seconds: float, **more: Any) -> dict[str, A
         "bytes": None,
         "memory": {},
         "result_error": 2e-7,
-        "times": {"step_s": [seconds * (1 + 0.001 * (i % 11 - 5)) for i in range(30)]},
+        "times": {"step_s": around(seconds)},
         "stopped_by": "interval",
         "burst_mean_s": 0.98 * seconds,
     } | more
@@ -66,6 +67,11 @@ def products(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
     """A cell of products."""
     workload = axes.pop("workload", "matmul-small")
     return base_record("matmul", workload, **axes) | {"points": list(points)}
+
+
+def fastest(flop_per_s: float, **axes: Any) -> dict[str, Any]:
+    """A cell of one product with that throughput."""
+    return products([product((1, 512, 512, 512), flop_per_s)], **axes)
 
 
 def bandwidth(memory: float, cached: float, **axes: Any) -> dict[str, Any]:
@@ -259,21 +265,11 @@ def sweep(**axes: Any) -> dict[str, Any]:
         if diverged:
             losses = [6.0, 9.0, None]
         told = params(2, 64, learning_rate=rate, max_gradient_norm=clip, warmup_steps=5)
-        made["points"].append(
-            {
-                "params": told,
-                "flops": 1e9,
-                "memory": {},
-                "status": "ok",
-                "reason": None,
-                "outcome": {
-                    "diverged": diverged,
-                    "reason": "loss not finite" if diverged else None,
-                    "final_loss": None if diverged else 4.0 + rate,
-                },
-            }
-            | course(losses, [1.0] * len(losses), 0.01)
-        )
+        outcome = {"diverged": diverged, "reason": "loss not finite" if diverged else None}
+        outcome |= {"final_loss": None if diverged else 4.0 + rate}
+        own = {"params": told, "flops": 1e9, "memory": {}, "status": "ok", "reason": None}
+        curve = course(losses, [1.0] * len(losses), 0.01)
+        made["points"].append(own | {"outcome": outcome} | curve)
     return made
 
 
@@ -281,7 +277,7 @@ def whole_study(**axes: Any) -> list[dict[str, Any]]:
     """What one host measures of the study, with a product to expect something by."""
     mlx = {"backend": "mlx"} | axes
     return [
-        products([product((1, 512, 512, 512), PEAK)], **axes),
+        fastest(PEAK, **axes),
         training(0.01, **axes),
         grid(small_grid(), **axes),
         grid(small_grid(tool=False), **mlx),
@@ -303,40 +299,30 @@ def network(
     made = base_record(name, axes.pop("workload", name), trainer="epochs", **axes)
     made["dataset"] = {"name": "garments", "data_sha256": SHA, "vocab_size": None}
     made["cell"]["parameters"] = {"batch_sizes": list(steps_s), "learning_rate": 0.001}
-    jitter = [1 + 0.001 * (i % 11 - 5) for i in range(30)]
     for batch, seconds in steps_s.items():
         steps = 32_000 // batch
         train = steps * seconds
         shares = dict(zip(PHASES, (0.02, 0.3, 0.5, 0.15, 0.03), strict=True))
-        phases = {k: [share * 1.02 * seconds * j for j in jitter] for k, share in shares.items()}
+        phases = {phase: around(share * 1.02 * seconds) for phase, share in shares.items()}
+        epoch = {"means": means, "steps": steps, "validation_steps": 10}
+        epoch |= {"train_s": [train], "validation_s": [train / 4], "epoch_s": [1.25 * train]}
+        measured = (steps, 10) if means == "measured" else (40, 4)
+        names = ("measured_steps", "measured_validation_steps")
+        size = {"batch_size": batch, "samples_per_step": batch}
         made["points"].append(
             {
-                "params": {
-                    "batch_size": batch,
-                    "samples_per_step": batch,
-                    "network": name,
-                    "n_parameters": PARAMETERS[name],
-                },
+                "params": size | {"network": name, "n_parameters": PARAMETERS[name]},
                 "times": {
-                    "step_s": [seconds * 1.02 * j for j in jitter],
-                    "unsplit_step_s": [seconds * j for j in jitter],
+                    "step_s": around(seconds * 1.02),
+                    "unsplit_step_s": around(seconds),
                     "warmup_step_s": [3 * seconds],
-                }
-                | phases,
+                    **phases,
+                },
                 "flops": 1e6 * batch,
                 "bytes": None,
                 "loss": [2.3, 2.0, 1.8],
                 "memory": {"device_bytes": None, "device_peak_bytes": None},
-                "epoch": {
-                    "means": means,
-                    "steps": steps,
-                    "validation_steps": 10,
-                    "train_s": [train],
-                    "measured_validation_steps": 10 if means == "measured" else 4,
-                    "measured_steps": steps if means == "measured" else 40,
-                    "validation_s": [train / 4],
-                    "epoch_s": [1.25 * train],
-                },
+                "epoch": epoch | dict(zip(names, measured, strict=True)),
                 "test": {"accuracy": 0.75, "loss": 0.7, "samples": 400, "trained_steps": 63},
             }
         )
@@ -366,9 +352,8 @@ def everything() -> list[dict[str, Any]]:
         interference={"foreign_load_cores": 0.1},
     )
     metered(trained, {"rapl-package": 4.0})
-    trained["flags"] = [{"code": "noisy", "detail": "step_s has an IQR of 15% of its median"}]
     return [
-        trained,
+        flagged(trained, noisy="step_s has an IQR of 15% of its median"),
         named(matmul(), "products"),
         named(kernel_launch(), "launch"),
         bandwidth(1e10, 5e10),

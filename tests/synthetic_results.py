@@ -72,6 +72,8 @@ H200 = CPU | {
     "memory_kind": "dedicated",
     "backends": ["torch-cuda", "mlx"],
 }
+GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
+AWAY = GPU | {"host": "gpu-box", "device": "rtx-4090"}
 METERS = {  # scope and quality
     "nvml-counter": ("gpu", "counter"),
     "nvml-power": ("gpu", "integral"),
@@ -80,12 +82,8 @@ METERS = {  # scope and quality
     "apple-soc": ("soc", "model"),
     "another-gpu": ("gpu", "counter"),
 }
-SAMPLED = {
-    "samples": 40,
-    "sample_cost_median_s": 2e-5,
-    "sample_cost_p95_s": 9e-5,
-    "share_of_wall": 2e-4,
-}
+SAMPLED = {"samples": 40, "share_of_wall": 2e-4}
+SAMPLED |= {"sample_cost_median_s": 2e-5, "sample_cost_p95_s": 9e-5}
 PHASES = {"data_s": 0.01, "forward_s": 0.3, "backward_s": 0.5, "optimizer_s": 0.17, "other_s": 0.02}
 
 
@@ -94,38 +92,21 @@ PHASES = {"data_s": 0.01, "forward_s": 0.3, "backward_s": 0.5, "optimizer_s": 0.
 
 def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
     """A host file's content."""
+    machine = {"cpu_model": "Example CPU", "architecture": "x86_64"}
+    system = {"system": "Linux", "release": "6.1", "machine": "x86_64"}
+    cores = {"physical_cores": 2, "logical_cores": 2, "usable_cores": 2}
+    no_driver = {"reason": "no NVIDIA GPU or driver", "mend": "install a driver"}
     return {
         "schema_version": 1,
         "label": "desk",
         "fingerprint": SHA,
-        "fingerprint_parts": {
-            "machine_id_sha256": None,
-            "cpu_model": "Example CPU",
-            "architecture": "x86_64",
-        },
-        "os": {
-            "system": "Linux",
-            "release": "6.1",
-            "distribution": "Debian GNU/Linux 12",
-            "machine": "x86_64",
-        },
-        "cpu": {
-            "model": "Example CPU",
-            "physical_cores": 2,
-            "logical_cores": 2,
-            "usable_cores": 2,
-            "memory_bytes": 2**34,
-            "features": ["avx2"],
-        },
+        "fingerprint_parts": {"machine_id_sha256": None} | machine,
+        "os": system | {"distribution": "Debian GNU/Linux 12"},
+        "cpu": cores | {"model": "Example CPU", "memory_bytes": 2**34, "features": ["avx2"]},
         "devices": list(devices),
         "backends": {
             "torch-cpu": {"available": True, "reason": None, "mend": None, "devices": ["cpu-x"]},
-            "torch-cuda": {
-                "available": False,
-                "reason": "no NVIDIA GPU or driver",
-                "mend": "install a driver",
-                "devices": [],
-            },
+            "torch-cuda": {"available": False, "devices": []} | no_driver,
         },
         "packages": {"python": "3.11.7", "torch": "2.13.0+cpu", "triton": None},
         "blas": {"torch": "oneMKL 2024.2", "mlx": None, "numpy": None},
@@ -136,24 +117,18 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
 
 def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
     """A record without points, status ok."""
-    cell = {
-        "host": "desk",
-        "device": "cpu-x",
-        "backend": "torch-cpu",
-        "workload": workload,
-        "scenario": "auto",
-        "precision": "fp32",
-        "module": module,
-        "trainer": None,
-        "device_kind": "cpu",
-        "device_index": 0,
-        "device_memory_bytes": 2**34,
-        "threads": 2,
-        "seed": 0,
-        "dataset": None,
-        "parameters": {},
-        "timing": {},
-    } | axes
+    where = {"host": "desk", "device": "cpu-x", "backend": "torch-cpu"}
+    what = {"workload": workload, "scenario": "auto", "precision": "fp32", "module": module}
+    device = {"device_kind": "cpu", "device_index": 0, "device_memory_bytes": 2**34, "threads": 2}
+    how = {"trainer": None, "seed": 0, "dataset": None, "parameters": {}, "timing": {}}
+    cell = where | what | device | how | axes
+    scenario = {"requested": cell["scenario"], "derived": "fits", "applied": "fits"}
+    memory = {"predicted_bytes": 10**6, "device_memory_bytes": 2**34, "capacity_bytes": 2**34}
+    memory |= {"capacity_source": "the device's memory"}
+    format_, evidence = cell["precision"], {"evidence": {"product_error": 2e-7}}
+    machine = {"node": "0123456789ab", "system": "Linux-6.1", "python": "3.11.7"}
+    code = {"git_commit": "c" * 40, "declared": {"blas": "oneMKL 2024.2"}}
+    framework = {"framework_version": "2.13.0", "device_name": None}
     return {
         "schema_version": 4,
         "method_version": 2,
@@ -161,21 +136,8 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
         "status": "ok",
         "reason": None,
         "started_at": "2026-01-02T03:04:05+00:00",
-        "scenario": {
-            "requested": cell["scenario"],
-            "derived": "fits",
-            "applied": "fits",
-            "predicted_bytes": 10**6,
-            "predicted_parts_bytes": {},
-            "device_memory_bytes": 2**34,
-            "capacity_bytes": 2**34,
-            "capacity_source": "the device's memory",
-        },
-        "precision": {
-            "requested": cell["precision"],
-            "effective": cell["precision"],
-            "evidence": {"product_error": 2e-7},
-        },
+        "scenario": scenario | memory | {"predicted_parts_bytes": {}},
+        "precision": {"requested": format_, "effective": format_} | evidence,
         "points": [],
         "samples": [],
         "probes": {},
@@ -185,16 +147,14 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
         "code": {"fingerprint": None, "modules": {}},
         "modules_loaded": [],
         "progress": None,
-        "environment": {
-            "node": "0123456789ab",
-            "system": "Linux-6.1",
-            "python": "3.11.7",
-            "git_commit": "c" * 40,
-            "declared": {"blas": "oneMKL 2024.2"},
-            "backend": {"framework_version": "2.13.0", "device_name": None},
-        },
+        "environment": machine | code | {"backend": framework},
         "accounting": {"wall_s": 5.0, "child_wall_s": 4.9, "timed_s": 3.0},
     }
+
+
+def around(seconds: float) -> list[float]:
+    """Thirty times that lie within 1 % of as many seconds."""
+    return [seconds * (1 + 0.001 * (i % 11 - 5)) for i in range(30)]
 
 
 def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: Any) -> dict:
@@ -206,37 +166,23 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
     """
     trainer, samples = axes.setdefault("trainer", "plain"), axes.pop("samples", 4)
     trained = axes.pop("trained", 198400)
-    axes["parameters"] = {
-        "size": "nano",
-        "lora_rank": 0,
-        "weights": "random",
-        "allocator": "default",
-    } | axes.pop("parameters", {})
-    made = base_record(
-        axes.pop("module", "gpt2"), axes.pop("workload", f"gpt2-nano-{trainer}"), **axes
-    )
-    jitter = [1 + 0.001 * (i % 11 - 5) for i in range(30)]
+    usual = {"size": "nano", "lora_rank": 0, "weights": "random", "allocator": "default"}
+    axes["parameters"] = usual | axes.pop("parameters", {})
+    module, workload = axes.pop("module", "gpt2"), axes.pop("workload", f"gpt2-nano-{trainer}")
+    made = base_record(module, workload, **axes)
+    sizes = {"batch_size": samples, "samples_per_step": samples}
+    sizes |= {"tokens_per_step": 64 * samples, "audio_s_per_step": None}
     made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
     made["samples"] = sampled(5, faults=10)
     made["points"] = [
         {
-            "params": {
-                "batch_size": samples,
-                "n_parameters": 198400,
-                "n_trainable_parameters": trained,
-                "samples_per_step": samples,
-                "tokens_per_step": 64 * samples,
-                "audio_s_per_step": None,
-            },
+            "params": sizes | {"n_parameters": 198400, "n_trainable_parameters": trained},
             "times": {
-                "step_s": [1.02 * step_s * j for j in jitter],
-                "unsplit_step_s": [step_s * j for j in jitter],
+                "step_s": around(1.02 * step_s),
+                "unsplit_step_s": around(step_s),
                 "free_running_step_s": [step_s / 1.25] * 3,
                 "warmup_step_s": [step_s * 3, step_s],
-                **{
-                    name: [share * 1.02 * step_s * j for j in jitter]
-                    for name, share in PHASES.items()
-                },
+                **{name: around(share * 1.02 * step_s) for name, share in PHASES.items()},
             },
             "flops": 2.0e8,
             "bytes": None,
@@ -269,29 +215,19 @@ def course(step_s: float, faults: int = 40) -> dict[str, list[Any]]:
     }
 
 
-def energy_source(name: str, scope: str, quality: str, joules: float | None) -> dict[str, Any]:
-    """One source of energy in a point, or one that could not be read."""
-    return {
-        "name": name,
-        "scope": scope,
-        "quality": quality,
-        "means": "a meter",
-        "energy_j": joules and 100 * joules,
-        "updates": joules and 200,
-        "energy_per_step_j": joules,
-        "energy_per_sample_j": joules and joules / 4,
-        "idle_before_w": joules and 50.0,
-        "idle_after_w": joules and 60.0,
-        "net_energy_per_step_j": joules and joules - 5.5,
-        "reason": None if joules else "permission denied: readable by root only",
-    }
-
-
 def metered(
     made: dict[str, Any], joules: Mapping[str, float | None], steps: int = 100
 ) -> dict[str, Any]:
     """The same cell with the energy of a step by some meters; None where one could not be read."""
-    sources = [energy_source(name, *METERS[name], value) for name, value in joules.items()]
+    unread = "permission denied: readable by root only"
+    sources = [
+        dict(zip(("name", "scope", "quality"), (name, *METERS[name]), strict=True))
+        | {"means": "a meter", "energy_j": j and 100 * j, "updates": j and 200}
+        | {"energy_per_step_j": j, "energy_per_sample_j": j and j / 4}
+        | {"idle_before_w": j and 50.0, "idle_after_w": j and 60.0}
+        | {"net_energy_per_step_j": j and j - 5.5, "reason": None if j else unread}
+        for name, j in joules.items()
+    ]
     energy = {"window_s": 10.0, "steps": steps, "reason": None, "sources": sources}
     made["points"][0]["energy"] = energy
     return made
@@ -310,9 +246,10 @@ def of_the_paper(module: str, size: str, samples: int, **axes: Any) -> dict[str,
     """A training of one of the paper's models, with the counts that its workload gives.
 
     Args:
-        axes: see `training`; besides `joules` of a step, by the GPU's counter.
+        axes: see `training`; besides `step_s` and `joules` of a step, by the GPU's counter.
     """
-    plugin, joules = plugins.load("workloads", module), axes.pop("joules", None)
+    plugin = plugins.load("workloads", module)
+    joules, step_s = axes.pop("joules", None), axes.pop("step_s", 0.4)
     defaults = {key: v["default"] for key, v in plugin.PARAMETERS.items() if "default" in v}
     shape = {"size": size, "batch_size": samples}
     shape |= {"dataset_clip_seconds": 30} if module == "whisper" else {"dataset_vocab_size": 512}
@@ -321,7 +258,7 @@ def of_the_paper(module: str, size: str, samples: int, **axes: Any) -> dict[str,
     place = {"device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu", "trainer": "hf"}
     own = place | {"workload": f"{module}-{size}"} | axes
     made = training(
-        0.4,
+        step_s,
         module=module,
         samples=samples,
         parameters=parameters,
@@ -392,6 +329,11 @@ def noise_floor(
     return path
 
 
+def flagged(made: dict[str, Any], **details: str) -> dict[str, Any]:
+    """The same cell with flags: code -> detail."""
+    return made | {"flags": [{"code": code, "detail": said} for code, said in details.items()]}
+
+
 def without_result(made: dict[str, Any], status: str, reason: str) -> dict[str, Any]:
     """The same cell, not measured."""
     return made | {"status": status, "reason": reason, "points": [], "samples": []}
@@ -401,7 +343,11 @@ def without_result(made: dict[str, Any], status: str, reason: str) -> dict[str, 
 
 
 class Page(HTMLParser):
-    """What the tests ask of a page: its tags in order, its tables, its sections' text."""
+    """What the tests ask of a page: its tags in order, its tables, its sections' text.
+
+    Raises:
+        AssertionError: tags that do not nest, or an id that is there twice.
+    """
 
     FIGURE = re.compile(r'<figure(?: class="table")? id="([^"]*)"[^>]*>(.*?)</figure>', re.S)
     VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -411,7 +357,6 @@ class Page(HTMLParser):
         self.html = html
         self.stack: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.problems: list[str] = []
         self.text: dict[str, list[str]] = {}
         self.figures: list[str] = []  # their names
         self.cells: list[tuple[str, str, list[str]]] = []  # section, class, text
@@ -420,6 +365,9 @@ class Page(HTMLParser):
         self._section = self._table = ""
         self.feed(html)
         self.close()
+        ids = [values["id"] for _, values in self.tags if values.get("id")]
+        self.ids = set(ids)
+        assert not self.stack and len(ids) == len(self.ids)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
@@ -442,10 +390,8 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
-        if not self.stack or self.stack[-1] != tag:
-            self.problems.append(f"</{tag}> closes {self.stack[-3:]}, line {self.getpos()[0]}")
-        else:
-            self.stack.pop()
+        opened = self.stack.pop() if self.stack else None
+        assert opened == tag, f"</{tag}> closes <{opened}>, line {self.getpos()[0]}"
 
     def handle_data(self, data: str) -> None:
         if self.stack and self.stack[-1] not in ("script", "style", "title"):
@@ -524,16 +470,23 @@ def make(
         if stage is published_gaps:
             (tables / "published_gaps.csv").write_bytes(gaps())
             continue
-        options = {"matrix": matrix, "output-dir": tables}
         if stage is aggregate:
             folders = {"reference": results / "reference/lab"} if reference else {}
-            stage.main(words(results=results, **options, **folders))
-            continue
-        options |= {"claims": CONFIG / "claims.yaml", "published": CONFIG / "published"}
-        run(stage, tables=tables, registry=CONFIG / "devices.yaml", **options)
+            folders |= {"results": results, "output-dir": tables}
+            stage.main(words(matrix=matrix, **folders))
+        else:
+            run(stage, **options_of(results))
     if last is not judge:
         table_files.write(tables / "claims.csv", [])
     return results
+
+
+def options_of(results: Path) -> dict[str, Any]:
+    """What `pipeline.analyse` is told of results."""
+    folders = {"tables": results / "tables", "output-dir": results / "tables"}
+    files = {"registry": CONFIG / "devices.yaml", "claims": CONFIG / "claims.yaml"}
+    files |= {"matrix": results / "matrix.json", "published": CONFIG / "published"}
+    return folders | files
 
 
 def run(stage: ModuleType, **options: Any) -> None:
@@ -596,27 +549,16 @@ def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 def drawing(results: Path) -> list[str]:
     """The command line of the stage that draws."""
-    values = {
-        "matrix": results / "matrix.json",
-        "tables": results / "tables",
-        "published": ROOT / "config/published",
-        "registry": ROOT / "config/devices.yaml",
-        "drawn": results / "drawn",
-        "figures": results / "figures",
-        "page": results / "report.html",
-    }
-    return words(**values)
+    folders = {name: results / name for name in ("tables", "drawn", "figures")}
+    files = {"matrix": results / "matrix.json", "page": results / "report.html"}
+    printed = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
+    return words(**folders, **files, **printed)
 
 
 def writing(results: Path, template: Path = ROOT / "report") -> list[str]:
     """The command line of the stage that writes the page."""
-    values = {
-        "drawn": results / "drawn",
-        "template": template,
-        "figures": results / "figures",
-        "output": results / "report.html",
-    }
-    return words(**values)
+    folders = {name: results / name for name in ("drawn", "figures")}
+    return words(template=template, output=results / "report.html", **folders)
 
 
 def make_page(results: Path, *more: str) -> None:

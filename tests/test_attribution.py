@@ -12,11 +12,21 @@ from typing import Any
 import pytest
 from siliconprof.analyse import attribution
 from siliconprof.compare import explain
-from synthetic_results import CPU, H200, load, make, noise_floor, render, run, table, training
+from synthetic_results import (
+    AWAY,
+    CPU,
+    GPU,
+    H200,
+    flagged,
+    make,
+    noise_floor,
+    options_of,
+    render,
+    run,
+    table,
+    training,
+)
 from synthetic_results import PHASES as SPLIT
-
-GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
-AWAY = {"host": "gpu-box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
 
 
 def explained(folder: Path, cells: Sequence[dict[str, Any]], **more: Any) -> list[dict[str, Any]]:
@@ -72,13 +82,6 @@ def test_equal_steps_have_nothing_to_explain(tmp_path: Path) -> None:
     assert "no difference beyond noise, so there is nothing to explain" in page.of("why")
 
 
-@pytest.mark.slow
-def test_nothing_to_compare_is_said(tmp_path: Path) -> None:
-    assert explained(tmp_path, [training(0.010)]) == []
-    assert "Nothing to explain" in render(tmp_path / "results", ()).of("why")
-    assert load(tmp_path / "results").attribution == []
-
-
 def test_without_a_plain_fp32_cell_the_rule_says_so(tmp_path: Path) -> None:
     half = {"precision": "amp-bf16"}
     cells = [training(0.010, **half), training(0.030, backend="mlx", **half)]
@@ -86,18 +89,11 @@ def test_without_a_plain_fp32_cell_the_rule_says_so(tmp_path: Path) -> None:
     assert {line["rule"] for line in lines} == {"against the fastest cell"}
 
 
-# -- which pairs -----------------------------------------------------------------------------------
-
-
 def names(lines: Sequence[dict[str, Any]]) -> set[frozenset[str]]:
     """The pairs, without their order."""
+    axes = ("host", "backend", "workload", "precision")
     return {
-        frozenset(
-            "/".join(
-                str(line[f"{side}_{axis}"]) for axis in ("host", "backend", "workload", "precision")
-            )
-            for side in ("fast", "slow")
-        )
+        frozenset("/".join(line[f"{side}_{axis}"] for axis in axes) for side in ("fast", "slow"))
         for line in lines
     }
 
@@ -105,7 +101,6 @@ def names(lines: Sequence[dict[str, Any]]) -> set[frozenset[str]]:
 def test_only_equal_work_is_paired_and_not_everything_with_everything(tmp_path: Path) -> None:
     lora = {"parameters": {"lora_rank": 8}, "trained": 4096, "workload": "gpt2-nano-lora"}
     check = training(0.02, workload="gpt2-nano-offload", scenario="offload")
-    check["flags"] = [{"code": "offload_on_cpu", "detail": "host and device are one"}]
     cells = [
         training(0.010),
         training(0.012, precision="amp-bf16"),
@@ -114,19 +109,14 @@ def test_only_equal_work_is_paired_and_not_everything_with_everything(tmp_path: 
         training(0.011, trainer="hf"),
         training(0.009, **lora),
         training(0.04, samples=8, workload="gpt2-nano-8"),
-        check,
+        flagged(check, offload_on_cpu="host and device are one"),
     ]
     lines = explained(tmp_path, cells, foreign=[training(0.001, **AWAY)], last=attribution)
     first = "desk/torch-cpu/gpt2-nano-plain/fp32"
     mlx, amp = "desk/mlx/gpt2-nano-plain/fp32", "desk/torch-cpu/gpt2-nano-plain/amp-bf16"
     mlx_amp = "desk/mlx/gpt2-nano-plain/amp-bf16"
-    others = [
-        mlx,
-        amp,
-        mlx_amp,
-        "desk/torch-cpu/gpt2-nano-hf/fp32",
-        "gpu-box/torch-cuda/gpt2-nano-plain/fp32",
-    ]
+    hf, away = "desk/torch-cpu/gpt2-nano-hf/fp32", "gpu-box/torch-cuda/gpt2-nano-plain/fp32"
+    others = [mlx, amp, mlx_amp, hf, away]
     assert names(lines) == {frozenset((first, o)) for o in others} | {frozenset((amp, mlx_amp))}
     assert all(line["seconds"] > 0 for line in lines if line["kind"] == "gap")
 
@@ -138,8 +128,7 @@ def test_noise_floor_widens_the_gap(tmp_path: Path) -> None:
     cells_of = [f"desk/cpu-x/{name}/gpt2-nano-plain/auto/fp32" for name in ("torch-cpu", "mlx")]
     values = [1 + 0.1 * (i % 5 - 2) for i in range(12)]
     floor = noise_floor(tmp_path / "desk.json", values, *cells_of, metric="unsplit_step_s")
-    folders = dict.fromkeys(("tables", "output-dir"), tmp_path / "results/tables")
-    run(attribution, **folders, **{"noise-floors": [floor]})
+    run(attribution, **options_of(tmp_path / "results") | {"noise-floors": [floor]})
     wide = line_of(table(tmp_path / "results", "attribution"), "gap")
     assert wide["low_s"] < narrow["low_s"] and wide["high_s"] > narrow["high_s"]
     assert wide["verdict"] == "no gap beyond noise" and "A/A processes" in wide["fast_how"]

@@ -16,15 +16,16 @@ from siliconprof import plugins
 from siliconprof.analyse import aggregate, expected, step_work
 from siliconprof.session import quality
 from siliconprof.stats import line_fit
-from synthetic_cells import GPU, bandwidth, grid, product, products
+from synthetic_cells import bandwidth, fastest, grid, network, sweep, whole_training
 from synthetic_results import (
     CPU,
+    GPU,
     H200,
-    ROOT,
     base_record,
     kernel_launch,
     make,
     noise_floor,
+    options_of,
     run,
     table,
 )
@@ -59,7 +60,7 @@ def point(
 
 def beside(launch_s: float | None = 2e-6, memory: float | None = MEMORY, **axes: Any) -> list[Any]:
     """The cells that ceilings are made of."""
-    cells = [products([product((1, 512, 512, 512), PRODUCTS)], **axes)]
+    cells = [fastest(PRODUCTS, **axes)]
     if memory:
         cells.append(bandwidth(memory, 4 * memory, **axes))
     if launch_s:
@@ -106,7 +107,7 @@ def test_expected_is_operations_over_peak_and_over_the_measured_ceiling(tmp_path
 
 
 def test_number_format_decides_which_ceiling_counts(tmp_path: Path) -> None:
-    narrow = products([product((1, 512, 512, 512), 3e12)], precision="bf16", **GPU)
+    narrow = fastest(3e12, precision="bf16", **GPU)
     cells = [*beside(**GPU), narrow]
     cells += [grid([point(SMALL, 4, 5e-3)], precision=p, **GPU) for p in ("fp32", "amp-bf16")]
     results = analysed(tmp_path, cells, devices=(CPU, H200))
@@ -244,9 +245,7 @@ def test_noise_floor_of_the_host_widens_or_narrows_the_line(tmp_path: Path) -> N
     (assumed,), _ = scaled(results)
     name = "desk/cpu-x/torch-cpu/grid/auto/fp32"
     floor = noise_floor(tmp_path / "desk.json", [1.0, 1.01, 0.99] * 4, name)
-    options = {"tables": results / "tables", "output-dir": results / "tables"}
-    options |= {"matrix": results / "matrix.json", "registry": ROOT / "config/devices.yaml"}
-    run(expected, **options, **{"noise-floors": [floor]})
+    run(expected, **options_of(results) | {"noise-floors": [floor]})
     (known,), _ = scaled(results)
     assert "assumed" in assumed["noise_basis"] and "noisiest of 1 points" in known["noise_basis"]
     assert known["fixed_s"] == pytest.approx(assumed["fixed_s"])
@@ -306,55 +305,34 @@ def of_cell(results: Path, name: str, workload: str) -> list[dict[str, Any]]:
 
 
 def test_whole_trainings_in_tables(tmp_path: Path) -> None:
-    times = [0.01 + 1e-4 * (i % 5) for i in range(40)]
-    times[20] = 0.0135
-    losses: list[float | None] = [6.0 - 0.05 * i for i in range(39)]
-    whole = {
-        "params": {"batch_size": 8, "tokens_per_step": 512, "samples_per_step": 8, "n_layer": 3},
-        "times": {"step_s": [], "unsplit_step_s": times},
-        "flops": 1e9,
-        "bytes": None,
-        "memory": {"device_peak_bytes": 10, "predicted_bytes": 11},
-        "loss": [*losses, None],
-        "curve": {
-            "loss": [*losses, None],
-            "gradient_norm": [2.0] * 40,
-            "learning_rate": [0.01] * 40,
-        },
-        "evaluations": [
-            {"step": 0, "loss": 6.25, "perplexity": 518.0, "seconds": 0.1},
-            {"step": 40, "loss": None, "accuracy": 0.5, "seconds": 0.2},
-        ],
-        "outcome": {"diverged": True, "reason": "loss not finite at step 39", "final_loss": None},
-        "texts": [{"temperature": 0.8, "prompt": "a,", "text": 'two\nlines, "quoted"'}],
-    }
-    swept = [point(SMALL, 8, 0.01) for _ in range(2)]
-    for one, rate in zip(swept, (1e-3, 1e-2), strict=True):
-        one["params"] |= {"learning_rate": rate, "beta1": 0.9, "beta2": 0.95}
+    whole, swept = whole_training("wide", 0.01), sweep()
     settings = {"learning_rate": 0.01, "betas": [0.9, 0.95], "weight_decay": 0.1}
-    settings |= {"max_gradient_norm": 1.0, "decay_steps": 90}
-    whole_run = base_record("transformer_lm", "deep", trainer="training_run", parameters=settings)
-    swept_over = {"sweep": {"learning_rate": [1e-3, 1e-2]}}
-    sweep = base_record("optimizer_sweep", "sweep", parameters=swept_over)
-    cells = [whole_run | {"points": [whole]}, sweep | {"points": swept}]
-    results = analysed(tmp_path, cells, last=aggregate)
-    curve = of_cell(results, "curves", "deep")
-    assert len(curve) == 40 and curve[39]["loss"] is None and curve[3]["loss"] == losses[3]
-    assert curve[3]["tokens_per_s"] == pytest.approx(512 / times[3])
-    assert [line["step"] for line in curve if line["unusual"]] == [20]
-    first, last = of_cell(results, "evaluations", "deep")
-    assert (first["step"], first["perplexity"]) == (0, 518)
+    whole["cell"]["parameters"] |= settings | {"decay_steps": 90}
+    swept["cell"]["parameters"] = {"sweep": {"learning_rate": [1e-4, 1e-2, 1.0]}}
+    (point,) = whole["points"]
+    point["loss"][99] = point["curve"]["loss"][99] = None
+    reason = "loss not finite at step 99"
+    point["outcome"] = {"diverged": True, "reason": reason, "final_loss": None}
+    point["texts"] = [{"temperature": 0.8, "prompt": "a,", "text": 'two\nlines, "quoted"'}]
+    point["evaluations"][-1] = {"step": 100, "loss": None, "accuracy": 0.5, "seconds": 0.2}
+    results = analysed(tmp_path, [whole, swept], last=aggregate)
+    curve = of_cell(results, "curves", "lm-wide")
+    assert len(curve) == 100 and curve[99]["loss"] is None and curve[3]["loss"] == point["loss"][3]
+    seconds = point["times"]["unsplit_step_s"][3]
+    assert curve[3]["tokens_per_s"] == pytest.approx(point["params"]["tokens_per_step"] / seconds)
+    assert [line["step"] for line in curve if line["unusual"]] == [10]
+    first, _, last = of_cell(results, "evaluations", "lm-wide")
+    assert (first["step"], first["perplexity"]) == (0, pytest.approx(403.43, abs=0.01))
     assert (last["loss"], last["accuracy"]) == (None, 0.5)
-    (text,) = of_cell(results, "texts", "deep")
-    assert text | whole["texts"][0] == text
-    (row,) = of_cell(results, "points", "deep")
-    assert row["diverged"] is True and row["outcome_reason"].endswith("39")
-    assert (row["n_layer"], row["beta2"], row["weight_decay"]) == (3, 0.95, 0.1)
-    assert row["decay_steps"] == 90
-    assert row["predicted_peak_bytes"] == 11 and row["point_status"] == "ok"
-    rates = [row["learning_rate"] for row in of_cell(results, "points", "sweep")]
-    assert rates == [1e-3, 1e-2]
-    (cell,) = of_cell(results, "cells", "sweep")
+    (text,) = of_cell(results, "texts", "lm-wide")
+    assert text | point["texts"][0] == text
+    (row,) = of_cell(results, "points", "lm-wide")
+    assert (row["diverged"], row["outcome_reason"], row["point_status"]) == (True, reason, "ok")
+    assert (row["n_layer"], row["beta2"], row["weight_decay"]) == (4, 0.95, 0.1)
+    assert (row["decay_steps"], row["predicted_peak_bytes"]) == (90, 2**22)
+    rates = [row["learning_rate"] for row in of_cell(results, "points", "optimizer")]
+    assert rates == [1e-4, 1e-4, 1e-2, 1e-2, 1.0, 1.0]
+    (cell,) = of_cell(results, "cells", "optimizer")
     assert cell["learning_rate"] is None  # a list of them is none
 
 
@@ -385,44 +363,24 @@ def test_solved_sizes_are_those_of_the_model_that_was_trained(tmp_path: Path) ->
 
 def test_a_quiet_run_has_no_unusual_steps(tmp_path: Path) -> None:
     """Steps that hardly differ: the one that is 2 % slower is far out by quartiles alone."""
-    times = [0.01] * 39 + [0.0102]
-    curve = {"loss": [1.0] * 40, "gradient_norm": [None] * 40, "learning_rate": [0.1] * 40}
-    quiet = {
-        "params": {},
-        "times": {"unsplit_step_s": times},
-        "flops": None,
-        "bytes": None,
-        "memory": {},
-        "curve": curve,
-    }
+    made = whole_training("wide", 0.01)
+    (quiet,) = made["points"]
+    quiet["times"]["unsplit_step_s"] = times = [0.01] * 99 + [0.0102]
     partly = quiet | {"times": {"unsplit_step_s": times[:30]}}  # not every step's time is known
-    made = base_record("transformer_lm", "deep", trainer="training_run")
     results = analysed(tmp_path, [made | {"points": [quiet, partly]}], last=aggregate)
     lines = table(results, "curves")
-    assert [line["unusual"] for line in lines] == [False] * 40 + [None] * 40
-    assert lines[40]["step_s"] is None and lines[40]["tokens_per_s"] is None
+    assert [line["unusual"] for line in lines] == [False] * 100 + [None] * 100
+    assert lines[100]["step_s"] is None and lines[100]["tokens_per_s"] is None
 
 
-def test_epochs_and_both_timings_in_points(tmp_path: Path) -> None:
-    timer = {"reason": None, "min_run_time_s": 0.2, "number_per_run": 1, "times_s": [0.3]}
-    timer |= {"shorter_than_one_iteration": True}
-    epoch = {"means": "measured", "steps": 100, "measured_steps": 100, "train_s": [4.0, 5.0, 9.0],
-             "validation_s": [1.0, 1.0, 1.0], "epoch_s": [5.0, 6.0, 10.0]}  # fmt: skip
-    timed = point(SMALL, 4, 0.25, blocked_autorange=timer)
-    in_mlx = point(SMALL, 4, 0.25, blocked_autorange={"reason": "torch's own tool"})
-    test = {"accuracy": 0.7, "loss": 0.9, "samples": 10000}
-    trained = point(SMALL, 32, 0.04, epoch=epoch, test=test)
-    trained["params"]["network"] = "mlp"
-    classic = base_record("mlp", "mlp", trainer="epochs") | {"points": [trained]}
-    results = analysed(tmp_path, [grid([timed, in_mlx]), classic], last=aggregate)
-    torchs, mlxs = of_cell(results, "points", "grid")
-    assert torchs["autorange_median_s"] == 0.3 and torchs["autorange_blocks"] == 1
-    assert torchs["autorange_over_ours"] == pytest.approx(0.3 / 0.25)
-    assert torchs["autorange_shorter_than_iteration"] is True
-    assert mlxs["autorange_median_s"] is None and mlxs["autorange_reason"] == "torch's own tool"
+def test_epochs_in_points_are_medians(tmp_path: Path) -> None:
+    classic = network("mlp", {32: 0.04})
+    epochs = {"train_s": [4.0, 5.0, 9.0], "validation_s": [1.0] * 3, "epoch_s": [5.0, 6.0, 10.0]}
+    classic["points"][0]["epoch"] |= epochs
+    results = analysed(tmp_path, [classic], last=aggregate)
     (row,) = of_cell(results, "points", "mlp")
     assert (row["epoch_s"], row["epoch_train_s"], row["epoch_means"]) == (6.0, 5.0, "measured")
-    assert (row["network"], row["test_accuracy"], row["test_samples"]) == ("mlp", 0.7, 10000)
+    assert (row["network"], row["test_accuracy"], row["test_samples"]) == ("mlp", 0.75, 400)
 
 
 def test_backends_differ_in_what_they_update_at_once() -> None:

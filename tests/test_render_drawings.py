@@ -15,9 +15,10 @@ from conftest import cpu_cell, defaults
 from siliconprof.render import roofline, roofline_points, scenario_drawing
 from siliconprof.session.trial import Trial
 from siliconprof.store.records import HERE
-from synthetic_cells import GPU, bandwidth, matvec, product, products, vjp
+from synthetic_cells import bandwidth, fastest, matvec, product, products, vjp
 from synthetic_results import (
     CPU,
+    GPU,
     H200,
     Page,
     load,
@@ -44,7 +45,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gpu = training(0.002, **GPU)
     gpu["scenario"]["device_memory_bytes"] = 140 * 2**30
     gpu["points"][0]["flops"] = 67e12 * 0.002 / 4  # a quarter of an H200's fp32, by its data sheet
-    other = products([product((1, 512, 512, 512), 4e13)], **GPU)
+    other = fastest(4e13, **GPU)
     other["scenario"]["device_memory_bytes"] = 140 * 2**30
     bundled = GPU | {"host": "box", "device": "rtx-4090"}
     return make(
@@ -73,9 +74,6 @@ def page(results: Path) -> Page:
     return render(results, ("stack", "scenarios", "roofline"))
 
 
-# -- stack -------------------------------------------------------------------------------------
-
-
 def test_a_line_of_the_stack_is_a_measured_cell(page: Page) -> None:
     said = page.hover("figure-stack")
     measured = [text for text in said if text.endswith("measured") and " to " in text]
@@ -94,9 +92,6 @@ def test_boxes_of_the_stack_name_what_was_loaded(page: Page) -> None:
     for text in ("2.13.0", "CPU, oneMKL 2024.2", *gpu, "NVIDIA RTX 4090", "other host"):
         assert f">{text}" in drawn, text
     page.mark("NVIDIA RTX 4090, ", "· box, other host: 1 of 1 cell measured", of="figure-stack")
-
-
-# -- scenarios ---------------------------------------------------------------------------------
 
 
 def asked(module: str, gib: float, backend: str, **parameters: Any) -> Mapping[str, Any]:
@@ -150,9 +145,6 @@ def test_own_trainings_are_drawn_as_their_records_hold_them(results: Path, page:
     assert "The paper’s devices: predicted, not measured" in page.markup["figure-scenarios"]
 
 
-# -- roofline ----------------------------------------------------------------------------------
-
-
 def test_a_dot_lies_where_its_numbers_say(results: Path, page: Page) -> None:
     own = roofline_points.points(load(results).only(HERE))
     figure = roofline.draw([dot for dot in own if dot.row["device"] == "cpu-x"], False)
@@ -201,9 +193,6 @@ def test_a_training_says_that_its_intensity_is_an_upper_bound() -> None:
     assert roofline_points.by_parts(row, None) is None
 
 
-# -- efficiency --------------------------------------------------------------------------------
-
-
 def test_efficiency_is_of_the_data_sheet_and_of_the_best_product(page: Page) -> None:
     """67/4 of 40 TFLOP/s and a quarter of the data sheet; a CPU has none, and bf16 no product."""
     said = page.of("summary").partition("How close to the hardware")[2].partition("Losses")[0]
@@ -212,9 +201,6 @@ def test_efficiency_is_of_the_data_sheet_and_of_the_best_product(page: Page) -> 
         assert rate in said
     assert f"25.0 % [25, 25] {cuda} of the data sheet" in said
     assert said.count("of the data sheet") == 2 and "bf16" not in said
-
-
-# -- nothing -----------------------------------------------------------------------------------
 
 
 def test_nothing_measured_says_what_is_missing(tmp_path: Path) -> None:

@@ -21,14 +21,6 @@ GRADIENTS = A6000 | {"workload": "vjp-paper"}
 PAIR = (8, 2000, 2000, 2000)
 
 
-def paced(made: dict[str, Any], step_s: float) -> dict[str, Any]:
-    """The same training with another step time."""
-    times = made["points"][0]["times"]
-    faster = step_s / sorted(times["unsplit_step_s"])[15]
-    made["points"][0]["times"] = {name: [t * faster for t in v] for name, v in times.items()}
-    return made
-
-
 def in_formats(backend: dict[str, Any], **formats: float) -> list[dict[str, Any]]:
     """The paper's batched product in some number formats, GFLOP/s."""
     paper = {"workload": "matmul-paper"} | backend
@@ -47,14 +39,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lora = {"workload": "gpt2-large-hf-16", "parameters": {"lora_rank": 8}}
     offload = {"scenario": "offload", "parameters": {"zero_stage": 3}}
     foreign = [
-        paced(speech(joules=200.0, **A6000), 0.4),
-        paced(speech(**ULTRA), 1.2),
-        paced(large("large", 16, **lora, **A6000), 1.0),
-        paced(large("large", 8, **plain, **A6000), 2.0),
-        paced(large("large", 8, **plain, **mlx), 3.0),
-        paced(large("large", 8, **plain, **ULTRA), 4.5),
-        paced(large("xl", 16, **offload, **xl, **A6000), 40.0),
-        paced(large("xl", 16, **xl, **ULTRA), 16.0),
+        speech(joules=200.0, **A6000, step_s=0.4),
+        speech(**ULTRA, step_s=1.2),
+        large("large", 16, **lora, **A6000, step_s=1.0),
+        large("large", 8, **plain, **A6000, step_s=2.0),
+        large("large", 8, **plain, **mlx, step_s=3.0),
+        large("large", 8, **plain, **ULTRA, step_s=4.5),
+        large("xl", 16, **offload, **xl, **A6000, step_s=40.0),
+        large("xl", 16, **xl, **ULTRA, step_s=16.0),
         *in_formats(A6000, fp32=20e3, fp16=80e3),
         *in_formats(mlx, fp32=16e3, fp16=20e3),
         *in_formats(ULTRA, fp32=15e3, fp16=15e3),
@@ -62,9 +54,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vjp({(500, "without"): 5e12, (4000, "without"): 5e13}, precision="fp16", **GRADIENTS),
     ]
     own = [
-        paced(training(0.010), 0.010),
-        paced(training(0.012, trainer="hf"), 0.012),
-        paced(training(0.030, backend="mlx"), 0.030),
+        training(0.010),
+        training(0.012, trainer="hf"),
+        training(0.030, backend="mlx"),
         *in_formats({}, fp32=200.0, bf16=400.0),
     ]
     return make(tmp_path_factory.mktemp("paper"), own, foreign)
@@ -153,27 +145,30 @@ def test_energy_stands_beside_the_same_scope(folder: Path, whole: Page) -> None:
 
 
 def test_pairs_are_compared_and_the_missing_ones_said_in_words(folder: Path, whole: Page) -> None:
-    lines = {
-        (line["Backend"], line["Device"].split(",")[0].split(" [")[0], line["Format"]): line
-        for line in shown_table(folder, "paper-figure-5")
-    }
+    rows = {}
+    for line in shown_table(folder, "paper-figure-5"):
+        device = re.split(r"[,\[]", line["Device"])[0].strip()
+        rows[line["Backend"], device, line["Format"]] = line
 
-    def number(name: str, *which: str) -> float:
-        return float(lines[which][name] or "nan")
+    def numbers(head: str, *which: tuple[str, ...]) -> list[float]:
+        return [float(rows[row][head] or "nan") for row in which]
 
-    card, ultra = ("torch-cuda", "NVIDIA RTX A6000"), ("mlx", "Apple M2 Ultra")
-    assert [number("median (GFLOP/s)", *card, f) for f in ("fp32", "fp16")] == pytest.approx(
-        [20e3, 80e3], rel=1e-3
+    card, ultra, mps = (
+        [(backend, device, name) for name in ("fp32", "fp16")]
+        for backend, device in (
+            ("torch-cuda", "NVIDIA RTX A6000"),
+            ("mlx", "Apple M2 Ultra"),
+            ("torch-mps", "Apple M2 Ultra"),
+        )
     )
-    mps = ("torch-mps", "Apple M2 Ultra")
-    over = [number("over fp32 (×)", *which, "fp16") for which in (card, ultra, mps)]
+    assert numbers("median (GFLOP/s)", *card) == pytest.approx([20e3, 80e3], rel=1e-3)
+    over = numbers("over fp32 (×)", card[1], ultra[1], mps[1])
     assert over == pytest.approx([4, 1.25, 1])
-    assert number("burst over fp32 (×)", *card, "fp16") == pytest.approx(4)
-    assert [number("over first (×)", *ultra, f) for f in ("fp32", "fp16")] == pytest.approx(
-        [0.8, 0.25]
-    )
-    cpu = ("torch-cpu", "Example CPU", "bf16")
-    assert number("over fp32 (×)", *cpu) == pytest.approx(2) and (*cpu[:2], "fp16") not in lines
+    assert numbers("burst over fp32 (×)", card[1]) == pytest.approx([4])
+    assert numbers("over first (×)", *ultra) == pytest.approx([0.8, 0.25])
+    cpu = ("torch-cpu", "Example CPU")
+    assert numbers("over fp32 (×)", (*cpu, "bf16")) == pytest.approx([2])
+    assert (*cpu, "fp16") not in rows
     section = whole.of("paper")
     silent = "not measured on any host here; the paper shows its values only as a picture."
     assert f"RTX 2080 Ti / M2 Max and Quadro RTX 4000 / M2 Pro: {silent}" in section
@@ -183,12 +178,11 @@ def test_pairs_are_compared_and_the_missing_ones_said_in_words(folder: Path, who
 
 
 def test_index_leads_to_what_is_there(whole: Page) -> None:
-    ids = {values.get("id") for _, values in whole.tags}
     links = {
         values["href"] for _, values in whole.tags if (values.get("href") or "").startswith("#")
     }
     assert {"#paper-figure-3", "#paper-table-4", "#table-published-6"} <= links
-    assert {link.removeprefix("#") for link in links} <= ids
+    assert {link.removeprefix("#") for link in links} <= whole.ids
     table = {line[0] + line[2]: line for line in whole.tables["table-paper-index"]}
     figure5 = next(link for link in links if link.startswith("#figure-matmul-matmul-paper-"))
     assert f'href="{figure5}"' in whole.markup["table-paper-index"]

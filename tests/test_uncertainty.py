@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from conftest import QUICK, Checkout
 from siliconprof.compare import noise_floor
-from siliconprof.errors import UserError
-from siliconprof.render import draw
-from synthetic_results import Page, drawing, make, matmul, render, shown_table, training
+from synthetic_results import AWAY, Page, make, matmul, render, shown_table, training
 from test_compare import process, put
 
 FACTORS = (0.80, 0.95, 1.0, 1.05, 1.2, 1.1)  # of six processes of one cell
@@ -31,10 +29,9 @@ def reach() -> float:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trainings 4 % apart and products; another host has none of its own floor."""
-    away = {"host": "gpu-box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
     folder = tmp_path_factory.mktemp("uncertain")
     own = [training(0.010), training(0.0104, backend="mlx"), matmul()]
-    return make(folder, own, foreign=[training(0.001, **away), matmul(**away)])
+    return make(folder, own, foreign=[training(0.001, **AWAY), matmul(**AWAY)])
 
 
 @pytest.fixture(scope="module")
@@ -120,17 +117,9 @@ def test_the_page_names_the_origin_in_legends_and_captions(beside: Any) -> None:
     assert "95 %, within one process" in elsewhere
 
 
-def test_a_damaged_floor_is_one_line(results: Path, floor: Path, tmp_path: Path) -> None:
-    cut = tmp_path / "desk.json"
-    cut.write_text(floor.read_text(encoding="utf-8")[:-9], encoding="utf-8")
-    with pytest.raises(UserError) as error:
-        draw.main([*drawing(results), "--noise-floors", str(cut)])
-    assert "\n" not in str(error.value) and str(cut) in str(error.value)
-
-
 @pytest.mark.slow
-def test_a_new_floor_makes_the_page_again(checkout: Checkout) -> None:
-    """It is an input of the page's rule, and given to its command."""
+def test_a_new_floor_makes_tables_and_page_again(checkout: Checkout) -> None:
+    """It is an input of both rules, and given to their commands; so are claims and their code."""
     checkout.configure(
         experiment="floor",
         precisions=["fp32"],
@@ -140,9 +129,14 @@ def test_a_new_floor_makes_the_page_again(checkout: Checkout) -> None:
     kept = checkout.path / "results" / "noise-floor"
     kept.mkdir()
     (kept / "desk.json").write_text('{"floor_version": 1, "host": "desk", "runs": []}')
-    after = checkout.snakemake("-n", "-p", "report").stdout
-    path = "results/noise-floor/desk.json"
-    command = after[after.index("siliconprof.render.draw") :]
-    assert f"--noise-floors {path}" in command
-    inputs = after[after.index("rule draw:") : after.index("siliconprof.render.draw")]
-    assert path in inputs[: inputs.index("output:")]
+    text = checkout.snakemake("-n", "-p", "report").stdout
+    rules = {}
+    for name in ("analyse", "draw"):
+        inputs, _, rest = text.partition(f"rule {name}:")[2].partition("output:")
+        assert "results/noise-floor/desk.json" in inputs
+        assert "--noise-floors results/noise-floor/desk.json" in rest.partition("rule ")[0]
+        rules[name] = inputs
+    claims = ("config/claims.yaml", "claims.schema.yaml", "siliconprof/claims/cases.py")
+    for path in (*claims, "config/published/daniel2023_speedups.csv", "results/tables/curves.csv"):
+        assert path in rules["analyse"]
+    assert "results/tables/claims.csv" in rules["draw"]
