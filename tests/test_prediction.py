@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 from siliconprof.analyse import prediction
 from siliconprof.cells import advice_question
-from siliconprof.errors import UserError
-from siliconprof.pipeline import cli
 from siliconprof.session.inventory import Training
-from synthetic_results import CPU, H200, make, render, table, training
+from synthetic_results import CPU, H200, command, flagged, make, render, table, training
 
 LAUNCH_S, S_PER_BYTE, S_PER_FLOP = 2e-6, 3e-10, 5e-12  # of a call
 FRAMEWORK_S = 1e-6  # beside a call
@@ -72,10 +70,21 @@ def predicted(results: Path) -> dict[str, dict[str, Any]]:
     return {row["workload"]: row for row in table(results, "predicted")}
 
 
+def answered(name: str, results: Path, *words: str) -> Any:
+    """What a command says about results, as JSON."""
+    done = command(name, *words, "--results", results, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def of_nano(batch_size: int, seq_len: int) -> list[str]:
+    """A question after a training that may never have run."""
+    return ["--model", "gpt2-nano", "--batch", str(batch_size), "--seq-len", str(seq_len)]
+
+
 def test_a_step_is_what_the_operators_of_other_trainings_say(tmp_path: Path) -> None:
     """Other shapes by lines of their kinds; what other processes disturbed says nothing."""
-    disturbed = measured(4, 32, slower=9.0)
-    disturbed["flags"] = [{"code": "contended", "detail": "others were busy"}]
+    disturbed = flagged(measured(4, 32, slower=9.0), contended="others were busy")
     results = make(tmp_path, [disturbed, *(measured(*s) for s in SHAPES)], devices=(CPU,))
     lines = predicted(results)
     for batch_size, seq_len in SHAPES:
@@ -111,56 +120,42 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(tmp_path_factory.mktemp("shapes"), own, devices=(CPU,))
 
 
-def test_a_training_that_was_never_run_is_predicted_on_the_terminal(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ["--model", "gpt2-nano", "--batch", "3", "--seq-len", "48", "--results", str(results)]
-    assert cli.dispatch(["predict", *asked, "--json"]) == 0
-    (answer,) = json.loads(capsys.readouterr().out)
+def test_a_training_that_was_never_run_is_predicted_on_the_terminal(results: Path) -> None:
+    (answer,) = answered("predict", results, *of_nano(3, 48))
     assert answer["seconds"] == pytest.approx(step_s(rows_of(3, 48)), rel=HARDLY)
     assert answer["samples_per_s"] == pytest.approx(3 / answer["seconds"])
     assert answer["errors"]["trainings"] == len(SHAPES)
     assert abs(answer["errors"]["worst"]) < HARDLY
     assert answer["closure"] * sum(answer["parts"].values()) == pytest.approx(answer["seconds"])
 
-    assert cli.dispatch(["predict", *asked, "--faster", "products=2", "--json"]) == 0
-    (what_if,) = json.loads(capsys.readouterr().out)
+    (what_if,) = answered("predict", results, *of_nano(3, 48), "--faster", "products=2")
     saved_s = answer["closure"] * answer["parts"]["products"] / 2
     assert what_if["seconds"] == pytest.approx(answer["seconds"] - saved_s)
 
-    in_kernel = ["b4s64", "--faster", "time in the kernel=2", "--results", str(results), "--json"]
-    assert cli.dispatch(["predict", *in_kernel]) == 0
-    (without,) = json.loads(capsys.readouterr().out)
+    (without,) = answered("predict", results, "b4s64", "--faster", "time in the kernel=2")
     assert without["parts"]["time in the kernel"] == pytest.approx(-IN_KERNEL_S / 2)
 
-    assert cli.dispatch(["predict", "b4s64", "--results", str(results)]) == 0
-    head, first, *_ = capsys.readouterr().out.splitlines()
+    done = command("predict", "b4s64", "--results", results)
+    head, first, *_ = done.stdout.splitlines()
     assert head == "the operators of b4s64/torch-cpu/fp32"
     told = re.search(r": ([\d.]+) ms a step, .*in the median of 4 steps, at worst", first)
     assert told and float(told[1]) == pytest.approx(1e3 * step_s(rows_of(4, 64)), rel=HARDLY)
 
 
-def test_advice_is_predicted_where_operators_were_timed(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-
-    def step(batch_size: str, seq_len: str) -> dict[str, Any]:
-        asked = ["--model", "gpt2-nano", "--batch", batch_size, "--seq-len", seq_len, "--json"]
-        assert cli.dispatch(["advise", *asked, "--results", str(results)]) == 0
-        devices = json.loads(capsys.readouterr().out)["devices"]
+def test_advice_is_predicted_where_operators_were_timed(results: Path) -> None:
+    def step(batch_size: int, seq_len: int) -> dict[str, Any]:
+        devices = answered("advise", results, *of_nano(batch_size, seq_len))["devices"]
         (here,) = (device for device in devices if device["this_host"])
-        others = {d["step_s"]["evidence"] for d in devices if d is not here}
-        assert others == {None}
+        assert {d["step_s"]["evidence"] for d in devices if d is not here} == {None}
         found: dict[str, Any] = here["step_s"]
         return found
 
-    near = step("3", "48")
+    near = step(3, 48)
     assert near["value"] == pytest.approx(step_s(rows_of(3, 48)), rel=HARDLY)
     assert near["low"] <= near["value"] <= near["high"] and near["evidence"] == "predicted"
-    assert (
-        "operators of 4 other trainings" in near["basis"] and "off in the median" in near["basis"]
-    )
-    far = step("512", "1024")
+    for said in ("operators of 4 other trainings", "off in the median"):
+        assert said in near["basis"]
+    far = step(512, 1024)
     assert far["value"] is None and "8 times the operations" in far["basis"]
 
 
@@ -189,15 +184,13 @@ def of_gpu(rows: list[dict[str, Any]], bound_by: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("bound_by", ["host", "device"])
 def test_a_step_beside_a_gpu_takes_as_long_as_the_slower_of_both(
-    bound_by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bound_by: str, tmp_path: Path
 ) -> None:
     """Of trainings there, and of one that never ran: its operators are those of a CPU's step."""
     results = make(tmp_path, [beside(*shape, bound_by) for shape in SHAPES], devices=(H200,))
     for line in predicted(results).values():
         assert line["error"] == pytest.approx(0.0, abs=HARDLY), line
-    asked = ["--model", "gpt2-nano", "--batch", "3", "--seq-len", "48", "--results", str(results)]
-    assert cli.dispatch(["predict", *asked, "--json"]) == 0
-    (answer,) = json.loads(capsys.readouterr().out)
+    (answer,) = answered("predict", results, *of_nano(3, 48))
     _, step = of_gpu(rows_of(3, 48, "torch-cuda"), bound_by)
     assert answer["seconds"] == pytest.approx(step, rel=HARDLY)
     assert (answer["parts"]["framework"] > step / 2) == (bound_by == "host")
@@ -216,6 +209,6 @@ def test_what_cannot_be_predicted_is_one_line(results: Path) -> None:
         (["b4s64", "--device", "m5"], "there are: torch-cpu on cpu-x"),
         (["--model", "gpt2-xl", "--batch", "4096"], "a step's operators are read from a step"),
     ):
-        with pytest.raises(UserError, match=re.escape(mistake)) as told:
-            cli.dispatch(["predict", *asked, "--results", str(results)])
-        assert "\n" not in str(told.value)
+        done = command("predict", *asked, "--results", results)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 2 and mistake in line

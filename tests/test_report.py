@@ -8,9 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from siliconprof.render import chart, style
-from synthetic_results import Page, make, matmul, render, training
-
-CONTENDED = {"code": "contended", "detail": "2.0 cores by other processes"}
+from synthetic_results import Page, flagged, make, matmul, render, training
 
 
 def report(results: Path, *drawn: str) -> Page:
@@ -20,16 +18,12 @@ def report(results: Path, *drawn: str) -> Page:
 
 def disturbed(made: dict[str, Any]) -> dict[str, Any]:
     """A record whose cell was not alone on the processor."""
-    return made | {"flags": [CONTENDED]}
+    return flagged(made, contended="2.0 cores by other processes")
 
 
 def test_the_fastest_way_is_the_answer_and_the_others_are_held_against_it(tmp_path: Path) -> None:
-    own = [
-        training(0.010),
-        training(0.025, backend="mlx"),
-        training(0.050, precision="amp-bf16"),
-        matmul(),
-    ]
+    own = [training(0.010), training(0.025, backend="mlx"), matmul()]
+    own += [training(0.050, precision="amp-bf16")]
     made = report(make(tmp_path, own))
     text = made.of("answer")
     assert "400 samples/s" in text and "torch-cpu · plain · fp32" in text
