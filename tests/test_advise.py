@@ -35,22 +35,16 @@ from synthetic_results import (
 LARGE = ("--model", "gpt2-large", "--batch", "16")
 SMALLEST = ("--model", "gpt2-large", "--batch", "1")
 TARIFF = 0.25
-
-
+NOWHERE = Path(__file__).parent / "no-results"
 run = partial(command, "advise")
 
 
-def asked(*words: str) -> dict[str, Any]:
+def asked(*words: str, results: Path = NOWHERE) -> dict[str, Any]:
     """The same as JSON; under `by`, its devices by id."""
-    done = run(*words, "--json")
+    done = run(*words, "--results", results, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     return found | {"by": {line["device"]: line for line in found["devices"]}}
-
-
-def nowhere(tmp_path: Path) -> tuple[str, str]:
-    """Options that point at results that are not there."""
-    return "--results", str(tmp_path / "none")
 
 
 def prices(**usd: float) -> dict[str, Any]:
@@ -60,9 +54,9 @@ def prices(**usd: float) -> dict[str, Any]:
 # -- without any results -------------------------------------------------------------------------
 
 
-def test_without_results_there_is_published_evidence_only(tmp_path: Path) -> None:
+def test_without_results_there_is_published_evidence_only() -> None:
     """Table 4 for the very model, nothing for what nobody measured or published."""
-    found = asked(*LARGE, *nowhere(tmp_path))
+    found = asked(*LARGE)
     assert {line["step_s"]["evidence"] for line in found["devices"]} == {"published", None}
     a6000 = found["by"]["rtx-a6000"]
     assert a6000["scenario"] == "fits"
@@ -73,17 +67,17 @@ def test_without_results_there_is_published_evidence_only(tmp_path: Path) -> Non
     assert "not measured, not published" in unknown["basis"]
 
 
-def test_a_device_that_no_backend_can_use_is_named(tmp_path: Path) -> None:
-    found = asked(*LARGE, *nowhere(tmp_path))
+def test_a_device_that_no_backend_can_use_is_named() -> None:
+    found = asked(*LARGE)
     assert found["unsupported"].keys() == {"mi300x"} and "mi300x" not in found["by"]
     for more in ((), ("--device", "mi300x")):
-        said = run(*LARGE, *nowhere(tmp_path), *more)
+        said = run(*LARGE, "--results", NOWHERE, *more)
         assert said.returncode == 0 and "Not supported: mi300x: no backend" in said.stdout
-    assert asked(*LARGE, *nowhere(tmp_path), "--device", "rtx-3090")["unsupported"] == {}
+    assert asked(*LARGE, "--device", "rtx-3090")["unsupported"] == {}
 
 
-def test_what_does_not_fit_is_said_and_comes_last(tmp_path: Path) -> None:
-    found = asked("--model", "gpt2-xl", "--batch", "12", *nowhere(tmp_path))
+def test_what_does_not_fit_is_said_and_comes_last() -> None:
+    found = asked("--model", "gpt2-xl", "--batch", "12")
     scenarios = [line["scenario"] for line in found["devices"]]
     first = scenarios.index("cannot")
     assert set(scenarios[first:]) == {"cannot"} and "fits" in scenarios[:first]
@@ -95,14 +89,14 @@ def test_what_does_not_fit_is_said_and_comes_last(tmp_path: Path) -> None:
     assert rtx["offloaded_bytes"] < rtx["capacity_bytes"] < rtx["need_bytes"]
 
 
-def test_energy_has_one_scope_and_a_bound_says_that_it_is_one(tmp_path: Path) -> None:
+def test_energy_has_one_scope_and_a_bound_says_that_it_is_one() -> None:
     """Table 5's joules are the GPU's; elsewhere the board's power, only as an upper bound."""
-    found = asked("--model", "whisper-medium", "--batch", "4", *nowhere(tmp_path))
+    found = asked("--model", "whisper-medium", "--batch", "4")
     energy = found["by"]["rtx-4090"]["energy_per_1000_steps_j"]
     assert set(energy) == {"gpu"} and energy["gpu"]["value"] == pytest.approx(108580.0)
     cost = found["by"]["rtx-4090"]["electricity_per_1000_steps_usd"]
     assert cost["value"] == pytest.approx(108580 / 3.6e6 * found["price_per_kwh"])
-    large = asked(*LARGE, *nowhere(tmp_path))
+    large = asked(*LARGE)
     bound = large["by"]["rtx-a6000"]
     (scope,) = bound["energy_per_1000_steps_j"]
     joules = bound["energy_per_1000_steps_j"][scope]
@@ -111,21 +105,21 @@ def test_energy_has_one_scope_and_a_bound_says_that_it_is_one(tmp_path: Path) ->
     assert found["by"]["m2-max-30"]["energy_per_1000_steps_j"] == {}
 
 
-def test_a_budget_excludes_and_the_conclusion_follows_it(tmp_path: Path) -> None:
-    within = asked("--model", "gpt2-xl", "--batch", "16", "--budget", "3000", *nowhere(tmp_path))
+def test_a_budget_excludes_and_the_conclusion_follows_it() -> None:
+    within = asked("--model", "gpt2-xl", "--batch", "16", "--budget", "3000")
     assert within["by"]["rtx-a6000"]["within_budget"] == "no"
     assert within["by"]["m2-max-38"]["within_budget"] == "yes"
     assert within["by"]["h200"]["within_budget"] == "unknown"
     assert within["devices"][0]["device"] == "m2-max-38"
     assert "no NVIDIA card" in within["conclusion"][0] and "M2 Max" in within["conclusion"][0]
-    free = asked("--model", "gpt2-xl", "--batch", "16", *nowhere(tmp_path))
+    free = asked("--model", "gpt2-xl", "--batch", "16")
     assert "RTX A6000" in free["conclusion"][0]
     assert free["by"]["rtx-a6000"]["within_budget"] is None
 
 
-def test_the_table_is_readable_on_a_terminal(tmp_path: Path) -> None:
+def test_the_table_is_readable_on_a_terminal() -> None:
     for words in (LARGE, ("--parameters", "1.5e9", "--batch", "8", "--seq-len", "512")):
-        done = run(*words, "--budget", "5000", *nowhere(tmp_path))
+        done = run(*words, "--budget", "5000", "--results", NOWHERE)
         assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 100
         assert "rtx-a6000" in done.stdout  # of a known price
         assert "h100" not in done.stdout  # of neither a price nor a speed
@@ -188,7 +182,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_what_was_measured_wins(measured: Path) -> None:
     """The very cell goes before Table 4."""
-    found = asked(*LARGE, "--results", str(measured))
+    found = asked(*LARGE, results=measured)
     step = found["by"]["rtx-a6000"]["step_s"]
     assert step["evidence"] == "measured" and step["value"] == pytest.approx(0.5)
     assert "another host: tower/rtx-a6000/torch-cuda/gpt2-large" in step["basis"]
@@ -196,14 +190,14 @@ def test_what_was_measured_wins(measured: Path) -> None:
     assert mac["step_s"]["evidence"] == "measured" and mac["backend"] == "mlx"
     assert "0.25 times the speed" in "\n".join(found["conclusion"])
     assert found["by"]["rtx-4090"]["step_s"]["evidence"] is None
-    smaller = asked("--model", "gpt2-large", "--batch", "8", "--results", str(measured))
+    smaller = asked("--model", "gpt2-large", "--batch", "8", results=measured)
     assert smaller["by"]["rtx-a6000"]["step_s"]["evidence"] == "published"
     assert found["by"]["cpu-x"]["this_host"] and found["by"]["cpu-x"]["scenario"] == "cannot"
 
 
 def test_scopes_of_energy_stay_apart(measured: Path) -> None:
     """The card's cell has joules of the GPU and of the CPU package; neither is in the other."""
-    found = asked(*LARGE, "--results", str(measured), "--device", "rtx-a6000")
+    found = asked(*LARGE, "--device", "rtx-a6000", results=measured)
     assert [line["device"] for line in found["devices"]] == ["rtx-a6000"]
     (line,) = found["devices"]
     energy = {scope: one["value"] for scope, one in line["energy_per_1000_steps_j"].items()}

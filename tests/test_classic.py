@@ -12,15 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import (
-    QUICK,
-    NoClock,
-    counted_flops,
-    cpu_cell,
-    defaults,
-    opened,
-    record_problems,
-)
+from conftest import QUICK, NoClock, counted_flops, cpu_cell, defaults, opened, record_problems
 from measuring import by_hand, session_of
 from siliconprof import plugins
 from siliconprof.datasets import dataset_spec, image_data, image_synthesis, prepare
@@ -77,8 +69,6 @@ def garments(n_train: int, n_validation: int, n_test: int) -> image_data.ImageDa
 def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more: Any) -> Cell:
     """A training on this machine's CPU."""
     return cpu_cell(
-        host="desk",
-        device="cpu",
         backend=backend,
         workload=module,
         module=module,

@@ -365,12 +365,9 @@ def test_what_has_no_counterpart_is_listed(tmp_path):
 
 
 def test_numbers_of_two_methods_get_no_verdict(tmp_path):
-    in_turn(tmp_path, [(matmul(), 1.5)], count=6)
-    for path in sorted((tmp_path / "b").rglob("*.json")):
-        data = json.loads(path.read_text())
-        data["method_version"] = record.METHOD_VERSION - 1
-        data["sha256"] = record.content_sha256(data)
-        path.write_text(json.dumps(data))
+    for index in range(6):
+        put(tmp_path / "a", process(matmul(), 1.0, 20 * index))
+        put(tmp_path / "b", process(matmul(), 1.5, 20 * index + 10, method_version=1))
     status, document = compared(tmp_path)
     assert status == 3
     assert "measure in different ways" in document["points"][0]["reason"]
@@ -486,13 +483,8 @@ def test_two_checkouts_are_measured_in_turn(checkout: Checkout, tmp_path: Path):
     other = copy_project(tmp_path / "other")
     changed = other.path / "workflow" / "siliconprof" / "workloads" / "matmul.py"
     changed.write_text(changed.read_text() + "\nANOTHER = 1\n")
-    workload = {
-        "module": "matmul",
-        "shapes": [[1, 16, 16, 16]],
-        "burst": 0,
-        "backends": ["mlx"],
-        "precisions": ["fp32"],
-    }
+    workload = {"module": "matmul", "shapes": [[1, 16, 16, 16]], "burst": 0}
+    workload |= {"backends": ["mlx"], "precisions": ["fp32"]}
     checkout.configure(
         experiment="twice", host="here", timing=QUICK, datasets={}, workloads={"tiny": workload}
     )

@@ -40,8 +40,6 @@ ONE_MEASUREMENT = set(
 def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: Any) -> Cell:
     """A grid of 1 and 2 layers, each at batches of 1 and 2, on this machine's CPU."""
     return cpu_cell(
-        host="desk",
-        device="cpu",
         backend=backend,
         workload="grid",
         module="transformer_grid",
@@ -365,7 +363,7 @@ def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"record.json", "host.lock"}
     with pytest.raises(AssertionError) as refused:
         by_hand(asked, tmp_path, "--keep", "record.json")
-    said = "record.json/desk/cpu/mlx/grid/auto/fp32: cannot write: Not a directory; see --keep"
+    said = "record.json/here/cpu-x/mlx/grid/auto/fp32: cannot write: Not a directory; see --keep"
     assert str(refused.value).startswith(said)
 
 
