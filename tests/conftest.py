@@ -103,14 +103,24 @@ class Checkout:
     path: Path
     environment: dict[str, str] = field(default_factory=dict)
 
-    def run(self, *command: str, check: bool = True, **more: Any) -> subprocess.CompletedProcess:
-        """Run a command in the copy, as a user would."""
+    def variables(self, own: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a command in the copy: the tests' without what is theirs alone."""
         environment = {
             k: v for k, v in os.environ.items() if not k.startswith(("SILICONPROF_", "PYTEST_"))
         }
         # The rules say `python`: it must be the one that runs the tests.
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-        environment |= {"PYTHONDONTWRITEBYTECODE": "1"} | self.environment | more.pop("env", {})
+        return environment | {"PYTHONDONTWRITEBYTECODE": "1"} | self.environment | dict(own)
+
+    def begin(self, module: str, *arguments: str, **more: Any) -> subprocess.Popen:
+        """Start `python -m {module} …` in the copy, with its code, and go on."""
+        environment = self.variables({"PYTHONPATH": "workflow"} | more.pop("env", {}))
+        command = [sys.executable, "-m", module, *arguments]
+        return subprocess.Popen(command, cwd=self.path, env=environment, **more)
+
+    def run(self, *command: str, check: bool = True, **more: Any) -> subprocess.CompletedProcess:
+        """Run a command in the copy, as a user would."""
+        environment = self.variables(more.pop("env", {}))
         done = subprocess.run(
             command, cwd=self.path, env=environment, capture_output=True, text=True, **more
         )

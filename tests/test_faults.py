@@ -243,18 +243,10 @@ def rows(project: Checkout) -> dict[str, dict[str, str]]:
 
 def begin(project: Checkout, *command: str) -> subprocess.Popen:
     """Start a command in the copy, in a process group of its own, and go on."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "workflow"} | project.environment
-    environment[PROGRESS_VARIABLE] = str(progress_file(project))
+    told = {PROGRESS_VARIABLE: str(progress_file(project))} | project.environment
     with open(project.path.parent / "output.txt", "a") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", *command],
-            cwd=project.path,
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        streams = {"stdout": output, "stderr": subprocess.STDOUT}
+        return project.begin(*command, env=told, start_new_session=True, **streams)
 
 
 def cell(mode: str, workload: str = "faulty", backend: str = "mlx", **more: Any) -> Cell:

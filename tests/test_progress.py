@@ -8,7 +8,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,8 @@ from contextlib import contextmanager
 import pytest
 from conftest import QUICK, Checkout
 from siliconprof.pipeline.progress import State
+
+TERMINAL = {"TERM": "xterm", "COLUMNS": "120"}
 
 
 def test_state_counts_names_and_estimates():
@@ -47,12 +48,10 @@ def test_a_terminal_sees_the_cell_and_a_file_does_not(checkout: Checkout):
         timing=QUICK | {"iterations": 300, "max_iterations": 300},
         workloads={"one": product, "two": product | {"shapes": [[1, 128, 128, 128]]}},
     )
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "results/tables/cells.csv"]
-    environment = dict(os.environ) | checkout.environment | {"TERM": "xterm", "COLUMNS": "120"}
-    where = {"cwd": checkout.path, "env": environment}
+    command = ("snakemake", "--cores", "1", "results/tables/cells.csv")
     log = checkout.path / "said.txt"
     with lock_held(checkout) as release, open(log, "w") as stream:
-        piped = subprocess.Popen(command, **where, stdout=stream, stderr=stream)
+        piped = checkout.begin(*command, env=TERMINAL, stdout=stream, stderr=stream)
         while not re.search(WAITS, log.read_text()) and piped.poll() is None:
             time.sleep(0.1)
         release()
@@ -69,7 +68,7 @@ def test_a_terminal_sees_the_cell_and_a_file_does_not(checkout: Checkout):
     reader, writer = pty.openpty()
     seen, until_s = b"", time.monotonic() + 60
     with lock_held(checkout) as release:
-        process = subprocess.Popen(command, **where, stdout=subprocess.DEVNULL, stderr=writer)
+        process = checkout.begin(*command, env=TERMINAL, stdout=subprocess.DEVNULL, stderr=writer)
         os.close(writer)
         while True:
             try:
@@ -116,10 +115,8 @@ def test_an_interrupted_run_says_how_far_it_came(checkout: Checkout, terminal: b
         workloads={"one": product, "two": product | long},
     )
     reader, writer = pty.openpty() if terminal else os.pipe()
-    environment = dict(os.environ) | checkout.environment | {"TERM": "xterm", "COLUMNS": "120"}
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "report"]
-    where = {"cwd": checkout.path, "env": environment, "start_new_session": True}
-    process = subprocess.Popen(command, **where, stdout=writer, stderr=writer)
+    streams = {"stdout": writer, "stderr": writer, "start_new_session": True}
+    process = checkout.begin("snakemake", "--cores", "1", "report", env=TERMINAL, **streams)
     os.close(writer)
     text = ""
     while True:
@@ -145,11 +142,8 @@ def test_an_interrupted_run_says_how_far_it_came(checkout: Checkout, terminal: b
 
 def test_a_run_that_is_interrupted_as_it_starts_ends_with_a_line(checkout: Checkout) -> None:
     checkout.configure(host="desk", workloads={"one": {"module": "kernel_launch"}})
-    command = [sys.executable, "-m", "siliconprof.pipeline.cli", "run", "--cores", "1", "report"]
-    environment = dict(os.environ) | checkout.environment | {"PYTHONPATH": "workflow"}
-    process = subprocess.Popen(
-        command, cwd=checkout.path, env=environment, stderr=subprocess.PIPE, text=True
-    )
+    command = ("siliconprof.pipeline.cli", "run", "--cores", "1", "report")
+    process = checkout.begin(*command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     said = process.stderr.readline()  # what Snakemake begins with, before it has a workflow
     process.send_signal(signal.SIGINT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -85,14 +84,12 @@ def test_a_process_that_ends_meanwhile_leaves_no_flag(checkout: Checkout) -> Non
     """The tables show the second record, and the next run has nothing to do."""
     seconds = {"max_iterations": 10**6, "budget_s": 2, "relative_interval": 0}
     checkout.configure(**TINY | {"timing": QUICK | seconds}, retry_contended_s=60)
-    environment = dict(os.environ) | checkout.environment
     said = checkout.path / "said.txt"
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         with open(said, "w", encoding="utf-8") as stream:
-            command = [sys.executable, "-m", "snakemake", "--cores", "2", CELLS]
-            where = {"cwd": checkout.path, "env": environment}
-            run = subprocess.Popen(command, **where, stdout=stream, stderr=stream)
+            command = ("snakemake", "--cores", "2", CELLS)
+            run = checkout.begin(*command, stdout=stream, stderr=stream)
             while "1/1" not in said.read_text(encoding="utf-8") and run.poll() is None:
                 time.sleep(0.05)
             other.kill()

@@ -8,8 +8,6 @@ import math
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -98,10 +96,9 @@ def kill_in_the_middle(project: Checkout, asked: Cell, name: str, whom: str) -> 
         whom: the supervisor, with which its child dies, or that child, the worker, alone.
     """
     course = project.path / name / asked.path / "checkpoints" / "course.json"
-    environment = os.environ | project.environment | {"PYTHONPATH": "workflow"}
-    environment.pop(fork_server.VARIABLE, None)  # the processes are looked at
-    command = [sys.executable, "-m", "siliconprof.measure", *arguments(asked, name)]
-    with subprocess.Popen(command, cwd=project.path, env=environment) as process:
+    own = {k: v for k, v in project.environment.items() if k != fork_server.VARIABLE}
+    fresh = dataclasses.replace(project, environment=own)  # the processes are looked at
+    with fresh.begin("siliconprof.measure", *arguments(asked, name)) as process:
         until = time.monotonic() + 60
         while not course.exists() and process.poll() is None and time.monotonic() < until:
             time.sleep(0.002)
