@@ -251,7 +251,8 @@ def remove(session_id: int) -> Trace | None:
     group = cgroups.existing(cgroups.name_of(session_id))
     if group is None:
         return None
-    peak = (group.peak_bytes, group.peak_means)
-    trace = Trace(group.limit_bytes, group.version.how, *peak, group.kills or 0)
+    trace = Trace(
+        group.limit_bytes, group.version.how, group.peak_bytes, group.peak_means, group.kills or 0
+    )
     group.remove()
     return trace
