@@ -178,18 +178,9 @@ def begun(project: Checkout, *arguments: str) -> Iterator[subprocess.Popen]:
 
     What it says goes to `output.txt`.
     """
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1"} | project.environment
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     with open(output(project), "w") as stream:
-        pipeline = subprocess.Popen(
-            [sys.executable, "-m", *COMMAND, *arguments],
-            cwd=project.path,
-            env=environment,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        streams = {"stdout": stream, "stderr": subprocess.STDOUT, "start_new_session": True}
+        pipeline = project.begin(*COMMAND, *arguments, **streams)
     try:
         folder = project.path.parent / "hold"
         until(
