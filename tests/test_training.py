@@ -12,19 +12,18 @@ from conftest import QUICK, ROOT, Checkout, own_project
 from siliconprof.cells import config
 from siliconprof.stats import statistics
 from siliconprof.store import redaction, validation
+from siliconprof.store.cell import PRECISIONS
 
 pytestmark = pytest.mark.slow
 
 # Ten steps: two to warm up, four split, four unsplit.
 TEN_STEPS = QUICK | {"warmup_iterations": 2, "iterations": 4, "max_iterations": 4}
 NANO = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "dataset": "words"}
-HF = NANO | {"trainer": "hf", "backends": ["torch-cpu"]}
-LEARNS = NANO | {
-    "trainer": "plain",
-    "learning_rate": 0.003,
-    "precisions": ["fp32"],
-    "timing": TEN_STEPS | {"warmup_iterations": 150},
-}
+FP32, IN_TORCH = {"precisions": ["fp32"]}, {"backends": ["torch-cpu"]}
+PLAIN, HF = NANO | {"trainer": "plain"}, NANO | IN_TORCH | {"trainer": "hf"}
+LARGE = PLAIN | FP32 | IN_TORCH | {"batch_size": 16, "seq_len": 128}
+LONG = {"timing": TEN_STEPS | {"warmup_iterations": 150}}
+LEARNS = PLAIN | FP32 | LONG | {"learning_rate": 0.003}
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +56,8 @@ def study(tmp_path_factory: pytest.TempPathFactory, given: tuple[Any, Path]) -> 
     Some learn for longer, and some begin with weights from a file.
     """
     _, folder = given
-    entry = NANO | {
-        "trainer": "plain",
-        "weights": "pretrained",
-        "weights_path": str(folder / "model"),
-        "vocab_size": 300,
-        "precisions": ["fp32"],
-    }
+    pretrained = {"weights": "pretrained", "weights_path": str(folder / "model")}
+    entry = PLAIN | FP32 | pretrained | {"vocab_size": 300}
     hub = entry | {"weights_path": "maker/nano", "backends": ["torch-cpu"]}
     copy = own_project(tmp_path_factory.mktemp("study"))
     copy.environment |= {"HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1"}
@@ -72,45 +66,22 @@ def study(tmp_path_factory: pytest.TempPathFactory, given: tuple[Any, Path]) -> 
         datasets={"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000}},
         precisions=["fp32", "amp-bf16"],
         workloads={
-            "full-plain": NANO
-            | {
-                "trainer": "plain",
-                "precisions": ["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"],
-            },
+            "full-plain": PLAIN | {"precisions": [*PRECISIONS]},
             "full-hf": HF | {"precisions": ["fp32", "amp-fp16", "amp-bf16"]},
-            "lora-plain": NANO | {"trainer": "plain", "lora_rank": 4},
-            "lora-hf": HF | {"lora_rank": 4, "precisions": ["fp32"]},
-            "checkpointed-plain": NANO | {"trainer": "plain", "gradient_checkpointing": True},
-            "checkpointed-hf": HF | {"gradient_checkpointing": True, "precisions": ["fp32"]},
+            "lora-plain": PLAIN | {"lora_rank": 4},
+            "lora-hf": HF | FP32 | {"lora_rank": 4},
+            "checkpointed-plain": PLAIN | {"gradient_checkpointing": True},
+            "checkpointed-hf": HF | FP32 | {"gradient_checkpointing": True},
             # mx.compile calls g++ once for each kernel; torch's is in the default run.
-            "compiled": NANO
-            | {"trainer": "plain", "compile": True, "precisions": ["fp32"], "backends": ["mlx"]},
-            "compiled-hf": HF | {"compile": True, "precisions": ["fp32"]},
-            "math": NANO | {"trainer": "plain", "attention": "math", "precisions": ["fp32"]},
-            "efficient": NANO
-            | {"trainer": "plain", "attention": "efficient", "precisions": ["fp32"]}
-            | {"backends": ["torch-cpu"]},
-            "fused": NANO | {"trainer": "plain", "adamw": "fused", "precisions": ["fp32"]},
-            "foreach-hf": HF | {"adamw": "foreach", "precisions": ["fp32"]},
-            "retained": NANO
-            | {
-                "trainer": "plain",
-                "allocator": "retain",
-                "precisions": ["fp32"],
-                "backends": ["torch-cpu"],
-                "batch_size": 16,
-                "seq_len": 128,
-            },
-            "not-retained": NANO
-            | {
-                "trainer": "plain",
-                "precisions": ["fp32"],
-                "backends": ["torch-cpu"],
-                "batch_size": 16,
-                "seq_len": 128,
-            },
-            "unprobed": NANO
-            | {"trainer": "plain", "probes": [], "precisions": ["fp32"], "backends": ["torch-cpu"]},
+            "compiled": PLAIN | FP32 | {"compile": True, "backends": ["mlx"]},
+            "compiled-hf": HF | FP32 | {"compile": True},
+            "math": PLAIN | FP32 | {"attention": "math"},
+            "efficient": PLAIN | FP32 | IN_TORCH | {"attention": "efficient"},
+            "fused": PLAIN | FP32 | {"adamw": "fused"},
+            "foreach-hf": HF | FP32 | {"adamw": "foreach"},
+            "retained": LARGE | {"allocator": "retain"},
+            "not-retained": LARGE,
+            "unprobed": PLAIN | FP32 | IN_TORCH | {"probes": []},
             "learns": LEARNS,
             "lora-learns": LEARNS | {"lora_rank": 4},
             "given": entry,
