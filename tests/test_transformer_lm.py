@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, counted_flops, opened
+from conftest import counted_flops, opened
 from siliconprof.datasets import prepared
 from siliconprof.datasets.token_data import TokenData
 from siliconprof.errors import UserError
@@ -125,24 +122,6 @@ def test_what_its_layers_keep_is_counted(precision: str) -> None:
             else kept_in(backend, workload, False)
         )
         assert kept == pytest.approx(found, rel=NEAR), name
-
-
-@pytest.mark.slow
-def test_some_of_its_shapes_are_predicted_within_the_bound() -> None:
-    """Fresh processes, both frameworks, with and without checkpointing; the benchmark has more."""
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "memory_model.py"),
-        "--json",
-        "--only",
-        " lm (4x128|8x128).*fp32",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads(done.stdout)
-    assert len(rows) == 4 and {row["shape"].split()[0] for row in rows} == {"torch-cpu", "mlx"}
-    for row in rows:
-        assert row["ratio"] == pytest.approx(1, abs=0.15), row
 
 
 # -- how it is trained -------------------------------------------------------------------------
