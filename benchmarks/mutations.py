@@ -145,8 +145,8 @@ def sketch(name: str, draw: Callable[[bool], Any], *_: Any) -> tuple[str, str]:
     """What `figures.publish` does, without the files, which take most of the time."""
     from siliconprof.render import figures, svg
 
-    shown = [svg.inline(figures._svg(draw(narrow))) for narrow in (False, True)]
-    return shown[0], shown[1]
+    desk = svg.inline(figures._svg(draw(False)))
+    return desk, svg.inline(figures._svg(draw(True)), first_id=svg.ids(desk))
 
 
 def run(folder: Path, with_files: bool = False) -> None:

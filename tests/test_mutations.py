@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from conftest import ROOT, Checkout
 from siliconprof import words
-from siliconprof.analyse import ceilings
-from siliconprof.render import clocks, figures, hover, losses, memory
+from siliconprof.analyse import ceilings, throughputs
+from siliconprof.render import figures, hover, losses, memory, sections
 from siliconprof.store import left_out
 from synthetic_cells import whole_training
 from synthetic_results import kernel_launch, make, render, training
@@ -96,7 +96,7 @@ def test_one_exhibit_does_not_take_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = render(make(tmp_path / "whole", cells()))
-    failing(monkeypatch, losses, "add", "gpt2-odd")
+    failing(monkeypatch, losses, "loss_groups", "gpt2-odd")
     failing(monkeypatch, memory, "draw_memory", "gpt2-odd")  # in a worker, when all else is written
     results = make(tmp_path / "odd", cells())
     page = render(results)
@@ -120,7 +120,8 @@ def test_an_exhibit_that_fails_of_no_record_is_a_box_alone(
     def wrong(*_: Any) -> None:
         raise ZeroDivisionError("always")
 
-    monkeypatch.setattr(clocks, "add", wrong)
+    one_more = (sections.SECTIONS[-1][0], sections.ALL, (wrong,))
+    monkeypatch.setattr(sections, "SECTIONS", (*sections.SECTIONS, one_more))
     results = make(tmp_path, cells())
     page = render(results)
     assert [record for _, record in missing(results)] == [""]
@@ -132,14 +133,15 @@ def test_an_exhibit_that_fails_of_no_record_is_a_box_alone(
 def test_a_stage_before_the_page_goes_on_without_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = ceilings.cache_sizes
+    right = throughputs.cache_sizes
 
     def wrong(cells: Any) -> Any:
         if any(cell["workload"] == "gpt2-odd" for cell in cells):
             raise OverflowError("too odd")
         return right(cells)
 
-    monkeypatch.setattr(ceilings, "cache_sizes", wrong)
+    for module in (ceilings, throughputs):
+        monkeypatch.setattr(module, "cache_sizes", wrong)
     results = make(tmp_path, cells())
     said = capsys.readouterr().err
     assert "gpt2-odd/auto/fp32.json is left out: OverflowError: too odd" in said
