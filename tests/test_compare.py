@@ -492,10 +492,12 @@ def test_two_checkouts_are_measured_in_turn(checkout: Checkout, tmp_path: Path):
     done = checkout.stage("compare.replicate", *arguments)
     assert "next: siliconprof compare results/replicates/pair" in done.stdout
     assert checkout.records() == {}  # the pipeline's own are not touched
-    made = {}
+    made, ended = {}, []
     for side in "ab":
         history = checkout.path / "results" / "replicates" / "pair" / side / "history"
-        made[side] = [record.read(path) for path in sorted(history.rglob("*.json"))]
+        paths = sorted(history.glob("[!.]*/**/*.json"))
+        ended += [(path.stat().st_mtime_ns, side) for path in paths]
+        made[side] = [record.read(path) for path in paths]
         assert [data["status"] for data in made[side]] == ["ok", "ok"]
         stops = {point["stopped_by"] for data in made[side] for point in data["points"]}
         assert stops == {"max_iterations"}
@@ -503,8 +505,7 @@ def test_two_checkouts_are_measured_in_turn(checkout: Checkout, tmp_path: Path):
         side: {data["code"]["modules"]["workloads.matmul"] for data in made[side]} for side in "ab"
     }
     assert len(hashes["a"]) == len(hashes["b"]) == 1 and hashes["a"] != hashes["b"]
-    starts = sorted((data["started_at"], side) for side in "ab" for data in made[side])
-    assert [side for _, side in starts] == list("abba")
+    assert [side for _, side in sorted(ended)] == list("abba")
     done = checkout.stage("compare.compare", "results/replicates/pair", check=False)
     assert done.returncode == 3
     assert "2 and 2 processes, and a verdict needs 5 a side" in done.stdout

@@ -85,8 +85,8 @@ def places(node: ast.AST) -> Iterator[ast.AST]:
 
 def change(node: ast.AST) -> None:
     if isinstance(node, ast.Constant):
-        value = node.value
-        node.value = not value if isinstance(value, bool) else value + type(value)(1)
+        value, is_text = node.value, isinstance(node.value, str)
+        node.value = f"{value}1" if is_text else 2 * value + 1  # 1e300 + 1 is no other number
     elif isinstance(node, ast.BinOp):
         node.op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
     elif isinstance(node, ast.BoolOp):
