@@ -110,6 +110,7 @@ class Scratch:
     def linked(self, folder: Path) -> Scratch:
         """A checkout with this one's code, config and lock, without results."""
         made = Scratch(folder, Path(self.environment[LOCK_VARIABLE]))
+        made.config = dict(self.config)
         (made.path / "results").mkdir(parents=True)
         for part in shared.PARTS:
             os.symlink(self.path / part, made.path / part)
