@@ -78,6 +78,11 @@ class OperationWorkload(KernelWorkload):
         "result_error": Quantity("error against float64", "", "lower"),
     }
 
+    @classmethod
+    def is_cold(cls, row: Mapping[str, Any]) -> bool:
+        """See `Workload.is_cold`."""
+        return row.get("cache") == "cold"
+
     def timed_point(
         self,
         session: Session,
