@@ -25,6 +25,7 @@ CHOICES = ("compile", "attention", "adamw", "allocator")
 WHOLE_TRAININGS = ("training_run", "epochs")
 NO_SPEED_FLAG = "offload_on_cpu"
 DISTURBED = "contended"  # the flag: other processes used the processor
+NOISY = "noisy"  # the flag: repeats scatter
 
 
 def by_phases(row: Mapping[str, Any]) -> bool:

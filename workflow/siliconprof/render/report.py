@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, NO_GAP
-from siliconprof.analyse.equal_work import DISTURBED
+from siliconprof.analyse.equal_work import DISTURBED, NOISY
 from siliconprof.analyse.throughputs import device_of
 from siliconprof.hosts import remedies
 from siliconprof.render import memory, setting, summary, truth, uncertainty, why_gaps
@@ -134,7 +134,8 @@ def _cause(answer: Answer) -> Value:
 
 
 def _fastest(answer: Answer) -> Value:
-    badge = "disturbed" if answer.disturbed else ""
+    badge = "noisy" if flagged(answer.best.row, NOISY) else ""
+    badge = "disturbed" if answer.disturbed else badge
     name = label(answer.best.row)
     return Value(name, sort=name, badge=badge, mark="prose")
 
