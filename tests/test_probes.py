@@ -778,10 +778,10 @@ class Mac:
 
     def get_cumulative_energy(self) -> AppleEnergyMetrics:
         """As AppleEnergyMonitor's: whole millijoules since a fixed point; absent ones are None."""
-        elapsed, self.at_s = time.perf_counter() - self.at_s, time.perf_counter()
+        before_s, self.at_s = self.at_s, time.perf_counter()
         found = {}
         for field, power in self.powers.items():
-            self.energy[field] += (power or 0) * elapsed
+            self.energy[field] += (power or 0) * (self.at_s - before_s)
             found[field] = None if power is None else int(self.energy[field])
         return AppleEnergyMetrics(**found)
 

@@ -55,26 +55,28 @@ class Plugin(Probe):
         self.reasons = {name: why for name, why in self.reasons.items() if name not in chosen}
         self.before: dict[str, tuple[float, float]] = {}
         self.powers: dict[str, list[float]] = {name: [] for name in chosen}
-        self.under_way = False
-        self.sample()
-        self.under_way = True
 
     def sample(self) -> Readings:
-        """See `Probe.sample`; a counter's power is its mean since the sample before."""
-        now_s = time.perf_counter()
-        readings = {name: v for sensor in self.sensors for name, v in sensor.read().items()}
-        powers: Readings = {}
-        for name, source in self.chosen.items():
-            value = readings.get(source.name)
-            if source.quality == "integral" or value is None:
-                powers[name] = value
-            else:
+        """See `Probe.sample`; a counter's power is its mean since the sample before, so the first
+        has none."""
+        powers: Readings = dict.fromkeys(self.chosen)
+        for sensor in self.sensors:
+            readings, now_s = sensor.read(), time.perf_counter()
+            for name, source in self.chosen.items():
+                value = readings.get(source.name)
+                if value is None:
+                    continue
+                if source.quality == "integral":
+                    powers[name] = value
+                    continue
                 before_s, before = self.before.get(name, (now_s, value))
                 elapsed = now_s - before_s
                 powers[name] = (value - before) / elapsed if elapsed else None
                 self.before[name] = (now_s, value)
-            if self.under_way and (power := powers[name]) is not None:
-                self.powers[name].append(power)
+        if self.under_way:
+            for name, power in powers.items():
+                if power is not None:
+                    self.powers[name].append(power)
         return powers
 
     def stop(self, wall_s: float) -> dict[str, Any]:
