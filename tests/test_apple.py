@@ -47,6 +47,22 @@ def test_an_older_torch_has_samples_only(error: type[Exception]) -> None:
     assert "a lower bound" in point["memory"]["device_peak_means"]
 
 
+def test_copies_of_operators_that_are_timed_are_in_no_peak() -> None:
+    """A training's peak is that of its own steps; resetting it forgets those too."""
+    stats = {"allocated_bytes.all.peak": 7}
+    backend = mps(
+        SimpleNamespace(
+            memory_stats=lambda: stats,
+            reset_peak_memory_stats=lambda: stats.update({"allocated_bytes.all.peak": 3}),
+        )
+    )
+    with backend.operators_timed():
+        stats["allocated_bytes.all.peak"] = 9
+    assert backend.peak_memory_bytes() == 7
+    backend.reset_peak_memory()
+    assert backend.peak_memory_bytes() == 3
+
+
 # -- MLX's GPU ----------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class Plugin(TorchBackend):
     }
     peak_means = "torch.accelerator.max_memory_allocated over all steps"
     capture_ranges = ("metal",)
+    _peak_bytes = 0  # before the peak was last reset on our own account
 
     def available_to(self, torch: Any) -> tuple[bool, str]:
         """See `Backend.available`."""
@@ -81,10 +82,12 @@ class Plugin(TorchBackend):
 
     def peak_memory_bytes(self) -> int | None:
         """See `Backend.peak_memory_bytes`; the count that `current_allocated_memory` reads."""
-        return self._statistics().get("allocated_bytes.all.peak")
+        peak_bytes = self._statistics().get("allocated_bytes.all.peak")
+        return None if peak_bytes is None else max(self._peak_bytes, peak_bytes)
 
     def reset_peak_memory(self) -> None:
         """See `Backend.reset_peak_memory`."""
+        self._peak_bytes = 0
         if self._statistics():
             self.torch.accelerator.reset_peak_memory_stats()
 
@@ -151,9 +154,14 @@ class Plugin(TorchBackend):
         """See `Backend.gpu_address`."""
         return "apple", ""
 
-    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        """See `Backend.operators_timed`."""
-        return _torch_operators.timed_in_bursts(self.synchronize)
+    @contextmanager
+    def operators_timed(self) -> Iterator[list[tuple[str, float]]]:
+        """See `Backend.operators_timed`; the copies that it works on are in no peak."""
+        peak_bytes = self.peak_memory_bytes() or 0
+        with _torch_operators.timed_in_bursts(self.synchronize) as found:
+            yield found
+        self.reset_peak_memory()
+        self._peak_bytes = peak_bytes
 
     @contextmanager
     def capture_range(self, kind: str, path: str) -> Iterator[None]:
