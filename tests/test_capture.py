@@ -178,6 +178,7 @@ def test_what_perf_prints_is_read_with_its_gaps() -> None:
         "10004,,page-faults:u,392927893,100.00,25.463,K/sec",
         "<not supported>,,cycles:u,0,100.00,,",
         "1200,,instructions:u,196443681,50.00,,",
+        "<not counted>,,cache-misses:u,0,0.00,,",
     ]
     found = perf_stat.counters(lines)
     assert found["counters"] == {
@@ -186,9 +187,11 @@ def test_what_perf_prints_is_read_with_its_gaps() -> None:
         "page_faults": 10004,
         "cycles": None,
         "instructions": 1200,
+        "cache_misses": None,
     }
-    assert found["counter_reasons"].keys() == {"context_switches", "cycles"}
-    assert "<not supported>" in found["counter_reasons"]["cycles"]
+    assert found["counter_reasons"].keys() == {"context_switches", "cycles", "cache_misses"}
+    assert "has no such counter" in found["counter_reasons"]["cycles"]
+    assert "never ran" in found["counter_reasons"]["cache_misses"]
     assert found["counter_running_shares"] == {"instructions": 0.5}
     assert found["counter_scope"] == "user space"
 

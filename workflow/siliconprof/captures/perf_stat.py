@@ -24,6 +24,11 @@ EVENTS = (
 )
 # These happen in the kernel: where perf may count user space alone, it prints 0 for them.
 IN_KERNEL = ("context-switches", "cpu-migrations")
+NO_VALUE = {
+    "<not supported>": "this processor, or this virtual machine, has no such counter",
+    "<not counted>": "it never ran in these steps, where counters take turns or a processor has "
+    "cores of several kinds",
+}
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 FILE = "perf-stat.csv"
 ANSWER_LIMIT_S = 30.0
@@ -130,7 +135,7 @@ def counters(lines: Iterable[str]) -> dict[str, Any]:
         name = event.replace("-", "_") + {"msec": "_s", "": ""}.get(unit, f"_{unit}")
         values[name] = None
         if text.startswith("<"):
-            reasons[name] = f"{text}: this processor, or this virtual machine, has no such counter"
+            reasons[name] = f"{text}: {NO_VALUE.get(text, 'perf gives no value')}"
         elif modifier == "u" and event in IN_KERNEL:
             reasons[name] = (
                 "happens in the kernel, and kernel.perf_event_paranoid lets perf count user space "
