@@ -97,7 +97,8 @@ class Pace:
 
     def done(self) -> bool:
         """True when the measurement may end; `stopped_by` then says why."""
-        if self._measuring_since is None or len(self.times) < self.plan.iterations:
+        least = min(self.plan.iterations, self.plan.max_iterations)
+        if self._measuring_since is None or len(self.times) < least:
             return False
         if len(self.times) >= self.plan.max_iterations:
             self.stopped_by = "max_iterations"
