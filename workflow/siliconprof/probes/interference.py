@@ -25,8 +25,8 @@ GPU_REST_S = 1.1
 GPU_INTERVAL_S = 1.0
 CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 REASONS = {
-    "power_source": "None: no battery and no reading of mains power: a server or virtual machine",
-    "cpu_governor": "None: no cpufreq: a virtual machine, or not Linux",
+    "power_source": "no battery and no reading of mains power: a server or virtual machine",
+    "cpu_governor": "no cpufreq: a virtual machine, or not Linux",
 }
 # With these drivers `powersave` follows the load; with all others it pins the lowest clock
 # (Documentation/admin-guide/pm: cpufreq, intel_pstate, amd-pstate).
@@ -200,7 +200,8 @@ class Plugin(Probe):
         if cores is not None and cores > FLAG_ABOVE_CORES:
             self._contended(f"other processes used {cores:.2f} cores while this was measured")
         summary = {"foreign_load_cores": cores, **self._gpu(), **self._merged()}
-        return summary | {"reasons": REASONS, "flags": self.flags}
+        reasons = {name: why for name, why in REASONS.items() if summary[name] is None}
+        return summary | {"reasons": reasons, "flags": self.flags}
 
     def _contended(self, detail: str) -> None:
         self.flags.append(("contended", detail))
