@@ -48,6 +48,7 @@ FAULTY = '''\
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import signal
@@ -159,6 +160,9 @@ class Plugin(KernelWorkload):
 
     def kills_itself(self):
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def hangs_at_exit(self):
+        atexit.register(time.sleep, 600)
 
     def hangs(self):
         """With a grandchild, and deaf to all that a process can be deaf to."""
@@ -324,13 +328,15 @@ FAULTS = {
     "measures_nothing": ("failed", "it came to its end without a point: nothing was measured"),
     "leaves_daemons": ("ok", None),
     "hangs": ("timeout", rf"still running after its limit of 4 s; {REACHED}"),
+    "hangs_at_exit": ("ok", None),
 }
 
 
 @pytest.mark.slow
 def test_every_fault_leaves_a_record_and_the_report_is_made(project):
     entries: dict[str, Any] = {mode: {"mode": mode} for mode in FAULTS}
-    entries["hangs"]["timing"] = {"time_limit_s": 4}
+    for mode in ("hangs", "hangs_at_exit"):
+        entries[mode]["timing"] = {"time_limit_s": 4}
     configure(project, entries)
     project.snakemake("report")
 
@@ -347,6 +353,7 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
     assert made["diverges"]["points"][0]["loss"] == [1.0, None]
     assert "loss_not_finite" in {flag["code"] for flag in made["diverges"]["flags"]}
     assert 4 <= made["hangs"]["accounting"]["child_wall_s"] < 8
+    assert "crashed_at_exit" in {flag["code"] for flag in made["hangs_at_exit"]["flags"]}
     flagged = {mode: flag["detail"] for mode, r in made.items() for flag in r["flags"]
                if flag["code"] == "left_processes"}  # fmt: skip
     assert flagged.keys() == {"leaves_daemons"}

@@ -33,8 +33,8 @@ FLAG_WORDS = {
     "table, the rest of the record is.",
     "older_schema": "The record is of an older shape and was read as one of today's: what it did not "
     "record is missing, and nothing was put in its place.",
-    "crashed_at_exit": "The measuring process crashed after it had left its whole result, in the "
-    "teardown of a library; the numbers stand.",
+    "crashed_at_exit": "The measuring process crashed or hung after it had left its whole result, in "
+    "the teardown of a library; the numbers stand.",
     "restarted": "The measuring process died in the middle of a point, as MLX does on a CPU when "
     "memory runs out, or ended there because CUDA does no more work after some errors; that point "
     "gives this as its reason, and another process measured the rest.",

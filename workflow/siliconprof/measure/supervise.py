@@ -67,16 +67,17 @@ def outcome(
     if code == CANNOT_WRITE_STATUS:  # no result of the cell: no record, so that it is tried again
         raise CannotWrite(child.output.last_line)
     reached = f"while: {child.progress['doing']}, step {child.progress['step']}"
-    if code is None:
-        reason = f"still running after its limit of {limit_s:g} s; {reached}"
-        return {"status": "timeout", "reason": reason}
     if result.is_file():  # written whole, as the child's last act
         report = json.loads(result.read_text(encoding="utf-8"))
-        if code:
-            detail = f"the process ended with status {code} after it had left its result"
+        if code != 0:
+            how = "was still running at its limit" if code is None else f"ended with status {code}"
+            detail = f"the process {how} after it had left its result"
             flag = {"code": "crashed_at_exit", "detail": detail}
             report["flags"] = [*report.get("flags", []), flag]
         return report
+    if code is None:
+        reason = f"still running after its limit of {limit_s:g} s; {reached}"
+        return {"status": "timeout", "reason": reason}
     died = {"died": child.process.pid}
     tail, last = child.output.tail, child.output.last_line
     if code == DEVICE_LOST_STATUS:
