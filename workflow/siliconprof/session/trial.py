@@ -168,8 +168,8 @@ class Trial:
             capacity_bytes=capacity,
             capacity_source=source,
             offloaded_bytes=footprint.total(offloaded) if offloaded else None,
-            cannot_offload=self.backend.offload
-            if self.trains
+            cannot_offload=self.backend.offload or self.trainer.cannot_offload
+            if self.trainer
             else "only a training can be offloaded",
             on_cpu=cell.device_kind == "cpu",
             trains=self.trains,

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from siliconprof.backends.base import Unsupported
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session import thread_time
 from siliconprof.session.operators import Operators
@@ -63,10 +62,8 @@ class Trainer:
         """Set up what is not part of the training; called before sampling starts.
 
         Raises:
-            Unsupported: under ZeRO-Offload, where the trainer or DeepSpeed cannot offload.
+            Unsupported: under ZeRO-Offload, where DeepSpeed cannot offload.
         """
-        if session.offloads and self.cannot_offload:
-            raise Unsupported(f"scenario offload: {self.cannot_offload}")
         workload: Any = session.workload
         attention = workload.parameters.get("attention", "default")
         if attention != "default":
