@@ -231,6 +231,33 @@ def test_where_malloc_has_no_such_thresholds_there_is_a_reason(
     assert variables == {} and reason is not None and says in reason
 
 
+FAULTS_ANEW = """
+import ctypes, resource
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.memset.argtypes, libc.free.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), (ctypes.c_void_p,)
+for _ in range(2):  # only the second time are there pages to keep
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    block = libc.malloc(2**26)
+    libc.memset(block, 1, 2**26)
+    libc.free(block)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_an_older_glibc_keeps_freed_blocks_too() -> None:
+    """Before 2.35 it refuses the threshold above which blocks are mapped: the others must do."""
+    variables, reason = page_faults.allocator_environment()
+    if reason:
+        pytest.skip(reason)
+    for taken, kept in ((variables, True), ({}, False)):
+        older = {k: v for k, v in taken.items() if k != "MALLOC_MMAP_THRESHOLD_"}
+        environment = {n: v for n, v in os.environ.items() if not n.startswith("MALLOC_")} | older
+        command = [sys.executable, "-c", FAULTS_ANEW]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert (int(done.stdout) < 16) == kept  # of 16,384 pages, or of 32 huge ones
+
+
 def test_swap_is_the_host_s_in_bytes_or_none_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
