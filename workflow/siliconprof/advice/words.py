@@ -40,25 +40,27 @@ def conclusion(question: Question, answers: Sequence[Answer], chosen: bool = Fal
     buying = f"To buy{', of the chosen devices' if chosen else ''}:"
     limit = f" up to {question.budget_usd:,.0f} USD" if question.budget_usd else ""
     buy = [one for one in priced if not one.candidate.here]
-    if cards and not all(one.candidate.here for one in cards):
-        cheapest = min(cards, key=lambda one: one.price.usd or 0.0)
+    new_cards, new_computers = ([one for one in buy if one in kind] for kind in (cards, computers))
+    other = " other" * (len(new_cards) < len(cards))  # than the card that is here
+    if new_cards:
+        cheapest = min(new_cards, key=lambda one: one.price.usd or 0.0)
         sentences.append(
-            f"{buying} the cheapest NVIDIA card with a known price{limit} that holds it is the "
+            f"{buying} the cheapest{other} NVIDIA card with a known price{limit} that holds it is the "
             f"{_short(cheapest)}; a card needs a computer around it."
         )
         dearer = cheapest.price.usd or 0.0
-        mac = min(computers, key=lambda one: one.price.usd or 0.0, default=None)
-        if mac and (mac.price.usd or 0.0) < dearer and not mac.candidate.here:
+        mac = min(new_computers, key=lambda one: one.price.usd or 0.0, default=None)
+        if mac and (mac.price.usd or 0.0) < dearer:
             sentences.append(
                 f"The {_short(mac)}, a whole computer, holds it for less: for larger models the "
                 "paper calls a Mac the better choice, at a lower speed."
             )
         sentences += _against(cards, computers)
-    elif computers:
-        cheapest = min(computers, key=lambda one: one.price.usd or 0.0)
+    elif new_computers:
+        cheapest = min(new_computers, key=lambda one: one.price.usd or 0.0)
         sentences.append(
-            f"{buying} no NVIDIA card with a known price{limit} holds it, but the {_short(cheapest)} "
-            "does: the paper prefers a Mac only for larger models."
+            f"{buying} no{other} NVIDIA card with a known price{limit} holds it, but the "
+            f"{_short(cheapest)} does: the paper prefers a Mac only for larger models."
         )
     elif not buy and not (chosen and all(one.candidate.here for one in answers)):
         offloads = [
@@ -76,7 +78,8 @@ def conclusion(question: Question, answers: Sequence[Answer], chosen: bool = Fal
             ways = ["a smaller batch"] * (question.batch_size > 1)
             ways += ["16 bits"] * (question.precision == "fp32") + ["gradient checkpointing"]
             way = f" Less memory is needed with {' or '.join(ways)}."
-        sentences.append(f"{buying} no device with a known price{limit} holds it.{way}")
+        other = " other" * bool(priced)
+        sentences.append(f"{buying} no{other} device with a known price{limit} holds it.{way}")
     unpriced = [one for one in fitting if one.price.usd is None and not one.candidate.here]
     if unpriced:
         sentences.append(
