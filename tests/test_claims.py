@@ -362,6 +362,9 @@ IN_MS = {"table": "table6_kernel_launch", "column": "cold_launch_ms"}
 MAC_GAINS: dict[str, Any] = {"batch_sizes": [32, 128], "cases": "all"} | MAC_SIDES
 ALWAYS_FASTER = claim("direction", "epoch_speed", "mlp lstm", "more", **MAC_GAINS)
 SPEED = claim("range", "sample_speed", "gpt2", "more 1", of={})
+TWO_OF_THREE = [
+    grid({1: 0.01, 8: s}, backend=b) for b, s in {"a": 0.02, "b": 0.02, "c": 0.08}.items()
+]
 BOTH_WAYS = together(grid({1: 0.01, 8: 0.02}), grid({1: 0.01, 8: 0.28}, backend="mlx"))
 PRICES = together(on(A6000, 0.01), on(ULTRA, 0.035), on(PRO, 0.5))
 MPS = ULTRA | {"backend": "torch-mps"}
@@ -398,6 +401,12 @@ MS = launched(ULTRA | {"device": "m2-max-38"}, 0.908e-3)
         # One case contradicts always and not typically; several may count as one.
         (altered(GROWS, "all", cases="all"), BOTH_WAYS, NO, "1 of 2 cases against it"),
         (GROWS, BOTH_WAYS, OPEN, "cases differ beyond noise: 1 agree, 1 are against it"),
+        (
+            GROWS,
+            together(*TWO_OF_THREE),
+            YES,
+            "agree, the least clearly transformer_grid on cpu-x (a)",
+        ),
         (altered(GROWS, "most", cases="most"), BOTH_WAYS, YES, "largest of 2 cases, "),
         (altered(GROWS, "least", cases="least"), BOTH_WAYS, NO, "smallest of 2 cases, "),
         (altered(GROWS, "mean", cases="mean"), BOTH_WAYS, OPEN, "mean of 2 cases: 1.07"),

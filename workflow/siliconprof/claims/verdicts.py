@@ -50,7 +50,7 @@ def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcom
     figures = _decided([case.figure for case in cases])
     answers = [region.answer(figure.low, figure.high) for figure in figures]
     verdict = _together(answers, claim.cases, missing)
-    decisive = {CONTRADICTED: AGAINST, INCONCLUSIVE: OPEN}.get(verdict)
+    decisive = {REPRODUCED: AGREES, CONTRADICTED: AGAINST, INCONCLUSIVE: OPEN}.get(verdict)
     among = [i for i, answer in enumerate(answers) if decisive in (None, answer)]
     index = min(among or range(len(cases)), key=lambda i: region.favour(figures[i].middle))
     figure, label = figures[index], cases[index].label
