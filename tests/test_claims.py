@@ -362,6 +362,8 @@ IN_MS = {"table": "table6_kernel_launch", "column": "cold_launch_ms"}
 MAC_GAINS: dict[str, Any] = {"batch_sizes": [32, 128], "cases": "all"} | MAC_SIDES
 ALWAYS_FASTER = claim("direction", "epoch_speed", "mlp lstm", "more", **MAC_GAINS)
 SPEED = claim("range", "sample_speed", "gpt2", "more 1", of={})
+THREE_PAIRS = [["m2-ultra-76", card] for card in ("rtx-a6000", "rtx-4090", "rtx-2080-ti")]
+IN_MOST = altered(FASTER, "in-most", pairs=THREE_PAIRS)
 TWO_OF_THREE = [
     grid({1: 0.01, 8: s}, backend=b) for b, s in {"a": 0.02, "b": 0.02, "c": 0.08}.items()
 ]
@@ -413,6 +415,14 @@ MS = launched(ULTRA | {"device": "m2-max-38"}, 0.908e-3)
         # Agreement at one of two batch sizes reproduces nothing; a counterexample stays one.
         (ALWAYS_FASTER, networks(3, 3), ABSENT, "both sides: mlp with batch 128; lstm with"),
         (ALWAYS_FASTER, networks(3, 0.2), NO, "1 of 2 cases against it"),
+        # What is missing may turn most of the cases, and which workload has the largest.
+        (
+            IN_MOST,
+            together(on(ULTRA, 0.02), on(A6000, 0.01)),
+            ABSENT,
+            "4090 and NVIDIA GeForce RTX",
+        ),
+        (altered(MOST, "more", batch_sizes=[32, 128]), networks(6.8, 1.2), ABSENT, "batch 128"),
         # MLX on one Mac is never held against MPS on another.
         (MLX, together(on(ULTRA, 0.01), on(MPS, 0.02)), YES, "reference): 2 ["),
         (MLX, TWO_MACS, ABSENT, "of Apple M2 Ultra, 76 GPU cores by torch-mps is part of these"),

@@ -86,10 +86,9 @@ def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
     if how == "typical":
         contradicted, reproduced = against > many and not agree, agree > many and not against
     else:
-        # One case against `all` decides, whatever is missing; a mean or a largest may still change.
-        contradicted = against > 0 and (how == "all" or not missing)
-        reproduced = agree == len(answers)
-    if contradicted:
+        contradicted, reproduced = against > 0, agree == len(answers)
+    # One case against `all` decides, whatever is missing, which may turn any other answer.
+    if contradicted and (how == "all" or not missing):
         return CONTRADICTED
     return NOT_TESTABLE if missing else REPRODUCED if reproduced else INCONCLUSIVE
 
@@ -155,7 +154,7 @@ def _largest(
         AGREES if other.high < target.low else AGAINST if other.low > target.high else OPEN
         for other in others
     ]
-    verdict = _together(answers, "all", missing)
+    verdict = _together(answers, "most", missing)
     leads = {NOT_TESTABLE: f"{_partly(missing)}So far ", INCONCLUSIVE: "overlap of intervals: "}
     reason = f"{leads.get(verdict, '')}{measured}; claimed largest: {claim.largest}"
     return Outcome(verdict, reason, target, most[modules.index(claim.largest)].label, rows)
