@@ -270,14 +270,15 @@ def test_one_side_after_the_other_is_ambiguous(tmp_path):
 def test_two_hosts_of_one_folder(tmp_path):
     """Five processes on each are enough: there is no drift that they could share."""
     noise = random.Random(3)
-    axes = {"desk": {}, "far": {"device": "cpu-y", "threads": 8, "device_memory_bytes": 2**35}}
-    for host, slower in (("desk", 1.0), ("far", 0.5)):
+    other = {"device": "cpu-y", "threads": 8, "device_memory_bytes": 2**35}
+    axes = {"desktop": {}, "desktop-far": other}
+    for host, slower in (("desktop", 1.0), ("desktop-far", 0.5)):
         for index in range(5):
             factor = slower * math.exp(noise.gauss(0, NOISE))
             made = matmul(host=host, **axes[host])
             put(tmp_path, process(made, factor, index, node=host))
-    put(tmp_path, process(training(0.1, host="far", **axes["far"]), 1.0, 9))
-    status, document = compared(f"{tmp_path}@desk", f"{tmp_path}@far")
+    put(tmp_path, process(training(0.1, host="desktop-far", **other), 1.0, 9))
+    status, document = compared(f"{tmp_path}@desktop", f"{tmp_path}@desktop-far")
     assert status == 0
     assert verdicts(document) == {"matmul-small": {"faster"}}
     point = document["points"][0]
@@ -285,7 +286,7 @@ def test_two_hosts_of_one_folder(tmp_path):
     assert "threads: 2 against 8" in point["notes"]
     (alone,) = document["unmatched"]
     assert alone["side"] == "B" and "gpt2" in alone["path"] and not alone["broken"]
-    by_host = ("--where-a", "host=desk", "--where-b", "host=far")
+    by_host = ("--where-a", "host=desktop", "--where-b", "host=desktop-far")
     assert compared(tmp_path, *by_host) == (status, document)
 
 

@@ -243,11 +243,12 @@ def value_of(data: Record, key: str) -> str | None:
     return data.environment.packages.get(key)
 
 
-def _meets(value: str | None, expected: str) -> bool:
+def _meets(data: Record, key: str, expected: str) -> bool:
     """Whether values are equal, without a local version (2.13.0+cpu) or the rest of a commit."""
+    value = value_of(data, key)
     if value is None:
         return False
-    commit = len(expected) >= 7 and value.startswith(expected)
+    commit = key == "commit" and len(expected) >= 7 and value.startswith(expected)
     return value == expected or value.split("+")[0] == expected or commit
 
 
@@ -265,7 +266,7 @@ def _chosen(source: Path, records: Sequence[Record], conditions: Mapping[str, st
                 f"{source}: unknown key '{key}'{nearest(key, keys)}; expected one of: "
                 f"{', '.join(keys)}"
             )
-        matching = [data for data in records if _meets(value_of(data, key), expected)]
+        matching = [data for data in records if _meets(data, key, expected)]
         if not matching:
             values = sorted({str(value_of(data, key)) for data in records})
             raise UserError(
