@@ -28,10 +28,8 @@ from siliconprof.compare.replicate import Entry
 from siliconprof.compare.result_sets import Measured, load
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts.environment import node_id
-from siliconprof.stats import inference
 from siliconprof.store import documents, matrix_file, record, temporary
 from siliconprof.store.noise_floors import LEAST_VALUES, VERSION, floor_path, read
-from siliconprof.store.table_files import grouped
 
 PROCESSES = 12
 MOST_S = 60.0  # of the main cells, all in all
@@ -98,13 +96,13 @@ def lines(path: Path) -> list[str]:
     """A noise floor as text: how much processes of each point differ."""
     floor = read(path)
     texts = [f"{path}:"]
-    figures_of = grouped(floor.figures, lambda one: (one.cell, one.point, one.metric))
-    for (cell, point, metric), of_point in figures_of.items():
-        values = [value for figure in of_point for value in figure.values if value > 0]
-        logs = [math.log(value) for value in values]
-        if len(logs) >= LEAST_VALUES and not metric.endswith("_bytes"):
-            share = math.expm1(inference.spread(logs).error)
-            texts.append(f"  {share:6.1%}  {cell} {point} {metric} ({len(logs)} processes)")
+    for place in dict.fromkeys((one.device, one.backend, one.metric) for one in floor.figures):
+        for (cell, point), spread in floor.spreads(*place).items():
+            metric, share = place[-1], math.expm1(spread.error)
+            if not metric.endswith("_bytes"):
+                texts.append(
+                    f"  {share:6.1%}  {cell} {point} {metric} ({spread.df + 1:.0f} processes)"
+                )
     return texts
 
 

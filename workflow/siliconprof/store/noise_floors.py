@@ -57,7 +57,7 @@ class Floor:
         Args:
             cell: its axes, of the record or of a row of a table.
         """
-        spreads = self._spreads(cell, metric)
+        spreads = self.spreads(cell["device"], cell["backend"], metric)
         own = spreads.get(("/".join(cell[axis] for axis in AXES), point))
         estimate = own or max(spreads.values(), key=lambda spread: spread.error, default=None)
         if estimate is None:
@@ -66,15 +66,14 @@ class Floor:
         share = math.expm1(estimate.error)
         return estimate, f"A/A processes of {whose} differ by {share:.1%} on {self.host}"
 
-    def _spreads(
-        self, cell: Mapping[str, Any], metric: str
+    def spreads(
+        self, device: str, backend: str, metric: str
     ) -> dict[tuple[str, str], inference.Estimate]:
         """(cell, point) -> deviation of one process, of the code and versions last measured."""
         newest: dict[tuple[str, str], str] = {}
         logs: dict[tuple[str, str, str], list[float]] = {}
         for figure in self.figures:
-            place = (figure.device, figure.backend, figure.metric)
-            if place != (cell["device"], cell["backend"], metric):
+            if (figure.device, figure.backend, figure.metric) != (device, backend, metric):
                 continue
             where = figure.cell, figure.point
             newest[where] = figure.group
