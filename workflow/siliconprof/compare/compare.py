@@ -94,9 +94,9 @@ def as_text(comparison: Comparison) -> str:
     for number, reason in enumerate(reasons, 1):
         text.append(f"[{number}] {reason}" if len(reasons) > 1 else f"why: {reason}")
     noted: dict[str, list[str]] = {}
-    for path, notes in {row.cell_a: row.notes for row in comparison.rows}.items():
+    for cells, notes in {(row.cell_a, row.cell_b): row.notes for row in comparison.rows}.items():
         for note in notes:
-            noted.setdefault(note, []).append(path)
+            noted.setdefault(note, []).append(" ".join(dict.fromkeys(cells)))
     for note, paths in noted.items():
         more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
         text.append(f"note: {note}: {', '.join(paths[:MOST_NAMED])}{more}")
