@@ -457,11 +457,13 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     """Of 2000 ratios of normal figures; three standard errors are 1.5 %."""
     noise = random.Random(7)
     for count in (5, 7, 10):
-        held = 0
+        held = far = 0
         for _ in range(2000):
-            low, high = inference.location([noise.gauss(0, 0.1) for _ in range(count)]).interval()
+            found = inference.location([noise.gauss(0, 0.1) for _ in range(count)])
+            low, high = found.interval()
             held += low <= 1 <= high
-        assert 0.935 <= held / 2000 <= 0.965
+            far += found.p_value() <= 0.002  # as ten points ask for: 4 of 2000
+        assert 0.935 <= held / 2000 <= 0.965 and far <= 10
 
 
 def test_many_points_need_more():

@@ -67,6 +67,9 @@ def location(logs: Sequence[float]) -> Estimate:
     every difference. The biweight gives such values no weight. Its error and degrees of freedom
     are Mosteller and Tukey's (Data Analysis and Regression, 1977, chapters 10 and 14): 95 %
     intervals of 7 or more normal values hold the truth in 94 to 95 %; with fewer they do not.
+    Each value without weight takes two degrees of freedom more: where half of the values chance to
+    lie close together others look like outliers, and the error is too small. With it p-values down to
+    0.0004, which Holm's method asks for, come as often as they should.
 
     Raises:
         ValueError: fewer than two values, which have no spread.
@@ -83,12 +86,16 @@ def location(logs: Sequence[float]) -> Estimate:
         weights = [_inside(value - middle, scale) ** 2 for value in logs]
         middle = math.fsum(map(mul, weights, logs)) / math.fsum(weights)
     above = below = 0.0
+    df = n - 1
     for value in logs:
         weight = _inside(value - middle, scale)
         if weight:
             above += (value - middle) ** 2 * weight**4
             below += weight * (5 * weight - 4)
-    return Estimate(middle, math.sqrt(above / (below * max(1.0, below - 1))), 0.7 * (n - 1))
+        else:
+            df -= 2
+    error = math.sqrt(above / (below * max(1.0, below - 1)))
+    return Estimate(middle, error, max(0.7 * df, 1.0))
 
 
 def _inside(distance: float, scale: float) -> float:
