@@ -350,9 +350,11 @@ def test_a_cell_that_no_longer_works_fails_the_comparison(tmp_path):
 
 
 def test_what_has_no_counterpart_is_listed(tmp_path):
-    fewer = matmul()
+    fewer, more = matmul(), matmul()
     fewer["points"] = fewer["points"][:1]
-    put(tmp_path / "a", process(matmul(), 1.0, 0))
+    first = more["points"][0]  # and the same with a parameter that B does not know
+    more["points"].append(first | {"params": first["params"] | {"cache": "cold"}})
+    put(tmp_path / "a", process(more, 1.0, 0))
     put(tmp_path / "b", process(fewer, 1.0, 1))
     for side, size in (("a", 4), ("b", 8)):
         made = training(0.1)

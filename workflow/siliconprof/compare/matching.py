@@ -186,7 +186,7 @@ def points(
     unmatched = []
     for (point, metric), values in figures_a.items():
         counterpart = _counterpart(point, metric, figures_b)
-        if counterpart is None:
+        if counterpart is None or _counterpart(counterpart, metric, figures_a) != point:
             unmatched.append(Unmatched("A", a.path, f"B has no {metric} at {label(point)}"))
         else:
             shared_points.append((point, metric, values, figures_b[counterpart, metric]))
@@ -197,7 +197,10 @@ def points(
 
 
 def _counterpart(point: str, metric: str, others: Mapping[tuple[str, str], Figures]) -> str | None:
-    """The other side's matching point: the same, or the only one with equal shared parameters."""
+    """The other side's matching point: the same, or the only one with equal shared parameters.
+
+    A match counts where it is one both ways: a point is not that of two which differ in what it lacks.
+    """
     if (point, metric) in others:
         return point
     params = json.loads(point)
