@@ -154,9 +154,9 @@ class Workflow:
 
 
 INTERRUPTED_STATUS = 130  # what a shell says of a program that Ctrl-C has ended
-# Options of Snakemake under which no job runs.
+# Options of Snakemake under which no job runs; before a letter of these others that take no value.
 RUNS_NOTHING = re.compile(
-    r"-[a-zA-Z]*[nlSDt][a-zA-Z]*"
+    r"-[aFfhkpv]*[nlSDt][a-zA-Z]*"
     r"|--(?:dry-?run|lint|list-.*|summary|detailed-summary|dag|rulegraph|filegraph|d3dag|touch"
     r"|unlock|report|archive|cleanup-metadata|delete-.*|containerize|generate-unit-tests)(?:=.*)?"
 )
