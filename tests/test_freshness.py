@@ -222,6 +222,12 @@ def test_a_record_is_held_against_the_data_here(measured, monkeypatch):
     assert differences({folder: "0" * 64}) == [f"it read other data than {folder} holds"]
     assert differences(here, dataset=None) == ["it does not say which data it read"]
     assert differences(here, method_version=1) == ["method version changed from 1 to 2"]
+    # a limit is no part of what was measured, but of what was not
+    timing = dict(cell.timing) | {"time_limit_s": 1}
+    shorter = {"cell": data["cell"] | {"timing": timing}}
+    raised = [f"its time limit was raised from 1 to {cell.timing['time_limit_s']:g} s"]
+    assert differences(here, **shorter) == [] == differences(here, status="timeout")
+    assert differences(here, **shorter, status="timeout") == raised
     # a cell that never came to read them
     assert differences(here, dataset=None, status="oom") == []
 

@@ -27,8 +27,9 @@ from siliconprof.datasets import (
 )
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import node_check
+from siliconprof.session.timing import Plan
 from siliconprof.store import contents, redaction
-from siliconprof.store.cell import canonical_json, identity
+from siliconprof.store.cell import Cell, canonical_json, identity
 from siliconprof.store.contents import Record
 from siliconprof.store.record import METHOD_VERSION
 
@@ -56,6 +57,9 @@ def _changes_of_cell(planned: PlannedCell, record: Record) -> list[str]:
     then = redaction.cell(identity(vars(record.cell)))
     for key in sorted(asked):
         found += _changes(key, then.get(key), asked[key])
+    limit_s, limit_then_s = _limit_s(planned.cell), _limit_s(record.cell)
+    if record.status == "timeout" and limit_s > limit_then_s:
+        found.append(f"its time limit was raised from {limit_then_s:g} to {limit_s:g} s")
     found += _changes("method version", record.method_version, METHOD_VERSION)
     if record.code.fingerprint is None:
         found.append("its record is of a schema that has no fingerprint of the code")
@@ -65,6 +69,11 @@ def _changes_of_cell(planned: PlannedCell, record: Record) -> list[str]:
         others = f" and {more} more" if more > 0 else ""
         found.append(f"code changed: {', '.join(modules[:MOST_NAMED])}{others}")
     return found + _environment_changes(planned, record.environment.declared)
+
+
+def _limit_s(cell: Cell) -> float:
+    """What a cell may take; it changes none of its numbers, but whether it comes to have any."""
+    return Plan.of(cell.timing).time_limit_s
 
 
 def outdated(planned: PlannedCell, document: Mapping[str, Any]) -> list[str]:
@@ -86,7 +95,7 @@ def question(planned: PlannedCell) -> str:
     """Changes with all that `outdated` compares a record with."""
     weights_now = [(file, *_size_and_time(file)) for file in planned.weights if Path(file).exists()]
     data = _prepared_sha256(planned.cell.dataset) if planned.cell.dataset else None
-    content = f"{planned.arguments}\n{data}\n{weights_now}"
+    content = f"{planned.arguments}\n{_limit_s(planned.cell)}\n{data}\n{weights_now}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 
