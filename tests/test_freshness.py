@@ -116,6 +116,12 @@ def test_what_answers_no_more_is_measured_again_and_kept(measured, tmp_path):
     old = {
         name: json.loads(file_of(project, name).read_text()) for name in ("small", "launch", "nano")
     }
+    # one that was saved later, and stood in its place at no time
+    other = old["small"] | {"started_at": "2030-01-01T00:00:00+00:00"}
+    other["sha256"] = record.content_sha256(other)
+    for entry in (old["small"], other):
+        folder = project.path / "results/history" / record.cell_path(entry)
+        record.keep_in_history(folder, entry["sha256"], json.dumps(entry))
     expected = [
         "1 cell: measured again: parameters.shapes changed from [[1, 8, 8, 8]] to [[1, 4, 4, 4]]",
         "1 cell: measured again: code changed: workloads.kernel_launch",
@@ -130,7 +136,7 @@ def test_what_answers_no_more_is_measured_again_and_kept(measured, tmp_path):
     for name, entry in old.items():
         new = record.read(file_of(project, name))
         folder = project.path / "results/history" / record.cell_path(new)
-        (kept,) = record.earlier(folder, new["sha256"])
+        kept = record.earlier(folder, new["sha256"])[0]
         assert record.read(kept) == entry
 
     # An edit undone measures nothing: the history has what answers again.

@@ -251,19 +251,24 @@ def keep_in_history(folder: Path, sha256: str, text: str) -> None:
     copy = folder / f"{sha256}.json"
     if copy.exists():
         return
-    with writing(copy):
+    _note_latest(folder, sha256)
+    temporary.write(copy, text)
+
+
+def _note_latest(folder: Path, sha256: str) -> None:
+    with writing(folder / ORDER):
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / ORDER, "a", encoding="ascii") as stream:
             stream.write(f"\n{sha256}")  # the line before may have been cut off
             stream.flush()
             os.fsync(stream.fileno())
-    temporary.write(copy, text)
 
 
 def retire(path: Path, folder: Path, sha256: str) -> None:
-    """Remove a record that no longer answers for its cell; the history keeps it.
+    """Remove a record that no longer answers for its cell; the history keeps it, as the latest.
 
-    A marker there shows that no person has deleted the record, see `retired`.
+    Others may have been saved since that never took its place, see `pipeline.retry`. A marker there
+    shows that no person has deleted the record, see `retired`.
 
     Raises:
         CannotWrite: one line.
@@ -274,6 +279,7 @@ def retire(path: Path, folder: Path, sha256: str) -> None:
         copy = folder / f"{sha256}.json"
         if copy.read_text(encoding="utf-8", errors="replace") != text:  # damaged since
             temporary.write(copy, text)
+        _note_latest(folder, sha256)
         (folder / RETIRED).touch()
         path.unlink()
 
@@ -308,8 +314,8 @@ def retired(folder: Path) -> bool:
 def earlier(folder: Path, sha256: str) -> list[Path]:
     """The records of a cell in the history but for this one, newest first.
 
-    In the order in which they were saved, since a clock may have been set meanwhile; those that
-    are not in that order count as older, sorted by their own `started_at`.
+    In the order in which they were saved or retired, since a clock may have been set meanwhile;
+    those that are not in that order count as older, sorted by their own `started_at`.
     """
     others = [path for path in folder.glob("*.json") if path.stem != sha256]
     try:
