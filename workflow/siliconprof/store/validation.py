@@ -281,7 +281,8 @@ def one_line(text: str) -> str:
 def _validator() -> Any:
     """A validator of JSON Schema whose `$` matches at the end of the text only.
 
-    Python's `$` also matches before a final line break, so a name with one would pass.
+    Python's `$` also matches before a final line break, so a name with one would pass. And 4.0 is no
+    integer, which it is to JSON Schema: no framework takes a batch of 4.0 samples.
     """
     import jsonschema
 
@@ -289,7 +290,9 @@ def _validator() -> Any:
         if validator.is_type(value, "string") and not _ends(regex).search(value):
             yield jsonschema.ValidationError(f"{value!r} does not match {regex!r}")
 
-    return jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": pattern})
+    base = jsonschema.Draft202012Validator
+    types = base.TYPE_CHECKER.redefine("integer", lambda checker, value: type(value) is int)
+    return jsonschema.validators.extend(base, {"pattern": pattern}, type_checker=types)
 
 
 @cache
