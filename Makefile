@@ -37,7 +37,8 @@ dev-env: $(VENV)/.installed-dev
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { \
 	    echo "make: $(PYTHON) not found; install Python 3.11 or say make PYTHON=..." >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@# Without ensurepip it fails and leaves a Python without pip, which the next make would take.
+	$(PYTHON) -m venv $(VENV) || { rm -f $@; exit 2; }
 
 $(VENV)/.installed-$(ENV): $(BIN)/python $(PINS)
 	$(BIN)/python -m pip install --quiet -r envs/$(ENV).txt
