@@ -50,7 +50,10 @@ def main() -> int:
     if activate.is_file():
         text = activate.read_text(encoding="utf-8")
         again = re.sub(
-            r"""^( *VIRTUAL_ENV=)(["']?)/.*\2$""", rf'\1"{sys.prefix}"', text, flags=re.M
+            r"""^( *(?:export )?VIRTUAL_ENV=)(["']?)/.*\2$""",  # Python 3.13 exports it there
+            rf'\1"{sys.prefix}"',
+            text,
+            flags=re.M,
         )
         if again != text:
             replace(activate, again.encode("utf-8"))
