@@ -92,8 +92,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         base_record("vjp", "vjp", **GPU) | no_vjp,
     ]
     too_fast = products([product((1, 4096, 4096, 4096), 68e12)], host="lab", **GPU)
+    unlisted = bandwidth(3.0e12, 6e12, host="lab", **GPU | {"device": "h200-nvl"})
+    second = bandwidth(4.0e12, 9e12, host="lab", **GPU | {"device": "h200-2"})
     folder = tmp_path_factory.mktemp("ceilings")
-    return make(folder, own, foreign=[too_fast], reference=[too_fast], devices=(H200, CPU))
+    foreign = [too_fast, unlisted, second]
+    return make(folder, own, foreign=foreign, reference=[too_fast], devices=(H200, CPU))
 
 
 def test_a_ceiling_is_the_best_that_was_measured_and_says_where(results: Path) -> None:
@@ -122,6 +125,10 @@ def test_a_ceiling_stands_beside_its_data_sheet(results: Path) -> None:
     assert memory["datasheet_value"] == 4.8e12
     assert "H200" in memory["datasheet_source"]
     assert memory["share"] == pytest.approx(4.4 / 4.8, rel=1e-2)
+    second = ceiling(results, "memory_bandwidth", device="h200-2")
+    assert second["datasheet_value"] == 4.8e12
+    another = ceiling(results, "memory_bandwidth", device="h200-nvl")  # which the registry lacks
+    assert another["datasheet_value"] is None
     pinned = ceiling(results, "host_to_device_pinned", source="this host", device="h200")
     pageable = ceiling(results, "host_to_device", source="this host", device="h200")
     assert pageable["value"] == pytest.approx(0.4 * pinned["value"], rel=1e-3)

@@ -139,7 +139,7 @@ def of_candidate(point: Row, candidate: Candidate) -> bool:
         return True
     if candidate.entry is None:
         return False  # another host's CPU may have the same name and another memory
-    return candidate.id in (device, device.rpartition("-")[0])
+    return candidate.id in (device, registry.kind_of(device))
 
 
 def record_name(point: Row) -> str:

@@ -42,8 +42,7 @@ class DataSheets:
             for device in self.host["devices"]:
                 if device["id"] == row["device"]:
                     return devices.get(device["registry_id"])
-        kind = row["device"].rpartition("-")[0]  # `rtx-4090-2` is the second of a kind
-        return devices.get(row["device"]) or devices.get(kind)
+        return devices.get(row["device"]) or devices.get(registry.kind_of(row["device"]))
 
     def peak(self, row: Mapping[str, Any], number_format: str) -> Figure:
         """Peak of products in fp32, tf32, fp16 or bf16, in FLOP/s."""

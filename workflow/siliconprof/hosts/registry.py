@@ -151,5 +151,10 @@ def generic_id(name: str, kind: str = "gpu") -> str:
     return names.cut(f"{kind}-{_slug(name) or 'unknown'}", names.LONGEST - len("-99"))
 
 
+def kind_of(device_id: str) -> str:
+    """The id of a device's kind: of `rtx-4090-2`, the second of its kind, `rtx-4090`."""
+    return re.sub(r"-\d+$", "", device_id)
+
+
 def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
