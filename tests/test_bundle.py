@@ -342,15 +342,17 @@ def test_no_label_is_left_in_an_anonymised_bundle(named, here, tmp_path, capsys)
         bundle.pack(named, None, tmp_path / "e.zip", anonymous="kept")
 
 
-def test_a_host_that_is_called_like_something_else(there, tmp_path):
-    """A label that is also a word of every record is replaced where it names the host."""
-    put(there, a_record("mlx", reason="MLX on the host"))
-    put_host(there, a_host("mlx"))
-    done = bundle.pack(there, ["mlx"], tmp_path / "a.zip", anonymous="once")
-    (member,) = (found := bundle_check.read_bundle(tmp_path / "a.zip").records)
+@pytest.mark.parametrize("label", ["mlx", "example"])
+def test_a_host_that_is_called_like_something_else(label, there, tmp_path):
+    """A label that is also a word of every record, or of a device, is replaced where it names it."""
+    put(there, a_record(label, reason=f"{label} on the host"))
+    put_host(there, a_host(label))
+    done = bundle.pack(there, [label], tmp_path / "a.zip", anonymous="once")
+    (member,) = (read := bundle_check.read_bundle(tmp_path / "a.zip")).records
     assert member == f"records/{done.hosts[0]}/cpu-x/mlx/product/auto/fp32.json"
-    assert found[member].reason == "MLX on the host"
-    assert any("not replaced inside texts: mlx" in line for line in done.lines)
+    assert read.records[member].reason == f"{label} on the host"
+    assert json.loads(read.files[f"hosts/{done.hosts[0]}.json"])["devices"] == a_host("")["devices"]
+    assert any(f"not replaced inside texts: {label}" in line for line in done.lines)
 
 
 # -- signatures --------------------------------------------------------------------------------

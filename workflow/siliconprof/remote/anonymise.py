@@ -29,6 +29,10 @@ from siliconprof.store import record, redaction, temporary
 KEPT, ONCE = "kept", "once"
 SALT_FILE = "anonymous.salt"
 SALT_BYTES = 32
+# What the numbers are about: parts of a host file, and of a record.
+OF_HOST = ("devices", "cpu", "driver", "blas", "packages")
+OF_CELL = ("backend", "device")
+OF_ENVIRONMENT = ("backend", "declared", "packages")
 
 
 def salt(results: Path, how: str) -> bytes:
@@ -94,13 +98,20 @@ def _words(document: Mapping[str, Any]) -> Iterator[str]:
             yield from word.split("_")
 
 
+def _whole_words(names: Iterable[str]) -> re.Pattern[str]:
+    """Matches any of some names as a whole word."""
+    either = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return re.compile(rf"(?<![^\W_])(?:{either})(?![^\W_])" if either else r"(?!)", re.I)
+
+
 class Anonymiser:
     """Replaces labels of hosts in the documents of one bundle.
 
     Attributes:
         replaced: label, as it was -> pseudonym, for the person who packs.
-        common: labels that are also words of the documents: a host called `mlx` does not make MLX
-            a secret. Those are replaced where they name the host, and left in texts.
+        common: labels that are also words of the documents or of what they are about: a host called
+            `mlx` or `epyc` does not make MLX a secret, nor a processor. Those are replaced where
+            they name the host, and left in texts.
     """
 
     def __init__(
@@ -108,18 +119,21 @@ class Anonymiser:
     ) -> None:
         self.salt = salt_
         self.replaced: dict[str, str] = {}
-        words = set(redaction.EVERYBODYS)
+        words, about = set(redaction.EVERYBODYS), []
         for document in documents:
+            about += [document.get(part) for part in OF_HOST]
+            about += [document.get("cell", {}).get(part) for part in OF_CELL]
+            about += [document.get("environment", {}).get(part) for part in OF_ENVIRONMENT]
             named = {"label": None, "cell": {**document.get("cell", {}), "host": None}}
             words.update(_words({**document, **named}))
         self.names: dict[str, str] = {}  # case-folded label, or its part up to a dot -> pseudonym
         for label in sorted(labels, key=len, reverse=True):
             for name in (label.casefold(), label.casefold().partition(".")[0]):
                 self.names.setdefault(name, pseudonym(salt_, label))
+        text = json.dumps(about, ensure_ascii=False)
+        words.update(name for name in self.names if _whole_words([name]).search(text))
         self.common = sorted(name for name in self.names if name in words or len(name) < 2)
-        either = "|".join(map(re.escape, sorted(self.names.keys() - {*self.common}, key=len)[::-1]))
-        whole_words = rf"(?<![^\W_])(?:{either})(?![^\W_])" if either else r"(?!)"
-        self.pattern = re.compile(whole_words, re.I)
+        self.pattern = _whole_words(self.names.keys() - {*self.common})
 
     def _host(self, label: str) -> str:
         return self.replaced.setdefault(label, pseudonym(self.salt, label))
