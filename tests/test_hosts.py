@@ -345,7 +345,7 @@ def host_of(devices: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> Call
         monkeypatch.setattr(platform, "system", lambda: system)
         if system == "Darwin":
             monkeypatch.setattr(platform, "machine", lambda: "arm64")
-            monkeypatch.setattr(platform, "mac_ver", lambda: ("15.5", ("", "", ""), "arm64"))
+            monkeypatch.setattr(platform, "mac_ver", lambda: ("16.5", ("", "", ""), "arm64"))
         monkeypatch.setattr(machine, "run", lambda command, **_: said.get(" ".join(command), ""))
         monkeypatch.setattr(machine, "read_text", lambda path: contents.get(path, ""))
         monkeypatch.setattr(detect, "probe", lambda name: copy.deepcopy(answers[name]))
@@ -370,6 +370,7 @@ def mac(chip: str, cores: int | None, by_ioreg: bool = False) -> dict[str, str]:
     said = {
         "sysctl -n machdep.cpu.brand_string": f"{chip}\n",
         "sysctl -n hw.memsize": f"{96 * GIB}\n",
+        "sysctl -n kern.osproductversion": "26.5\n",
         "sysctl -n hw.physicalcpu": "12\n",
         "sysctl -n hw.logicalcpu": "12\n",
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
@@ -410,7 +411,7 @@ def test_a_mac_and_its_variant(cores: int, by_ioreg: bool, host_of: Callable) ->
     assert cpu["id"] == "cpu-apple-m2-max" and cpu["registry_id"] is None
     assert cpu["backends"] == ["torch-cpu", "mlx"]
     assert made["backends"]["mlx"]["devices"] == [gpu["id"], cpu["id"]]
-    assert made["driver"]["macos"] == "macOS 15.5" and made["os"]["distribution"] == "macOS 15.5"
+    assert made["driver"]["macos"] == made["os"]["distribution"] == "macOS 26.5"
     assert made["cpu"]["physical_cores"] == made["cpu"]["usable_cores"] == 12
     assert "11111111" not in json.dumps(made)  # the machine's own id stays at home
     assert made["backends"]["torch-cuda"]["reason"] == "no NVIDIA GPU or driver on this machine"

@@ -102,7 +102,9 @@ def capture(checkout: Path) -> dict[str, Any]:
     job = scheduler_job()
     return ({"scheduler_job": job} if job else {}) | {
         "node": node_id(),
-        "system": platform.platform(),
+        "system": f"macOS-{machine.mac_version()}-{platform.machine()}"
+        if machine.is_mac()
+        else platform.platform(),
         "machine": platform.machine(),
         "packages": declarations.installed_versions(),
         "git_commit": git_commit(checkout),

@@ -210,10 +210,19 @@ def cpu() -> dict[str, Any]:
     }
 
 
+def mac_version() -> str:
+    """The version of macOS, such as `26.1`.
+
+    A Python built with an SDK before 26 takes macOS 26 for 16 (github.com/python/cpython/issues/
+    135675), Apple's own command does not.
+    """
+    return sysctl("kern.osproductversion") or platform.mac_ver()[0]
+
+
 def operating_system() -> dict[str, str | None]:
     """System, kernel release, distribution with version, machine."""
     if is_mac():
-        distribution: str | None = f"macOS {platform.mac_ver()[0]}"
+        distribution: str | None = f"macOS {mac_version()}"
     else:
         match = re.search(r'^PRETTY_NAME="?([^"\n]+)', read_text("/etc/os-release"), re.M)
         distribution = match[1] if match else None
