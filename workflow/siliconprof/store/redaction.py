@@ -8,7 +8,8 @@ here can know, such as a colleague's name, is shown by `siliconprof pack` before
 
 A URL keeps its host where that is a public hub: any other name may be a company's own. Of a path
 stays what is the program's own or a package's. Versions stay: four numbers between dots are an
-address unless they stand under a key of versions or after a word of versions.
+address unless they stand under a key of versions or after a word of versions. Under such a key a
+name stays, too: a user called `ada` does not hide an RTX 6000 Ada.
 
 Standard library only.
 """
@@ -35,8 +36,8 @@ LONGEST_CACHED = 1000  # characters of a text
 # Names that tell nobody from anybody else: in texts they are left as they are.
 EVERYBODYS = frozenset(
     "admin all any auto client computer cpu data debian default desk desktop dev device docker gpu "
-    "guest home host laptop linux local localhost mac machine main name node none null ok other "
-    "pc public root runner server share shared test the this time ubuntu unknown user users "
+    "guest home host laptop linux local localhost mac machine macos main name node none null ok "
+    "other pc public root runner server share shared test the this time ubuntu unknown user users "
     "windows work worker".split()
 )
 USER_VARIABLES = ("LOGNAME", "SUDO_USER", "USER", "USERNAME")
@@ -95,7 +96,9 @@ _OF_A_VERSION = re.compile(
     r"(?:version|release|driver|runtime|cu[a-z]+|nccl|torch|mlx|blas|mkl|rocm|hip\w*|\bv)\W{0,3}\Z",
     re.I,
 )
-_VERSION_KEY = re.compile(r"packages|version|driver|runtime|blas|\Acu[a-z]+\Z|\Apython\Z")
+_VERSION_KEY = re.compile(
+    r"packages|version|device_name|driver|runtime|blas|\Acu[a-z]+\Z|\Apython\Z"
+)
 # Global, unique local, link-local and multicast ones (RFC 4291, 4193): `a::b` is a name in C++.
 _IPV6 = re.compile(r"(?<![\w:.])(?:[23][0-9a-f]{3}|f[cd][0-9a-f]{2}|fe[89ab][0-9a-f]|ff0[0-9a-f])"
                    r":[0-9a-f:.]*[0-9a-f:](?:%\w+)?(?!\w)", re.I)  # fmt: skip
@@ -142,7 +145,8 @@ def text(text_: str, known_: Known = NOTHING, versions: bool = False) -> str:
     """A text without secrets, addresses, private paths, identifiers of machines, and names.
 
     Args:
-        versions: it is a version, or about one: four numbers between dots are no address.
+        versions: it is a version, or what has one: four numbers between dots are no address, and no
+            word is a user or host.
     """
     redact = _cached if len(text_) <= LONGEST_CACHED else _redacted
     return redact(text_, known_, versions)
@@ -151,6 +155,8 @@ def text(text_: str, known_: Known = NOTHING, versions: bool = False) -> str:
 def _redacted(text_: str, known_: Known, versions: bool) -> str:
     for secret in known_.secrets:
         text_ = text_.replace(secret, SECRET)
+    if versions:
+        known_ = NOTHING
     if not _SUSPECT.search(text_):
         return _without_names(text_, known_)
     text_ = _TOKENS.sub(SECRET, text_)
