@@ -6,8 +6,9 @@
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
-# cpu, cuda or apple: which pins; found by looking, overridden by `make ENV=cpu report`
-ENV ?= $(shell sh envs/which.sh)
+# cpu, cuda or apple: which pins; found by looking, overridden by `make ENV=cpu report`. Not by the
+# environment, where clusters' Environment Modules set an ENV that is a shell's.
+ENV := $(shell sh envs/which.sh)
 PINS := $(wildcard envs/*.txt) pyproject.toml
 # how many tests at once, of which many wait; 0 is one process without workers
 WORKERS ?= 4
