@@ -62,6 +62,8 @@ def _run(command: Sequence[str]) -> tuple[int, str, str]:
 
 def _options(resources: Mapping[str, Any]) -> list[str]:
     """sbatch's options for a label's resources, without those that do not concern Slurm."""
+    if model := resources.get("gpu_model"):
+        resources = {**resources, "gpu": f"{model}:{resources.get('gpu', 1)}"}
     options = [
         f"{OPTIONS[name]}={value}"
         for name, value in resources.items()
