@@ -328,8 +328,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     end_with_pipeline()
     parser = options.parser("siliconprof.hosts.detect", __doc__)
     parser.add_argument("--json", action="store_true", help="print the facts as one JSON object")
+    arguments = parser.parse_args(argv)
     facts = detect()
-    if parser.parse_args(argv).json:
+    if arguments.json:
         print(json.dumps(facts, indent=2, sort_keys=True))
         return 0
     for device in facts["devices"]:
