@@ -185,7 +185,7 @@ def run(project: Checkout) -> tuple[Checkout, str]:
     path = project.path / "config" / "devices.yaml"
     whole = yaml.safe_load(path.read_text(encoding="utf-8"))
     chip = machine.cpu()["model"]
-    vendor = next((name for name in machine.CPU_VENDORS if name in chip.lower()), "other")
+    vendor = next((name for name in machine.VENDORS if name in chip.lower()), "other")
     entry = whole["devices"]["h200"] | {
         "name": SHOWN,
         "kind": "cpu",

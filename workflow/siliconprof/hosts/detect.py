@@ -168,6 +168,8 @@ def _gpu(name: str, vendor: str, index: int, **facts: Any) -> dict[str, Any]:
 
 def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[str, Any]) -> list:
     """The machine's GPUs, each with the backends that can use it, in the frameworks' order."""
+    others = [n for n in answers if n in plugins.names("backends") and n not in PROBED]
+    others = [name for name in others if answers[name].get("devices")]  # those of the CPU have none
     if machine.is_mac():
         if not cpu["model"].startswith("Apple"):
             return []
@@ -184,25 +186,30 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
         )
         chip["backends"] = [
             backend
-            for backend, name in (("torch-mps", "torch-mps"), ("mlx", "mlx-gpu"))
+            for backend, name in (
+                *(("torch-mps", "torch-mps"), ("mlx", "mlx-gpu")),
+                *((name, name) for name in others),
+            )
             if works(answers.get(name))
         ]
         return [chip]
     gpus: list[dict[str, Any]] = []
-    others = [(name, name) for name in answers if name in plugins.names("backends")]
-    asked = [("torch-cuda", "torch-cuda"), ("mlx", "mlx-gpu")]
-    asked += [pair for pair in others if pair[0] not in PROBED]
+    asked = [("torch-cuda", "torch-cuda"), ("mlx", "mlx-gpu"), *((name, name) for name in others)]
     for backend, name in (*asked, (None, "nvidia-smi")):
         if backend is None and gpus:
             break  # nvidia-smi ignores CUDA_VISIBLE_DEVICES and may order otherwise
         for index, device in enumerate(answers.get(name, {}).get("devices", ())):
-            if index >= len(gpus):
+            place = (device["name"], index)
+            gpu = next((gpu for gpu in gpus if (gpu["name"], gpu["index"]) == place), None)
+            if gpu is None:
+                vendor = machine.vendor(device["name"]) if name in others else "nvidia"
                 own = ("name", "memory_bytes", "compute_capability")
                 facts = {key: device.get(key) for key in own}
-                facts |= {"driver": driver["nvidia"], "emulated": answers[name].get("emulated")}
-                gpus.append(_gpu(vendor="nvidia", index=index, **facts))
-            if backend and not device["error"] and gpus[index]["name"] == device["name"]:
-                gpus[index]["backends"].append(backend)
+                facts |= {"driver": driver.get(vendor), "emulated": answers[name].get("emulated")}
+                gpu = _gpu(vendor=vendor, index=index, **facts)
+                gpus.append(gpu)
+            if backend and not device["error"]:
+                gpu["backends"].append(backend)
     return gpus
 
 
@@ -303,7 +310,7 @@ def detect() -> dict[str, Any]:
         for name, state in backends.items()
         if state["available"] and plugins.load("backends", name).device_kind != "gpu"
     ]
-    vendor = next((v for v in machine.CPU_VENDORS if v in cpu["model"].lower()), "unknown")
+    vendor = machine.vendor(cpu["model"])
     processor = {
         **_gpu(cpu["model"], vendor, 0, memory_bytes=cpu["memory_bytes"]),
         "kind": "cpu",

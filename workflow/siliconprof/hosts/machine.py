@@ -24,7 +24,7 @@ LINUX_FEATURES = frozenset(
 )
 APPLE_FEATURES = ("FEAT_FP16", "FEAT_BF16")
 
-CPU_VENDORS = ("intel", "amd", "apple")
+VENDORS = ("nvidia", "intel", "amd", "apple")
 
 
 # -- the boundary to the machine: tests fake these two -----------------------------------------
@@ -92,6 +92,11 @@ def cpu_model() -> str:
         if match and match[1].strip() not in ("", "-", "unknown"):
             return " ".join(match[1].split())
     return platform.processor() or platform.machine()
+
+
+def vendor(name: str) -> str:
+    """Who makes a device of that name."""
+    return next((v for v in VENDORS if v in name.lower()), "unknown")
 
 
 def fingerprint_parts() -> dict[str, str | None]:
