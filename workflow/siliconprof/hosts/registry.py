@@ -108,14 +108,13 @@ def recognise(registry: Registry, facts: Mapping[str, Any]) -> str | None:
     It never guesses between two variants: their peaks differ, and every efficiency with them.
 
     Args:
-        facts: `kind`, `vendor`, `name`, `gpu_cores` (Apple, None when unknown) and `memory_bytes`
+        facts: `kind`, `name`, `gpu_cores` (Apple, None when unknown) and `memory_bytes`
             of one device as `detect` lists it. On Apple the name is the chip's.
     """
     fitting = [
         (device_id, entry["match"])
         for device_id, entry in registry["devices"].items()
-        if entry["vendor"] == facts["vendor"]
-        and entry["kind"] == facts["kind"]
+        if entry["kind"] == facts["kind"]
         and facts["name"] in (*entry["match"].get("names", ()), entry["match"].get("chip"))
         and _same_memory(entry, facts.get("memory_bytes"))
     ]
