@@ -32,6 +32,8 @@ IMPORTED = ("torch", "mlx", "numpy")  # what is probed first
 # Backends that are detected by their frameworks' own facts; any other is asked itself.
 PROBED = ("torch-cpu", "torch-cuda", "torch-mps", "mlx")
 NO_AMD = "this torch is built for AMD's GPUs, which are not supported: NVIDIA's and Apple's are"
+NO_GPU = "`nvidia-smi -L` must list a GPU, and CUDA_VISIBLE_DEVICES name one of these or be unset"
+IN_USE = "another process holds the GPU: look with `nvidia-smi`, and run again once it has ended"
 CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 
 # A part of a broken framework's message -> how to mend it; the first that matches counts.
@@ -54,6 +56,12 @@ MENDS = (
     ),
     ("glibc", "the wheel needs a newer C library (MLX: glibc 2.35): use a newer distribution"),
     ("no kernel image", "this build has no kernels for this GPU: install a build that has"),
+    ("no cuda gpus are available", NO_GPU),
+    ("no gpu is visible", NO_GPU),
+    ("out of memory", IN_USE),
+    ("busy or unavailable", IN_USE),
+    # cudaErrorSystemNotReady: a machine with NVSwitch whose fabric manager does not run
+    ("system not yet initialized", "systemctl start nvidia-fabricmanager, NVIDIA's own service"),
     ("driver", "install or update the NVIDIA driver: `nvidia-smi` must list the GPU"),
     ("sigill", "the build uses instructions that this CPU lacks: install another build"),
     ("took more than", "the disk or the driver hangs: run the import by hand and look"),
