@@ -195,17 +195,25 @@ def test_a_changed_quick_fact_is_looked_into(
     assert len(detections) == 3
 
 
+@pytest.mark.parametrize("backend", ["mlx", "torch-cuda"])
 def test_something_broken_is_looked_at_until_it_works(
-    resolve: Callable, detections: list, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    backend: str,
+    resolve: Callable,
+    detections: list,
+    found: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A repaired install has the version that the broken one had: no quick fact changes."""
+    """A repaired install has the version that the broken one had, a GPU is free again: no quick
+    fact changes.
+    """
+    monkeypatch.setitem(found["driver"], "cuda_runtime", "13.0")
     broken = {"available": False, "reason": "ImportError: broken", "mend": "reinstall it"}
     with monkeypatch.context() as patch:
-        patch.setitem(found["backends"], "mlx", broken)
+        patch.setitem(found["backends"], backend, broken)
         resolve("lab")
     for _ in range(2):
         mended = resolve("lab")
-        assert mended["backends"]["mlx"]["available"] and len(detections) == 2
+        assert mended["backends"][backend]["mend"] is None and len(detections) == 2
 
 
 def test_ids_follow_the_registry_without_a_detection(

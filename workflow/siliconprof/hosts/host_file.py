@@ -102,10 +102,16 @@ def _blas_files() -> Iterator[tuple[str, str, int, int]]:
 
 
 def _has_broken_framework(host: Mapping[str, Any]) -> bool:
-    """Whether an installed framework failed when last detected: a repair changes no version."""
+    """Whether an installed framework, or the GPU it was built for, failed when last detected.
+
+    A repair changes no version, nor does another process that gives the GPU back.
+    """
+    backends = [("torch", "torch-cpu"), ("torch", "torch-mps"), ("mlx", "mlx")]
+    if host["driver"]["cuda_runtime"]:
+        backends.append(("torch", "torch-cuda"))
     return any(
-        host["packages"].get(package) and not host["backends"][backend]["available"]
-        for package, backend in (("torch", "torch-cpu"), ("mlx", "mlx"))
+        host["packages"].get(package) and host["backends"][backend]["mend"]
+        for package, backend in backends
     )
 
 
