@@ -430,6 +430,9 @@ def test_the_commands_and_links_of_the_documentation_exist():
     ]
     verbs = {words[1] for words in commands if words[:1] == ["siliconprof"]}
     assert {"doctor", "plan", "pack", "import"} <= verbs <= set(cli.VERBS)
+    for verb in set(cli.VERBS) - {"run"}:  # whose help is Snakemake's
+        with pytest.raises(SystemExit, match="^0$"):
+            cli.dispatch([verb, "--help"])
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = {words[1] for words in commands if words[:1] == ["make"]}
     assert targets and all(

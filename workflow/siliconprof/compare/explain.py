@@ -105,11 +105,12 @@ def as_text(found: Sequence[Row]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print it."""
     parser = options.parser("siliconprof explain", __doc__)
-    parser.add_argument("trainings", nargs=2, metavar=("A", "B"))
+    parser.add_argument("a", metavar="A", help="a training, named as above")
+    parser.add_argument("b", metavar="B", help="another")
     parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
     parser.add_argument("--json", action="store_true", help="the lines of attribution.csv as JSON")
     arguments = parser.parse_args(argv)
-    found = lines(arguments.results, arguments.trainings)
+    found = lines(arguments.results, (arguments.a, arguments.b))
     print(json.dumps(found, indent=1) if arguments.json else as_text(found))
     return 0
 
