@@ -151,15 +151,17 @@ def answers(
             "no such device and backend has trainings whose operators were timed; "
             f"there are: {', '.join(known) or 'none, of any'}"
         )
+    if KERNEL in factors:
+        places = {place: there for place, there in places.items() if place in asked.in_kernel}
+        if not places:
+            raise UserError(
+                f"--faster: {KERNEL} is known of a measured training, where it was measured"
+            )
     lines = prediction.lines(measured)
     for place, there in places.items():
         predicted = Timed(there).predict(asked.operators(there[0]), asked.model)
         parts = {part: s / factors.get(part, 1.0) for part, s in predicted.parts.items()}
         if KERNEL in factors:
-            if place not in asked.in_kernel:
-                raise UserError(
-                    f"--faster: {KERNEL} is known of a measured training, where it was measured"
-                )
             parts[KERNEL] = asked.in_kernel[place] * (1 / factors[KERNEL] - 1)
         keys = {point_key(training.point) for training in there}
         errors = prediction.errors(line for line in lines if point_key(line) in keys)
