@@ -203,6 +203,7 @@ def test_what_cannot_be_predicted_is_one_line(results: Path) -> None:
     for asked, mistake in (
         ([], "name one: a training of the results, or --model with --batch"),
         (["b4s6"], "did you mean 'b4s64'?"),
+        (["b4s64", "--batch", "2"], "go with --model alone"),
         (["b4s64", "--faster", "product=2"], "did you mean 'products'?"),
         (["b4s64", "--faster", "products=fast"], "expected a number above 0, as in products=2"),
         (

@@ -208,9 +208,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("training", nargs="?", help="of the results; else --model")
     parser.add_argument("--model", help="such as gpt2-large or whisper-medium")
     parser.add_argument("--batch", help="samples per training step, with --model")
-    parser.add_argument("--precision", default="fp32", help="with --model (default: fp32)")
-    parser.add_argument("--seq-len", help="tokens of a sequence or transcript (default: 128)")
-    parser.add_argument("--lora", metavar="RANK", help="rank of LoRA adapters (default: none)")
+    parser.add_argument("--precision", help="with --model (default: fp32)")
+    parser.add_argument(
+        "--seq-len", help="with --model: tokens of a sequence or transcript (default: 128)"
+    )
+    parser.add_argument(
+        "--lora", metavar="RANK", help="with --model: of LoRA adapters (default: none)"
+    )
     parser.add_argument("--host", help="only there")
     parser.add_argument("--device", help="only this one")
     parser.add_argument("--backend", help="only this one")
@@ -227,6 +231,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if bool(arguments.training) == bool(arguments.model):
         raise UserError("name one: a training of the results, or --model with --batch")
+    shape = (arguments.batch, arguments.precision, arguments.seq_len, arguments.lora)
+    if arguments.training and any(shape):
+        raise UserError("--batch, --precision, --seq-len and --lora go with --model alone")
     measured = prediction.sound(prediction.trainings(results.load(arguments.results)))
     if arguments.training:
         asked = of_training(arguments.training, measured)
