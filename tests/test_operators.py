@@ -125,6 +125,14 @@ def test_an_operator_is_that_of_the_module_which_called_for_it() -> None:
     assert weight["bytes"] == 4 * (64 * 64 + 64 * 512 + 64 * 512)
 
 
+def test_an_update_of_all_weights_in_one_call_moves_what_updates_one_by_one_do() -> None:
+    def moved(adamw: str) -> int:
+        rows = looked_at("gpt2", adamw=adamw)[0]["rows"]
+        return sum(row["count"] * row["bytes"] for row in rows if row["role"] == "AdamW")
+
+    assert moved("foreach") == pytest.approx(moved("for-loop"), rel=1e-3)
+
+
 def products(module: str, backend: str) -> dict[tuple[str, str], int]:
     """(phase, role) -> how often it multiplies matrices; torch's names of GPT-2's modules."""
     counts: Counter[tuple[str, str]] = Counter()

@@ -34,7 +34,8 @@ def described(clock: Any) -> Iterator[list[Operator]]:
         inputs = [tensor_text(tensor) for tensor in _tensors((args, kwargs))]
         read_bytes = _bytes((args, kwargs))
         result = operator(*args, **kwargs)
-        flops, moved = _flops(operator, args, kwargs, result), read_bytes + _bytes(result)
+        flops = _flops(operator, args, kwargs, result)
+        moved = read_bytes + _bytes(_written(operator, args) if result is None else result)
         one = Operator(operator.name(), roles.current(), "", " ".join(inputs), flops, moved)
         found.append(one)
         edges.append(clock.n_edges)
@@ -244,6 +245,12 @@ def _tensors(values: Any) -> list[Any]:
     from torch.utils._pytree import tree_leaves
 
     return [value for value in tree_leaves(values) if hasattr(value, "untyped_storage")]
+
+
+def _written(operator: Any, args: Any) -> list[Any]:
+    """The operands that an operator may write into, by its schema."""
+    schema = zip(operator._schema.arguments, args, strict=False)
+    return [value for own, value in schema if own.alias_info and own.alias_info.is_write]
 
 
 def _bytes(values: Any) -> int:
