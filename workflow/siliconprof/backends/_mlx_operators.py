@@ -192,7 +192,10 @@ class Graph:
         self.constants = dict(parts["constants"]["constants"])
         told = [event for event in events if event["type"] == "primitive"]
         phases = self._phases(told, phase_ends)
-        self.primitives = [_primitive(*both) for both in zip(told, phases, strict=True)]
+        repeats = {e["outputs"][0][0]: e["inputs"][0] for e in told if e["name"] == "Broadcast"}
+        self.primitives = [
+            _primitive(event, phase, repeats) for event, phase in zip(told, phases, strict=True)
+        ]
 
     def _phases(
         self, told: Sequence[Mapping[str, Any]], phase_ends: Mapping[str, Iterable[int]]
@@ -279,12 +282,16 @@ class Graph:
         ]
 
 
-def _primitive(event: Mapping[str, Any], phase: str) -> Primitive:
+def _primitive(event: Mapping[str, Any], phase: str, repeats: Mapping[str, Any]) -> Primitive:
+    """A primitive of a phase.
+
+    Args:
+        repeats: the name of an array that repeats another -> that one, which is what is read.
+    """
     name, outputs = event["name"], event["outputs"]
-    texts = [
-        f"{dtype}{list(shape)}".removeprefix("mlx.core.") for _, shape, dtype in event["inputs"]
-    ]
-    moved = sum(math.prod(s) * t.size for _, s, t in (*event["inputs"], *outputs))
+    read = [repeats.get(array[0], array) for array in event["inputs"]]
+    texts = [f"{dtype}{list(shape)}".removeprefix("mlx.core.") for _, shape, dtype in read]
+    moved = sum(math.prod(s) * t.size for _, s, t in (*read, *outputs))
     shapes = [shape for _, shape, _ in event["inputs"]]
     flops = _flops(name, shapes, outputs[0][1])
     operator = Operator(name, "", phase, " ".join(texts), flops, moved)
