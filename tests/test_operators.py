@@ -186,6 +186,11 @@ def test_what_mlx_does_not_tell_is_not_timed() -> None:
     assert found["rows"] == [] and "CustomTransforms" in found["reason"]
 
 
+def test_a_training_that_has_diverged_in_mlx_is_timed_as_any_other() -> None:
+    found, _ = looked_at("transformer_lm", "mlx", learning_rate=1e25)
+    assert found["reason"] is None
+
+
 def test_a_step_that_mlx_runs_one_by_one_trains_as_any_other() -> None:
     """Loss and weights of a watched step are those of the step in its place."""
     import numpy as np
