@@ -162,7 +162,6 @@ class Plugin(Backend):
             "device_name": info.get("device_name"),
             "wired_limit_bytes": self.wired_limit_bytes,
             "enable_tf32": os.environ.get("MLX_ENABLE_TF32"),
-            "compiled": False,
             **(blas.of_mlx() if self.device.type == self.mx.cpu else {"blas": None}),
             "amp_method": "manual: fp32 master weights, bf16 compute, fp32 loss"
             if self.precision == "amp-bf16"
