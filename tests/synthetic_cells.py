@@ -250,6 +250,7 @@ def whole_training(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
     norms = [5.0] * ends + [1.0] * (STEPS - ends)
     norms[80] = 500.0  # a lone spike, which is no course
     point |= course(losses, norms, step_s)
+    point["loss"] += [final] * (9 if wide else 4)  # of free-running steps, as many as time allows
     if not wide:
         point["resumed_at"] = [40, 80]
     return made | {"points": [point]}

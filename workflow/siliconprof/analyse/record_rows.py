@@ -62,7 +62,7 @@ def point_rows(record: Record) -> Iterator[Row]:
             "compile_and_load_reason": point.cold.reasons.get("compile_and_load_s"),
             "loss_first": point.loss[0] if point.loss else None,
             "loss_last": point.loss[-1] if point.loss else None,
-            "training_steps": len(point.loss) or None,
+            "training_steps": len(point.curve.loss if point.curve else point.loss) or None,
             **study_rows.point_columns(point),
         }
         for name, quantity in declarations.quantities().items():
