@@ -117,7 +117,7 @@ class Table:
             if column.folds and len(self.rows) > 1 and len(same) == 1:
                 hidden.add(index)
                 shared_text, _, reason = same.pop()
-                if reason or shared_text != words.DASH:
+                if reason or shared_text not in ("", words.DASH):
                     notes.append(f"{column.head}, all rows: {reason or shared_text}.")
         if not hidden:
             return self
