@@ -118,7 +118,7 @@ def _ways(answer: Answer) -> Value:
 def _cause(answer: Answer) -> Value:
     """The largest cause of the gap to another backend, with its share."""
     if answer.gap is None:
-        return missing("no other backend did equal work and differs beyond noise")
+        return missing("no other backend of the device did equal work and differs beyond noise")
     if not answer.gap.timed:
         return missing(answer.gap.left["reason"])
     left = answer.gap.left["share"] or 0.0
@@ -130,6 +130,8 @@ def _cause(answer: Answer) -> Value:
         return Value(unexplained, below="by no known cause", mark="prose")
     most = max(causes, key=lambda line: line["share"])
     name = f"{why_gaps.NAMES[most['part']]}: {why_gaps.share(most)} of the difference"
+    if answer.ahead or answer.behind:  # which is named first
+        name += f" from {label(answer.gap.slow)}"
     return Value(name, below=unexplained, mark="prose")
 
 
