@@ -95,6 +95,9 @@ def test_points_have_the_columns_of_their_cells(results: Path) -> None:
     assert joined["batch_size"].equals(
         joined["batch_size"].combine_first(read.points["batch_size"])
     )
+    samples = read.of_ok_cells("samples")  # of memory in use; the cells' is that of the device
+    assert samples["device_memory_bytes"].equals(read.samples["device_memory_bytes"])
+    assert samples["device_memory_bytes"].isna().any() and read.cells["device_memory_bytes"].all()
 
 
 def test_results_csv_has_the_numbers_of_the_answer(

@@ -64,13 +64,16 @@ class Results:
     def of_ok_cells(self, name: str = "points") -> pd.DataFrame:
         """The lines of a table that are about cells whose status is ok, with the cells' columns.
 
-        A column that both tables have is the cell's where the line has no value.
+        A column that both tables have is the line's. Of points it is the cell's where they have no
+        value, such as the batch size; in other tables it may mean something else.
         """
         cells, lines = self.frame("cells"), self.frame(name)
         ok = cells[cells["status"] == "ok"]
         joined = lines.merge(ok, on=list(KEY), suffixes=("", "_of_cell"))
         for column in lines.columns.intersection(ok.columns).difference(list(KEY)):
-            joined[column] = joined[column].combine_first(joined.pop(f"{column}_of_cell"))
+            of_cell = joined.pop(f"{column}_of_cell")
+            if name == columns.POINTS:
+                joined[column] = joined[column].combine_first(of_cell)
         return joined
 
     def __getattr__(self, name: str) -> pd.DataFrame:
