@@ -56,8 +56,8 @@ def document() -> str:
         declared = columns.of(name)
         lines += [f"## {name}.csv", "", text, ""]
         if columns.besides_key(name):
-            rest = {column: one for column, one in declared.items() if column not in of_times}
-            lines += [*_table(rest), ""]
+            told = of_times if name == columns.POINTS else set()
+            lines += [*_table({c: one for c, one in declared.items() if c not in told}), ""]
         if name == columns.POINTS:
             lines += [*_times(), ""]
     return "\n".join(lines)
