@@ -223,7 +223,8 @@ class Table:
 
 def why_none(kind: Kind, cells: Sequence[Row], number_format: str | None) -> str:
     """Why a line has no figure."""
-    own = [cell for cell in cells if cell["module"] == kind.module]
+    of_module = [cell for cell in cells if cell["module"] == kind.module]
+    own = [cell for cell in of_module if number_format in (None, cell["precision"])]
     if not own:
         which = f"in {number_format}" if number_format else "of this backend"
         return f"no {kind.module} cell {which} is part of these results"
