@@ -38,6 +38,7 @@ GAP, PHASE, CAUSE, LEFT = "gap", "phase", "cause", "unexplained"  # kinds of lin
 PHASES = ("forward", "backward", "optimizer")  # and the rest
 REST = "rest"
 FASTEST, FASTEST_OF_ALL = "against the fastest plain fp32 cell", "against the fastest cell"
+FASTEST_IN_FP32 = "against the fastest fp32 cell"
 ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
 NO_GAP, EXPLAINED, PERHAPS = "no gap beyond noise", "explained mostly", "perhaps explained"
 UNEXPLAINED, OVER = "unexplained mostly", "over-explained"
@@ -107,8 +108,9 @@ def _baseline(rows: Sequence[Row]) -> Row:
 
 def _rule(baseline: Row) -> str:
     """Which baseline the other cells of its host are compared with, in words."""
-    plain = (baseline["trainer"], baseline["precision"]) == ("plain", "fp32")
-    return FASTEST if plain else FASTEST_OF_ALL
+    if baseline["precision"] != "fp32":
+        return FASTEST_OF_ALL
+    return FASTEST if baseline["trainer"] == "plain" else FASTEST_IN_FP32
 
 
 def _alike(rows: Sequence[Row]) -> Iterator[Pair]:
