@@ -39,7 +39,7 @@ NEAR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
 # it lies too low; in the others they count relative to the fit before.
 FITS = 3
 SHORT_S = 5e-6  # errors count relative to a call's time; to this of shorter ones, which is noise
-ALONE = "no other training on its device has operators that were timed"
+ALONE = "no other training on its device has operators that were timed undisturbed"
 
 
 class Training(NamedTuple):

@@ -148,7 +148,7 @@ def answers(
             " on ".join((t.point["backend"], t.point["device"])) for t in measured
         )
         raise UserError(
-            "no such device and backend has trainings whose operators were timed; "
+            "no such device and backend has trainings whose operators were timed undisturbed; "
             f"there are: {', '.join(known) or 'none, of any'}"
         )
     if KERNEL in factors:
@@ -234,12 +234,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     shape = (arguments.batch, arguments.precision, arguments.seq_len, arguments.lora)
     if arguments.training and any(shape):
         raise UserError("--batch, --precision, --seq-len and --lora go with --model alone")
-    measured = prediction.sound(prediction.trainings(results.load(arguments.results)))
+    measured = prediction.trainings(results.load(arguments.results))
     if arguments.training:
         asked = of_training(arguments.training, measured)
     else:
         asked = of_model(arguments)
-    found = list(answers(asked, measured, arguments))
+    found = list(answers(asked, prediction.sound(measured), arguments))
     if arguments.json:
         print(json.dumps([answer.as_dict() for answer in found], indent=1))
     else:
