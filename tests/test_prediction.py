@@ -198,6 +198,10 @@ def test_a_step_beside_a_gpu_takes_as_long_as_the_slower_of_both(
     assert answer["seconds"] == pytest.approx(step, rel=HARDLY)
     assert (answer["parts"]["framework"] > step / 2) == (bound_by == "host")
 
+    (what_if,) = answered("predict", results, *of_nano(3, 48), "--faster", "products=2")
+    saved_s = answer["closure"] * answer["parts"]["products"] / 2 * (bound_by == "device")
+    assert what_if["seconds"] == pytest.approx(answer["seconds"] - saved_s)
+
 
 def test_what_cannot_be_predicted_is_one_line(results: Path) -> None:
     for asked, mistake in (

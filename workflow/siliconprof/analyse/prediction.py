@@ -272,14 +272,17 @@ class Timed:
             ratios.append(training.step_s / parts_s)
         return statistics.median(ratios)
 
-    def predict(self, rows: Iterable[Row], model: tuple[Any, ...]) -> Prediction:
+    def predict(
+        self, rows: Iterable[Row], model: tuple[Any, ...], faster: Mapping[str, float] | None = None
+    ) -> Prediction:
         """The step of a training.
 
         Args:
             rows: `kind`, `inputs`, `flops`, `bytes`, `count` and `group` of its operators.
             model: see `Training.model`.
+            faster: part of the step -> how many times as fast it shall be.
         """
-        rows = list(rows)
+        rows, faster = list(rows), faster or {}
         parts, hows = dict.fromkeys(PARTS, 0.0), dict.fromkeys((TIMED, BY_LINE, UNSEEN), 0.0)
         unseen: dict[str, float] = {}
         for row in rows:
@@ -290,7 +293,9 @@ class Timed:
             if how == UNSEEN:
                 unseen[row["kind"]] = unseen.get(row["kind"], 0.0) + seconds
         whole = sum(hows.values())
-        parts[FRAMEWORK] = self._beyond_s(whole, self.framework_s(model, rows))
+        parts = {part: seconds / faster.get(part, 1.0) for part, seconds in parts.items()}
+        beyond_s = self._beyond_s(sum(parts.values()), self.framework_s(model, rows))
+        parts[FRAMEWORK] = beyond_s / faster.get(FRAMEWORK, 1.0)
         shares = {how: seconds / whole if whole else 0.0 for how, seconds in hows.items()}
         return Prediction(parts, shares, self.closure, unseen)
 

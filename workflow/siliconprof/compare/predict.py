@@ -159,8 +159,8 @@ def answers(
             )
     lines = prediction.lines(measured)
     for place, there in places.items():
-        predicted = Timed(there).predict(asked.operators(there[0]), asked.model)
-        parts = {part: s / factors.get(part, 1.0) for part, s in predicted.parts.items()}
+        predicted = Timed(there).predict(asked.operators(there[0]), asked.model, factors)
+        parts = dict(predicted.parts)
         if KERNEL in factors:
             parts[KERNEL] = asked.in_kernel[place] * (1 / factors[KERNEL] - 1)
         keys = {point_key(training.point) for training in there}
