@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import siliconprof
 from siliconprof import plugins
 from siliconprof.analyse import aggregate, expected, step_work
 from siliconprof.session import quality
@@ -288,6 +289,8 @@ def test_points_without_times_keep_their_status_and_reason(tmp_path: Path) -> No
         ("skipped", "predicted 90 GiB of 16 GiB"),
     ]
     assert rows[0]["step_median_s"] is None and rows[0]["predicted_peak_bytes"] > 0
+    lines = siliconprof.load(results).rows("results")
+    assert [line["status"] for line in lines if line["workload"] == "grid"] == ["oom", "skipped"]
 
 
 def test_failed_cell_is_no_part_of_it(tmp_path: Path) -> None:

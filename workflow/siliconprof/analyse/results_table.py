@@ -108,6 +108,7 @@ class Table:
             "point": int(point["point"]),
             "operation": ", ".join(filter(None, [describe(point), *apart])),
             "batch_size": point.get("samples_per_step") or point.get("batch_size"),
+            "status": point.get("point_status") or point["status"],
             "step_ms": _scaled(middle, MS),
             "step_low_ms": _scaled(low, MS),
             "step_high_ms": _scaled(high, MS),
