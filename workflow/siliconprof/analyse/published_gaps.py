@@ -18,6 +18,7 @@ equal by sample, weights by pass, so they weigh more where the batch is smaller.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -296,7 +297,8 @@ def conclusion(lines: Sequence[Mapping[str, Any]]) -> str | None:
         return None
     *single, together = lines
     if together["most_share"] < 1:
-        return f"At least {words.whole_percent(1 - together['most_share'])} is something else."
+        least = math.floor(100 * (1 - together["most_share"])) / 100  # rounded up it is not sure
+        return f"At least {words.whole_percent(least)} is something else."
     whole = [row["cause"] for row in single if row["can_be"] == WHOLE]
     allowed = " or ".join(f"{cause} alone" for cause in whole) or "the three together"
     return f"Allows {allowed}."
