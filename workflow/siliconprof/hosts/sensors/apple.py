@@ -192,7 +192,7 @@ class MacHost(Hardware):
     throttling = frozenset(f"thermal pressure {name}" for name in PRESSURES[2:])
     limits_shown = (
         "thermal_pressure_level",
-        "macOS's thermal pressure level; throttled from heavy on",
+        "macOS's thermal pressure level, throttled from heavy on, which tells of heat only",
     )
 
     def __init__(self) -> None:

@@ -73,7 +73,7 @@ class LinuxHost(Hardware):
     throttling = frozenset({"CPU heat"})
     limits_shown = (
         "cpu_throttle_count",
-        "the CPUs' thermal throttle counts, cores and packages summed",
+        "the CPUs' thermal throttle counts, cores and packages summed, which tell of heat only",
     )
 
     def __init__(self) -> None:
