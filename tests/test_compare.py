@@ -156,7 +156,7 @@ def test_fifty_pairs_of_the_same_and_fifty_of_ten_per_cent(processes, odd):
                 ]
                 cell = Measured(records[-1], records)
                 sides.append(ResultSet(Path("ab"[side]), {}, [cell]))
-            (row,) = comparison.compare(sides[0], sides[1], 0.03, {}).rows
+            (row,) = comparison.compare(sides[0], sides[1], 0.03, ({}, {})).rows
             found = row.verdict in ("slower", "faster") if word == "different" else row.verdict
             count += found is True or found == word
         assert least <= count <= most, (word, count)
@@ -209,6 +209,9 @@ def test_a_noise_floor_lets_single_processes_decide(tmp_path):
     for point in document["points"]:
         assert point["verdict"] == "slower"
         assert "A/A processes of this point differ by" in point["reason"]
+    put(tmp_path / "namesake", process(matmul(), 1.5, 60, node="another"))
+    status, document = compared(results, tmp_path / "namesake")  # whose noise is not known
+    assert status == 3 and "B needs at least 5" in document["points"][0]["reason"]
     again = command("noise-floor", "--from", tmp_path / "again" / "a", "--results", results)
     assert (again.returncode, len(again.stderr.splitlines())) == (2, 1)
     # what the floor's drift alone could be is not called a difference

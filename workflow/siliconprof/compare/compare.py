@@ -156,16 +156,14 @@ def percentage(text: str) -> float:
     return value / 100
 
 
-def read_floors(sources: Sequence[Path], files: Sequence[Path]) -> dict[str, noise_floors.Floor]:
-    """Host -> noise floor: from the files, else from the folders of the records.
+def read_floors(source: Path, files: Sequence[Path]) -> dict[str, noise_floors.Floor]:
+    """Host -> noise floor: from the files, else from the folder of the records.
 
     Raises:
         UserError: a file is damaged or missing.
     """
     floors: dict[str, noise_floors.Floor] = {}
-    for source in sources:
-        if not source.is_dir():
-            continue
+    if source.is_dir():
         folder = result_sets.results_folder(source)
         # the floor of results/replicates/NAME/a is in the results/ above it
         for place in (folder, *folder.resolve().parents[:3]):
@@ -232,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     where_b = conditions("--where-b", arguments.where_b, host_b)
     a = result_sets.load(path_a, where_a, arguments.cells)
     b = result_sets.load(path_b, where_b, arguments.cells)
-    floors = read_floors([path_a, path_b], arguments.noise_floor)
+    floors = [read_floors(path, arguments.noise_floor) for path in (path_a, path_b)]
     more = arguments.threshold, floors, arguments.memory, arguments.across_devices
     comparison = compare(a, b, *more)
     print(json.dumps(comparison.document(), indent=1) if arguments.json else as_text(comparison))

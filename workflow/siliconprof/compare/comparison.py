@@ -191,14 +191,15 @@ def compare(
     a: ResultSet,
     b: ResultSet,
     threshold: float,
-    floors: Mapping[str, Floor],
+    floors: Sequence[Mapping[str, Floor]],
     memory: bool = False,
     across_devices: bool = False,
 ) -> Comparison:
     """Compare two result sets.
 
     Args:
-        floors: host -> its noise floor.
+        floors: host -> its noise floor, as the folders of A and of B have them. Another machine of
+            the same label has its own folder's.
         threshold: the smallest change that counts, as a share of 1.
         memory: whether the peak of memory is compared too.
         across_devices: whether cells of different devices are compared, see `matching.across`.
@@ -212,6 +213,8 @@ def compare(
     for left, right in pairs:
         veto, notes = _no_verdict_reason(left, right), matching.notes(left, right)
         disturbed = any(side.flags(DISTURBED) for side in (left, right))
+        namesakes = left.cell.host == right.cell.host and left.machine != right.machine
+        floors_of_sides = floors if namesakes else [{**floors[1], **floors[0]}] * 2
         shared_points, missing = matching.points(left, right, memory)
         unmatched += missing
         for point, metric, figures_a, figures_b in shared_points:
@@ -219,8 +222,8 @@ def compare(
                 floor.deviation(vars(side.cell), point, metric)
                 if floor and other_methods.is_todays(side.newest)
                 else None
-                for side in (left, right)
-                for floor in [floors.get(side.cell.host)]
+                for side, of_side in zip((left, right), floors_of_sides, strict=True)
+                for floor in [of_side.get(side.cell.host)]
             ]
             values_a, values_b = ([value for _, value in side] for side in (figures_a, figures_b))
             mean_a, mean_b = map(inference.geometric_mean, (values_a, values_b))
