@@ -228,7 +228,9 @@ def opened(folder: Path, cell: Cell, key: str) -> Journal:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
                 (folder / FILE).unlink()  # last: it marks the rest as of a finished cell
         if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+            reason = errno.EROFS if read_only else errno.EACCES
+            raise OSError(reason, os.strerror(reason))
     except OSError as error:
         raise UserError(f"{folder}: cannot write: {error.strerror or error}; see --keep") from None
     return Journal(folder / FILE, key)
