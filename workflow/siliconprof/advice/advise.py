@@ -47,7 +47,9 @@ PUBLISHED = Path("config/published")
 TABLES = ("table4_pass_time", "table5_energy")
 WIDTH = 100
 SHORT = {"near-capacity": "near"}
-HOST_MISSING = "This host's own devices are left out: no results/matrix.json; a run makes it."
+HOST_MISSING = (
+    "This host's own devices are left out: the results have no matrix.json; a run makes it."
+)
 
 
 def read_facts(folder: Path, devices: registry.Registry) -> Facts:

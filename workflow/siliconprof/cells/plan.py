@@ -206,7 +206,7 @@ def _summary(plan: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"{totals['due']} of {_cells(totals['cells'])} would run on host '{plan['host']}': about "
         f"{totals['expected_s']:.0f} s of measuring, {mebibytes(totals['expected_disk_bytes'])} MiB "
-        f"of disk; the largest model is predicted to need "
+        f"of disk; the largest cell is predicted to need "
         f"{mebibytes(totals['largest_predicted_memory_bytes'])} MiB"
     )
     states = Counter("new" if entry["why"] == NEVER else entry["state"] for entry in plan["cells"])

@@ -1,7 +1,7 @@
 """Why one training takes longer than another: the parts of both steps beside each other.
 
     siliconprof explain gpt2-nano-plain/torch-cpu/fp32 gpt2-nano-plain/mlx/fp32
-    siliconprof explain --json torch-cpu/hf mlx
+    siliconprof explain --json gpt2-tiny-hf/fp32 gpt2-tiny-plain/torch-cpu/fp32
 
 A training is named by words that it alone has, in any order, with `/` between: its workload,
 backend, precision, scenario, trainer, device, host. Both must have done the same work a step. Where

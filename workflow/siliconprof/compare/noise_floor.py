@@ -168,7 +168,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if named:
             cells = replicate.chosen_cells(this, arguments)
         else:
-            cells = main_cells(last_run(results) or this.plan(arguments.configfile))
+            another = arguments.configfile != replicate.CONFIG
+            measured = [] if another else last_run(results)
+            cells = main_cells(measured or this.plan(arguments.configfile))
         if not cells:
             raise UserError("none of the experiment's cells can run here")
         folder = results / "replicates" / replicate.stamp("noise-floor")

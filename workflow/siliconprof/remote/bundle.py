@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Pack, import or unpack a bundle."""
-    parser = options.parser("siliconprof.remote.bundle", __doc__)
+    parser = options.parser("siliconprof", __doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     for verb in VERBS:
         add_arguments(verbs.add_parser(verb), verb)
