@@ -325,7 +325,9 @@ def test_a_gap_is_the_sum_of_what_its_parts_take_longer(tmp_path: Path) -> None:
 def test_a_gap_is_explained_on_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    results, lines = gap(tmp_path, pair(), last=published_gaps)
+    compiled = training(0.003, workload="gpt2-nano-compiled", trainer="plain")
+    compiled["cell"]["parameters"]["compile"] = True
+    results, lines = gap(tmp_path, [*pair(), compiled], last=published_gaps)
     where = ["--results", str(results)]
     assert cli.dispatch(["explain", "hf", "plain", *where]) == 0
     head, *table = capsys.readouterr().out.splitlines()
@@ -342,9 +344,12 @@ def test_a_gap_is_explained_on_the_terminal(
         (("hf", "fp32"), "add one of: "),
         (("hf", "gpt2-nano-hf"), "are one training"),
         (("hf/gpt2-nano-plain", "plain"), "no training has all of these"),
+        (("hf", "gpt2-nano-compiled"), "gpt2-nano-compiled: it was measured, but its step is not"),
     ):
         with pytest.raises(UserError, match=re.escape(mistake)):
             cli.dispatch(["explain", *names, *where])
+    with pytest.raises(UserError, match="it was measured, but the operators of its step were not"):
+        cli.dispatch(["predict", "gpt2-nano-compiled", *where])
 
 
 # How a pair is, what its causes take in ms, and the verdict.

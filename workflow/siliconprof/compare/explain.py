@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from siliconprof import options
@@ -28,25 +28,35 @@ from siliconprof.words import aligned
 
 NAMING = ("workload", "backend", "precision", "scenario", "trainer", "device", "host")
 ASKED = "asked for"  # why the two are a pair
+NO_PARTS = (
+    "it was measured, but its step is not taken apart: it is compiled or of a whole training, or it "
+    "only checks a mechanism"
+)
 
 
-def chosen(points: Iterable[Row], name: str) -> Row:
+def chosen(points: Iterable[Row], name: str, usable: Callable[[Row], bool], lack: str) -> Row:
     """The training that the words of a name have in common.
 
+    Args:
+        lack: why trainings that are not usable are not, in words.
+
     Raises:
-        UserError: there is none, or several.
+        UserError: there is none, none that is usable, or several.
     """
-    trainings = [point for point in points if attribution.has_parts(point)]
+    trainings = [point for point in points if point["trainer"]]
     known = sorted({str(point[axis]) for point in trainings for axis in NAMING})
     words = name.split("/")
     for word in words:
         if word not in known:
             raise UserError(f"{name}: no training has {word!r}{nearest(word, known)}")
-    found = [p for p in trainings if set(words) <= {str(p[axis]) for axis in NAMING}]
+    named = [p for p in trainings if set(words) <= {str(p[axis]) for axis in NAMING}]
+    if not named:
+        raise UserError(f"{name}: no training has all of these")
+    found = list(filter(usable, named))
+    if not found:
+        raise UserError(f"{name}: {lack}")
     if len(found) == 1:
         return found[0]
-    if not found:
-        raise UserError(f"{name}: no training has all of these")
     names = [
         "/".join(str(point[axis]) for axis in NAMING if len({p[axis] for p in found}) > 1)
         for point in found
@@ -62,7 +72,7 @@ def lines(folder: Path, names: Sequence[str]) -> list[Row]:
     """
     floors = sorted((folder / "noise-floor").glob("*.json"))
     points, inputs = attribution.read(results.load(folder), floors)
-    a, b = (chosen(points, name) for name in names)
+    a, b = (chosen(points, name, attribution.has_parts, NO_PARTS) for name in names)
     if a is b:
         raise UserError(f"{names[0]} and {names[1]} are one training; name two")
     apart = [

@@ -24,18 +24,23 @@ from typing import Any, NamedTuple
 from siliconprof import options, words
 from siliconprof.advice import evidence
 from siliconprof.advice.advise import question_of
-from siliconprof.analyse import prediction
+from siliconprof.analyse import attribution, prediction
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING
 from siliconprof.analyse.prediction import PLACE, Prediction, Timed, Training
 from siliconprof.compare import explain
 from siliconprof.errors import UserError, stage
-from siliconprof.store import results
+from siliconprof.store import results, table_files
 from siliconprof.store.table_files import Row, grouped, point_key
 from siliconprof.store.validation import nearest
 
 MS = 1e-3
 PREDICTED = tuple(part for part in PARTS if part not in (BLOCKED, WAITING))
 KERNEL = "time in the kernel"  # of the measuring thread, in a measured training
+
+UNTIMED = (
+    "it was measured, but the operators of its step were not timed, or the step is of a whole training "
+    "or only checks a mechanism"
+)
 
 
 class Asked(NamedTuple):
@@ -86,14 +91,22 @@ def of_model(arguments: argparse.Namespace) -> Asked:
     return Asked(question.title, model, float(question.batch_size), operators)
 
 
-def of_training(name: str, measured: Sequence[Training]) -> Asked:
+def of_training(name: str, points: Sequence[Row], measured: Sequence[Training]) -> Asked:
     """A training of the results.
+
+    Args:
+        points: of all cells that are ok.
 
     Raises:
         UserError: see `explain.chosen`; or its operators were not timed.
     """
-    point = explain.chosen([training.point for training in measured], name)
-    (training,) = (t for t in measured if point_key(t.point) == point_key(point))
+    timed = {point_key(training.point): training for training in measured}
+
+    def usable(point: Row) -> bool:
+        return point_key(point) in timed and attribution.has_parts(point)
+
+    point = explain.chosen(points, name, usable, UNTIMED)
+    training = timed[point_key(point)]
     where = "/".join(str(point[axis]) for axis in ("workload", "backend", "precision"))
     samples = float(point["samples_per_step"])
     kernel_s = words.number(point.get("system_per_step_s"))
@@ -234,9 +247,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     shape = (arguments.batch, arguments.precision, arguments.seq_len, arguments.lora)
     if arguments.training and any(shape):
         raise UserError("--batch, --precision, --seq-len and --lora go with --model alone")
-    measured = prediction.trainings(results.load(arguments.results))
+    of_run = results.load(arguments.results)
+    measured = prediction.trainings(of_run)
     if arguments.training:
-        asked = of_training(arguments.training, measured)
+        asked = of_training(arguments.training, table_files.rows(of_run.of_ok_cells()), measured)
     else:
         asked = of_model(arguments)
     found = list(answers(asked, prediction.sound(measured), arguments))
