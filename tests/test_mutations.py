@@ -57,6 +57,12 @@ def test_every_formatter_takes_every_float(value: float) -> None:
     assert all(0 < len(text) < 60 for text in texts), texts
 
 
+def test_a_value_is_in_the_unit_that_its_rounding_reaches() -> None:
+    thin = words.THIN
+    assert words.duration(0.9996e-3) == hover.seconds(0.9996e-3) == f"1.00{thin}ms"
+    assert words.scaled(999.6e6, "B/s") == hover.rate(999.6e6, "B/s") == f"1.00{thin}GB/s"
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are drawn and leave no files."""

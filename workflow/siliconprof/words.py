@@ -9,6 +9,7 @@ from typing import Any
 
 DASH = "–"
 LEAST_IN_DIGITS, MOST_IN_DIGITS = 1e-12, 1e18  # beyond, a number is in powers of ten
+PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 THIN = "\u2009"  # thin space between digits in threes, and between a number and its unit
 
 STATUS_WORDS = {
@@ -161,19 +162,25 @@ def change(share: float) -> str:
     return f"{'+' if share > 0 else '−'}{whole_percent(abs(share))}"
 
 
+def suited(units: Sequence[tuple[str, float]], value: float, digits: int = 3) -> tuple[str, float]:
+    """The largest of units, or prefixes, in which a value, rounded, is at least 1; else the smallest.
+
+    So 999.6 µs are 1.00 ms.
+    """
+    size = float(f"{abs(value):.{digits - 1}e}")
+    return next((unit for unit in units if size >= unit[1]), units[-1])
+
+
 def duration(seconds: float, digits: int = 3) -> str:
     """Seconds in the unit that suits them: `23.4 ms`."""
-    steps = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-    unit, scale = next((step for step in steps if abs(seconds) >= step[1]), steps[-1])
+    unit, scale = suited((("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)), seconds, digits)
     return f"{significant(seconds / scale, digits)}{THIN}{unit}"
 
 
 def scaled(value: float, unit: str) -> str:
     """A quantity with an SI prefix: `2.31 GFLOP/s`."""
-    for prefix, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= scale:
-            return f"{significant(value / scale)}{THIN}{prefix}{unit}"
-    return f"{significant(value)}{THIN}{unit}"
+    prefix, scale = suited(PREFIXES, value)
+    return f"{significant(value / scale)}{THIN}{prefix}{unit}"
 
 
 def mebibytes(size_bytes: float) -> str:

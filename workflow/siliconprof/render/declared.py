@@ -144,13 +144,13 @@ def _unit(unit: str, typical: float) -> tuple[str, float]:
     if unit == "byte":
         return "MiB", 2.0**20
     if unit == "s":
-        return hover.suited(hover.SECONDS, typical)
+        return words.suited(hover.SECONDS, typical)
     if unit == "1/s" and typical >= 1e6:
         return "10⁶/s", 1e6
     if unit in ("", "1/s"):
         return unit, 1.0
     unit = unit.replace("byte", "B")
-    prefix, scale = hover.suited(hover.PREFIXES, typical)
+    prefix, scale = words.suited(words.PREFIXES, typical)
     return f"{prefix}{unit}", scale
 
 

@@ -17,7 +17,6 @@ from siliconprof.render.variants import Row, label, model
 
 INTERVAL, MIDDLE_HALF, RANGE = "95 %", "IQR", "range"
 SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
-PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 
 
 def training(row: Row) -> str:
@@ -30,16 +29,11 @@ def cell(row: Row) -> str:
     return f"{row['workload']}, {words.backend_name(row)} {row['precision']}"
 
 
-def suited(units: Sequence[tuple[str, float]], value: float) -> tuple[str, float]:
-    """The largest of units, or prefixes, in which a value is at least 1; else the smallest."""
-    return next((unit for unit in units if abs(value) >= unit[1]), units[-1])
-
-
 def seconds(
     middle: float, low: float | None = None, high: float | None = None, what: str = INTERVAL
 ) -> str:
     """`12.3 ms (95 % 11.9–12.8)`; the range in the unit of the middle."""
-    unit, scale = suited(SECONDS, middle)
+    unit, scale = words.suited(SECONDS, middle)
     return spanned(middle, low, high, unit, scale, what)
 
 
@@ -51,7 +45,7 @@ def rate(
     what: str = INTERVAL,
 ) -> str:
     """`171 GFLOP/s (95 % 168–173)`."""
-    prefix, scale = suited(PREFIXES, middle)
+    prefix, scale = words.suited(words.PREFIXES, middle)
     return spanned(middle, low, high, f"{prefix}{unit}", scale, what)
 
 
