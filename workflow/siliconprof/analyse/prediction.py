@@ -102,8 +102,8 @@ class Prediction(NamedTuple):
         kinds = sorted(self.unseen, key=self.unseen.__getitem__, reverse=True)
         return (
             f"operators of which no training tells, such as {', '.join(kinds[:3])}, may take "
-            f"{words.whole_percent(self.shares[UNSEEN])} of its operators' time, more than "
-            f"{words.whole_percent(UNSEEN_AT_MOST)}"
+            f"{words.percent(self.shares[UNSEEN])} of its operators' time; beyond "
+            f"{words.whole_percent(UNSEEN_AT_MOST)} nothing is predicted"
         )
 
 
