@@ -202,6 +202,11 @@ def test_a_step_beside_a_gpu_takes_as_long_as_the_slower_of_both(
     saved_s = answer["closure"] * answer["parts"]["products"] / 2 * (bound_by == "device")
     assert what_if["seconds"] == pytest.approx(answer["seconds"] - saved_s)
 
+    (whole,) = answered("predict", results, "b4s64")
+    (without,) = answered("predict", results, "b4s64", "--faster", "time in the kernel=2")
+    saved_s = whole["closure"] * IN_KERNEL_S / 2 * (bound_by == "host")
+    assert without["seconds"] == pytest.approx(whole["seconds"] - saved_s, abs=0, rel=1e-9)
+
 
 def test_what_cannot_be_predicted_is_one_line(results: Path) -> None:
     for asked, mistake in (

@@ -31,6 +31,7 @@ from siliconprof.store.table_files import Row, grouped, point_key
 
 PLACE = ("source", "host", "device", "backend", "threads")
 TIMED, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
+KERNEL = "time in the kernel"  # of the measuring thread, in a measured training
 UNSEEN_AT_MOST = 0.05  # of the predicted time
 FEWEST_SIZES = 2  # of a kind, that make a line
 REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
@@ -84,7 +85,7 @@ class Training(NamedTuple):
 class Prediction(NamedTuple):
     """A step as it should be."""
 
-    parts: Mapping[str, float]  # of `PARTS`, the framework's among them -> seconds
+    parts: Mapping[str, float]  # of `PARTS`, and `KERNEL` where asked -> seconds
     shares: Mapping[str, float]  # how an operator's time is known -> share of all operators' time
     closure: float  # the step over the sum of its parts
     unseen: Mapping[str, float]  # kind that no line covers -> what it might take, seconds
@@ -273,14 +274,19 @@ class Timed:
         return statistics.median(ratios)
 
     def predict(
-        self, rows: Iterable[Row], model: tuple[Any, ...], faster: Mapping[str, float] | None = None
+        self,
+        rows: Iterable[Row],
+        model: tuple[Any, ...],
+        faster: Mapping[str, float] | None = None,
+        kernel_s: float = 0.0,
     ) -> Prediction:
         """The step of a training.
 
         Args:
             rows: `kind`, `inputs`, `flops`, `bytes`, `count` and `group` of its operators.
             model: see `Training.model`.
-            faster: part of the step -> how many times as fast it shall be.
+            faster: part of the step, or `KERNEL` -> how many times as fast it shall be.
+            kernel_s: of the step, what the measuring thread spends in the kernel.
         """
         rows, faster = list(rows), faster or {}
         parts, hows = dict.fromkeys(PARTS, 0.0), dict.fromkeys((TIMED, BY_LINE, UNSEEN), 0.0)
@@ -294,8 +300,12 @@ class Timed:
                 unseen[row["kind"]] = unseen.get(row["kind"], 0.0) + seconds
         whole = sum(hows.values())
         parts = {part: seconds / faster.get(part, 1.0) for part, seconds in parts.items()}
-        beyond_s = self._beyond_s(sum(parts.values()), self.framework_s(model, rows))
+        operators_s, framework_s = sum(parts.values()), self.framework_s(model, rows)
+        beyond_s = self._beyond_s(operators_s, framework_s)
         parts[FRAMEWORK] = beyond_s / faster.get(FRAMEWORK, 1.0)
+        if KERNEL in faster:
+            framework_s += kernel_s * (1 / faster[KERNEL] - 1)
+            parts[KERNEL] = self._beyond_s(operators_s, framework_s) - beyond_s
         shares = {how: seconds / whole if whole else 0.0 for how, seconds in hows.items()}
         return Prediction(parts, shares, self.closure, unseen)
 

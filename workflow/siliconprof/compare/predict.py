@@ -26,7 +26,7 @@ from siliconprof.advice import evidence
 from siliconprof.advice.advise import question_of
 from siliconprof.analyse import attribution, prediction
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING
-from siliconprof.analyse.prediction import PLACE, Prediction, Timed, Training
+from siliconprof.analyse.prediction import KERNEL, PLACE, Prediction, Timed, Training
 from siliconprof.compare import explain
 from siliconprof.errors import UserError, stage
 from siliconprof.store import results, table_files
@@ -35,7 +35,6 @@ from siliconprof.store.validation import nearest
 
 MS = 1e-3
 PREDICTED = tuple(part for part in PARTS if part not in (BLOCKED, WAITING))
-KERNEL = "time in the kernel"  # of the measuring thread, in a measured training
 
 UNTIMED = (
     "it was measured, but the operators of its step were not timed, or the step is of a whole training "
@@ -172,15 +171,14 @@ def answers(
             )
     lines = prediction.lines(measured)
     for place, there in places.items():
-        predicted = Timed(there).predict(asked.operators(there[0]), asked.model, factors)
-        parts = dict(predicted.parts)
-        if KERNEL in factors:
-            parts[KERNEL] = asked.in_kernel[place] * (1 / factors[KERNEL] - 1)
+        predicted = Timed(there).predict(
+            asked.operators(there[0]), asked.model, factors, asked.in_kernel.get(place, 0.0)
+        )
         keys = {point_key(training.point) for training in there}
         errors = prediction.errors(line for line in lines if point_key(line) in keys)
         yield Answer(
             dict(zip(PLACE, place, strict=True)),
-            predicted._replace(parts=parts),
+            predicted,
             asked.samples,
             errors,
         )
