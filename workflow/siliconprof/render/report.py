@@ -118,7 +118,10 @@ def _ways(answer: Answer) -> Value:
 def _cause(answer: Answer) -> Value:
     """The largest cause of the gap to another backend, with its share."""
     if answer.gap is None:
-        return missing("no other backend of the device did equal work and differs beyond noise")
+        return missing(
+            "no gap beyond noise was taken apart between the fastest way and the most alike one of "
+            "another backend of the device"
+        )
     if not answer.gap.timed:
         return missing(answer.gap.left["reason"])
     left = answer.gap.left["share"] or 0.0
