@@ -43,15 +43,21 @@ def add(data: Data, book: Book) -> None:
         return
     remarkable = [cell for cell in cells if _remarkable(cell)]
     plain = [cell for cell in cells if not _remarkable(cell)]
+    predicted = [cell for cell in plain if cell["scenario_derived"]]
     if remarkable:
         book.table("scenarios", "scenarios", table(data, remarkable))
-    if plain:
-        shares = [share for cell in plain if (share := _share(cell)) is not None]
+    others = "other " if remarkable else ""
+    if predicted:
+        shares = [share for cell in predicted if (share := _share(cell)) is not None]
         most = f", the largest to {words.percent(max(shares))} of its capacity" if shares else ""
-        others = "other " if remarkable else ""
         book.note(
-            f"{words.count(len(plain), f'{others}training cell')} left the scenario to the "
+            f"{words.count(len(predicted), f'{others}training cell')} left the scenario to the "
             f"memory model: predicted to fit{most}."
+        )
+    if n_unknown := len(plain) - len(predicted):
+        book.note(
+            f"For {words.count(n_unknown, f'{others}training cell')} no scenario was derived: "
+            f"{NONE.reason}."
         )
 
 
