@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse.ceilings import ONE_PROCESS
 from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, NOT_COMPARED, place
 from siliconprof.render import chart, hover, operations, style, tables
 from siliconprof.render.book import Book
@@ -111,7 +110,7 @@ def _share(line: Row) -> Value:
 
 def _error(line: Row) -> Value:
     """By how much one process differs from another, with what that rests on."""
-    basis = line["error_basis"] or ONE_PROCESS
+    basis = str(line["error_basis"] or line["reason"])
     return quantity(line["error"], basis, 0.01, 2, title=basis)
 
 
