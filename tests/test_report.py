@@ -89,5 +89,6 @@ def test_devices_of_all_hosts_are_held_against_each_other(tmp_path: Path) -> Non
 
 
 def test_a_host_without_trainings_says_so(tmp_path: Path) -> None:
-    text = report(make(tmp_path, [matmul()])).of("answer")
-    assert "No training was measured" in text
+    made = report(make(tmp_path, [matmul()]))
+    assert "No training was measured" in made.of("answer")
+    assert "Precision and Drift: checked in no cell" in made.of("trust")  # its record has none

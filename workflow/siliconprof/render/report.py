@@ -294,16 +294,21 @@ def _energy(data: Data) -> str:
 
 
 def _checks(data: Data) -> str:
-    """The checks that every cell passed, and of each other one the cells that failed it."""
-    measured = [cell for cell in data.cells if cell["status"] == "ok"]
-    sound, wrong = [], []
+    """In how many cells each check was made and found no failure, and which cells failed one."""
+    sound: dict[int, list[str]] = {}  # number of cells that made a check -> names of such checks
+    wrong = []
     for name, (head, _) in truth.HELP.items():
-        failed = [cell for cell in measured if cell.get(f"{name}_check") == "failed"]
+        checked = [cell for cell in data.cells if cell[f"{name}_check"] in ("ok", "failed")]
+        failed = [cell for cell in checked if cell[f"{name}_check"] == "failed"]
         if not failed:
-            sound.append(head)
+            sound.setdefault(len(checked), []).append(head)
             continue
         shown = [f"{cell['workload']}/{cell['backend']}" for cell in failed[:3]]
         others = ["others"] if len(failed) > len(shown) else []
         wrong.append(f"{head}: failed in {len(failed)} ({words.listing([*shown, *others])})")
-    passed = f"{words.listing(sound)}: no failure in {words.count(len(measured), 'cell')}"
-    return "; ".join([passed, *wrong] if sound else wrong)
+    passed = (
+        f"{words.listing(heads)}: "
+        + (f"no failure in {words.count(n, 'cell')}" if n else "checked in no cell")
+        for n, heads in sound.items()
+    )
+    return "; ".join([*passed, *wrong])
