@@ -37,7 +37,7 @@ def add(data: Data, book: Book) -> None:
         "in the columns headed “measured”."
         if measured
         else "No device of these tables was measured here, on another host or in a reference "
-        "bundle, so the columns headed “measured” are empty."
+        "bundle, so the columns headed “measured” would be empty and are left out."
     )
     for number, make in enumerate((table1, table2, table3, table4, table5, table6), 1):
         book.table(f"published-{number}", f"published-{number}", make(data))
