@@ -94,7 +94,7 @@ def add(data: Data, book: Book) -> None:
             ("Packages", ", ".join(f"{name} {version}" for name, version in packages if version)),
             ("Not installed", ", ".join(name for name, version in packages if not version)),
             ("BLAS", "; ".join(blas)),
-            ("Kernels of training steps", words.listing(kernels)),
+            ("Kernels of training steps", words.listing(f"“{names}”" for names in kernels)),
             ("CPU threads", words.listing(map(str, threads))),
             ("Measured", when(own.cells)),
             ("Code", commits(own.cells)),
