@@ -270,6 +270,8 @@ def test_another_data_set_under_the_same_name(measured, tmp_path):
         ("--cores 1 report", False), ("-j1 -F", False), ("-k -p --keep-going", False),
         ("-R measure", False), ("--configfile more.yaml", False), ("--until prepare", False),
         ("-kn", True), ("-call report", False), ("-jall report", False), ("-eslurm", False),
+        ("-e dryrun", True), ("-kedryrun", True), ("--executor=touch", True),
+        ("--executor local report", False), ("-e local touch", False),
     ],
 )  # fmt: skip
 def test_which_calls_of_snakemake_run_nothing(words: str, nothing: bool) -> None:

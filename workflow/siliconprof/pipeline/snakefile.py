@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,7 @@ INTERRUPTED_STATUS = 130  # what a shell says of a program that Ctrl-C has ended
 # Options of Snakemake under which no job runs; before a letter of these others that take no value.
 RUNS_NOTHING = re.compile(
     r"-[aFfhkpv]*[nlSDt][a-zA-Z]*"
+    r"|(?:-[aFfhkpv]*e[= ]?|--ex[a-z]*[= ])(?:dryrun|touch)"
     r"|--(?:dry-?run|lint|list-.*|summary|detailed-summary|dag|rulegraph|filegraph|d3dag|touch"
     r"|unlock|report|archive|cleanup-metadata|delete-.*|containerize|generate-unit-tests)(?:=.*)?"
 )
@@ -167,7 +169,8 @@ def dry_run_asked(argv: Sequence[str]) -> bool:
 
     Snakemake itself knows only after the parse.
     """
-    return any(RUNS_NOTHING.fullmatch(word) for word in argv[1:])
+    words = argv[1:]
+    return any(map(RUNS_NOTHING.fullmatch, [*words, *map(" ".join, pairwise(words))]))
 
 
 def forces_measuring(settings: Any) -> bool:
