@@ -24,7 +24,6 @@ PAGE = Path("results/report.html")
 STUDY = PAGE.with_name("study.html")
 SUMMARY = PAGE.with_name("summary.txt")
 LEFT_OUT = PAGE.with_name(left_out.FILE)  # an output of `render`: without it the page is due
-LOGS = Path("results/logs")
 NOTHING_TO_DO = "Nothing to be done"
 NOT_WHOLE_STATUS = 1
 _TOP = '<main id="main" tabindex="-1">\n'
@@ -90,12 +89,13 @@ def made_at() -> int | None:
         return None
 
 
-def mark_stale(made_before: int | None, how: str) -> None:
+def mark_stale(made_before: int | None, how: str, log: str) -> None:
     """Say in both pages, if this run has not made them, that they are an earlier run's, and why.
 
     Args:
         made_before: `made_at` when the run began.
         how: what became of the run: it "failed", or "was interrupted".
+        log: file of the job that failed last; empty where none is known.
     """
     if made_at() not in (None, made_before) or temporary.damaged(PAGE):
         return
@@ -103,7 +103,7 @@ def mark_stale(made_before: int | None, how: str) -> None:
         with writing(LEFT_OUT):
             LEFT_OUT.unlink(missing_ok=True)  # so that the next run makes it
         when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        why = f" ({reason})" if how == "failed" and (reason := _reason()) else ""
+        why = f" ({reason})" if how == "failed" and (reason := _reason(log)) else ""
         banner = (
             '<p class="box" id="stale" role="note">This page is an earlier run\u2019s: a run '
             f"{how} at {when} before it had made the page again{html.escape(why)}.</p>\n"
@@ -115,11 +115,11 @@ def mark_stale(made_before: int | None, how: str) -> None:
         print(f"{PAGE}: not made again; the earlier page stands, and says so", file=sys.stderr)
 
 
-def _reason() -> str:
-    """The last line of the log that was written last; empty where there is none."""
-    logs = sorted(LOGS.glob("*.log"), key=lambda path: path.stat().st_mtime_ns)
-    for path in logs[-1:]:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        lines = [line.strip() for line in lines if line.strip()]
-        return printable(one_line(f"{path}: {lines[-1]}")) if lines else ""
-    return ""
+def _reason(log: str) -> str:
+    """The last line of a log; empty where there is none."""
+    try:
+        text = Path(log).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    return printable(one_line(f"{log}: {lines[-1]}")) if lines else ""

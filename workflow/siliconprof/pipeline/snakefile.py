@@ -267,13 +267,15 @@ def failed() -> None:
     Raises:
         SystemExit: the latter, of which Snakemake has nothing more to say.
     """
-    interruption = ""
+    interruption = failed_log = ""
     if _display:
         _display.end()
         interruption = _display.state.interruption()
+        failed_log = _display.state.failed_log
     startup.explain(RESULTS)
     if _made_before != 0:
-        ending.mark_stale(_made_before, "was interrupted" if interruption else "failed")
+        how = "was interrupted" if interruption else "failed"
+        ending.mark_stale(_made_before, how, failed_log)
     if interruption:
         print(interruption, file=sys.stderr, flush=True)
         raise SystemExit(INTERRUPTED_STATUS)
