@@ -667,10 +667,11 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("experiment: " + "7" * 10_000, "not YAML"),
         ("experiment: !!timestamp x", "not YAML"),
         ("experiment: 2026-13-45", "not YAML"),
+        ("workloads: {a: {}, a: {}}", "the key 'a' stands twice"),
         ("experiment: !!python/object/apply:os.system ['touch pwned']", "not YAML"),
         (b"experiment: \xff", "not YAML"),
     ],
-    ids="laughs itself brackets dashes steps digits tag date code bytes".split(),
+    ids="laughs itself brackets dashes steps digits tag date twice code bytes".split(),
 )
 def test_yaml_that_would_take_the_reader_down(text: Any, why: str, tmp_path: Path) -> None:
     """libyaml dies of depth, aliases grow without end, and tags raise what they like."""

@@ -377,6 +377,9 @@ def prepare(
         snakemake: Snakemake's workflow, whose settings come after the parse.
     """
     load, began_s = interference.ForeignLoad(), time.monotonic()
+    for file in snakemake.overwrite_configfiles if main_process else ():
+        if Path(file).is_file():  # a pipe can be read once only
+            config.read(file)  # Snakemake has read it, and takes the last where a key stands twice
     fingerprint.load_cache(RESULTS / "history" / fingerprint.CACHE)
     experiment, devices = _checked(raw, here=through is None)
     run: run_here.Here | cluster_run.Nodes

@@ -60,7 +60,12 @@ def load_yaml(path: Path | str) -> Any:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         if _too_deep(text, loader):
             raise UserError(f"{path}: nested too deeply")
-        document = yaml.load(text, Loader=loader)
+        reader = loader(text)
+        try:
+            root = reader.get_single_node()
+            document = None if root is None else reader.construct_document(_unique_keys(root))
+        finally:
+            reader.dispose()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
@@ -78,6 +83,31 @@ def load_yaml(path: Path | str) -> Any:
     if reason:
         raise UserError(f"{path}: {reason}")
     return document
+
+
+def _unique_keys(root: Any) -> Any:
+    """The same YAML node, once no mapping below it has a key twice: YAML would keep the last alone.
+
+    Raises:
+        yaml.MarkedYAMLError: one has.
+    """
+    import yaml
+
+    seen, nodes = {id(root)}, [root]
+    for node in nodes:
+        below = node.value if isinstance(node, yaml.CollectionNode) else []
+        if isinstance(node, yaml.MappingNode):
+            keys: set[tuple[str, str]] = set()
+            for key in (key for key, _ in below if isinstance(key, yaml.ScalarNode)):
+                if (key.tag, key.value) in keys:
+                    problem = f"the key '{key.value}' stands twice"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                keys.add((key.tag, key.value))
+            below = [one for pair in below for one in pair]
+        fresh = [one for one in below if id(one) not in seen]
+        seen.update(map(id, fresh))
+        nodes += fresh
+    return root
 
 
 def _too_deep(text: str, loader: Any) -> bool:
