@@ -107,6 +107,7 @@ GRID = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_
         (GPT2 | {"learning_rate": float("nan")}, "is nan; expected a finite number"),
         (GPT2 | {"batch_size": 10**30}, "is an integer beyond 64 bits"),
         (GPT2 | {"batch_size": 4.0}, "is 4.0; expected integer"),
+        (GPT2 | {"zero_stage": 2.0}, "is 2.0; expected one of: 2, 3"),
         (WHISPER | {"dataset": "words"}, "is of kind text"),
         (WHISPER | {"target_len": 449}, "448"),
         (WHISPER | {"vocab_size": 299}, "the data set has 300 tokens"),

@@ -312,7 +312,7 @@ def _validator() -> Any:
     """A validator of JSON Schema whose `$` matches at the end of the text only.
 
     Python's `$` also matches before a final line break, so a name with one would pass. And 4.0 is no
-    integer, which it is to JSON Schema: no framework takes a batch of 4.0 samples.
+    integer, which it is to JSON Schema: no framework takes a batch of 4.0 samples, or 80.0 bands.
     """
     import jsonschema
 
@@ -320,9 +320,15 @@ def _validator() -> Any:
         if validator.is_type(value, "string") and not _ends(regex).search(value):
             yield jsonschema.ValidationError(f"{value!r} does not match {regex!r}")
 
+    def enum(validator: Any, choices: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if not any(type(choice) is type(value) and choice == value for choice in choices):
+            yield jsonschema.ValidationError(f"{value!r} is not one of {choices!r}")
+
     base = jsonschema.Draft202012Validator
     types = base.TYPE_CHECKER.redefine("integer", lambda checker, value: type(value) is int)
-    return jsonschema.validators.extend(base, {"pattern": pattern}, type_checker=types)
+    return jsonschema.validators.extend(
+        base, {"pattern": pattern, "enum": enum}, type_checker=types
+    )
 
 
 @cache
