@@ -342,7 +342,7 @@ def test_no_label_is_left_in_an_anonymised_bundle(named, here, tmp_path, capsys)
         bundle.pack(named, None, tmp_path / "e.zip", anonymous="kept")
 
 
-@pytest.mark.parametrize("label", ["mlx", "example"])
+@pytest.mark.parametrize("label", ["mlx", "example", "42"])
 def test_a_host_that_is_called_like_something_else(label, there, tmp_path):
     """A label that is also a word of every record, or of a device, is replaced where it names it."""
     put(there, a_record(label, reason=f"{label} on the host"))

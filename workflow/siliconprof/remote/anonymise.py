@@ -110,8 +110,8 @@ class Anonymiser:
     Attributes:
         replaced: label, as it was -> pseudonym, for the person who packs.
         common: labels that are also words of the documents or of what they are about: a host called
-            `mlx` or `epyc` does not make MLX a secret, nor a processor. Those are replaced where
-            they name the host, and left in texts.
+            `mlx` or `epyc` does not make MLX a secret, nor a processor, nor `42` a number. Those
+            are replaced where they name the host, and left in texts.
     """
 
     def __init__(
@@ -132,7 +132,9 @@ class Anonymiser:
                 self.names.setdefault(name, pseudonym(salt_, label))
         text = json.dumps(about, ensure_ascii=False)
         words.update(name for name in self.names if _whole_words([name]).search(text))
-        self.common = sorted(name for name in self.names if name in words or len(name) < 2)
+        self.common = sorted(
+            name for name in self.names if name in words or len(name) < 2 or name.isdigit()
+        )
         self.pattern = _whole_words(self.names.keys() - {*self.common})
 
     def _host(self, label: str) -> str:
