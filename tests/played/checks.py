@@ -98,7 +98,10 @@ def test_played_card_says_what_it_is() -> None:
     assert vendor == "nvidia" and uuid.startswith("GPU-fa4e")
     assert torch.cuda.get_device_properties(0).uuid in uuid
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["played_cuda"].driver.gpus[0], "card", WITHOUT_CACHE)
+        gpu = sys.modules["played_cuda"].driver.gpus[0]
+        patch.setattr(gpu, "card", CARDS[f"{CARD.name} MIG 1g.18gb"])
+        assert backend.gpu_address()[1].startswith("MIG-fa4e")
+        patch.setattr(gpu, "card", WITHOUT_CACHE)
         assert backend.last_level_cache() == (
             None,
             "this torch does not tell the GPU's L2_cache_size",

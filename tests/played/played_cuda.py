@@ -121,7 +121,7 @@ class Driver:
             total_memory=card.memory_bytes,
             multi_processor_count=card.multiprocessors,
             L2_cache_size=card.l2_bytes,
-            uuid=gpu.uuid.removeprefix("GPU-"),
+            uuid=gpu.uuid[len("GPU-") :],
             gcnArchName=card.name,
             is_integrated=0,
             is_multi_gpu_board=0,

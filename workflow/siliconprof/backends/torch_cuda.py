@@ -225,9 +225,13 @@ class Plugin(TorchBackend):
         return _cuda_operators.timed(self.torch.cuda)
 
     def gpu_address(self) -> tuple[str, str]:
-        """See `Backend.gpu_address`; torch leaves out the prefix that NVML's UUIDs have."""
-        uuid = str(self.torch.cuda.get_device_properties(self.device).uuid)
-        return "nvidia", uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+        """See `Backend.gpu_address`; torch leaves out the prefix that NVML's UUIDs have.
+
+        A slice of a GPU is known by its name, as in `NVIDIA A100-SXM4-40GB MIG 1g.5gb`.
+        """
+        properties = self.torch.cuda.get_device_properties(self.device)
+        uuid, prefix = str(properties.uuid), "MIG" if " MIG " in properties.name else "GPU"
+        return "nvidia", uuid if uuid.startswith(("GPU-", "MIG-")) else f"{prefix}-{uuid}"
 
     def capture_range(self, kind: str, path: str) -> AbstractContextManager[Any]:
         """See `Backend.capture_range`: cudaProfilerStart and cudaProfilerStop."""
