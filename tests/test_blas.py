@@ -86,7 +86,7 @@ def test_a_cell_records_the_blas_that_it_was_measured_with(openblas: None, tmp_p
 
 
 @LINUX
-@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false", "env false"])
 def test_a_set_up_that_cannot_build_says_why(compiler: str) -> None:
     done = subprocess.run(
         [sys.executable, *mlx_blas.BUILD.split()[1:]],

@@ -34,7 +34,8 @@ class Plugin(TorchBackend):
     def cannot_compile(cls, device_kind: str) -> str | None:
         """See `Backend.cannot_compile`; torch/_inductor/config.py says which compiler it takes."""
         usual = "clang++" if sys.platform == "darwin" else "g++"
-        return None if compiler("CXX", usual) else f"torch.compile needs a C++ compiler: {usual}"
+        wanted = f"torch.compile needs a C++ compiler: {usual}, or one program that CXX names"
+        return None if compiler("CXX", usual) else wanted
 
     def step_peak_bytes(
         self, step: Callable[[], Any] | None, standing: Sequence[Any]

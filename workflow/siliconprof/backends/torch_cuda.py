@@ -68,7 +68,8 @@ class Plugin(TorchBackend):
         """See `Backend.cannot_compile`: Triton compiles the launcher of each kernel in C."""
         if find_spec("triton") is None:
             return "torch.compile needs Triton, which torch's CUDA wheels for Linux bring"
-        return None if compiler("CC", "gcc", "clang") else "Triton needs a C compiler: gcc or clang"
+        wanted = "Triton needs a C compiler: gcc or clang, or one program that CC names"
+        return None if compiler("CC", "gcc", "clang") else wanted
 
     @classmethod
     def environment(

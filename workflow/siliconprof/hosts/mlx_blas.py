@@ -70,13 +70,14 @@ def build() -> Path:
     compiler = os.environ.get("CXX", "c++")
     if of_scipy() is None:
         raise UserError("mlx-blas: no OpenBLAS of SciPy's wheel is installed: pip install scipy")
-    if not shutil.which(compiler):
+    program = [compiler] if shutil.which(compiler) else compiler.split()
+    if not program or not shutil.which(program[0]):
         raise UserError(
             f"mlx-blas: no C++ compiler ('{compiler}'); install g++ (Debian: apt-get install g++) "
             "or set CXX"
         )
     target = adapter()
-    command = [compiler, "-x", "c++", "-O2", "-shared", "-fPIC", "-", "-o"]
+    command = [*program, "-x", "c++", "-O2", "-shared", "-fPIC", "-", "-o"]
     with writing(target), temporary.scratch() as folder:
         made = folder / NAME
         done = subprocess.run(

@@ -99,7 +99,8 @@ def build() -> Path:
     if not shutil.which(compiler):
         raise UserError(
             f"offload-ops: no C++ compiler ('{compiler}'); install g++ (Debian: apt-get install "
-            "g++) or set CXX. Offloading works without it, with torch.optim.AdamW"
+            "g++) or set CXX to one program, which is how torch reads it. Offloading works without "
+            "it, with torch.optim.AdamW"
         )
     try:
         os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
