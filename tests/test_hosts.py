@@ -137,6 +137,8 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
             "No mod",
             "envs/cpu.txt",
         ),
+        ("torch", "raise RuntimeError('CUDA error: uncorrectable ECC error')", "ECC", "dmesg"),
+        ("torch", "raise OSError('libtorch_cuda.so: undefined symbol')", "symbol", "reinstall it"),
         ("mlx", "raise OSError('libexample.so: cannot open')", "libexample.so", "reinstall it"),
     ],
 )

@@ -66,6 +66,7 @@ MENDS = (
     ("sigill", "the build uses instructions that this CPU lacks: install another build"),
     ("took more than", "the disk or the driver hangs: run the import by hand and look"),
 )
+NOT_LOADED = r"^import|^module|\.so\b"  # a message of a library or module that was not loaded
 
 
 def mend_of(reason: str, package: str) -> str:
@@ -73,6 +74,10 @@ def mend_of(reason: str, package: str) -> str:
     for sign, mend in MENDS:
         if sign in reason.lower():
             return mend
+    if "cuda" in reason.lower() and not re.search(NOT_LOADED, reason, re.I):
+        return (
+            "`nvidia-smi` and the kernel's log (`sudo dmesg`) may say why, else restart the machine"
+        )
     return f"reinstall it: pip install --force-reinstall {package}"
 
 
