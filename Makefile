@@ -42,6 +42,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || { rm -f $@; exit 2; }
 
 $(VENV)/.installed-$(ENV): $(BIN)/python $(PINS)
+	@# Every build of MLX brings mlx/lib/libmlx.so, which pip takes for its own while that is listed.
+	$(if $(filter-out $@ %-dev,$(wildcard $(VENV)/.installed-*)), \
+	    $(BIN)/python -m pip uninstall -qq --yes mlx-cpu mlx-cuda-13)
+	@rm -f $(VENV)/.installed-*
 	$(BIN)/python -m pip install --quiet -r envs/$(ENV).txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	$(if $(filter cuda,$(ENV)),$(OFFLOAD_OPS) || true)
