@@ -701,6 +701,23 @@ def test_sorting_sorts(browser: Browser, study: Path) -> None:
     browser.one(f"#{table} thead button").send_keys(Keys.ARROW_RIGHT)
     second = "return document.querySelectorAll(`#${arguments[0]} thead button`)[1]"
     assert browser.js(f"{second} === document.activeElement", table)
+    # By its number too where the head is of words (an interval, a shape), or a mark follows.
+    for table, name in (
+        ("table-training-times", "unsplit, 95 %"),
+        ("table-matmul", "Shape"),
+        ("table-published-6", "cold launch"),
+    ):
+        column = browser.js(
+            """const heads = Array.from(document.querySelectorAll(`#${arguments[0]} thead th`));
+            const column = heads.findIndex((head) => head.textContent.startsWith(arguments[1]));
+            heads[column].querySelector("button").click();
+            return column""",
+            table,
+            name,
+        )
+        values = [row[column] for row in rows(browser, table)]
+        numbers = [float(value.removesuffix("P")) for value in values if value is not None]
+        assert numbers == sorted(numbers) and numbers[0] != numbers[-1], table
 
 
 def test_words_are_found_in_a_table_also_beside_the_filter(browser: Browser, study: Path) -> None:
