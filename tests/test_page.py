@@ -37,6 +37,7 @@ FLAGS = (
     " disable-background-networking force-prefers-reduced-motion"
 )
 DESK, PHONE = (1280, 900), (390, 800)
+WAIT_S = 600
 LEGIBLE = 4.5  # WCAG 2.2, success criterion 1.4.3
 MAX_BYTES = 4_000_000
 MOST_SCREENS, MOST_PAPER, MOST_TAB_STOPS = 8, 15, 300
@@ -57,6 +58,9 @@ class Browser:
             options.add_argument(f"--{flag}")
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options, Service(str(CHROMEDRIVER)))
+        # On a busy host a script takes longer than Selenium waits for it, or for any answer.
+        self.driver.set_script_timeout(WAIT_S)
+        self.driver.command_executor.client_config.timeout = WAIT_S
 
     def open(
         self,
