@@ -91,7 +91,8 @@ def test_a_fork_measures_what_a_fresh_interpreter_measures(
     for part in ("backend", "variables", "python"):
         assert fork["environment"][part] == fresh["environment"][part], part
     assert not flags(fork) & {"left_processes", "restarted", "crashed_at_exit"}
-    assert fork["accounting"]["open_s"] - fork["accounting"]["check_s"] < 1
+    accounts = [made[way]["accounting"] for way in ("fork", "second")]
+    assert min(account["open_s"] - account["check_s"] for account in accounts) < 1
     rss = {way: max(s["rss_bytes"] for s in m["samples"]) for way, m in made.items()}
     assert rss["second"] == pytest.approx(rss["fresh"], rel=0.1)
 
@@ -110,7 +111,7 @@ def test_where_no_process_can_fork_the_cell_starts_afresh(forking: Checkout) -> 
     for process in tree(forking):
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    until(lambda: not tree(forking), 5)
+    until(lambda: not tree(forking))
     assert re.fullmatch(f"{child.FRESH}, since .*(Broken pipe|reset).*", started())
     assert "not forked: " in said(forking)
     assert started() == child.FORKED
@@ -118,12 +119,17 @@ def test_where_no_process_can_fork_the_cell_starts_afresh(forking: Checkout) -> 
     assert "refused" in started()
 
 
-def test_a_cell_whose_parent_is_killed_is_measured_afresh(forking: Checkout) -> None:
+def test_a_cell_whose_parent_is_killed_is_measured_afresh(
+    forking: Checkout, tmp_path: Path
+) -> None:
     """How the fork ends nobody can tell, so it is ended and another process measures the cell."""
-    supervisor = begin_measure(forking, cell("sleeps", seconds=3))
+    hold = tmp_path / "hold"
+    hold.touch()
+    supervisor = begin_measure(forking, cell("sleeps", folder=str(tmp_path)))
     worker = child_asleep(forking)
     worker.parent().kill()
-    until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 5)
+    until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
+    hold.unlink()
     assert supervisor.wait(60) == 0
     made = read(forking.path / "faulty.json")
     assert (made["status"], made["method"]["process"]) == ("ok", child.FRESH)
@@ -153,9 +159,9 @@ def test_a_fork_ends_with_its_supervisor(victim: str, forking: Checkout) -> None
     assert fork_server.MODULE in forked_by.cmdline()
     (supervisor,) = psutil.Process(guard.pid).children()
     (supervisor if victim == "supervisor" else psutil.Process(guard.pid)).kill()
-    guard.wait(10)
-    until(lambda: lock_is_free(forking), 10)
-    until(lambda: len(processes(forking)) == len(tree(forking)), 10)
+    guard.wait(30)
+    until(lambda: lock_is_free(forking))
+    until(lambda: len(processes(forking)) == len(tree(forking)))
     assert forked_by in tree(forking)
     assert measure(forking, cell("fine"))["method"]["process"] == child.FORKED
 
@@ -167,5 +173,5 @@ def test_no_process_outlives_a_pipeline_that_is_killed(project: Checkout) -> Non
     until(lambda: processes(project, "siliconprof.measure.worker"), 90)
     assert tree(project)
     os.kill(pipeline.pid, signal.SIGKILL)
-    pipeline.wait(5)
-    until(lambda: not processes(project), 15)
+    pipeline.wait(30)
+    until(lambda: not processes(project))
