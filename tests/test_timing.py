@@ -472,13 +472,11 @@ def test_a_thread_that_computes_is_on_a_core_and_other_threads_are_counted() -> 
 def test_a_thread_that_shares_its_core_waits_for_it() -> None:
     core = {min(os.sched_getaffinity(0))}
     before = os.sched_getaffinity(0)
-    program = (
-        f"import os, time; os.sched_setaffinity(0, {core}); time.sleep(0.01)\nwhile True: pass"
-    )
-    other = subprocess.Popen([sys.executable, "-c", program])
+    program = f"import os; os.sched_setaffinity(0, {core}); print(flush=True)\nwhile True: pass"
+    other = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     try:
         os.sched_setaffinity(0, core)
-        time.sleep(0.3)
+        assert other.stdout is not None and other.stdout.readline()
         wall, used = used_by(lambda: burn(0.3))
     finally:
         os.sched_setaffinity(0, before)
