@@ -127,7 +127,7 @@ class SshHost:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while True:
             with contextlib.suppress(OSError), socket.create_connection((self.address, 22), 1):
                 return

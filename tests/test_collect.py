@@ -335,7 +335,7 @@ def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
 def test_a_mac_is_kept_awake_as_long_as_it_measures(tmp_path):
     """`caffeinate -i -w PID`, as its manual page has it: no idle sleep until that process ends."""
     said = tmp_path / "said"
-    programs = {"uname": "echo Darwin", "caffeinate": f'echo "$@" >{said}', "python": "sleep 9"}
+    programs = {"uname": "echo Darwin", "caffeinate": f'echo "$@" >{said}', "python": "sleep 60"}
     for name, text in programs.items():
         fake(tmp_path / "bin" / name, text)
     process = subprocess.Popen(
@@ -344,8 +344,8 @@ def test_a_mac_is_kept_awake_as_long_as_it_measures(tmp_path):
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
-    until(lambda: said.exists() and said.read_text() == f"-i -w {process.pid}\n", seconds=10)
-    process.communicate(timeout=5)  # with the end of its input it ends, too
+    until(lambda: said.exists() and said.read_text() == f"-i -w {process.pid}\n")
+    process.communicate(timeout=30)  # with the end of its input it ends, too
 
 
 EVIL = "x; touch pwned"
