@@ -217,6 +217,11 @@ def test_something_broken_is_looked_at_until_it_works(
     for _ in range(2):
         mended = resolve("lab")
         assert mended["backends"][backend]["mend"] is None and len(detections) == 2
+    broken["reason"] = "AcceleratorError: CUDA error: no kernel image is available"
+    monkeypatch.setitem(found["backends"], backend, broken)
+    for _ in range(2):
+        resolve("old")  # another build has another version
+        assert len(detections) == 3
 
 
 def test_ids_follow_the_registry_without_a_detection(

@@ -104,13 +104,16 @@ def _blas_files() -> Iterator[tuple[str, str, int, int]]:
 def _has_broken_framework(host: Mapping[str, Any]) -> bool:
     """Whether an installed framework, or the GPU it was built for, failed when last detected.
 
-    A repair changes no version, nor does another process that gives the GPU back.
+    A repair changes no version, nor does another process that gives the GPU back. That a build has
+    no kernels for a GPU is only mended by another version, which is a quick fact.
     """
     backends = [("torch", "torch-cpu"), ("torch", "torch-mps"), ("mlx", "mlx")]
     if host["driver"]["cuda_runtime"]:
         backends.append(("torch", "torch-cuda"))
     return any(
-        host["packages"].get(package) and host["backends"][backend]["mend"]
+        host["packages"].get(package)
+        and host["backends"][backend]["mend"]
+        and "no kernel image" not in host["backends"][backend]["reason"]
         for package, backend in backends
     )
 
