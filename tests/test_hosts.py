@@ -485,13 +485,31 @@ def test_an_amd_gpu_is_not_offered(host_of: Callable) -> None:
     assert "AMD" in reason and "NVIDIA" in reason and "Apple" in reason
 
 
-def test_an_old_card_beside_a_new_one_is_listed_and_not_used(host_of: Callable) -> None:
+def test_an_old_card_beside_a_new_one_is_listed_and_not_used(
+    host_of: Callable, devices: registry.Registry
+) -> None:
     listed = cards(RTX)["devices"]
     listed += cards("NVIDIA GeForce GT 710", gib=2, error="no kernel image")["devices"]
     made = host_of(linux(TORCH_CUDA, torch_cuda={"devices": listed}), files=NVIDIA)
     good, old, _ = made["devices"]
     assert good["backends"] == ["torch-cuda"]
     assert old["id"] == "gpu-nvidia-geforce-gt-710" and old["backends"] == []
+    state = made["backends"]["torch-cuda"]
+    assert state["available"] and state["devices"] == [good["id"]]
+    assert state["reason"] == "on GPU 1 (NVIDIA GeForce GT 710): no kernel image"
+    assert "no kernels for this GPU" in advice_of(doctor.report(made, devices), "torch-cuda")
+
+
+def test_a_gpu_that_fails_under_mlx_alone_is_told(
+    host_of: Callable, devices: registry.Registry
+) -> None:
+    held = {"error": "RuntimeError: cudaMalloc failed: out of memory"}
+    made = host_of(two_cards() | {"mlx-gpu": held}, files=NVIDIA)
+    state = made["backends"]["mlx"]
+    assert state["available"] and state["devices"] == [made["devices"][-1]["id"]]
+    document = doctor.report(made, devices)
+    assert "another process holds the GPU" in advice_of(document, "mlx")
+    assert f"works  {state['devices'][0]}; on the GPU: {held['error']}" in doctor.as_text(document)
 
 
 def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(host_of: Callable) -> None:

@@ -147,7 +147,7 @@ def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mappin
         "backends_unavailable": {
             name: {"reason": entry["reason"], "mend": entry.get("mend")}
             for name, entry in host["backends"].items()
-            if not entry["available"]
+            if entry["reason"]
         },
         "totals": {
             "cells": len(rows),

@@ -238,14 +238,31 @@ def works(answer: Mapping[str, Any] | None) -> bool:
     return answer is not None and "error" not in answer
 
 
-def _state(answer: Mapping[str, Any] | None, package: str, why_not_probed: str | None) -> dict:
-    """`{available, reason, mend}` of a backend, from its probe's answer."""
+def _state(
+    answer: Mapping[str, Any] | None,
+    package: str,
+    why_not_probed: str | None,
+    gpus: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """`{available, reason, mend}` of a backend, from its probe's answer.
+
+    One that works has a reason where a GPU that it found does not work under it.
+
+    Args:
+        gpus: the answer of another probe, of its GPUs alone.
+    """
     if answer is None:
         return {"available": False, "reason": why_not_probed, "mend": None}
     if "error" in answer:
         reason = answer["error"]
         return {"available": False, "reason": reason, "mend": mend_of(reason, package)}
-    return {"available": True, "reason": None, "mend": None}
+    gpus = gpus or answer
+    reasons = [f"on the GPU: {gpus['error']}"] if "error" in gpus else []
+    for index, device in enumerate(gpus.get("devices", ())):
+        if device["error"]:
+            reasons.append(f"on GPU {index} ({device['name']}): {device['error']}")
+    reason = "; ".join(reasons) or None
+    return {"available": True, "reason": reason, "mend": reason and mend_of(reason, package)}
 
 
 def _cuda_state(answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,7 +331,7 @@ def detect() -> dict[str, Any]:
         "torch-cpu": _state(torch, "torch", None),
         "torch-cuda": _cuda_state(answers),
         "torch-mps": _mps_state(answers, system["system"]),
-        "mlx": _state(mlx, "mlx", None),
+        "mlx": _state(mlx, "mlx", None, answers.get("mlx-gpu")),
     }
     for name in others:
         backends[name] = _state(answers[name], plugins.load("backends", name).packages[0], None)
@@ -357,7 +374,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         works_with = ", ".join(device["backends"]) or "no backend"
         print(f"{device['kind']}  {device['name']}: {works_with}")
     for name, state in facts["backends"].items():
-        if not state["available"]:
+        if state["reason"]:
             print(f"not available: {name}: {state['reason']}")
     return 0
 

@@ -30,9 +30,9 @@ def of(host: Mapping[str, Any]) -> Iterator[Remedy]:
 
 
 def _of_backends(host: Mapping[str, Any]) -> Iterator[Remedy]:
-    """Backends that could work here and do not; a missing GPU is no fault."""
+    """Backends that could work here, or on a GPU here, and do not; a missing GPU is no fault."""
     for name, state in host["backends"].items():
-        if not state["available"] and state["mend"]:
+        if state["mend"]:
             yield remedy(name, state["reason"], state["mend"])
     if (host["blas"]["mlx"] or "").startswith(blas.REFERENCE):
         yield remedy(

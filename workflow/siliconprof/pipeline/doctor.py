@@ -230,8 +230,8 @@ def _device_row(device: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _backend_row(name: str, state: Mapping[str, Any]) -> tuple[str, ...]:
-    where = ", ".join(state["devices"])
-    return name, "works" if state["available"] else "no", where or state["reason"] or ""
+    notes = "; ".join(filter(None, (", ".join(state["devices"]), state["reason"])))
+    return name, "works" if state["available"] else "no", notes
 
 
 def _now_row(name: str, value: Any) -> tuple[str, str]:

@@ -293,7 +293,7 @@ def not_measured(data: Data) -> list[str]:
         shown = words.listing(names) if len(names) <= 4 else f"{', '.join(names[:3])} and others"
         lines.append(f"{words.count(len(cells), 'cell')} {status}: {reason} ({shown}).")
     for name, state in sorted(data.host["backends"].items()):
-        if not state["available"]:
+        if state["reason"]:
             mend = f" To mend: {state['mend']}." if state["mend"] else ""
             lines.append(f"Backend {name}: {state['reason']}.{mend}")
     for missing in data.matrix.not_measured:
