@@ -209,6 +209,17 @@ def test_a_noise_floor_lets_single_processes_decide(tmp_path):
     for point in document["points"]:
         assert point["verdict"] == "slower"
         assert "A/A processes of this point differ by" in point["reason"]
+    more = matmul()  # the points of a version that records one parameter more
+    for point in more["points"]:
+        point["params"]["cache"] = "cold"
+    put(tmp_path / "more", process(more, 1.5, 60))
+    in_turn(tmp_path / "more-again", [(more, 1.0)], count=6)
+    results_b = tmp_path / "more"
+    done = command("noise-floor", "--from", tmp_path / "more-again" / "a", "--results", results_b)
+    assert done.returncode == 0, done.stderr
+    _, document = compared(tmp_path / "new", results_b)
+    for point in document["points"]:
+        assert "A/A processes of this point differ by" in point["reason"]
     put(tmp_path / "namesake", process(matmul(), 1.5, 60, node="another"))
     status, document = compared(results, tmp_path / "namesake")  # whose noise is not known
     assert status == 3 and "B needs at least 5" in document["points"][0]["reason"]

@@ -217,12 +217,12 @@ def compare(
         floors_of_sides = floors if namesakes else [{**floors[1], **floors[0]}] * 2
         shared_points, missing = matching.points(left, right, memory)
         unmatched += missing
-        for point, metric, figures_a, figures_b in shared_points:
+        for names, metric, figures_a, figures_b in shared_points:
             noise = [
-                floor.deviation(vars(side.cell), point, metric)
+                floor.deviation(vars(side.cell), name, metric)
                 if floor and other_methods.is_todays(side.newest)
                 else None
-                for side, of_side in zip((left, right), floors_of_sides, strict=True)
+                for side, name, of_side in zip((left, right), names, floors_of_sides, strict=True)
                 for floor in [of_side.get(side.cell.host)]
             ]
             values_a, values_b = ([value for _, value in side] for side in (figures_a, figures_b))
@@ -239,7 +239,7 @@ def compare(
             estimates.append(result)
             rows.append(
                 Row(
-                    *(left.path, right.path, point, metric),
+                    *(left.path, right.path, names[0], metric),
                     values_a,
                     values_b,
                     *(ratio, low, high, None),

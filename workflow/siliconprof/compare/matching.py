@@ -178,8 +178,8 @@ def _surroundings(side: Measured) -> dict[str, int | str | None]:
 
 def points(
     a: Measured, b: Measured, memory: bool
-) -> tuple[list[tuple[str, str, Figures, Figures]], list[Unmatched]]:
-    """(points with figures of both sides as (point of A, metric, A, B), all others)."""
+) -> tuple[list[tuple[tuple[str, str], str, Figures, Figures]], list[Unmatched]]:
+    """(points with figures of both sides as (its names in A and B, metric, A, B), all others)."""
     figures_a, figures_b = a.figures(memory), b.figures(memory)
     shared_points = []
     unmatched_b = dict(figures_b)
@@ -189,7 +189,8 @@ def points(
         if counterpart is None or _counterpart(counterpart, metric, figures_a) != point:
             unmatched.append(Unmatched("A", a.path, f"B has no {metric} at {label(point)}"))
         else:
-            shared_points.append((point, metric, values, figures_b[counterpart, metric]))
+            names = point, counterpart
+            shared_points.append((names, metric, values, figures_b[counterpart, metric]))
             unmatched_b.pop((counterpart, metric), None)
     for point, metric in unmatched_b:
         unmatched.append(Unmatched("B", b.path, f"A has no {metric} at {label(point)}"))
