@@ -12,12 +12,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from siliconprof.cells import config
 from siliconprof.errors import UserError
+from siliconprof.store import redaction
+from siliconprof.store.cell import canonical_json
 from siliconprof.store.validation import one_line
 
 OPTIONS = ("--configfile", "--configfiles")
@@ -54,8 +56,12 @@ def check(words: Sequence[str]) -> None:
             config.read(name)
 
 
-def command(configfiles: Collection[Any]) -> str:
-    """How a person makes the same again; a file elsewhere by its name, whoever's folder it is in."""
+def command(configfiles: Collection[Any], settings: Mapping[str, Any]) -> str:
+    """How a person makes the same again; a file elsewhere by its name, whoever's folder it is in.
+
+    Args:
+        settings: what `--config` gave.
+    """
     words = ["snakemake", "--cores", "1", "report"]
     if configfiles:
         here = Path.cwd()
@@ -67,6 +73,12 @@ def command(configfiles: Collection[Any]) -> str:
             ).as_posix()
             for file in files
         ]
+    if settings:
+        words += ["--config"]
+        for key, value in settings.items():
+            structured = isinstance(value, (Mapping, list))
+            text = canonical_json(value) if structured else "" if value is None else str(value)
+            words += [f"{key}={redaction.text(text)}"]
     return shlex.join(words)
 
 

@@ -446,7 +446,7 @@ def prepare(
         template=[path.as_posix() for path in _files("report/*")],
         published=[path.as_posix() for path in _files("config/published/*.csv")],
         shown=provenance.Shown(RESULTS / "figures"),
-        again=command_again(snakemake.overwrite_configfiles),
+        again=command_again(snakemake.overwrite_configfiles, snakemake.config_settings.config),
         datasets={
             name: canonical_json({"name": name} | entry)
             for name, entry in experiment["datasets"].items()
