@@ -15,6 +15,7 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 import time
 from importlib import metadata
 from pathlib import Path
@@ -32,7 +33,7 @@ from siliconprof.hosts.sensors.base import Unreadable
 from siliconprof.probes import clocks, interference, memory, page_faults
 from siliconprof.session import energy, measurement, truth
 from siliconprof.session.energy import EnergyMeter
-from siliconprof.session.sampler import Sampler
+from siliconprof.session.sampler import INTERVAL_S, Sampler
 from siliconprof.session.trial import Trial
 from siliconprof.words import FLAG_WORDS
 from siliconprof.workloads import first_touch
@@ -68,9 +69,15 @@ class Sampled:
 
 
 def run(session: Sampled, seconds: float, **more: Any) -> Sampler:
-    """Sample for a while; the session's flags are filled afterwards."""
+    """Take the samples of so long; the session's flags are filled afterwards."""
     with Sampler(session, **more) as taken:  # type: ignore[arg-type]
         time.sleep(seconds)
+        until(  # on a busy host its thread, which ends where no probe is left, may be late
+            lambda: (
+                len(taken.samples) > seconds // INTERVAL_S
+                or "probes" not in {thread.name for thread in threading.enumerate()}
+            )
+        )
     assert record_problems(taken.samples, "samples") == []
     assert record_problems(taken.summaries, "probes") == []
     assert taken.summaries.keys() == set(plugins.names("probes"))
@@ -145,13 +152,15 @@ def test_a_probe_that_breaks_is_switched_off_and_the_others_go_on(
     monkeypatch.setattr(page_faults.Plugin, "start", lambda self, backend: None)
     monkeypatch.setattr(page_faults.Plugin, "sample", breaks_at_the_third)
     monkeypatch.setattr(interference.Plugin, "stop", lambda self, wall_s: 1 / 0)
-    taken = run(Sampled(opened("torch-cpu")), 1.6)
+    with Sampler(Sampled(opened("torch-cpu"))) as taken:  # type: ignore[arg-type]
+        until(lambda: len(taken.samples) > 5)
+    assert record_problems(taken.summaries, "probes") == []
     assert len(calls) == 3
     faults = taken.summaries["page_faults"]
     assert faults["reason"] == "OSError: the bus is gone"
-    assert 0.4 < faults["switched_off_at_s"] < 1.6
+    assert taken.samples[2]["t_s"] < faults["switched_off_at_s"] < taken.samples[3]["t_s"]
     assert [s.get("minor_faults") for s in taken.samples[:4]] == [1, 2, None, None]
-    assert len(taken.samples) > 5 and all("rss_bytes" in sample for sample in taken.samples)
+    assert all("rss_bytes" in sample for sample in taken.samples)
     assert "ZeroDivisionError" in taken.summaries["interference"]["reason"]
     monkeypatch.setattr(memory.Plugin, "start", lambda self, backend: 1 / 0)
     taken = run(Sampled(opened("torch-cpu")), 0.2, only=["memory"])
@@ -186,10 +195,10 @@ def test_a_probe_s_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["torch-cuda", "torch-mps"])
 def test_a_driver_is_asked_once_a_second(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """cudaMemGetInfo takes the driver's locks: in every sample it would stand in a launch's way."""
-    asked = []
+    now_s, asked = [0.0], []
 
     def driver(device: Any = None) -> Any:
-        asked.append(time.monotonic())
+        asked.append(now_s[0])
         return 2 if name == "torch-mps" else (3, 5)
 
     current = {"all": {"current": 1}}
@@ -206,15 +215,16 @@ def test_a_driver_is_asked_once_a_second(name: str, monkeypatch: pytest.MonkeyPa
         mps=SimpleNamespace(current_allocated_memory=lambda: 1, driver_allocated_memory=driver),
     )
     monkeypatch.setattr(type(backend), "memory_limit_bytes", lambda self: None)
-    monkeypatch.setattr(memory, "DRIVER_INTERVAL_S", 0.2)
+    monkeypatch.setattr(memory, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     probe = memory.Plugin()
     probe.start(backend)
     samples = []
-    until(lambda: samples.append(probe.sample()) or len(asked) > 1)
-    assert asked[1] - asked[0] >= 0.2
+    for now_s[0] in (0.25, 0.5, 0.75, 1.0, 1.25):
+        samples.append(probe.sample())
+    assert asked == [0.0, 1.0]
     column = f"{probe.backend.memory_prefix}_driver_bytes"
-    assert [s[column] for s in samples] == [None] * (len(samples) - 1) + [2]
-    assert len(samples) > 2 and all(s["device_memory_bytes"] == 1 for s in samples)
+    assert [s[column] for s in samples] == [None, None, None, 2, None]
+    assert all(s["device_memory_bytes"] == 1 for s in samples)
 
 
 @pytest.mark.parametrize(
@@ -333,6 +343,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy, "INTERVAL_S", 0.01)
     monkeypatch.setattr(energy, "LEAST_WINDOW_S", 0.5)
     monkeypatch.setattr(energy, "SETTLE_S", 0.0)
+    monkeypatch.setattr(energy, "LONGEST", 40)  # a busy host may pause for longer than six
 
 
 def train(meter: EnergyMeter, step_s: float = 0.02) -> int:
@@ -368,7 +379,7 @@ def test_energy_is_power_times_time_by_counter_and_by_integral(gpu: Nvidia, hast
     meter.idle("after")
     summary, sources = meter.summary(), by_name(meter)
     assert summary["reason"] is None and summary["steps"] == steps
-    assert 0.55 <= summary["window_s"] < 1.5
+    assert summary["window_s"] >= 0.55
     assert {s["scope"] for s in sources.values() if s["energy_j"]} == {"gpu"}
     for name, quality in (("nvml-counter", "counter"), ("nvml-power", "integral")):
         found = sources[name]
@@ -383,8 +394,8 @@ def test_energy_is_power_times_time_by_counter_and_by_integral(gpu: Nvidia, hast
         assert found["reason"] is None
 
 
-def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia, hasty: None) -> None:
-    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia) -> None:
+    meter = EnergyMeter.of(gpu.backend, plan(10.5, 0))
     meter.begin()
     assert not meter.enough()
     time.sleep(0.2)
@@ -392,11 +403,11 @@ def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia, hasty: None) 
     for found in by_name(meter).values():
         assert found["energy_j"] is found["energy_per_step_j"] is found["idle_before_w"] is None
         if found["scope"] == "gpu":
-            assert "at least 0.5 s are needed" in found["reason"]
+            assert "at least 10 s are needed" in found["reason"]
     assert meter.summary()["reason"]
     never = EnergyMeter.of(gpu.backend, plan(0.4, 1))
     assert not never.enabled and "energy_window_s is 0.4" in never.summary()["reason"]
-    untouched = EnergyMeter.of(gpu.backend, plan(0.55, 1))
+    untouched = EnergyMeter.of(gpu.backend, plan(10.5, 1))
     assert "no window" in untouched.summary()["reason"]
 
 
@@ -405,12 +416,12 @@ def test_a_slow_counter_is_waited_for_and_a_dead_one_is_not(gpu: Nvidia, hasty: 
     gpu.show(counter_period_s=0.04)
     meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
     train(meter)
-    assert 0.75 < meter.summary()["window_s"] < 2
+    assert meter.summary()["window_s"] > 0.75
     assert by_name(meter)["nvml-counter"]["energy_j"] > 0
     gpu.show(counter_period_s=0)
     meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
     train(meter)
-    assert meter.summary()["window_s"] < 1
+    assert meter.summary()["window_s"] < 0.5 * energy.LONGEST * 0.55
     dead = by_name(meter)["nvml-counter"]
     assert dead["energy_j"] is None and dead["reason"].startswith("0 updates")
     assert by_name(meter)["nvml-power"]["energy_j"] > 0
@@ -420,7 +431,7 @@ def test_a_slow_counter_is_waited_for_and_a_dead_one_is_not(gpu: Nvidia, hasty: 
     slow.begin()
     time.sleep(0.8)
     assert not slow.enough()  # it moves: it may still get there
-    slow.window_s = 0.1  # six windows are over
+    slow.window_s = 0.8 / energy.LONGEST  # so many windows are over
     assert slow.enough()
     slow.end(10, 4)
     assert "at least 20 are needed" in by_name(slow)["nvml-counter"]["reason"]
@@ -448,9 +459,9 @@ def test_a_gpu_that_is_lost_becomes_a_reason(gpu: Nvidia, hasty: None) -> None:
         meter.begin()
         time.sleep(0.25)
         gpu.lose()
-        until(meter.enough, 2.0)  # there is nothing to wait for any more
+        until(meter.enough, 10.0)  # there is nothing to wait for any more
         meter.end(10, 4)
-        time.sleep(0.25)
+        until(lambda: all("switched_off_at_s" in taken.summaries[n] for n in ("clocks", "energy")))
     for found in by_name(meter).values():
         assert found["energy_j"] is None
         if found["scope"] == "gpu":
@@ -510,12 +521,13 @@ def test_throttling_and_a_power_cap_are_told_apart(gpu: Nvidia) -> None:
         until(lambda: len(taken.samples) >= 10)
     found = taken.summaries["clocks"]
     assert found["throttled"] is True and found["power_capped"] is False
-    assert found["limits"]["hardware thermal slowdown"] == pytest.approx(0.5, abs=0.15)
     (detail,) = [text for code, text in hot.flags if code == "throttled"]
     assert "hardware thermal slowdown in" in detail and "hardware slowdown in" in detail
     assert "samples" in detail
     masks = [sample["gpu_clock_event_mask"] for sample in taken.samples]
     assert masks[0] == 0 and masks[-1] == 0x48
+    share = masks.count(0x48) / len(masks)
+    assert found["limits"]["hardware thermal slowdown"] == pytest.approx(share, abs=1e-3)
     assert found["gpu_sm_clock_min_mhz"] == 990
     assert {"throttled", "power_capped", "contended"} <= FLAG_WORDS.keys()
 
