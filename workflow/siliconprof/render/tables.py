@@ -107,18 +107,20 @@ class Table:
         self.row_cells.append(marks.cells(of))
 
     def on_page(self) -> Table:
-        """Without the columns whose rows are all equal; a note below has their value.
+        """Without the columns whose rows are all equal, or all without a value; a note below says so.
 
         The files keep every column.
         """
         hidden, notes = set(), list(self.notes)
         for index, column in enumerate(self.columns):
-            same = {(row[index].text, row[index].badge, row[index].reason) for row in self.rows}
-            if column.folds and len(self.rows) > 1 and len(same) == 1:
+            values = [row[index] for row in self.rows]
+            reasons = dict.fromkeys(value.reason for value in values)
+            equal = len({(value.text, value.badge, value.reason) for value in values}) == 1
+            if column.folds and len(values) > 1 and (equal or all(reasons)):
                 hidden.add(index)
-                shared_text, _, reason = same.pop()
-                if reason or shared_text not in ("", words.DASH):
-                    notes.append(f"{column.head}, all rows: {reason or shared_text}.")
+                shared = "; ".join(reasons) or values[0].text
+                if shared not in ("", words.DASH):
+                    notes.append(f"{column.head}, all rows: {shared}.")
         if not hidden:
             return self
 
