@@ -45,6 +45,10 @@ def test_with_a_noise_floor_a_change_is_certain(tmp_path: Path) -> None:
     put(tmp_path, process(matmul(), 1.5, 0))
     put(tmp_path, process(matmul(), 1.0, 60))
     assert {line["change"] for line in history(tmp_path)} == {"first", "faster, 1.5 ×"}
+    put(tmp_path, process(matmul(), 2.0, 120, node="another"))
+    put(tmp_path, process(matmul(), 2.2, 180, node="another"))
+    changes = {line["change"] for line in history(tmp_path)[4:]}  # the floor is of one machine
+    assert changes == {"probably slower, 2 ×, perhaps on another machine", NOISE}
 
 
 def test_what_is_no_history_is_one_line(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def _of_record(data: Record) -> Iterator[Row]:
             "point": point["point"],
             "params": point["params"],
             "started_at": data.started_at,
+            "node": data.environment.node,
             "framework_version": data.environment.backend.framework_version,
             "git_commit": data.environment.git_commit,
             "code_sha256": data.code.fingerprint,

@@ -7,7 +7,8 @@
 Each line is a record, with its change against the one before: `faster, 1.30 ×` where the noise
 floor of the host tells it, `probably faster, 1.30 ×` where the change is beyond the 25 % by which
 processes are assumed to differ, else no difference beyond noise; see `siliconprof compare`. Records
-of another method are left out.
+of one label that are perhaps of two machines are told apart by no noise floor. Records of another
+method are left out.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from siliconprof.store.table_files import Row, grouped, point_key
 
 THRESHOLD = 0.03  # the smallest change that counts
 FIRST, NOISE = "first", "no difference beyond noise"
+ELSEWHERE = ", perhaps on another machine"
 COLUMNS = ("when", "framework", "commit", "step", "interval", "change", "flags")
 
 
@@ -56,9 +58,12 @@ def changes(lines: Sequence[Row], floors: Mapping[str, Floor]) -> Iterator[Row]:
 def _change(old: Row, new: Row, floor: Floor | None) -> Row:
     ratio = new["step_s"] / old["step_s"]
     disturbed = any(flagged(line, DISTURBED) for line in (old, new))
-    noise = floor.deviation(new, new["params"], new["series"]) if floor else None
+    moved = old["node"] != new["node"]
+    noise = None
+    if floor and not moved:  # it is of one machine
+        noise = floor.deviation(new, new["params"], new["series"])
     a, b = ([(line["started_at"], line["step_s"])] for line in (old, new))
-    estimate, reason = comparison.estimate(a, b, True, [noise, noise])
+    estimate, reason = comparison.estimate(a, b, not moved, [noise, noise])
     if estimate:
         verdict, reason = inference.verdict(estimate, estimate.p_value(), 1, THRESHOLD)
     else:
@@ -66,6 +71,8 @@ def _change(old: Row, new: Row, floor: Floor | None) -> Row:
     change = comparison.worded(verdict, ratio)
     if verdict in (SAME, AMBIGUOUS):
         change = "disturbed by other processes" if disturbed else NOISE
+    if moved:
+        change += ELSEWHERE
     return {"ratio": ratio, "verdict": verdict, "change": change, "reason": reason}
 
 
