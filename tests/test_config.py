@@ -105,6 +105,7 @@ GRID = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_
         (GPT2 | {"lora_rank": -1}, "lora_rank: is -1"),
         (GPT2 | {"probes": ["memroy"]}, "did you mean 'memory'"),
         (GPT2 | {"learning_rate": float("nan")}, "is nan; expected a finite number"),
+        (GPT2 | {"learning_rate": 1e300}, "is 1e+300; expected a number below"),
         (GPT2 | {"batch_size": 10**30}, "is an integer beyond 64 bits"),
         (GPT2 | {"batch_size": 4.0}, "is 4.0; expected integer"),
         (GPT2 | {"zero_stage": 2.0}, "is 2.0; expected one of: 2, 3"),

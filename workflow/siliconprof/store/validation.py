@@ -225,9 +225,11 @@ def _lines(error: Any) -> Iterable[tuple[str, str]]:
 
 
 def _beyond_json(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """(where, what) of values that YAML has and JSON has not: other keys than text, NaN, …"""
+    """(where, what) of values that YAML has and our JSON has not: other keys than text, NaN, …"""
     if isinstance(value, float) and not math.isfinite(value):
         yield ".".join(path), f"is {value}; expected a finite number"
+    elif isinstance(value, float) and abs(value) >= documents.HUGE:
+        yield ".".join(path), f"is {value}; expected a number below {documents.HUGE:g}"
     elif isinstance(value, int) and abs(value) > documents.LARGEST:
         yield ".".join(path), "is an integer beyond 64 bits"
     elif isinstance(value, str) and documents.SURROGATE.search(value):
