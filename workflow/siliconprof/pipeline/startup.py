@@ -76,6 +76,7 @@ def settle_records(
     history = results / "history"
     notes = records.Notes(history)
     answering: list[str] = []
+    retired: set[str] = set()
     changes: Counter[str] = Counter()
     for one in planned:
         name, folder, sha256 = matrix.record_path(one.cell), history / one.cell.path, ""
@@ -106,6 +107,7 @@ def settle_records(
             answering.append(kept.stem)
         else:
             changes.update(f"measured again: {reason}" for reason in why)
+            retired.add(name)
         if not dry_run:
             if path.exists():
                 record.retire(path, folder, sha256)
@@ -113,9 +115,23 @@ def settle_records(
                 record.restore(path, kept)
     if not dry_run:
         notes.store()
+    elif retired:
+        _hide(retired)
     for text, count in changes.most_common():
         print(f"{count} cell{'s' * (count > 1)}: {text}", file=sys.stderr)
     return answering
+
+
+def _hide(names: set[str]) -> None:
+    """Have Snakemake decide in a dry run, which moves no record, as if these were gone."""
+    from snakemake import io
+
+    asked = io._IOFile.exists_local
+
+    async def exists_local(self: Any) -> Any:
+        return str(self) not in names and await asked(self)
+
+    io._IOFile.exists_local = exists_local
 
 
 def _answers(planned: PlannedCell, path: Path) -> bool:
