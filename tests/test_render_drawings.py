@@ -6,6 +6,7 @@ Numbers of the records are round, so that what a drawing must say can be worked 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def test_own_trainings_are_drawn_as_their_records_hold_them(results: Path, page:
 
 
 def test_a_dot_lies_where_its_numbers_say(results: Path, page: Page) -> None:
-    own = roofline_points.points(load(results).only(HERE))
+    own = list(roofline_points.points(load(results).only(HERE)))
     figure = roofline.draw([dot for dot in own if dot.row["device"] == "cpu-x"], False)
     places = [
         (float(line.get_xdata()[0]), float(line.get_ydata()[0]))
@@ -169,6 +170,12 @@ def test_a_dot_lies_where_its_numbers_say(results: Path, page: Page) -> None:
     # Half of what a triad, the best of the kernels, gets: MEMORY / 2 over 1.1 × MEMORY.
     assert "45.5\u2009% of the roof (memory)" in cold
     assert "(cache)" in page.mark("matvec", "64×64×1, warm", of=of)
+    # Where no product ends the slope, the frame does, with what stands beside it.
+    dot = next(dot for dot in own if dot.kind == "matvec")
+    dot = replace(dot, flop_per_s=MEMORY / 10, limits=dot.limits._replace(product=None))
+    (ax,) = roofline.draw([dot, replace(dot, intensity=10.0)], False).axes
+    heights = [text.get_position()[1] for text in ax.texts]
+    assert heights and max(heights) < ax.get_ylim()[1]
 
 
 def test_a_dot_above_the_roof_is_named(results: Path, page: Page) -> None:

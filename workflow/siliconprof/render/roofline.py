@@ -136,10 +136,10 @@ class Frame(NamedTuple):
     def roof(
         self, product: float | None, bandwidth: float | None
     ) -> tuple[list[float], list[float]]:
-        """A roof: the slope up to the ridge, then the products; either may be missing."""
+        """A roof: the slope up to the ridge or the frame, then the products; either may lack."""
         xs: list[float] = []
         if bandwidth:
-            ridge = min(product / bandwidth if product else self.right, self.right)
+            ridge = min((product or self.top * self.scale) / bandwidth, self.right)
             xs = [max(self.left, self.bottom * self.scale / bandwidth), ridge]
         ys = [x * (bandwidth or 0) / self.scale for x in xs]
         if product:
