@@ -304,7 +304,7 @@ def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
 
     Beside it, a label whose nodes turn out to lack the device that it says.
     """
-    names, limit_s = ("one", "two"), 15
+    names, limit_s = ("one", "two"), 20
     mistaken = {"device": "h200", "resources": {"slurm_partition": "cpu"}}
     configure(
         first,
@@ -324,7 +324,7 @@ def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
             )
             time.sleep(limit_s + 1)
             fcntl.flock(held, fcntl.LOCK_UN)
-            assert pipeline.wait(180) == 0, output(first).read_text()
+            assert pipeline.wait(300) == 0, output(first).read_text()
     one, two = (records(first, name)["closet"] for name in names)
     assert (one["status"], two["status"]) == ("ok", "ok"), (one["reason"], two["reason"])
     assert one["environment"]["node"] == two["environment"]["node"]
@@ -352,6 +352,11 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
     folder = hold(first, *nodes)
     brief = {"seconds": 0}
     cells = {"early": brief, "held": brief | {"folder": str(folder)}, "late": brief}
+    for key, record in first.records().items():  # of an attempt that failed
+        if record["cell"]["workload"] in cells:
+            (first.path / "results" / "records" / f"{key}.json").unlink()
+    if "node-b" not in cluster.daemons:
+        cluster.start_node("node-b")
     configure(first, cells, CLUSTER | wrong)
     advice = json.loads(first.stage("pipeline.doctor", "--json").stdout)["advice"]
     assert [line["mend"] for line in advice if line["about"] == "Slurm"] == [
@@ -368,7 +373,7 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
         cluster.kill_node("node-b")
         (job,) = (job["id"] for job in cluster.jobs() if job["node"] == "node-c")
         cluster.run("scontrol", "update", f"jobid={job}", "timelimit=0")
-        assert pipeline.wait(180) == 1
+        assert pipeline.wait(300) == 1
     said = output(first).read_text()
     for words in (
         "cluster.nowhere: Slurm would start no job now (slurm_partition gpu, constraint b200)",
@@ -389,7 +394,7 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
     hold(first, *nodes)
     with begun(first, CELLS) as pipeline:
         os.killpg(pipeline.pid, signal.SIGINT)
-        assert pipeline.wait(60) != 0
+        assert pipeline.wait(300) != 0  # the plug-in's next look may be a minute away
     until(lambda: not cluster.jobs() and not measuring(cluster))
     assert not records(first, "held")
 
@@ -403,7 +408,7 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
         until(lambda: "a killed pipeline left jobs in Slurm's queue" in output(first).read_text())
         until(lambda: not left & {job["id"] for job in cluster.jobs()})
         hold(first)
-        assert pipeline.wait(180) == 0, output(first).read_text()
+        assert pipeline.wait(300) == 0, output(first).read_text()
     held = records(first, "held")
     assert held.keys() == records(first, "late").keys() == CLUSTER.keys()
     assert {record["status"] for record in held.values()} == {"ok"}
