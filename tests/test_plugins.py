@@ -21,7 +21,7 @@ import conftest
 import jsonschema
 import numpy as np
 import pytest
-from conftest import QUICK, cpu_cell, defaults, opened, record_problems
+from conftest import QUICK, cpu_cell, defaults, opened, record_problems, until
 from measuring import python, session_of
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
@@ -740,9 +740,8 @@ def test_the_sampler_reads_every_probe_about_four_times_a_second() -> None:
     """Samples carry their time and every probe's numbers, and end when the measurement does."""
     session = session_of(cell_of(CPU_BACKENDS[0], "matmul"))
     with Sampler(session) as sampler:
-        time.sleep(2.0)
+        until(lambda: len(sampler.samples) > 7)
     taken = list(sampler.samples)
-    assert 5 <= len(taken) <= 12
     times = [sample["t_s"] for sample in taken]
     gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
     assert statistics.median(gaps) == pytest.approx(0.25, rel=0.5)
