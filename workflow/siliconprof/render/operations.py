@@ -180,9 +180,10 @@ def draw(data: Data, points: Sequence[Row], operation: Operation, narrow: bool) 
         ]
         ceilings = {b: owns[precision, b] for b in backends if (precision, b) in owns}
         for backend, value in ceilings.items():
-            shared = len(ceilings) > 1 and len(set(ceilings.values())) == 1  # of the device, then
-            ink = style.MUTED if shared else style.shade(backend)
-            text = f"{limit.label}, {backend} {precision}: {hover.rate(value, limit.per_second)}"
+            ink, whose = style.shade(backend), f"{backend} {precision}"
+            if limit is MEMORY:
+                ink, whose = style.MUTED, "by any backend"
+            text = f"{limit.label}, {whose}: {hover.rate(value, limit.per_second)}"
             limited = [p for p in group if p["backend"] == backend]
             shown.append(
                 chart.upright(value / GIGA, limited, text, color=ink, linewidth=0.9, dashes=(1, 1))
