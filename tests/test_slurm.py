@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -346,17 +347,21 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
     Ctrl-C and kill -9. Each comes in the middle of a job: before the held cell is one that is done
     by then, after it one more.
     """
+    if "node-b" not in cluster.daemons:  # after an attempt that failed, as are jobs and records
+        cluster.start_node("node-b")
+    for job in cluster.jobs():
+        cluster.run("scancel", str(job["id"]))
+    until(lambda: not cluster.jobs() and not measuring(cluster))
+    for key, record in first.records().items():
+        if record["cell"]["workload"] in ("early", "held", "late"):
+            (first.path / "results" / "records" / f"{key}.json").unlink()
+            shutil.rmtree(first.path / "results" / "history" / key)
     resources = {"slurm_partition": "gpu", "constraint": "b200"}
     wrong = {"nowhere": {"device": "cpu", "resources": resources}}
     nodes = NODE_OF.values()
     folder = hold(first, *nodes)
     brief = {"seconds": 0}
     cells = {"early": brief, "held": brief | {"folder": str(folder)}, "late": brief}
-    for key, record in first.records().items():  # of an attempt that failed
-        if record["cell"]["workload"] in cells:
-            (first.path / "results" / "records" / f"{key}.json").unlink()
-    if "node-b" not in cluster.daemons:
-        cluster.start_node("node-b")
     configure(first, cells, CLUSTER | wrong)
     advice = json.loads(first.stage("pipeline.doctor", "--json").stdout)["advice"]
     assert [line["mend"] for line in advice if line["about"] == "Slurm"] == [
@@ -364,9 +369,8 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
     ]
     with begun(first, CELLS) as pipeline:
         # A job's limit is the sum of its cells', and what is done is said while the rest goes on.
-        assert cluster.run("squeue", "--noheader", "--states=R", "--format=%l").split() == (
-            ["27:00"] * len(NODE_OF)
-        )
+        limits = cluster.run("squeue", "--noheader", "--states=R", "--format=%l").split()
+        assert limits == ["27:00"] * len(NODE_OF), output(first).read_text()
         until(lambda: output(first).read_text().count(" early ") == len(NODE_OF))
         for process in set(measuring(cluster, "measure")) & set(cluster.processes("node-a")):
             process.kill()
