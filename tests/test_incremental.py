@@ -143,6 +143,19 @@ def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, project):
     shutil.rmtree(project.path / "results/hosts")
     reconfigure(project, lambda config: config["workloads"].pop("nano-2"))
     assert due(project, TABLE) == {"matrix", "aggregate"}
+    path = next((project.path / "results/records").rglob("launch/*/*.json"))
+    late = json.loads(path.read_text()) | {
+        "status": "timeout",
+        "reason": "still running",
+        "points": [],
+    }
+    late["cell"]["timing"] |= {"time_limit_s": 1}  # which the config has raised since
+    late["sha256"] = record_file.content_sha256(late)
+    path.write_text(json.dumps(late))
+    shutil.rmtree(
+        project.path / "results/history" / record_file.cell_path(late)
+    )  # nor an earlier one
+    assert "measure" in due(project, TABLE) and json.loads(path.read_text()) == late
 
 
 def test_a_quick_fact_alone_makes_nothing_again(project):

@@ -154,7 +154,7 @@ def _largest(
         AGREES if other.high < target.low else AGAINST if other.low > target.high else OPEN
         for other in others
     ]
-    verdict = _together(answers, "most", missing)
+    verdict = _together(answers, "most", missing)  # what is missing may be the largest
     leads = {NOT_TESTABLE: f"{_partly(missing)}So far ", INCONCLUSIVE: "overlap of intervals: "}
     reason = f"{leads.get(verdict, '')}{measured}; claimed largest: {claim.largest}"
     return Outcome(verdict, reason, target, most[modules.index(claim.largest)].label, rows)

@@ -34,6 +34,7 @@ PROBED = ("torch-cpu", "torch-cuda", "torch-mps", "mlx")
 NO_AMD = "this torch is built for AMD's GPUs, which are not supported: NVIDIA's and Apple's are"
 NO_GPU = "`nvidia-smi -L` must list a GPU, and CUDA_VISIBLE_DEVICES name one of these or be unset"
 IN_USE = "another process holds the GPU: look with `nvidia-smi`, and run again once it has ended"
+NO_KERNELS = "no kernel image"  # for this GPU in this build: only another version mends it
 CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 
 # A part of a broken framework's message -> how to mend it; the first that matches counts.
@@ -55,7 +56,7 @@ MENDS = (
         "an NVIDIA GPU",
     ),
     ("glibc", "the wheel needs a newer C library (MLX: glibc 2.35): use a newer distribution"),
-    ("no kernel image", "this build has no kernels for this GPU: install a build that has"),
+    (NO_KERNELS, "this build has no kernels for this GPU: install a build that has"),
     ("no cuda gpus are available", NO_GPU),
     ("no gpu is visible", NO_GPU),
     ("out of memory", IN_USE),

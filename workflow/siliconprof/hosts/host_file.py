@@ -113,7 +113,7 @@ def _has_broken_framework(host: Mapping[str, Any]) -> bool:
     return any(
         host["packages"].get(package)
         and host["backends"][backend]["mend"]
-        and "no kernel image" not in host["backends"][backend]["reason"]
+        and detect.NO_KERNELS not in host["backends"][backend]["reason"]
         for package, backend in backends
     )
 

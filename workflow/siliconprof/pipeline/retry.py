@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from siliconprof import options
-from siliconprof.analyse.equal_work import DISTURBED
+from siliconprof.analyse.equal_work import DISTURBED, NOISY
 from siliconprof.cells import matrix
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import registry
@@ -40,7 +40,7 @@ def disturbance(found: Record) -> tuple[int, bool, float]:
     """
     codes = [flag.code for flag in found.flags]
     cores = found.probed("interference", "foreign_load_cores")
-    return codes.count(DISTURBED), "noisy" in codes, cores or 0.0
+    return codes.count(DISTURBED), NOISY in codes, cores or 0.0
 
 
 def second(first: Record) -> Path | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from siliconprof import words
-from siliconprof.analyse.equal_work import DISTURBED
+from siliconprof.analyse.equal_work import DISTURBED, NOISY
 from siliconprof.render import choices, memory, ratios, study_findings, uncertainty, why, wide_deep
 from siliconprof.render.book import Book
 from siliconprof.render.compare import (
@@ -42,7 +42,7 @@ from siliconprof.render.variants import (
 
 HEADLINES = 5  # what a reader takes in at once
 NOISE = "Noise"
-NOISE_FLAGS = ("noisy", "contended")
+NOISE_FLAGS = (NOISY, DISTURBED)
 SPREADS = ("unsplit_step", "step", "launch_and_wait")  # whichever a point has first
 MOST_NAMED = 6
 
