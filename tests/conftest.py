@@ -188,7 +188,7 @@ def opened(name: str, precision: str = "fp32", threads: int = 2) -> Any:
     return backend
 
 
-def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
     """Wait for a condition; its value, or the test fails."""
     end = time.monotonic() + seconds
     while not (value := condition()):
@@ -302,9 +302,24 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return Checkout(folder / "project")
 
 
+running: list[pytest.Item] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A test that runs again does so on what its module makes anew, not on what it failed on."""
+    if report.outcome == "rerun":
+        for item in running:  # none in the process that only hears of its workers' tests
+            item._initrequest()
+            for definitions in item._fixtureinfo.name2fixturedefs.values():
+                for definition in definitions:
+                    if definition.scope == "module":
+                        definition.finish(item._request)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Beside other workers, tests marked `alone` run while no other does; see quiet.py."""
+    running[:] = [item]
     marks = {mark.name for mark in item.iter_markers()}
     # This host must still be the one that the default run found.
     whole = "every_core" in marks or "default_run" in getattr(item, "fixturenames", ())

@@ -24,7 +24,7 @@ from siliconprof.remote import collect_hosts
 from siliconprof.store import validation
 from synthetic_results import table
 
-until = partial(conftest.until, seconds=90)
+until = partial(conftest.until, seconds=300)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(ssh_hosts.missing()), reason=str(ssh_hosts.missing())),
@@ -149,7 +149,7 @@ def collected(project: Checkout, network: Any) -> tuple[list[str], str]:
     until(lambda: process.poll() is not None or all(path.exists() for path in seen))
     for turn in turns:
         turn.unlink()
-    said, progress = process.communicate(timeout=120)
+    said, progress = process.communicate(timeout=300)
     assert process.returncode == 1, progress
     write_hosts(project)
     return said.splitlines(), progress
@@ -238,7 +238,7 @@ def test_a_connection_that_breaks_ends_the_run_there_and_the_next_goes_on(
         until(lambda process=process: seen.exists() or process.poll() is not None)
         assert process.poll() is None and host.processes("siliconprof.measure"), name
         fault(process)
-        said = process.communicate(timeout=120)[0]
+        said = process.communicate(timeout=300)[0]
         if name == "unplugged":
             break  # the host cannot know
         until(lambda: not host.processes("siliconprof") and not host.processes("snakemake"))
@@ -253,7 +253,7 @@ def test_a_connection_that_breaks_ends_the_run_there_and_the_next_goes_on(
     either = re.compile("studio-7: (waiting: another run is active|measuring)")
     assert any(either.match(line) for line in process.stderr)
     hold.unlink()
-    said = process.communicate(timeout=120)[0]
+    said = process.communicate(timeout=300)[0]
     assert process.returncode == 0 and said.startswith("studio-7: 1 new, "), said
 
 
@@ -343,7 +343,7 @@ def test_a_mac_is_kept_awake_as_long_as_it_measures(tmp_path):
         start_new_session=True,
     )
     until(lambda: said.exists() and said.read_text() == f"-i -w {process.pid}\n")
-    process.communicate(timeout=30)  # with the end of its input it ends, too
+    process.communicate(timeout=120)  # with the end of its input it ends, too
 
 
 EVIL = "x; touch pwned"
