@@ -534,3 +534,7 @@ def test_two_checkouts_are_measured_in_turn(checkout: Checkout, tmp_path: Path):
     done = checkout.stage("compare.replicate", "--cells", "*/none/*", check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "matches no cell of config/config.yaml" in done.stderr
+    arguments[-1] = "../pair"
+    done = checkout.stage("compare.replicate", *arguments, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "--name ../pair: is not a valid name of a folder" in done.stderr

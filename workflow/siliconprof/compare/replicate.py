@@ -21,6 +21,7 @@ import fnmatch
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,7 @@ from siliconprof import options
 from siliconprof.errors import UserError, stage
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.stats.inference import LEAST_PROCESSES
-from siliconprof.store import record
+from siliconprof.store import names, record
 from siliconprof.store.cell import AXES, Cell, canonical_json
 
 CONFIG = Path("config/config.yaml")
@@ -275,7 +276,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.n < 1:
         raise UserError(f"-n {arguments.n}: at least 1 process a side")
-    folder = arguments.results / "replicates" / (arguments.name or stamp("replicate"))
+    name = arguments.name or stamp("replicate")
+    if not re.fullmatch(names.LABEL, name):
+        raise UserError(f"--name {name}: is not a valid name of a folder; use {names.RULE}")
+    folder = arguments.results / "replicates" / name
     if folder.exists() and not arguments.more:
         raise UserError(f"{folder}: exists; name another with --name, or add to it with --more")
     this, other = Side.here(), other_side(arguments)
