@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -313,7 +313,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             for definitions in item._fixtureinfo.name2fixturedefs.values():
                 for definition in definitions:
                     if definition.scope == "module":
-                        definition.finish(item._request)
+                        with suppress(Exception):  # it would end all tests, not this one
+                            definition.finish(item._request)
 
 
 @pytest.hookimpl(wrapper=True)
