@@ -34,7 +34,7 @@ PRODUCT = {"module": "matmul", "shapes": [[1, 16, 16, 16]]}
 WAIT = {"module": "sleeper", "file": "/home/turn"}
 HOSTS = {
     "studio-7": {"ssh": "studio-7"},
-    "server-9": {"ssh": "server-9", "folder": "/srv/my-study"},
+    "server-9": {"ssh": "server-9", "folder": "/home/my-study"},
 }
 # Leaves a trace that it runs, and sleeps as long as the file is there.
 SLEEPER = '''\
@@ -179,7 +179,7 @@ def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, col
     assert max(first, second) < min(end, other_end)
 
     # Nothing new: nothing is measured, nothing comes. A module that vanished here vanishes there.
-    far = hosts["server-9"].home / "work" / "my-study"
+    far = hosts["server-9"].home / "my-study"
     stamps = project.stamps()
     assert Checkout(far).stamps().items() <= stamps.items()
     gone = "workflow/siliconprof/workloads/obsolete.py"
@@ -208,7 +208,9 @@ def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, col
     (kept,) = (project.path / "results/history/server-9").rglob("*.json")
     assert json.loads(kept.read_text())["cell"]["workload"] == "product"
     listed = project.stage("pipeline.cli", "collect", "--list").stdout
-    assert re.search(r"^server-9  server-9:/srv/my-study  \S+  3 records, last new 2", listed, re.M)
+    assert re.search(
+        r"^server-9  server-9:/home/my-study  \S+  3 records, last new 2", listed, re.M
+    )
 
     # A run here takes them as what they are.
     configure(project, product=PRODUCT)
