@@ -215,7 +215,7 @@ def clock_jumps(base: Scratch, folder: Path, rng: Random, log: Log, count: int) 
     for seed in range(1, count + 1):
         scratch.configure(seed=seed)
         process = scratch.begin_snakemake()
-        until(lambda: scratch.processes(CHILD), 60, "a cell starts")
+        until(lambda: scratch.processes(CHILD), "a cell starts")
         time.sleep(rng.uniform(0.0, 0.5))
         ahead = seed % 2 == 1
         log.inject(f"clock a day {'ahead' if ahead else 'back'}")

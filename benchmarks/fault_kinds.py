@@ -217,7 +217,7 @@ def _stage_killed(scratch: Scratch, stage: str, rng: Random, log: Log) -> bool:
     before = scratch.finished()
     process = scratch.begin_snakemake("report")
     word = f"siliconprof.{stage}"
-    (victim,) = until(lambda: scratch.processes(word)[:1], 120, f"{stage} starts")
+    (victim,) = until(lambda: scratch.processes(word)[:1], f"{stage} starts")
     time.sleep(rng.uniform(0.0, 3.0 if stage == "render.draw" else 0.5))
     itself = rng.random() < 0.5
     hit = kill(victim) if itself else victim.is_running()
