@@ -154,10 +154,10 @@ class SshHost:
             for child in psutil.Process(self.process.pid).children() if self.running() else []:
                 child.kill()  # the first of its processes: the kernel ends the others
             try:
-                self.process.wait(5)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(5)
+                self.process.wait(60)
         subprocess.run(["ip", "link", "delete", self.outside], capture_output=True)
         subprocess.run(["ip", "netns", "delete", self.namespace], capture_output=True)
 

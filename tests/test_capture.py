@@ -88,7 +88,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     torch = NANO | {"backends": ["torch-cpu"], "trainer": "hf"}
     mlx = NANO | {"backends": ["mlx"], "device_kinds": ["cpu"]}
     copy.configure(
-        timing=QUICK | {"warmup_iterations": 3},  # torch's second step is slow as well
+        # torch's second step is slow as well
+        timing=QUICK | {"warmup_iterations": 3, "time_limit_s": 600},
         datasets=DATA,
         workloads={
             "real": torch | {"capture": ["torch-profiler", "perf-stat"]},

@@ -235,7 +235,7 @@ def test_a_connection_that_breaks_ends_the_run_there_and_the_next_goes_on(
     }
     for name, fault in faults.items():
         seen.unlink(missing_ok=True)
-        patience = "4" if name == "unplugged" else "60"
+        patience = "12" if name == "unplugged" else "60"
         process = begin(project, network, "studio-7", "--patience", patience)
         until(lambda process=process: seen.exists() or process.poll() is not None)
         assert process.poll() is None and host.processes("siliconprof.measure"), name

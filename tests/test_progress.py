@@ -66,7 +66,7 @@ def test_a_terminal_sees_the_cell_and_a_file_does_not(checkout: Checkout):
     (checkout.path / "results/tables/cells.csv").unlink()
 
     reader, writer = pty.openpty()
-    seen, until_s = b"", time.monotonic() + 60
+    seen, until_s = b"", time.monotonic() + 300
     with lock_held(checkout) as release:
         process = checkout.begin(*command, env=TERMINAL, stdout=subprocess.DEVNULL, stderr=writer)
         os.close(writer)

@@ -48,7 +48,7 @@ def test_a_disturbed_cell_is_measured_once_more_and_then_never(checkout: Checkou
     disturbed["flags"] += [{"code": "contended", "detail": "planted"}] * 3
     first = record.write(disturbed, path, checkout.path / "results/history")
 
-    checkout.configure(**TINY, retry_contended_s=60)
+    checkout.configure(**TINY, retry_contended_s=600)
     assert "retry" in checkout.snakemake("-n", "measured").stdout
     assert json.loads(path.read_text())["sha256"] == first
     said = checkout.snakemake("measured").stderr
@@ -83,7 +83,7 @@ def test_a_disturbed_cell_is_measured_once_more_and_then_never(checkout: Checkou
 def test_a_process_that_ends_meanwhile_leaves_no_flag(checkout: Checkout) -> None:
     """The tables show the second record, and the next run has nothing to do."""
     seconds = {"max_iterations": 10**6, "budget_s": 2, "relative_interval": 0}
-    checkout.configure(**TINY | {"timing": QUICK | seconds}, retry_contended_s=60)
+    checkout.configure(**TINY | {"timing": QUICK | seconds}, retry_contended_s=600)
     said = checkout.path / "said.txt"
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
