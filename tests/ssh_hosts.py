@@ -179,7 +179,7 @@ def _prepare(folder: Path, name: str, client_key: Path) -> None:
         f"ListenAddress 0.0.0.0\nPort 22\nHostKey {folder}/host_key\nPidFile none\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nUsePAM no\n"
         "PermitRootLogin prohibit-password\nPasswordAuthentication no\n"
-        f"SetEnv SILICONPROF_LOCK_FILE={folder}/host.lock\n"
+        f"SetEnv SILICONPROF_LOCK_FILE={folder}/host.lock TMPDIR={folder}\n"
     )
 
 
