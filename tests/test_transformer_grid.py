@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import psutil
@@ -207,7 +206,8 @@ def test_both_ways_of_timing_stand_side_by_side() -> None:
         assert theirs["number_per_run"] * sum(theirs["times_s"]) >= min_run_time_s
         if shorter:
             assert theirs["number_per_run"] * len(theirs["times_s"]) == 1
-        assert 1 / 4 < median(theirs["times_s"]) / median(point["times"]["step_s"]) < 4
+        else:  # of many: others may have had the core during a single one
+            assert 1 / 4 < min(theirs["times_s"]) / min(point["times"]["step_s"]) < 4
         assert point["memory"]["device_peak_bytes"] > 16 * point["params"]["n_parameters"]
     mlx = session_of(cell("mlx", n_layer=[1], batch_size=[1]))
     mlx.workload.measure(mlx)
