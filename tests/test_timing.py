@@ -402,15 +402,9 @@ class Host:
 @pytest.mark.alone
 def test_a_known_sleep_is_measured_as_itself() -> None:
     plan = Plan(warmup_iterations=1, warmup_budget_s=0, iterations=7, max_iterations=7)
-    medians = []
     for seconds in (0.02, 0.04):
-        times = timing.repeat(
-            lambda s=seconds: time.sleep(s), Host(), plan, lambda *_: None
-        ).times_s
-        assert min(times) >= seconds
-        medians.append(statistics.median(times))
-        assert medians[-1] == pytest.approx(seconds, rel=0.2)
-    assert medians[1] / medians[0] == pytest.approx(2, rel=0.2)
+        found = timing.repeat(lambda s=seconds: time.sleep(s), Host(), plan, lambda *_: None)
+        assert seconds <= min(found.times_s) == pytest.approx(seconds, rel=0.2)
 
 
 @pytest.mark.alone
@@ -422,10 +416,9 @@ def test_the_clock_check_tells_what_the_clock_is_worth() -> None:
     assert found["second_sleeps_s"] == pytest.approx(found["sleeps_s"], rel=0.05)
 
 
-@pytest.mark.alone
-def test_a_slow_set_up_takes_nothing_from_the_warm_up_budget():
+def test_a_slow_set_up_takes_nothing_from_the_warm_up_budget(clock: Clock) -> None:
     pace = timing.Pace(timing.Plan(warmup_iterations=2, warmup_budget_s=0.2))
-    time.sleep(0.25)
+    clock.spend(0.25)
     for seconds in (9.0, 5.0, 3.0):  # never settles, but the budget is not spent either
         assert pace.warming_up()
         pace.warmup_times.append(seconds)
