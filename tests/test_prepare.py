@@ -263,8 +263,13 @@ def test_json_lines_without_a_card_are_cut_at_max_bytes(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_source_is_one_line(
-    repository: Path, tmp_path: Path, changes: dict[str, str], words: str
+    repository: Path,
+    tmp_path: Path,
+    changes: dict[str, str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     dataset = {"name": "small", "source": "folder", "path": str(repository), "vocab_size": 400}
     assert words in objection(dataset | changes, tmp_path / "none")
 
