@@ -147,7 +147,8 @@ class Plugin(KernelWorkload):
                 stepping(doing, number)
 
             one_s = min(left_s, ONE_PROCESS * limit_s)
-            for timings, reason in cold_launch.fresh(cell, one_s, on_stage, forks):
+            forked = min(forks, cold.processes - done)
+            for timings, reason in cold_launch.fresh(cell, one_s, on_stage, forked):
                 done += 1
                 for name, seconds in timings.items():
                     cold.seconds.setdefault(name, []).append(seconds)
@@ -155,7 +156,7 @@ class Plugin(KernelWorkload):
                     cold.failed.append(f"process {done}: {reason}")
             imports_s = cold.seconds.get(cold_launch.IMPORT_S, [0.0])
             if on_linux_cpu and imports_s[-1] > SLOW_IMPORT_S:  # where a fork is safe
-                forks = min(FORKS, cold.processes - done)
+                forks = FORKS
                 session.method["cold_launch"] = FORKED
         session.timed(sum(map(sum, cold.seconds.values())))
         if cold.failed:
