@@ -352,6 +352,15 @@ def test_a_gap_is_explained_on_the_terminal(
         cli.dispatch(["predict", "gpt2-nano-compiled", *where])
 
 
+@pytest.mark.slow
+def test_parts_that_waited_are_drawn_in_few_bytes(tmp_path: Path) -> None:
+    results, _ = gap(tmp_path, pair(used_ms=(4, 2, 5)), last=published_gaps)
+    drawn = "operators-gpt2-nano-4-256"
+    render(results, (drawn,))
+    figure = (results / f"figures/{drawn}.svg").read_text(encoding="utf-8")
+    assert BLOCKED in figure and WAITING in figure and len(figure) < 100_000
+
+
 # How a pair is, what its causes take in ms, and the verdict.
 GAPS: list[tuple[dict[str, Any], Mapping[str, float], str]] = [
     # The slower step's parts add up to 85 %, 45 % and 145 % of it.

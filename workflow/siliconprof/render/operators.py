@@ -18,7 +18,7 @@ from siliconprof.store import table_files
 
 # Steps of the backend's colour; neighbours in the stack must differ.
 STEP_OF = dict(zip(PARTS, (100, 45, 80, 80, 25, 60, 12, 45, 25, 12), strict=True))
-HATCH = {BLOCKED: "......", WAITING: "xxxxxx", FRAMEWORK: "//////"}
+HATCH = {BLOCKED: "------", WAITING: "xxxxxx", FRAMEWORK: "//////"}
 MOST_ROWS = 12
 NOT_TIMED = "the framework's own time, which is no operator's"
 NO_FORMULA = "no product, convolution or attention: its operations are not counted"
