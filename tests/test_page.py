@@ -88,7 +88,7 @@ class Browser:
         )
 
     def settle(self) -> None:
-        """Wait for two frames: what a scroll sets off, its event included, is done by then."""
+        """Wait for two frames: what a scroll or a new address sets off is done by then."""
         self.driver.execute_async_script(
             "requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))"
         )
@@ -240,6 +240,7 @@ def test_the_report_is_short_and_leads_to_the_study(
         sheets = re.findall(rb"/Type */Page\b", base64.b64decode(paper["data"]))
         assert 1 < len(sheets) <= MOST_PAPER
     browser.js("location.hash = '#?backend=mlx&backend=torch-cpu'")  # with a comparison
+    browser.settle()
     browser.driver.find_element(By.ID, "compared-steps")
     assert violations(browser, axe) == []
     browser.one("#clear").click()
@@ -464,6 +465,7 @@ def test_a_filtered_view_can_be_linked(browser: Browser, study: Path) -> None:
     assert 0 <= browser.js(top, "memory") < 100
     # A link of the contents moves on and keeps the filter; so does the address.
     browser.one('nav a[href="#training"]').click()
+    browser.settle()
     assert 0 <= browser.js(top, "training") < 100
     after = browser.js(STATE)
     assert after["place"] == "#training?backend=mlx&precision=fp32"
@@ -633,7 +635,7 @@ def saved(browser: Browser, folder: Path, exhibit: str, kind: str, suffix: str) 
         menu.find_element(By.CSS_SELECTOR, "summary").click()
     menu.find_element(By.XPATH, f".//button[text()='{kind}']").click()
     path = folder / f"{exhibit.removeprefix('figure-')}.{suffix}"
-    WebDriverWait(browser.driver, 30).until(lambda _: path.exists() and path.stat().st_size)
+    WebDriverWait(browser.driver, WAIT_S).until(lambda _: path.exists() and path.stat().st_size)
     return path.read_bytes()
 
 
