@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 # Ten steps: two to warm up, four split, four unsplit.
 TEN_STEPS = QUICK | {"warmup_iterations": 2, "iterations": 4, "max_iterations": 4}
+TEN_STEPS |= {"time_limit_s": 600}  # compiling in MLX takes a quarter of a minute on a quiet host
 NANO = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "dataset": "words"}
 FP32, IN_TORCH = {"precisions": ["fp32"]}, {"backends": ["torch-cpu"]}
 PLAIN, HF = NANO | {"trainer": "plain"}, NANO | IN_TORCH | {"trainer": "hf"}
