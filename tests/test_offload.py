@@ -186,7 +186,7 @@ def test_phases_of_an_offloaded_step(study: dict) -> None:
         ]
         assert whole == pytest.approx(times["step_s"])
         assert min(times["backward_s"]) > min(times["optimizer_s"]), name
-        assert max(times["other_s"]) < max(times["step_s"]) / 2, name
+        assert min(times["other_s"]) < min(times["step_s"]) / 2, name
 
 
 def test_nothing_is_compiled_and_little_is_said(study: dict, project: Checkout) -> None:

@@ -131,9 +131,9 @@ def test_bytes_and_launches_on_a_played_gpu_are_those_of_its_work(run: Checkout)
     dispatch, empty = record(run, backend="torch-cuda", workload="launch")["points"]
     for point in (dispatch, empty):
         # What Python adds on a busy host is its own time, and never a millisecond.
-        assert KERNEL_S <= median(point["times"]["amortised_s"]) < 1e-3
+        assert KERNEL_S <= min(point["times"]["amortised_s"]) < 1e-3
     for point in record(run, backend="torch-cuda", workload="bandwidth")["points"]:
-        rate = point["bytes"] / median(point["times"]["step_s"])
+        rate = point["bytes"] / min(point["times"]["step_s"])
         assert rate == pytest.approx(CARDS[H200].bytes_rate, rel=0.15), point["params"]
 
 

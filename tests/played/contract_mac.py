@@ -333,7 +333,7 @@ def tree_of(values: Any) -> list[Any]:
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for what begins by itself."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)
