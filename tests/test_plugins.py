@@ -88,9 +88,9 @@ def parameters_of(name: str, **more: Any) -> dict[str, Any]:
 
 
 def cell_of(backend: str, module: str, trainer: str | None = None, **more: Any) -> Cell:
-    """A cell on this machine's CPU."""
+    """A cell on this machine's CPU, on the one core that a worker has."""
     usual = {"backend": backend, "workload": module, "module": module, "trainer": trainer}
-    usual |= {"device_memory_bytes": 16 * 2**30, "parameters": parameters_of(module)}
+    usual |= {"device_memory_bytes": 16 * 2**30, "threads": 1, "parameters": parameters_of(module)}
     return cpu_cell(**usual | more)
 
 
@@ -412,6 +412,7 @@ def test_kernels_give_points_that_a_record_takes(name: str, backend: str, words:
     plugin = plugins.load("workloads", name)
     reads = any(text.startswith("dataset:") for text in plugin.problems(parameters_of(name), None))
     session = session_of(cell_of(backend, name, dataset=str(words) if reads else None))
+    began = time.perf_counter()
     try:
         session.workload.measure(session)
     except Unsupported as refused:  # a CPU has no other memory to copy to
@@ -424,7 +425,7 @@ def test_kernels_give_points_that_a_record_takes(name: str, backend: str, words:
         for times in point["times"].values():
             assert times
             assert all(math.isfinite(seconds) and seconds > 0 for seconds in times)
-    assert 0 < session.timed_s < 60
+    assert 0 < session.timed_s < time.perf_counter() - began
 
 
 def test_matmul_counts_its_work() -> None:
