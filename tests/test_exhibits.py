@@ -250,7 +250,7 @@ def test_latex_reads_every_table(results: Path, page: Page, tmp_path: Path) -> N
     done = subprocess.run(
         [str(LATEX), "-halt-on-error", "-interaction=nonstopmode", "a.tex"],
         cwd=tmp_path,
-        timeout=120,
+        timeout=600,
         capture_output=True,
     )
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
