@@ -30,7 +30,9 @@ SNAKEMAKE_LOGGER = "snakemake.logging"
 RETRIED = Path("results/retried.txt")
 LOOK_EVERY_S = 1.0
 STAGE_S = 1.5  # a job that measures nothing, of a dozen between the cells and the page; a guess
-INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing")
+KILLED = "Terminating processes on user request"
+INTERRUPTED = (KILLED, "Will exit after finishing")
+FAILURE_EVENTS = ("ERROR", "GROUP_ERROR", "JOB_ERROR")
 CHATTER_EVENTS = (
     "JOB_INFO",
     "JOB_FINISHED",
@@ -61,7 +63,7 @@ def attach(cells_here: bool) -> CellHandler:
         if isinstance(handler, logging.StreamHandler) and not isinstance(
             handler, logging.FileHandler
         ):
-            handler.addFilter(worth_a_line)  # the log file has all
+            handler.addFilter(WorthALine())  # the log file has all
     if not cells_here:
         logger.addHandler(display := CellHandler())
         return display
@@ -101,12 +103,19 @@ def _doing(path: Path) -> tuple[str, str]:
         return "", ""
 
 
-def worth_a_line(record: logging.LogRecord) -> bool:
-    """Whether a message of Snakemake's is printed above the live line."""
-    if record.levelno >= logging.WARNING:
-        return True
-    name = getattr(getattr(record, "event", None), "name", "")
-    return name not in CHATTER_EVENTS and not record.getMessage().startswith(CHATTER)
+class WorthALine(logging.Filter):
+    """Tells which messages of Snakemake's are printed above the live line."""
+
+    killed = False  # by Ctrl-C: each running job then fails, which is no news
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a message is printed."""
+        name = getattr(getattr(record, "event", None), "name", "")
+        message = record.getMessage()
+        self.killed |= message.startswith(KILLED)
+        if record.levelno >= logging.WARNING:
+            return not (self.killed and name in FAILURE_EVENTS)
+        return name not in CHATTER_EVENTS and not message.startswith(CHATTER)
 
 
 def _measures(rule: str) -> bool:
