@@ -671,9 +671,15 @@ def test_the_child_ends_with_its_supervisor(project):
     assert not (project.path / "faulty.json").exists()
 
 
-def test_a_supervisor_that_is_told_to_end_ends_its_child(project):
+@pytest.mark.parametrize("child_first", [False, True])
+def test_a_supervisor_that_is_told_to_end_ends_its_child(project, child_first):
+    """Also where its child was told first, as a scheduler does that cancels a job."""
     supervisor = begin_measure(project, cell("sleeps", seconds=600))
-    child_asleep(project)
+    child = child_asleep(project)
+    if child_first:
+        child.terminate()
+        until(lambda: not child.is_running())  # its supervisor knows
+        time.sleep(0.5)
     supervisor.terminate()
     assert supervisor.wait(120) == 130
     assert processes(project) == [] and lock_is_free(project)

@@ -44,6 +44,8 @@ NO_POINT = "it came to its end without a point: nothing was measured"
 CHECKOUT = PACKAGE_DIR.parent.parent
 CHECKS = ".checks"  # below the history, where a host may be called `checks`
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HERE_TOO_S = 3.0
 
 
 def outcome(
@@ -224,6 +226,8 @@ def run(
     child = Child(trial, result, host.held, host.output, launch)
     try:
         code, wall_s = child.wait(limit_s - spent_s)
+        if code is not None and -code in ENDING:  # whoever ends a whole job sends it here as well
+            time.sleep(HERE_TOO_S)
     finally:
         host.end(child)
         trace = memory_limit.remove(child.process.pid)
@@ -413,7 +417,7 @@ def hear(handler: Any) -> None:
 
     SIGTERM, and a terminal that is closed, end a cell as Ctrl-C does.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 
