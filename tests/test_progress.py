@@ -123,7 +123,8 @@ def test_an_interrupted_run_says_how_far_it_came(checkout: Checkout, terminal: b
             break
         text += chunk.decode(errors="replace")
         if not told and "1/2" in text:
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            end = os.killpg if terminal else os.kill  # a terminal tells all its processes
+            end(process.pid, signal.SIGINT)
             told = True
     os.close(reader)
     assert process.wait() == 130, text

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -19,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from siliconprof.errors import UserError, printable
 from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
 from siliconprof.measure.lock import WAITING
@@ -27,6 +30,7 @@ from siliconprof.store import documents, record
 
 RECORDS = Path("results/records")
 SNAKEMAKE_LOGGER = "snakemake.logging"
+SUPERVISOR = "siliconprof.measure"  # among the words of its command
 RETRIED = Path("results/retried.txt")
 LOOK_EVERY_S = 1.0
 STAGE_S = 1.5  # a job that measures nothing, of a dozen between the cells and the page; a guess
@@ -92,6 +96,16 @@ def _follow_waits(path: Path, tell: Callable[[str], None]) -> None:
                 time.sleep(LOOK_EVERY_S)
 
     threading.Thread(target=watch, name="waits", daemon=True).start()
+
+
+def _end_cells() -> None:
+    """End cells that Ctrl-C has not reached: one that began just then, or all after `kill -INT`."""
+    while True:
+        time.sleep(LOOK_EVERY_S)
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                if SUPERVISOR in process.cmdline():
+                    process.send_signal(signal.SIGINT)
 
 
 def _doing(path: Path) -> tuple[str, str]:
@@ -219,6 +233,8 @@ class CellHandler(logging.Handler):
         try:
             if record.getMessage().startswith(INTERRUPTED):
                 self.state.interrupted = True
+            if record.getMessage().startswith(KILLED):
+                threading.Thread(target=_end_cells, name="ending", daemon=True).start()
             self.follow(getattr(getattr(record, "event", None), "name", ""), vars(record))
         except Exception:
             self.handleError(record)
