@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from conftest import QUICK, Checkout
+from conftest import QUICK, Checkout, until
 from siliconprof.pipeline.progress import State
 
 TERMINAL = {"TERM": "xterm", "COLUMNS": "120"}
@@ -123,8 +123,11 @@ def test_an_interrupted_run_says_how_far_it_came(checkout: Checkout, terminal: b
             break
         text += chunk.decode(errors="replace")
         if not told and "1/2" in text:
-            end = os.killpg if terminal else os.kill  # a terminal tells all its processes
-            end(process.pid, signal.SIGINT)
+            if terminal:  # which tells all of its processes
+                os.killpg(process.pid, signal.SIGINT)
+            else:  # as `kill -INT` does, while the next cell runs
+                until(lambda: list((checkout.path / "results" / "logs").rglob("two/*/*.log")))
+                process.send_signal(signal.SIGINT)
             told = True
     os.close(reader)
     assert process.wait() == 130, text
