@@ -44,8 +44,7 @@ NO_POINT = "it came to its end without a point: nothing was measured"
 CHECKOUT = PACKAGE_DIR.parent.parent
 CHECKS = ".checks"  # below the history, where a host may be called `checks`
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-HERE_TOO_S = 3.0
+REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 
 
 def outcome(
@@ -226,8 +225,8 @@ def run(
     child = Child(trial, result, host.held, host.output, launch)
     try:
         code, wall_s = child.wait(limit_s - spent_s)
-        if code is not None and -code in ENDING:  # whoever ends a whole job sends it here as well
-            time.sleep(HERE_TOO_S)
+        if code is not None and -code in descendants.FORWARDED:
+            time.sleep(REACHES_ALL_WITHIN_S)  # if it ends us as well, there is no record
     finally:
         host.end(child)
         trace = memory_limit.remove(child.process.pid)
@@ -417,7 +416,7 @@ def hear(handler: Any) -> None:
 
     SIGTERM, and a terminal that is closed, end a cell as Ctrl-C does.
     """
-    for number in ENDING:
+    for number in descendants.FORWARDED:
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 
