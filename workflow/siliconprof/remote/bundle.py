@@ -1,7 +1,7 @@
 """Records between hosts: packed into a zip on one, checked and imported on another.
 
     python -m siliconprof.remote.bundle pack --output F [--host LABEL ...] ...
-    python -m siliconprof.remote.bundle import F [--replace] [--signers F] ...
+    python -m siliconprof.remote.bundle import F [--replace]
     python -m siliconprof.remote.bundle unpack-reference --bundle F --output-dir D
 
 A bundle holds `records/{host}/….json`, `hosts/{label}.json` and a `manifest.json` with the
@@ -69,9 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
         parser.add_argument(
             "--yes", action="store_true", help="do not ask on a terminal whether to write it"
         )
-        parser.add_argument(
-            "--sign", type=Path, metavar="KEY", help="sign it with this SSH key, in FILE.sig"
-        )
     else:
         parser.add_argument("bundle", type=Path, help="a bundle that `pack` has made")
         parser.add_argument(
@@ -79,14 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
             action="store_true",
             help="replace different records of the same cells, which stay in results/history",
         )
-        parser.add_argument(
-            "--signers",
-            type=Path,
-            metavar="FILE",
-            help="import only if BUNDLE.sig is a signature by one of the allowed signers "
-            "(ssh-keygen(1)) in this file",
-        )
-        parser.add_argument("--signer", metavar="IDENTITY", help="accept this signer only")
 
 
 def look(output: Path, everything: bool, yes: bool, texts: Sequence[tuple[int, str]]) -> None:
@@ -118,12 +107,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.verb == "pack":
         without = shas_of(arguments.without) if arguments.without else ()
         show = partial(look, arguments.output, arguments.all_texts, arguments.yes)
-        how = (arguments.force, without, arguments.anonymise, arguments.sign, show)
+        how = (arguments.force, without, arguments.anonymise, show)
         lines = pack(arguments.results, arguments.host, arguments.output, *how).lines
     elif arguments.verb == "import":
-        signed = (arguments.signers, arguments.signer)
-        results, replace = arguments.results, arguments.replace
-        lines = import_bundle(arguments.bundle, results, replace, *signed).lines()
+        line = import_bundle(arguments.bundle, arguments.results, arguments.replace).line()
+        lines = [line]
     else:
         bundle = unpack_reference(arguments.bundle, arguments.output_dir)
         lines = [f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked"]

@@ -214,16 +214,8 @@ def read_bundle(path: Path) -> Bundle:
     """A bundle, every part of it checked; nothing is written.
 
     Raises:
-        UserError: it is not a bundle; or all its problems, one line each.
-    """
-    return check(bytes_of(path), path)
-
-
-def bytes_of(path: Path) -> bytes:
-    """A bundle's own bytes, unchecked.
-
-    Raises:
-        UserError: it cannot be read, is too large, or this Python cannot check bundles.
+        UserError: it cannot be read, is too large or not a bundle; all its problems, one line
+            each; or this Python cannot check bundles.
     """
     if not record.can_check():
         raise UserError(
@@ -232,9 +224,10 @@ def bytes_of(path: Path) -> bytes:
     try:
         if path.stat().st_size > LIMIT_BYTES:
             raise UserError(f"{path}: over the limit of {LIMIT_BYTES} bytes")
-        return path.read_bytes()  # all at once, so that it cannot change under way
+        packed = path.read_bytes()  # all at once, so that it cannot change under way
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
+    return check(packed, path)
 
 
 def check(packed: bytes, path: Path) -> Bundle:

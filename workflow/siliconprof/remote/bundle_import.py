@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siliconprof.errors import UserError, writing
-from siliconprof.remote import anonymise, signatures
+from siliconprof.remote import anonymise
 from siliconprof.remote.bundle_check import (
     MANIFEST,
     RESERVED_LABEL,
     Bundle,
     as_json,
     as_packed,
-    bytes_of,
-    check,
     parsed,
     read_bundle,
 )
@@ -33,49 +31,37 @@ class Imported:
     added: int
     present: int  # the same record was here
     replaced: int
-    signature: str  # a line about it, or nothing
 
-    def lines(self) -> list[str]:
-        """The result as lines for the terminal."""
-        line = "nothing new: the bundle has no record"
-        if self.hosts:
-            total = self.added + self.present + self.replaced
-            line = f"{total} records of {', '.join(self.hosts)}: {self.added} new, "
-            line += f"{self.present} already here, {self.replaced} replaced"
-        return [line, self.signature] if self.signature else [line]
+    def line(self) -> str:
+        """The result as a line for the terminal."""
+        if not self.hosts:
+            return "nothing new: the bundle has no record"
+        total = self.added + self.present + self.replaced
+        return (
+            f"{total} records of {', '.join(self.hosts)}: {self.added} new, "
+            f"{self.present} already here, {self.replaced} replaced"
+        )
 
 
 def import_bundle(
     path: Path,
     results: Path,
     replace: bool = False,
-    signers: Path | None = None,
-    signer: str | None = None,
     only: str | None = None,
 ) -> Imported:
     """Add another host's records to this checkout, byte for byte.
 
     Args:
-        signers: OpenSSH's file of allowed signers; None to check no signature.
-        signer: the only one of them to accept.
         only: the only label of which it may hold records; None for any.
         replace: whether a record may replace a different one of the same cell, which then stays
             in `results/history`.
 
     Raises:
-        UserError: the signature is missing or not by an allowed signer; the bundle is unsound,
-            holds records of a host that this checkout measures, or of another machine under a
-            label that is in use here; or it differs from the records here. One line each, and
-            nothing was written.
+        UserError: the bundle is unsound, holds records of a host that this checkout measures, or
+            of another machine under a label that is in use here; or it differs from the records
+            here. One line each, and nothing was written.
     """
-    if signer is not None and signers is None:
-        raise UserError("--signer needs --signers, the file that holds the signer's key")
-    content = bytes_of(path)
-    by = None
-    if signers is not None:  # before anything of it is looked at
-        by = signatures.signer(content, path, signers, signer)
-    unchecked = by is None and signatures.path_of(path).exists()
-    bundle = check(content, path)
+    bundle = read_bundle(path)
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; run this in a checkout, or give --results")
     state = {name: _state(results / name, data) for name, data in bundle.records.items()}
@@ -88,8 +74,6 @@ def import_bundle(
         note = {
             "bundle": path.name,
             "sha256": bundle.sha256,
-            "signed_by": by,  # None: nobody, or not checked
-            "signature": _signature(bundle, results, label, by, unchecked),
             "manifest": {key: value for key, value in bundle.manifest.items() if key != "files"},
         }
         temporary.write(_note_path(results, label), as_json(note))
@@ -105,13 +89,11 @@ def import_bundle(
             if how != "same":
                 temporary.write(target, raw)
     counts = Counter(state.values())
-    about = "signature not checked: --signers FILE checks it" if unchecked else ""
     return Imported(
         bundle.hosts,
         added=counts["absent"],
         present=counts["same"],
         replaced=counts["differs"] + counts["damaged"],
-        signature=f"signed by {by}" if by else about,
     )
 
 
@@ -204,26 +186,6 @@ def _labels_of_the_run(results: Path) -> set[str]:
 def _note_path(results: Path, label: str) -> Path:
     """The file that says which bundle a host's records came from."""
     return results / "imported" / f"{label}.json"
-
-
-def _signature(bundle: Bundle, results: Path, label: str, by: str | None, unchecked: bool) -> str:
-    """How a host's records are signed once a bundle is imported.
-
-    `good`: all of them by this signer; `in part`: some here are not in the bundle, and are
-    unsigned or signed by somebody else; `not checked`; `none`.
-    """
-    if by is None:
-        return "not checked" if unchecked else "none"
-    folder = results / "records" / label
-    here = {path.relative_to(results).as_posix() for path in folder.rglob("*.json")}
-    if here <= bundle.records.keys():
-        return "good"
-    try:
-        before = documents.read(_note_path(results, label))
-        same = (before["signature"], before["signed_by"]) == ("good", by)
-    except (OSError, ValueError, KeyError, TypeError):
-        same = False
-    return "good" if same else "in part"
 
 
 def _state(path: Path, incoming: Record) -> str:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import __version__
-from siliconprof.errors import UserError, writing
-from siliconprof.remote import anonymise, signatures
+from siliconprof.errors import UserError
+from siliconprof.remote import anonymise
 from siliconprof.remote.bundle_check import (
     BUNDLE_VERSION,
     MANIFEST,
@@ -54,7 +54,6 @@ def pack(
     force: bool = False,
     without: Collection[str] = (),
     anonymous: str | None = None,
-    key: Path | None = None,
     look: Callable[[Sequence[tuple[int, str]]], None] | None = None,
 ) -> Packed:
     """Write the records of some hosts, and their host files, into a bundle.
@@ -68,17 +67,14 @@ def pack(
         without: SHA-256 of records to leave out; a host of which none is left is left out whole,
             and a bundle may then be empty.
         anonymous: KEPT or ONCE of `anonymise` to replace labels; None to leave them.
-        key: what to sign it with; None for no signature.
         look: is shown the texts of the bundle, see `free_texts`, before it is written.
 
     Raises:
-        UserError: nothing to pack, `output` exists, damaged records (all of them), it cannot be
-            signed, or `look` refuses; nothing was written.
+        UserError: nothing to pack, `output` exists, damaged records (all of them), or `look`
+            refuses; nothing was written.
     """
-    signature = signatures.path_of(output)
-    for path in (output, signature):  # an old signature would belong to another bundle
-        if path.exists() and not force:
-            raise UserError(f"{path}: exists; name another file, or replace it with --force")
+    if output.exists() and not force:
+        raise UserError(f"{output}: exists; name another file, or replace it with --force")
     labels = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
     chosen = _chosen_hosts(results, labels, hosts or ())
     documents, files = _gathered(results, chosen)
@@ -109,15 +105,7 @@ def pack(
     left_out = [label for label in labels if label not in chosen]
     if left_out:
         lines.append(f"hosts not packed: {', '.join(left_out)}; add them with --host")
-    sealed = signatures.sign(packed, key) if key else None
-    with writing(signature):
-        signature.unlink(missing_ok=True)
     temporary.write(output, packed)
-    if sealed is not None:
-        temporary.write(signature, sealed)
-        lines.append(f"{signature}: its signature")
-        if anonymous is not None:
-            notes.append("signed: whoever has the public key can tell who signed this bundle")
     return Packed(inside, [*lines, *notes])
 
 

@@ -40,8 +40,7 @@ from siliconprof.render.variants import (
     variant,
     work_apart,
 )
-from siliconprof.store import documents, record
-from siliconprof.store.records import IMPORTED
+from siliconprof.store import record
 
 Add = Callable[[Data, Book], None]
 ROWS_PER_FIGURE = 40
@@ -111,24 +110,7 @@ def _facts(part: Data) -> list[tuple[str, str]]:
         ("BLAS", all_of("blas")),
         ("Measured", setting.when(part.cells)),
         ("Code", setting.commits(part.cells)),
-        ("Signed by", _signed_by(part)),
     ]
-
-
-def _signed_by(part: Data) -> str:
-    """Who signed the host's records, by the note of their import; empty where nobody did."""
-    if part.cells[0]["source"] != IMPORTED:
-        return ""
-    try:
-        note = documents.read(part.results / "imported" / f"{part.cells[0]['host']}.json")
-        words_of = {
-            "good": str(note["signed_by"]),
-            "in part": f"{note['signed_by']}, but not all records",
-            "not checked": "signed, but not checked",
-        }
-        return words_of.get(note.get("signature"), "")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ""  # shared by a file system, or imported before signatures were
 
 
 def compare(data: Data, book: Book) -> None:
