@@ -295,65 +295,6 @@ def test_a_record_of_an_older_schema_is_redacted_in_the_bundle_alone(named, here
     assert bundle.import_bundle(tmp_path / "a.zip", here).present == 2  # it is the same record
 
 
-def test_no_label_is_left_in_an_anonymised_bundle(named, here, tmp_path, capsys):
-    host_file = json.loads((named / "hosts/marias-laptop.json").read_text())
-    stored = [record.read(path) for path in named.rglob("fp32.json")]
-    arguments = ["pack", "--results", str(named), "--anonymise", "-o"]
-    assert bundle.main([*arguments, str(tmp_path / "a.zip")]) == 0
-    said = capsys.readouterr().out
-    inside = unpacked(tmp_path / "a.zip")
-    plain = [host_file[key] for key in ("fingerprint", "quick_facts_sha256")]
-    seals = [data["sha256"] for data in stored]
-    for secret in ("maria", "laptop", "example.org", "5" * 64, *plain, *seals):
-        assert secret not in inside, secret
-    packed = bundle_check.read_bundle(tmp_path / "a.zip")
-    (label,) = packed.hosts
-    assert packed.manifest["anonymised"] is True
-    for line in (f"marias-laptop -> {label}", "the machine's id -> "):
-        assert f"replaced: {line}" in said
-    member = f"records/{label}/cpu-x/mlx/{label}-product/auto/fp32.json"
-    assert packed.records[member].flags[0].detail == f"{label} is slow"
-    host = json.loads(packed.files[f"hosts/{label}.json"])
-    assert host["devices"] == host_file["devices"] and host["packages"] == host_file["packages"]
-    assert host["fingerprint"] == hosts.fingerprint(host["fingerprint_parts"])
-
-    # The same words again, so that two bundles are of one host; others with another salt.
-    assert bundle.main([*arguments, str(tmp_path / "b.zip")]) == 0
-    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
-    salt = named / "anonymous.salt"
-    assert stat.S_IMODE(salt.stat().st_mode) == 0o600
-    known = tmp_path / "known"
-    known.write_text("\n".join(data.sha256 for data in packed.records.values()))
-    assert bundle.main([*arguments, str(tmp_path / "d.zip"), "--without", str(known)]) == 0
-    assert bundle_check.read_bundle(tmp_path / "d.zip").records == {}
-    assert bundle.import_bundle(tmp_path / "a.zip", here).added == 2
-    assert bundle.import_bundle(tmp_path / "b.zip", here).present == 2
-    kept = salt.read_bytes()
-    once = bundle.pack(named, None, tmp_path / "c.zip", anonymous="once")
-    assert once.hosts != [label] and salt.read_bytes() == kept
-
-    # At home it is known for this host's own under its word.
-    put_host(named, {"label": "marias-laptop", "fingerprint": "0"}, "auto")
-    with pytest.raises(UserError, match=f"holds records of host '{label}', which is this host"):
-        bundle.import_bundle(tmp_path / "a.zip", named)
-    salt.write_text("short")
-    with pytest.raises(UserError, match="anonymous.salt: damaged"):
-        bundle.pack(named, None, tmp_path / "e.zip", anonymous="kept")
-
-
-@pytest.mark.parametrize("label", ["mlx", "example", "42"])
-def test_a_host_that_is_called_like_something_else(label, there, tmp_path):
-    """A label that is also a word of every record, or of a device, is replaced where it names it."""
-    put(there, a_record(label, reason=f"{label} on the host"))
-    put_host(there, a_host(label))
-    done = bundle.pack(there, [label], tmp_path / "a.zip", anonymous="once")
-    (member,) = (read := bundle_check.read_bundle(tmp_path / "a.zip")).records
-    assert member == f"records/{done.hosts[0]}/cpu-x/mlx/product/auto/fp32.json"
-    assert read.records[member].reason == f"{label} on the host"
-    assert json.loads(read.files[f"hosts/{done.hosts[0]}.json"])["devices"] == a_host("")["devices"]
-    assert any(f"not replaced inside texts: {label}" in line for line in done.lines)
-
-
 # -- what is refused ---------------------------------------------------------------------------
 
 

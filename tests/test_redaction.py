@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import random
 import socket
-import subprocess
-import sys
 import time
 import zipfile
 
@@ -168,7 +164,7 @@ class Plugin(KernelWorkload):
 
 
 def test_no_secret_leaves_the_host(checkout: Checkout) -> None:
-    """Neither in a record, nor in the host's file, nor in a bundle, which is shown before."""
+    """Neither in a record, nor in the host's file, nor in a bundle."""
     checkout.environment |= SECRETS
     plugin = checkout.path / "workflow" / "siliconprof" / "workloads" / "leaky.py"
     plugin.write_text(LEAKY, encoding="utf-8")
@@ -189,22 +185,9 @@ def test_no_secret_leaves_the_host(checkout: Checkout) -> None:
     arguments = ["--label", "desk", "--registry", "config/devices.yaml", "--output", host]
     checkout.stage("hosts.cluster_host", *arguments)
     packed = checkout.stage("remote.bundle", "pack", "-o", "desk.zip")
-    assert "texts that go out" in packed.stdout and "3/4 of 1x1x1" in packed.stdout
     with zipfile.ZipFile(checkout.path / "desk.zip") as archive:
         members = [archive.read(name).decode() for name in archive.namelist()]
     places = [*members, packed.stdout, (checkout.path / output).read_text()]
     for place in (text.casefold() for text in [*places, (checkout.path / host).read_text()]):
         assert [secret for secret in LEAKED if secret in place] == []
         assert f'"{socket.gethostname().casefold()}"' not in place
-
-    # On a terminal the answer counts, and no is the default.
-    command = [sys.executable, "-m", "siliconprof.remote.bundle", "pack", "-o", "asked.zip"]
-    environment = os.environ | {"PYTHONPATH": "workflow"}
-    for typed, status in ((b"\n", 2), (b"y\n", 0)):
-        ours, theirs = pty.openpty()
-        os.write(ours, typed)
-        done = subprocess.run(
-            command, cwd=checkout.path, env=environment, stdin=theirs, stdout=theirs, check=False
-        )
-        os.close(theirs), os.close(ours)
-        assert (done.returncode, (checkout.path / "asked.zip").exists()) == (status, not status)

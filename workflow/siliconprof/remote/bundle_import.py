@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siliconprof.errors import UserError, writing
-from siliconprof.remote import anonymise
 from siliconprof.remote.bundle_check import (
     MANIFEST,
     RESERVED_LABEL,
@@ -170,7 +169,6 @@ def own_labels(results: Path) -> set[str]:
         if path != auto and not _note_path(results, path.stem).exists():
             if hosts.load(path)["fingerprint"] == here:
                 labels.add(path.stem)
-    labels |= anonymise.own_pseudonyms(results, labels)
     return {label.casefold() for label in labels}
 
 

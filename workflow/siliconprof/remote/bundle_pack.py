@@ -7,8 +7,7 @@ import os
 import re
 import stat
 import zipfile
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,11 +15,9 @@ from typing import Any
 
 from siliconprof import __version__
 from siliconprof.errors import UserError
-from siliconprof.remote import anonymise
 from siliconprof.remote.bundle_check import (
     BUNDLE_VERSION,
     MANIFEST,
-    RESERVED_LABEL,
     as_json,
     as_packed,
     check,
@@ -32,9 +29,6 @@ from siliconprof.remote.bundle_check import (
 from siliconprof.store import record, redaction, temporary
 
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
-# Keys of texts that other programs may have written, or that quote them.
-_FREE = re.compile(r"(?:^|_)(?:reasons?|detail|restarts|message|mend|text|prompt|given_up)$")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 Documents = dict[str, dict[str, Any]]  # member of a bundle -> a record or host file
 
@@ -53,8 +47,6 @@ def pack(
     output: Path,
     force: bool = False,
     without: Collection[str] = (),
-    anonymous: str | None = None,
-    look: Callable[[Sequence[tuple[int, str]]], None] | None = None,
 ) -> Packed:
     """Write the records of some hosts, and their host files, into a bundle.
 
@@ -66,12 +58,10 @@ def pack(
         force: whether an existing `output` may be replaced.
         without: SHA-256 of records to leave out; a host of which none is left is left out whole,
             and a bundle may then be empty.
-        anonymous: KEPT or ONCE of `anonymise` to replace labels; None to leave them.
-        look: is shown the texts of the bundle, see `free_texts`, before it is written.
 
     Raises:
-        UserError: nothing to pack, `output` exists, damaged records (all of them), or `look`
-            refuses; nothing was written.
+        UserError: nothing to pack, `output` exists, or damaged records (all of them); nothing
+            was written.
     """
     if output.exists() and not force:
         raise UserError(f"{output}: exists; name another file, or replace it with --force")
@@ -84,17 +74,10 @@ def pack(
     older = len(_records(documents).keys() - files.keys())
     if older:
         notes = [f"{older} records of older versions redacted, in the bundle alone"]
-    if anonymous is not None:
-        salt = anonymise.salt(results, anonymous)
-        documents, replaced = _anonymised(documents, results, labels, salt)
-        documents, files = _excluding(documents, without), {}
-        notes += replaced
-    if look is not None:
-        look(free_texts(documents.values()))
     records = _records(documents)
     inside = sorted({label_of(name) for name in records})
     members = {name: files.get(name) or as_json(data).encode() for name, data in documents.items()}
-    manifest = _manifest(inside, records.values(), members, anonymous is not None)
+    manifest = _manifest(inside, records.values(), members)
     packed = _zipped(members | {MANIFEST: as_json(manifest).encode()})
     if record.can_check():
         check(packed, output)  # what leaves here can be imported
@@ -156,54 +139,6 @@ def _excluding(documents: Documents, shas: Collection[str]) -> Documents:
     return {name: data for name, data in documents.items() if name in left | hosts}
 
 
-def free_texts(values: Iterable[Any]) -> list[tuple[int, str]]:
-    """(how often, text) of reasons and details in JSON values, the most frequent first.
-
-    Texts that differ in numbers alone count as one, and the first of them stands for all.
-    """
-    number: Counter[str] = Counter()
-    example: dict[str, str] = {}
-    level = [("", value) for value in values]
-    for key, value in level:  # grows
-        if isinstance(value, dict):
-            level += value.items()
-        elif isinstance(value, list):
-            level += [(key, entry) for entry in value if isinstance(entry, str | dict | list)]
-        elif isinstance(value, str) and _FREE.search(key) and value:
-            alike = _NUMBER.sub("0", value)
-            example.setdefault(alike, value)
-            number[alike] += 1
-    return [(count, example[alike]) for alike, count in number.most_common()]
-
-
-def _anonymised(
-    documents: Documents, results: Path, local_labels: Sequence[str], salt: bytes
-) -> tuple[Documents, list[str]]:
-    """(the documents without labels of hosts, lines that list the replacements).
-
-    Args:
-        local_labels: labels of all hosts with records here; a record may name another host than its own.
-    """
-    labels = {path.stem for path in (results / "hosts").glob("*.json")} - {RESERVED_LABEL}
-    anonymiser = anonymise.Anonymiser(salt, {*local_labels, *labels}, documents.values())
-    anonymised: Documents = {}
-    for name, document in documents.items():
-        if name.startswith("records/"):
-            data = anonymiser.record(document)
-            member = f"records/{record.cell_path(data)}.json"
-        else:
-            data = anonymiser.host_file(document)
-            member = f"hosts/{data['label']}.json"
-        if member in anonymised:
-            raise UserError(f"{name}: once anonymised, another file has the same path, {member!r}")
-        anonymised[member] = data
-    notes = [f"replaced: {was} -> {now}" for was, now in sorted(anonymiser.replaced.items())]
-    common = sorted({*anonymiser.common} & {label.casefold() for label in anonymiser.replaced})
-    if common:
-        notes.append(f"common words, not replaced inside texts: {', '.join(common)}")
-    return anonymised, notes
-
-
 def shas_of(path: Path) -> frozenset[str]:
     """The SHA-256 that a file lists, one per line.
 
@@ -259,10 +194,7 @@ def _host_file(path: Path) -> dict[str, Any]:
 
 
 def _manifest(
-    hosts: Sequence[str],
-    records: Collection[Mapping[str, Any]],
-    members: Mapping[str, bytes],
-    anonymised: bool,
+    hosts: Sequence[str], records: Collection[Mapping[str, Any]], members: Mapping[str, bytes]
 ) -> dict[str, Any]:
     """The bundle's manifest.
 
@@ -280,7 +212,6 @@ def _manifest(
     return {
         "bundle_version": BUNDLE_VERSION,
         "created_at": created.isoformat(timespec="seconds"),
-        "anonymised": anonymised,
         "schema_version": record.SCHEMA_VERSION,
         "method_versions": sorted({data["method_version"] for data in records}),
         "hosts": list(hosts),
