@@ -1,0 +1,197 @@
+"""Golden results: records of three small runs, and the tables that today's code makes of them.
+
+    python tests/golden/update.py                    make the tables anew, and say what changes
+    python tests/golden/update.py freeze NAME DIR    take the records of a finished run from DIR/results
+
+`records/NAME.tar.xz` has a run's matrix, hosts and records, of which each series of raw times is
+thinned to 20 values: `default` is the default run on a CPU, `h200` and `m2` are runs on simulated
+GPUs. `tables/NAME.tar.xz` has the tables. A change of the record format rewrites the records:
+
+    for name in update.NAMES:
+        with update.rewritten(name) as record_paths:   # of a folder that is packed again at the end
+            ...                                        # change each file, `update.seal` it
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+NAMES = ("default", "h200", "m2")
+MOST_VALUES = 20
+TOLERANCE = 1e-9
+
+
+def _pack(folder: Path, archive: Path, pattern: str = "**/*.json") -> None:
+    """Pack a folder's files in a fixed order, without times or owners."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path in sorted(folder.glob(pattern)):
+            entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            entry.size = path.stat().st_size
+            with path.open("rb") as stream:
+                tar.addfile(entry, stream)
+    archive.parent.mkdir(exist_ok=True)
+    archive.write_bytes(lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """The folder, with an archive's files in it."""
+    with tarfile.open(archive, "r:xz") as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+def _places(length: int) -> list[int]:
+    """Up to 20 indices of a list, evenly spread."""
+    if length <= MOST_VALUES:
+        return list(range(length))
+    return [round(i * (length - 1) / (MOST_VALUES - 1)) for i in range(MOST_VALUES)]
+
+
+def thinned(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with at most 20 values of each series; steps still belong to their times."""
+
+    def thin(values: list[Any]) -> list[Any]:
+        return [values[place] for place in _places(len(values))]
+
+    record["samples"] = thin(record["samples"])
+    for point in record["points"]:
+        point["times"] = {name: thin(values) for name, values in point["times"].items()}
+        for row in (point.get("operators") or {}).get("rows", []):
+            if row.get("seconds"):
+                row["seconds"] = thin(row["seconds"])
+        if steps := point.get("steps"):
+            kinds = steps["kind"]
+            chosen = [
+                where[place]
+                for kind in dict.fromkeys(kinds)
+                for where in [[i for i, one in enumerate(kinds) if one == kind]]
+                for place in _places(len(where))
+            ]
+            for name, values in steps.items():
+                if isinstance(values, list) and len(values) == len(kinds):
+                    steps[name] = [values[place] for place in sorted(chosen)]
+    return record
+
+
+def seal(path: Path, record: dict[str, Any]) -> None:
+    """Write a record with the hash of its content."""
+    from siliconprof.store.record import content_sha256
+
+    record["sha256"] = content_sha256(record)
+    path.write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
+
+
+@contextmanager
+def rewritten(name: str) -> Iterator[list[Path]]:
+    """The records of a run as files, which are packed again at the end."""
+    archive = HERE / "records" / f"{name}.tar.xz"
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(archive, Path(folder))
+        yield sorted(Path(folder).glob("results/records/**/*.json"))
+        _pack(Path(folder), archive)
+
+
+def freeze(name: str, run: Path) -> None:
+    """Keep the records of a finished run."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path in [*run.glob("results/hosts/*.json"), run / "results/matrix.json"]:
+            copy = Path(folder) / path.relative_to(run)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+        for path in run.glob("results/records/**/*.json"):
+            copy = Path(folder) / path.relative_to(run)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            seal(copy, thinned(json.loads(path.read_text(encoding="utf-8"))))
+        _pack(Path(folder), HERE / "records" / f"{name}.tar.xz")
+
+
+def make_tables(name: str, folder: Path) -> Path:
+    """The folder of the tables that today's code makes of a run's records."""
+    unpack(HERE / "records" / f"{name}.tar.xz", folder)
+    matrix, tables = "results/matrix.json", "results/tables"
+    registry, published = ROOT / "config/devices.yaml", ROOT / "config/published"
+    stages = (
+        ["analyse.aggregate", "--results", "results"],
+        ["pipeline.analyse", "--tables", tables, "--registry", registry]
+        + ["--claims", ROOT / "config/claims.yaml", "--published", published],
+    )
+    for module, *arguments in stages:
+        subprocess.run(
+            [sys.executable, "-m", f"siliconprof.{module}", *map(str, arguments)]
+            + ["--matrix", matrix, "--output-dir", tables],
+            cwd=folder,
+            env=os.environ
+            | {"PYTHONPATH": str(ROOT / "workflow"), "SILICONPROF_ACCEPT_EMULATED": "1"},
+            check=True,
+        )
+    return folder / tables
+
+
+def read(path: Path) -> pd.DataFrame:
+    """A table, its rows in the order of their content."""
+    frame = pd.read_csv(path, low_memory=False)
+    frame = frame[sorted(frame.columns)]
+    text = frame.select_dtypes(exclude="number").columns
+    keys = [*text, *frame.columns.difference(text)]
+    return frame.sort_values(keys, kind="stable", ignore_index=True) if keys else frame
+
+
+def differences(expected: Path, found: Path) -> list[str]:
+    """What differs between two folders of tables, a line a table."""
+    lines = []
+    old, new = ({path.name for path in folder.glob("*.csv")} for folder in (expected, found))
+    lines += [f"{name}: gone" for name in sorted(old - new)]
+    lines += [f"{name}: new" for name in sorted(new - old)]
+    for name in sorted(old & new):
+        a, b = pd.read_csv(expected / name), pd.read_csv(found / name)
+        gone, more = a.columns.difference(b.columns), b.columns.difference(a.columns)
+        if len(gone) or len(more):
+            lines.append(f"{name}: columns gone: {', '.join(gone)}; new: {', '.join(more)}")
+        if len(a) != len(b):
+            lines.append(f"{name}: {len(a)} rows, now {len(b)}")
+        a, b = read(expected / name), read(found / name)
+        for column in a.columns.intersection(b.columns) if len(a) == len(b) else ():
+            try:
+                pd.testing.assert_series_equal(
+                    a[column], b[column], check_dtype=False, rtol=TOLERANCE, atol=0
+                )
+            except AssertionError as error:
+                lines.append(f"{name}: {column}: {' '.join(str(error).split())[:300]}")
+    return lines
+
+
+def main() -> None:
+    """Make the tables anew, or take in a run's records."""
+    if sys.argv[1:2] == ["freeze"]:
+        freeze(sys.argv[2], Path(sys.argv[3]))
+        return
+    for name in NAMES:
+        with tempfile.TemporaryDirectory() as folder:
+            tables = make_tables(name, Path(folder) / "run")
+            archive = HERE / "tables" / f"{name}.tar.xz"
+            if archive.exists():
+                before = unpack(archive, Path(folder) / "before")
+                for line in differences(before, tables):
+                    print(f"{name}: {line}")
+            _pack(tables, archive, "*.csv")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "workflow"))
+    main()
