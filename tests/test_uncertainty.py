@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import siliconprof
 from conftest import QUICK, Checkout
+from scipy import stats
 from siliconprof.compare import noise_floor
 from synthetic_results import AWAY, Page, make, matmul, render, shown_table, training
 from test_compare import process, put
@@ -57,6 +59,21 @@ def beside(results: Path, floor: Path, without: Any) -> tuple[Page, dict]:
     """The same tables with the noise floor; made after the page without it."""
     made = render(results, DRAWN, "study", "--noise-floors", str(floor))
     return made, {name: shown_table(results, name) for name in ("training-times", "matmul")}
+
+
+def test_several_processes_of_a_cell_make_its_interval(tmp_path: Path) -> None:
+    one = matmul()
+    for point in one["points"]:
+        times = point["times"]["step_s"]
+        point["repeats"] = [{"times": {"step_s": [f * t for t in times]}} for f in FACTORS]
+    points = siliconprof.load(make(tmp_path, [one])).points
+    for line, point in zip(points.to_dict("records"), one["points"], strict=True):
+        medians = [statistics.median(point["times"]["step_s"]) * f for f in (1.0, *FACTORS)]
+        logs = [math.log(median) for median in medians]
+        ends = stats.t.interval(0.95, len(logs) - 1, statistics.fmean(logs), stats.sem(logs))
+        assert line["step_median_s"] == pytest.approx(statistics.geometric_mean(medians))
+        assert [line["step_low_s"], line["step_high_s"]] == pytest.approx(list(map(math.exp, ends)))
+        assert (line["processes"], line["interval"]) == (7, "between processes")
 
 
 @pytest.mark.slow

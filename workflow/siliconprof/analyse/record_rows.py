@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from siliconprof import declarations
@@ -15,6 +16,7 @@ from siliconprof.store.table_files import Block, Row
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 WARM_UP = "warmup_step_s"
+WITHIN, BETWEEN = "within one process", "between processes"  # what an interval is
 # By the vendor of a GPU whose host draws power of its own: Feng et al. 2025, section 4.2, after Lewis et al.
 HOST_POWER_ASSUMED_W = {"nvidia": 70.0}
 
@@ -39,6 +41,10 @@ def point_rows(record: Record) -> Iterator[Row]:
             "point": index,
             "params": point.name,
             **named,
+            "processes": 1 + len(point.repeats),
+            "interval": (BETWEEN if point.repeats else WITHIN)
+            if any(point.times.values())
+            else None,
             "flops": point.flops,
             "bytes": point.bytes,
             "device_peak_bytes": point.memory.device_peak_bytes,
@@ -67,7 +73,7 @@ def point_rows(record: Record) -> Iterator[Row]:
         }
         for name, quantity in declarations.quantities().items():
             if quantity.series:
-                row |= summary(name, point.series(name))
+                row |= summary(name, point.of_processes(name))
             elif name not in row:
                 row[name] = point.quantities.get(name)
         yield row | rates(row)
@@ -115,13 +121,21 @@ def of_unsplit_steps(point: Point, name: str) -> list[float]:
 SUMMARY = ("n", "median_s", "q25_s", "q75_s", "low_s", "high_s")
 
 
-def summary(name: str, values: Series) -> dict[str, float | int | None]:
-    """n, median, quartiles and 95 % interval of one series; `forward_s` -> `forward_median_s`."""
+def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | None]:
+    """n, median, quartiles and 95 % interval of one series; `forward_s` -> `forward_median_s`.
+
+    With several processes the median and its interval are `statistics.between_processes`.
+    """
     columns = [f"{name.removesuffix('_s')}_{part}" for part in SUMMARY]
-    if not values:
+    if not processes:
         return dict.fromkeys(columns)
-    quartiles = [statistics.quantile(values, share) for share in (0.5, 0.25, 0.75)]
-    numbers = (len(values), *quartiles, *statistics.median_interval(values))
+    values = list(chain.from_iterable(processes))
+    middle, *quartiles = (statistics.quantile(values, share) for share in (0.5, 0.25, 0.75))
+    low, high = statistics.median_interval(values)
+    medians = [statistics.median(times) for times in processes]
+    if len(medians) > 1 and min(medians) > 0:
+        middle, low, high = statistics.between_processes(medians)
+    numbers = (len(values), middle, *quartiles, low, high)
     return dict(zip(columns, numbers, strict=True))
 
 

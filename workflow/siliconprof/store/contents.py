@@ -207,12 +207,19 @@ class Test(Part):
     trained_steps: int | None = None
 
 
+class Repeat(Part):
+    """A further process of a cell: the raw times of one of its points."""
+
+    times: Mapping[str, Series]
+
+
 class Point(Part):
     """One shape or setting; a training cell has one."""
 
     params: Mapping[str, Scalar]
     times: Mapping[str, Series]
     memory: Memory
+    repeats: Sequence[Repeat] = ()
     flops: float | None = None  # of one iteration
     bytes: int | None = None  # that must move in one iteration
     status: str = "ok"
@@ -248,6 +255,11 @@ class Point(Part):
     def name(self) -> str:
         """Its parameters as canonical JSON: what tells it from the others of its cell."""
         return canonical_json({k: v for k, v in self.params.items() if k not in WORDS})
+
+    def of_processes(self, name: str) -> list[Series]:
+        """The raw times of this name in each process that has any."""
+        all_times = (self.times, *(repeat.times for repeat in self.repeats))
+        return [times[name] for times in all_times if times.get(name)]
 
     def series(self, *names: str) -> Series:
         """The first of these times that has any entry."""
