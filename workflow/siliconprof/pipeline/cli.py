@@ -21,7 +21,6 @@ VERBS = {  # verb -> (module, one line of help)
     "import": ("remote.bundle", "add the records of a bundle"),
     "collect": ("remote.collect", "measure on other hosts over ssh and bring their records here"),
     "compare": ("compare.compare", "say which points of two result sets are faster or slower"),
-    "history": ("compare.history", "say how a cell's time changed over versions and commits"),
     "explain": ("compare.explain", "say why one training takes longer than another"),
     "predict": ("compare.predict", "say how long a training step should take that was never run"),
     "replicate": ("compare.replicate", "measure cells in fresh processes, two sides in turn"),
