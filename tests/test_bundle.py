@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
+import socket
 import stat
 import sys
 import warnings
@@ -194,7 +194,7 @@ def test_the_hosts_to_pack(there, packed, tmp_path, capsys):
     assert bundle.main([*arguments, "--force"]) == 0
     said = capsys.readouterr().out
     assert "3 records of far" in said and "not packed: bare" in said
-    assert bundle.pack(there, ["bare"], tmp_path / "b.zip").hosts == ["bare"]
+    assert "1 records of bare" in bundle.pack(there, ["bare"], tmp_path / "b.zip")[0]
 
 
 def test_what_cannot_be_packed_is_said(there, tmp_path, monkeypatch):
@@ -214,7 +214,7 @@ def test_what_cannot_be_packed_is_said(there, tmp_path, monkeypatch):
         assert line.startswith("SOURCE_DATE_EPOCH is 'yesterday': write whole seconds")
     (there / "records/far/cpu-x/mlx/product").rename(there / "records/far/cpu-x/mlx/renamed")
     (line,) = refusal()
-    assert "renamed/auto/fp32.json': the record of another cell" in line
+    assert "renamed/auto/fp32.json: misplaced record" in line
     paths = sorted((there / "records").rglob("*.json"))
     for path in paths:
         path.write_text(path.read_text().replace("2026-01-02", "2026-01-03"))
@@ -249,50 +249,59 @@ def test_what_the_other_side_has_is_left_out(there, here, packed, tmp_path, caps
 
 # -- without names -----------------------------------------------------------------------------
 
-NAMED = "Marias-Laptop.lab.example.org"
 
+def test_home_user_and_host_are_placeholders_in_the_bundle_alone(
+    there, here, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(socket, "gethostname", lambda: "Marias-Mac.lab.example.org")
+    for name, value in (("HOME", "/home/mgarcia"), ("LOGNAME", "mgarcia")):
+        monkeypatch.setenv(name, value)
+    texts = {
+        "/home/mgarcia/thesis/x.py: no": "[home]/thesis/x.py: no",
+        "in '/home/mgarcia'; not /home/mgarcia2/x": "in '[home]'; not /home/mgarcia2/x",
+        "mgarcia@marias-mac.lab.example.org: 3/4": "[user]@[host]: 3/4",
+        "Marias-Mac is up, far too: /data/mgarcia/x": "[host] is up, far too: /data/[user]/x",
+        "mgarcia2, my-mgarcia, marias-mac2 and mgarcia-x": None,
+        "mgarcia-product": None,  # of one word: a name in the config
+    }
+    data = a_record(workload="named", reason="; ".join(texts))
+    data["flags"] = [{"code": "mgarcia", "detail": text} for text in texts]
+    data["cell"]["parameters"] = {"weights_path": "/home/mgarcia/gpt2"}
+    data["environment"]["declared"] = {"blas": "mgarcia BLAS 1.2"}  # what the numbers are about
+    path = put(there, data)
+    host = a_host("far")
+    host["backends"] = {"mlx": {**host["backends"]["torch-cpu"], "reason": "no /home/mgarcia/mlx"}}
+    put_host(there, host)
+    before = tree(there)
+    arguments = ["pack", "--results", str(there), "-o", str(tmp_path / "a.zip")]
+    assert bundle.main(arguments) == 0
+    assert "1 of them with [home], [user] or [host] in place of" in capsys.readouterr().out
+    assert tree(there) == before
+    packed = bundle_check.read_bundle(tmp_path / "a.zip")
+    member = MEMBER.replace("product", "named")
+    changed = {name for name, content in packed.files.items() if content != before[name]}
+    assert changed == {member, "hosts/far.json"}
+    inside = json.loads(packed.files[member])
+    expected = [after or text for text, after in texts.items()]
+    assert [flag["detail"] for flag in inside["flags"]] == expected
+    assert inside["reason"] == "; ".join(expected)
+    assert inside["cell"]["parameters"] == {"weights_path": "[home]/gpt2"}
+    same = ("flags", "reason", "cell", "sha256")  # all else is as it was measured
+    assert {k: v for k, v in inside.items() if k not in same} == {
+        k: v for k, v in record.read(path).items() if k not in same
+    }
+    assert inside["sha256"] == record.content_sha256(inside)
+    assert (
+        json.loads(packed.files["hosts/far.json"])["backends"]["mlx"]["reason"] == "no [home]/mlx"
+    )
 
-@pytest.fixture
-def named(tmp_path: Path) -> Path:
-    """Results with a host's label in many places; one record is of a schema that had more names."""
-    results = tmp_path / "maria" / "results"
-    label = "marias-laptop"
-    for workload in ("product", f"{label}-product"):
-        data = a_record(label, workload, reason=f"ssh {label}: refused")
-        data["flags"] = [{"code": "clock", "detail": f"{label.upper()} is slow"}]
-        put(results, data)
-    path = results / f"records/{label}/cpu-x/mlx/product/auto/fp32.json"
-    old = json.loads(path.read_text()) | {"schema_version": 3, "reason": f"mgarcia@{NAMED}: x"}
-    old["environment"] = {**old["environment"], "hostname": NAMED}
-    del old["environment"]["node"]
-    old["modules_loaded"] = ["/home/mgarcia/thesis/workflow/siliconprof/x.py"]
-    path.write_text(json.dumps(old | {"sha256": record.content_sha256(old)}))
-    host = a_host(label) | {"hostname": NAMED}
-    host["fingerprint_parts"]["machine_id_sha256"] = "5" * 64
-    put_host(results, host | {"fingerprint": hosts.fingerprint(host["fingerprint_parts"])})
-    return results
-
-
-def unpacked(path: Path) -> str:
-    """Every name and every byte in a bundle, in lower case."""
-    with zipfile.ZipFile(path) as archive:
-        parts = [name + "\n" + archive.read(name).decode() for name in archive.namelist()]
-    return "\n".join(parts).casefold()
-
-
-def test_a_record_of_an_older_schema_is_redacted_in_the_bundle_alone(named, here, tmp_path):
-    before = tree(named)
-    done = bundle.pack(named, None, tmp_path / "a.zip")
-    assert "1 records of older versions redacted, in the bundle alone" in done.lines
-    assert tree(named) == before
-    inside = unpacked(tmp_path / "a.zip")
-    node = hashlib.sha256(NAMED.encode()).hexdigest()[:12]
-    for secret in ("lab.example.org", "mgarcia", "/home", "thesis", node):
-        assert secret not in inside, secret
-    assert bundle.import_bundle(tmp_path / "a.zip", here).added == 2
-    shutil.rmtree(here / "records/marias-laptop")
-    shutil.copytree(named / "records", here / "records", dirs_exist_ok=True)
-    assert bundle.import_bundle(tmp_path / "a.zip", here).present == 2  # it is the same record
+    # What the other side has is known by the hash that it has there.
+    assert bundle.import_bundle(tmp_path / "a.zip", here).added == 3
+    assert bundle.import_bundle(tmp_path / "a.zip", here).present == 3
+    known = tmp_path / "known"
+    known.write_text(inside["sha256"])
+    assert bundle.main([*arguments, "--force", "--without", str(known)]) == 0
+    assert member not in bundle_check.read_bundle(tmp_path / "a.zip").files
 
 
 # -- what is refused ---------------------------------------------------------------------------

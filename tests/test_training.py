@@ -11,7 +11,7 @@ import pytest
 from conftest import QUICK, ROOT, Checkout, own_project
 from siliconprof.cells import config
 from siliconprof.stats import statistics
-from siliconprof.store import redaction, validation
+from siliconprof.store import validation
 from siliconprof.store.cell import PRECISIONS
 
 pytestmark = pytest.mark.slow
@@ -285,7 +285,7 @@ def test_pretrained_weights_are_read_from_a_folder_and_a_revision_of_the_hub(
     import torch
     from siliconprof.datasets import token_data
 
-    records, (model, _) = found(study), given
+    records, (model, folder) = found(study), given
     data = token_data.load(study.path / "results/data/words")
     tokens = torch.from_numpy(next(data.batches(4, 32, 0))).long()
     with torch.no_grad():
@@ -293,7 +293,7 @@ def test_pretrained_weights_are_read_from_a_folder_and_a_revision_of_the_hub(
     for backend in ("torch-cpu", "mlx"):
         read = records["given", backend, "fp32"]
         assert losses(read)[0] == pytest.approx(expected, rel=1e-5)
-        assert read["method"]["weights"]["weights_path"] == redaction.PATH
+        assert read["method"]["weights"]["weights_path"] == str(folder / "model")
         wrong = records["given-wrong", backend, "fp32"]
         assert wrong["status"] == "failed"
         assert "has shape (300, 64), the model's is (300, 128)" in wrong["reason"]

@@ -28,7 +28,7 @@ from siliconprof.datasets import (
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import node_check
 from siliconprof.session.timing import Plan
-from siliconprof.store import contents, redaction
+from siliconprof.store import contents
 from siliconprof.store.cell import Cell, canonical_json, identity
 from siliconprof.store.contents import Record
 from siliconprof.store.record import METHOD_VERSION
@@ -53,8 +53,8 @@ def _changes_of_cell(planned: PlannedCell, record: Record) -> list[str]:
     if node_check.refused(record.reason):  # tried again on the next
         return [str(record.reason)]
     found = []
-    asked = redaction.cell(json.loads(planned.identity_json))
-    then = redaction.cell(identity(vars(record.cell)))
+    asked = json.loads(planned.identity_json)
+    then = identity(vars(record.cell))
     for key in sorted(asked):
         found += _changes(key, then.get(key), asked[key])
     limit_s, limit_then_s = _limit_s(planned.cell), _limit_s(record.cell)

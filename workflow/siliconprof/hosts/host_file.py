@@ -24,7 +24,7 @@ from siliconprof.errors import UserError
 from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
-from siliconprof.store import documents, names, redaction, temporary
+from siliconprof.store import documents, names, temporary
 from siliconprof.store.cell import canonical_sha256
 
 SCHEMA_VERSION = 1
@@ -297,7 +297,7 @@ def assemble(
         "fingerprint": fingerprint(facts["fingerprint_parts"]),
         "fingerprint_parts": dict(facts["fingerprint_parts"]),
         "devices": devices,
-        "backends": redaction.value(backends, redaction.known()),
+        "backends": backends,
         **{name: facts[name] for name in ("os", "cpu", "packages", "blas", "driver", "cpu_adam")},
         "quick_facts_sha256": quick_sha256,
     }

@@ -37,7 +37,7 @@ from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session import exhaustion, memory_limit
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
-from siliconprof.store import journal, record, redaction, temporary
+from siliconprof.store import journal, record, temporary
 from siliconprof.store.cell import Cell
 
 NO_POINT = "it came to its end without a point: nothing was measured"
@@ -97,7 +97,7 @@ def outcome(
 def compose(
     trial: Trial, result: Mapping[str, Any], declared: Mapping[str, Any], started: datetime
 ) -> dict[str, Any]:
-    """The record of a trial, from its child's result and what its supervisor knows, redacted.
+    """The record of a trial, from its child's result and what its supervisor knows.
 
     Args:
         result: as `supervise` returns it.
@@ -159,7 +159,7 @@ def compose(
     }
     if emulated:
         composed["emulated"] = emulated
-    return redaction.record(composed)
+    return composed
 
 
 def method_code(cell: Cell) -> dict[str, Any]:

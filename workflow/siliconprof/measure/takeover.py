@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from siliconprof.datasets import prepared
 from siliconprof.errors import UserError
-from siliconprof.store import record, redaction, temporary
+from siliconprof.store import record, temporary
 from siliconprof.store.cell import Cell, identity
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _answers(
         if not stored.method.weights:
             return False
     return (
-        redaction.cell(identity(vars(stored.cell))) == redaction.cell(identity(vars(cell)))
+        identity(vars(stored.cell)) == identity(vars(cell))
         and stored.code.fingerprint == code["fingerprint"]
         and stored.environment.declared == declared
         and stored.method_version == record.METHOD_VERSION

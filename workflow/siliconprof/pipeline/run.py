@@ -18,7 +18,6 @@ from typing import Any
 
 from siliconprof.cells import config
 from siliconprof.errors import UserError
-from siliconprof.store import redaction
 from siliconprof.store.cell import canonical_json
 from siliconprof.store.validation import one_line
 
@@ -78,7 +77,7 @@ def command(configfiles: Collection[Any], settings: Mapping[str, Any]) -> str:
         for key, value in settings.items():
             structured = isinstance(value, (Mapping, list))
             text = canonical_json(value) if structured else "" if value is None else str(value)
-            words += [f"{key}={redaction.text(text)}"]
+            words += [f"{key}={text}"]
     return shlex.join(words)
 
 

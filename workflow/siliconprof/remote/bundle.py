@@ -62,8 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the verb of the command line and return the exit status."""
     if arguments.verb == "pack":
         without = shas_of(arguments.without) if arguments.without else ()
-        how = (arguments.force, without)
-        lines = pack(arguments.results, arguments.host, arguments.output, *how).lines
+        lines = pack(arguments.results, arguments.host, arguments.output, arguments.force, without)
     elif arguments.verb == "import":
         line = import_bundle(arguments.bundle, arguments.results, arguments.replace).line()
         lines = [line]

@@ -76,20 +76,6 @@ def as_json(document: Any) -> str:
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
-def as_packed(data: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """(a record in today's schema as `pack` writes it, whether its file is of an older one).
-
-    An older one is sealed anew, without the plain hash of its node's name: with that or with the
-    former seal, likely names could be tried.
-    """
-    packed = dict(data)
-    older = record.content_sha256(data) != data["sha256"]
-    if older:
-        packed["environment"] = {k: v for k, v in data["environment"].items() if k != "node"}
-        packed["sha256"] = record.content_sha256(packed)
-    return packed, older
-
-
 def _member_problem(info: zipfile.ZipInfo) -> str | None:
     """Why a member must not be read; None when it may be."""
     name = info.orig_filename  # zipfile has tidied up `filename`

@@ -14,7 +14,6 @@ from siliconprof.remote.bundle_check import (
     RESERVED_LABEL,
     Bundle,
     as_json,
-    as_packed,
     parsed,
     read_bundle,
 )
@@ -196,8 +195,7 @@ def _state(path: Path, incoming: Record) -> str:
         return "differs"
     except UserError:
         return "damaged"
-    seals = (existing["sha256"], as_packed(existing)[0]["sha256"])
-    return "same" if incoming.sha256 in seals else "differs"
+    return "same" if existing["sha256"] == incoming.sha256 else "differs"
 
 
 def unpack_reference(path: Path, output: Path) -> Bundle:

@@ -1,14 +1,20 @@
-"""Make a bundle: the records of some hosts, their host files, and a manifest with hashes."""
+"""Make a bundle: the records of some hosts, their host files, and a manifest with hashes.
+
+The home folder, the user and the host's names of whoever packs are placeholders in it; a record
+that held one of them gets a hash of its new content. Labels of hosts stay.
+"""
 
 from __future__ import annotations
 
+import getpass
 import io
 import os
 import re
+import socket
 import stat
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,26 +25,17 @@ from siliconprof.remote.bundle_check import (
     BUNDLE_VERSION,
     MANIFEST,
     as_json,
-    as_packed,
     check,
-    label_of,
-    parsed,
-    place_problems,
     sha256,
 )
-from siliconprof.store import record, redaction, temporary
+from siliconprof.store import record, temporary
 
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
-
-Documents = dict[str, dict[str, Any]]  # member of a bundle -> a record or host file
-
-
-@dataclass(frozen=True)
-class Packed:
-    """The result of `pack`: labels of the hosts in it, and lines for the terminal."""
-
-    hosts: Sequence[str]
-    lines: Sequence[str]
+HOME, USER, HOST = "[home]", "[user]", "[host]"
+# Names that tell nobody from anybody else.
+EVERYBODYS = {"admin", "localhost", "localhost.localdomain", "root", "runner", "ubuntu", "user"}
+# Keys of what the numbers are about: a user called `ada` does not hide an RTX 6000 Ada.
+FACTS = set("blas code cpu declared device_name devices driver fingerprint_parts packages".split())
 
 
 def pack(
@@ -47,8 +44,8 @@ def pack(
     output: Path,
     force: bool = False,
     without: Collection[str] = (),
-) -> Packed:
-    """Write the records of some hosts, and their host files, into a bundle.
+) -> list[str]:
+    """Write the records of some hosts, and their host files, into a bundle; lines that say so.
 
     The same records give the same bytes, but for `created_at`; that follows SOURCE_DATE_EPOCH
     where it is set (reproducible-builds.org/specs/source-date-epoch).
@@ -56,8 +53,8 @@ def pack(
     Args:
         hosts: labels; None for every host here that has both records and a host file.
         force: whether an existing `output` may be replaced.
-        without: SHA-256 of records to leave out; a host of which none is left is left out whole,
-            and a bundle may then be empty.
+        without: SHA-256 of records, as a bundle has them, to leave out; a host of which none is
+            left is left out whole, and a bundle may then be empty.
 
     Raises:
         UserError: nothing to pack, `output` exists, or damaged records (all of them); nothing
@@ -67,76 +64,74 @@ def pack(
         raise UserError(f"{output}: exists; name another file, or replace it with --force")
     labels = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
     chosen = _chosen_hosts(results, labels, hosts or ())
-    documents, files = _gathered(results, chosen)
-    n_records = len(_records(documents))
-    documents = _excluding(documents, without)
-    notes = []
-    older = len(_records(documents).keys() - files.keys())
-    if older:
-        notes = [f"{older} records of older versions redacted, in the bundle alone"]
-    records = _records(documents)
-    inside = sorted({label_of(name) for name in records})
-    members = {name: files.get(name) or as_json(data).encode() for name, data in documents.items()}
+    names = names_here(labels)
+    records: dict[str, dict[str, Any]] = {}
+    members: dict[str, bytes] = {}
+    inside, problems, n_read, n_changed = [], [], 0, 0
+    for label in chosen:
+        for path in sorted((results / "records" / label).rglob("*.json")):
+            try:
+                stored = record.read(path, check_schema=False, in_place=True)  # `check` does
+                if not isinstance(stored.get("environment"), dict):  # a bare host knows no schema
+                    raise UserError(f"{path}: damaged record: no environment")
+            except UserError as error:
+                problems.append(str(error))
+                continue
+            data = without_names(stored, names)
+            data["sha256"] = record.content_sha256(data)
+            same = data["sha256"] == stored["sha256"]
+            n_read += 1
+            if data["sha256"] not in without:
+                member = path.relative_to(results).as_posix()
+                records[member] = data
+                members[member] = path.read_bytes() if same else as_json(data).encode()
+                inside = [*inside, label] if label not in inside else inside
+                n_changed += not same
+        path = results / "hosts" / f"{label}.json"
+        if label in inside and path.is_file():
+            members[f"hosts/{label}.json"] = _host_file(path, names)
+    if problems:
+        raise UserError("\n".join(problems))
     manifest = _manifest(inside, records.values(), members)
     packed = _zipped(members | {MANIFEST: as_json(manifest).encode()})
     if record.can_check():
         check(packed, output)  # what leaves here can be imported
     of = f" of {', '.join(inside)}" if inside else ""
     lines = [f"{output}: {len(records)} records{of}, {len(packed)} bytes"]
-    if excluded := n_records - len(records):
+    if n_changed:
+        lines.append(f"{n_changed} of them with {HOME}, {USER} or {HOST} in place of this host's")
+    if excluded := n_read - len(records):
         lines.append(f"{excluded} records not packed: listed in the file of --without")
     left_out = [label for label in labels if label not in chosen]
     if left_out:
         lines.append(f"hosts not packed: {', '.join(left_out)}; add them with --host")
     temporary.write(output, packed)
-    return Packed(inside, [*lines, *notes])
+    return lines
 
 
-def _gathered(results: Path, chosen: Sequence[str]) -> tuple[Documents, dict[str, bytes]]:
-    """(the records, in today's schema, and host files of some hosts; those that are so on disk).
+def names_here(labels: Collection[str]) -> dict[str, str]:
+    """Home folder, user and names of this host -> placeholder; labels of hosts stay."""
+    names = {}
+    with suppress(OSError, KeyError, RuntimeError):  # some containers have neither
+        names[str(Path.home())] = HOME
+        names[getpass.getuser()] = USER
+    for host in (socket.gethostname(), socket.gethostname().lower()):
+        names |= {host: HOST, host.partition(".")[0]: HOST}
+    skipped = EVERYBODYS.union(labels)
+    return {name: mark for name, mark in names.items() if len(name) > 1 and name not in skipped}
 
-    Raises:
-        UserError: damaged or misplaced ones, all of them.
+
+def without_names(value: Any, names: Mapping[str, str]) -> Any:
+    """A JSON value with placeholders for names, as whole words of its texts.
+
+    Keys stay, and `FACTS` below them, and texts of one word, which are ids or of a fixed list.
     """
-    documents: Documents = {}
-    files: dict[str, bytes] = {}
-    problems = []
-    for label in chosen:
-        for path in sorted((results / "records" / label).rglob("*.json")):
-            name = path.relative_to(results).as_posix()
-            try:
-                data = record.read(path, check_schema=False)  # `check` does
-            except UserError as error:
-                problems.append(str(error))
-                continue
-            if not isinstance(data.get("environment"), dict):  # a bare host knows no schema
-                problems.append(f"{path}: damaged record: no environment")
-                continue
-            problems += [f"{name!r}: {line}" for line in place_problems(name, data["cell"])]
-            documents[name], older = as_packed(data)
-            if not older:
-                files[name] = path.read_bytes()
-        path = results / "hosts" / f"{label}.json"
-        if path.is_file():
-            name, raw = f"hosts/{label}.json", path.read_bytes()
-            documents[name] = _host_file(path)
-            if documents[name] == parsed(raw):
-                files[name] = raw
-    if problems:
-        raise UserError("\n".join(problems))
-    return documents, files
-
-
-def _records(documents: Documents) -> Documents:
-    """Those of the documents that are records."""
-    return {name: data for name, data in documents.items() if name.startswith("records/")}
-
-
-def _excluding(documents: Documents, shas: Collection[str]) -> Documents:
-    """The documents without some records, by SHA-256, and without hosts that then have none."""
-    left = {name for name, data in _records(documents).items() if data["sha256"] not in shas}
-    hosts = {f"hosts/{label_of(name)}.json" for name in left}
-    return {name: data for name, data in documents.items() if name in left | hosts}
+    if isinstance(value, str) and not re.fullmatch(r"[\w.+-]*", value):
+        either = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
+        return re.sub(rf"(?<![\w-])(?:{either})(?![\w-])", lambda m: names[m[0]], value)
+    if isinstance(value, dict):
+        return {k: v if k in FACTS else without_names(v, names) for k, v in value.items()}
+    return [without_names(entry, names) for entry in value] if isinstance(value, list) else value
 
 
 def shas_of(path: Path) -> frozenset[str]:
@@ -177,8 +172,8 @@ def _chosen_hosts(results: Path, local_labels: Sequence[str], asked: Sequence[st
     return chosen
 
 
-def _host_file(path: Path) -> dict[str, Any]:
-    """A host file without names, which those of older versions have.
+def _host_file(path: Path, names: Mapping[str, str]) -> bytes:
+    """A host file as a bundle has it.
 
     Raises:
         UserError: it is damaged, or another host's.
@@ -188,9 +183,8 @@ def _host_file(path: Path) -> dict[str, Any]:
     host = hosts.load(path)
     if host["label"] != path.stem:
         raise UserError(f"{path}: belongs to host '{host['label']}', not to '{path.stem}'")
-    hostname = parsed(path.read_bytes()).get("hostname")
-    known = redaction.known([hostname] if hostname else [])
-    return host | {"backends": redaction.value(host["backends"], known)}
+    packed = without_names(host, names)
+    return path.read_bytes() if packed == host else as_json(packed).encode()
 
 
 def _manifest(

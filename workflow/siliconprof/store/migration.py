@@ -13,8 +13,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from siliconprof.store import redaction
-
 FLAG = "older_schema"
 NOT_RECORDED = "not recorded in schema {}"  # a reason
 
@@ -57,14 +55,13 @@ def _from_2(data: dict[str, Any]) -> str:
 
 
 def _from_3(data: dict[str, Any]) -> str:
-    """Schema 3 to 4: no network name any more, and texts are redacted (`redaction`).
+    """Schema 3 to 4: no network name any more.
 
     A hash of the name still tells machines of one label apart; a file of ours holds it nowhere.
     """
     environment = data["environment"]
     job = environment.get("scheduler_job") or {}
     hostname, node = environment.pop("hostname"), job.pop("node", None)
-    data |= redaction.record(data, {hostname, node} - {None})
     data["environment"]["node"] = hashlib.sha256((node or hostname).encode()).hexdigest()[:12]
     return ""
 
