@@ -122,6 +122,6 @@ def stages(root: Path = ROOT) -> dict[str, list[str]]:
     return {
         "analyse.aggregate": [*matrix, "--results", "results", *made],
         "pipeline.analyse": [*matrix, *tables, *known, *claims, *made],
-        "render.draw": [*matrix, *tables, *known, *drawn, "--page", "results/report.html"],
+        "render.draw": [*matrix, *tables, *known, *drawn],
         "render.page": [*drawn, "--template", f"{root}/report", "--output", "results/report.html"],
     }

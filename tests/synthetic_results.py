@@ -550,7 +550,7 @@ def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 def drawing(results: Path) -> list[str]:
     """The command line of the stage that draws."""
     folders = {name: results / name for name in ("tables", "drawn", "figures")}
-    files = {"matrix": results / "matrix.json", "page": results / "report.html"}
+    files = {"matrix": results / "matrix.json"}
     printed = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
     return words(**folders, **files, **printed)
 

@@ -167,13 +167,12 @@ def test_devices_choose_labels(devices: list[str], labels: list[str], absent: li
 
 
 def test_a_job_asks_for_its_limit_and_for_waiting() -> None:
-    """Its own limit, each capture's, one other cell of the longest kind, and five minutes."""
+    """Its own limit, one other cell of the longest kind, and five minutes."""
     long = {"module": "matmul", "shapes": [[1, 8, 8, 8]], "timing": {"time_limit_s": 600}}
     experiment = config.resolve(SMALL | {"workloads": SMALL["workloads"] | {"long": long}})
     longest = cluster.longest_s(experiment)
     assert longest == 600
-    assert cluster.minutes({"time_limit_s": 120}, [], longest) == 17
-    assert cluster.minutes({"time_limit_s": 120}, ["perf-stat"], longest) == 19
+    assert cluster.minutes({"time_limit_s": 120}, longest) == 17
 
 
 # -- where jobs go -----------------------------------------------------------------------------

@@ -31,12 +31,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "texts": [{"temperature": 0, "prompt": "a", "text": "007"}],
     }
     older = training(0.2, workload="gpt2-older") | {"method_version": 1}
-    captured = training(0.3, workload="gpt2-captured") | {
-        "captures": {"tool": {"reason": None, "means": "all", "steps": 2, "files": []}}
-    }
+    slower = training(0.3, workload="gpt2-slower")
     return make(
         tmp_path_factory.mktemp("columns"),
-        [probed(trained), matmul(), kernel_launch(), older, captured],
+        [probed(trained), matmul(), kernel_launch(), older, slower],
     )
 
 

@@ -202,7 +202,7 @@ RECORD_FILES = [json.dumps(sealed(data)).encode() for data in RECORDS]
 
 
 FREE = """cell started_at environment method probes accounting points samples precision checks
-dataset flags captures scenario""".split()
+dataset flags scenario""".split()
 
 
 def forged(chance: Random) -> Input:
@@ -228,7 +228,6 @@ def rows_of(path: Path) -> None:
         record_rows.point_rows,
         record_rows.energy_rows,
         record_rows.probe_rows,
-        record_rows.capture_rows,
         study_rows.evaluation_rows,
         study_rows.text_rows,
         operator_rows.rows,

@@ -94,7 +94,7 @@ FLOORS = (
     ("", "stats"),  # modules at the top: errors, finding plug-ins and code; then pure statistics
     ("store", "memory"),  # files: records, tables, journals; how much memory a training needs
     ("hosts", "datasets"),  # what a machine is and its sensors say; the arrays that are read
-    ("backends", "probes", "captures"),  # plug-ins: frameworks on devices, samplers, profilers
+    ("backends", "probes"),  # plug-ins: frameworks on devices, samplers
     ("session",),  # what a plug-in sees of a running cell: timing, checks, energy, memory limits
     ("workloads",),  # plug-ins: models and operations
     ("trainers", "analyse"),  # plug-ins: how a model is trained; records into tables and causes

@@ -91,7 +91,7 @@ def test_an_experiment_on_a_played_mac_is_measured(run: Checkout) -> None:
 def test_a_backend_keeps_its_contract_on_a_played_gpu(
     name: str, played: dict[str, str], tmp_path: Path
 ) -> None:
-    """Precisions, memory, launches, captures; and a wait that is missing shows in the times."""
+    """Precisions, memory, launches; and a wait that is missing shows in the times."""
     command = [sys.executable, *contract_mac(HERE, name, tmp_path)]
     environment = os.environ | played | paths(HERE)
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -25,7 +25,6 @@ from conftest import QUICK, cpu_cell, defaults, opened, record_problems, until
 from measuring import python, session_of
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
-from siliconprof.captures.base import Capture
 from siliconprof.cells.config import common_workload_schema
 from siliconprof.errors import UserError
 from siliconprof.probes import interference
@@ -44,7 +43,6 @@ BASES = {
     "workloads": Workload,
     "trainers": Trainer,
     "probes": Probe,
-    "captures": Capture,
 }
 ALL = [(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)]
 BACKENDS = plugins.names("backends")
@@ -139,7 +137,7 @@ def test_a_plugin_is_one_class_found_by_its_file(kind: str, name: str) -> None:
     assert issubclass(plugin, BASES[kind])
     assert plugin is not BASES[kind]
     assert plugin.__doc__
-    if kind in ("backends", "probes", "captures"):
+    if kind in ("backends", "probes"):
         assert plugin.name == name
 
 

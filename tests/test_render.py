@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from siliconprof import words
@@ -30,7 +29,6 @@ from synthetic_results import (
     GPU,
     H200,
     ROOT,
-    SHA,
     Page,
     base_record,
     course,
@@ -549,39 +547,6 @@ def test_what_the_paper_printed_of_its_models_stands_beside_ours(study_page: Pag
     printed = {name.rpartition("/")[0]: shown for name, shown in column.items() if shown[0] != "–"}
     feng = {"gpt2/large": "12.094P", "gpt2/xl": "24.344P"}
     assert printed == feng | {"whisper/medium": "12.016P", "whisper/large": "24.219P"}
-
-
-def test_captures_are_linked_or_say_why_there_is_none(tmp_path: Path, full_page: Page) -> None:
-    assert "captures" not in full_page.ids
-    path = "cpu-x/torch-cpu/gpt2-nano-plain/auto/fp32/torch-profiler/trace of rank 0.json"
-    gone = "cpu-x/torch-cpu/gpt2-nano-plain/auto/fp32/perf-stat/perf.txt"
-    file = {"bytes": 2**20, "sha256": SHA}
-    none = {"reason": None, "means": "a trace", "steps": 3}
-    captures = {
-        "torch-profiler": none | {"files": [file | {"path": path}]},
-        "perf-stat": none | {"files": [file | {"path": gone}]},
-        "nsight": none | {"reason": "no nsys on the PATH", "steps": None, "files": []},
-    }
-    made = training(0.01) | {"captures": captures}
-    results = make(tmp_path, [made])
-    kept = results / "captures" / path
-    kept.parent.mkdir(parents=True)
-    kept.write_text("{}", encoding="utf-8")
-    said = render(results, drawn=())
-    (link,) = [
-        values["href"]
-        for tag, values in said.tags
-        if tag == "a" and not (values["href"] or "#").startswith(("#", "figures/", "report.html"))
-    ]
-    assert link and link.startswith("captures/") and " " not in link
-    assert (results / unquote(link)).samefile(kept)
-    rows = {
-        line[1]: [" ".join(cell.split()) for cell in line] for line in said.tables["table-captures"]
-    }
-    assert rows["torch-profiler"][2:5] == ["trace of rank 0.json", "1.00", "3"]
-    assert rows["nsight"][2].startswith("–") and rows["perf-stat"][2].startswith("perf.txt")
-    quality = said.of("quality")
-    assert "no nsys on the PATH" in quality and "it was moved or deleted after" in quality
 
 
 # -- other machines -------------------------------------------------------------------------------

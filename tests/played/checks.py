@@ -178,14 +178,6 @@ def test_played_card_is_timed_by_torchs_own_timer() -> None:
     assert np.median(found["times_s"]) == pytest.approx(needs, rel=0.2)
 
 
-def test_played_card_is_marked_for_a_profiler() -> None:
-    marks = torch.cuda.cudart().profiled
-    before = len(marks)
-    with opened().capture_range("cuda-profiler", ""):
-        assert marks[before:] == ["start"]
-    assert marks[before:] == ["start", "stop"]
-
-
 def test_played_card_keeps_nothing_of_a_forward_pass() -> None:
     """Neither alone nor in an evaluation; dropout is off there, and on again afterwards."""
     backend = opened()

@@ -85,8 +85,8 @@ def waiting_counts(name: str) -> None:
         type(backend).synchronize = real
 
 
-def what_only_a_gpu_has(name: str, folder: Path) -> None:
-    """Identity, limits, transfers, captures: none of it is reached on a CPU."""
+def what_only_a_gpu_has(name: str) -> None:
+    """Identity, limits, transfers: none of it is reached on a CPU."""
     backend = opened(name)
     assert backend.gpu_address() == ("apple", "")
     assert backend.memory_limit_bytes() == PLAYED["recommended_bytes"]
@@ -98,10 +98,8 @@ def what_only_a_gpu_has(name: str, folder: Path) -> None:
         assert backend.transfer(direction, True, 1000, 0)[0] is None
         transfer, means = backend.transfer(direction, False, 1000, 0)
         assert means and transfer.arrived(transfer.launch())
-    with backend.capture_range("metal", str(folder / "steps.gputrace")):
-        kernel, _ = backend.empty_kernel()
-        kernel()
-    assert len(list(folder.glob("*.gputrace"))) == 1
+    kernel, _ = backend.empty_kernel()
+    kernel()
     kept = backend.normal((1000, 1000), 0)
     held = backend.memory_counters()
     del kept
@@ -193,7 +191,7 @@ class Evaluated(contract.NoClock):
 
 
 def what_mlx_has_computed() -> None:
-    """MLX computes what it is asked for by when a value is returned, a wait or a capture ends."""
+    """MLX computes what it is asked for by when a value is returned or a wait ends."""
     import mlx.core as mx
 
     def evaluated(value: Any) -> Any:
@@ -224,14 +222,6 @@ def what_mlx_has_computed() -> None:
     with patch.object(mx, "async_eval") as begun:
         kernel()
     assert begun.called
-    ends: list[int] = []
-    stop = patch.object(mx.metal, "stop_capture", lambda: ends.append(backend.memory_bytes()))
-    with patch.object(mx.metal, "start_capture"), stop:
-        backend.synchronize()
-        held = backend.memory_bytes()
-        with backend.capture_range("metal", "any"):
-            kept.append(backend.matmul(a, b))
-        assert ends[0] - held == pytest.approx(a.nbytes, rel=0.01)  # the product is captured
     assert any(waits_for_a_chain(backend, a, b) for _ in range(3))  # whatever else the host does
 
 
@@ -366,7 +356,7 @@ def main(name: str, folder: str) -> None:
     contract.test_a_training_goes_on_from_a_checkpoint(name, Path(folder))
     gc.collect()  # models are full of reference cycles
     waiting_counts(name)
-    what_only_a_gpu_has(name, Path(folder))
+    what_only_a_gpu_has(name)
     what_is_asked_of_metal(name)
     operators_are_told(name, contract.gpt2("nano"), contract.tokens(3))
     if name == "torch-mps":  # in MLX drawing is no operator that can be called by itself

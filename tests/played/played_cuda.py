@@ -290,19 +290,8 @@ class Runtime:
     class cudaError:
         success = 0
 
-    def __init__(self) -> None:
-        self.profiled: list[str] = []
-
     def cudaMemGetInfo(self, index: int) -> tuple[int, int]:
         return driver.info(index)
-
-    def cudaProfilerStart(self) -> int:
-        self.profiled.append("start")
-        return 0
-
-    def cudaProfilerStop(self) -> int:
-        self.profiled.append("stop")
-        return 0
 
 
 class Launcher(Libcuda):

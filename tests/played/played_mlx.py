@@ -2,7 +2,7 @@
 
 MLX is lazy by itself, and runs what it was handed in threads of its own: a value that nobody waited
 for has not been computed. So its clock and its memory are left as they are; the device, its facts,
-its limits, its kernels of one's own, its captures and its loss are played.
+its limits, its kernels of one's own, and its loss are played.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import mlx
@@ -111,7 +110,6 @@ class Metal(Gpus):
         f"{FAILED}Ignored (for causing prior/excessive GPU errors) "
         "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)."
     )
-    capturing: str | None = None
     wired_bytes = 0
 
     def set_wired_limit(self, limit: int) -> int:
@@ -124,21 +122,10 @@ class Metal(Gpus):
         before, self.wired_bytes = self.wired_bytes, limit
         return before
 
-    def start_capture(self, path: str) -> None:
-        if not path.endswith(".gputrace") or Path(path).exists():
-            raise RuntimeError(f"[metal::start_capture] Failed to start: {path}")
-        self.capturing = path
-
-    def stop_capture(self) -> None:
-        assert self.capturing is not None
-        Path(self.capturing).mkdir()
-        self.capturing = None
-
     def install(self) -> None:
         super().install()
         mx.set_wired_limit = self.set_wired_limit
         mx.metal.is_available = lambda: True
-        mx.metal.start_capture, mx.metal.stop_capture = self.start_capture, self.stop_capture
         mx.fast.metal_kernel = self.kernel
 
 

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -133,7 +132,6 @@ class Gpu:
         self.memory = Memory(recommended_bytes)
         self.allocate = self.memory.allocate
         self.held: WeakValueDictionary[int, Buffer] = WeakValueDictionary()  # by CPU storage
-        self.captured: str | None = None
 
     def run(self, *asked: Any) -> Any:
         """An operator, as long as the CPU takes for it."""
@@ -184,13 +182,6 @@ def functions() -> dict[str, Callable[..., Any]]:
     def fraction(share: float) -> None:
         memory.allowed_bytes = share * memory.recommended_bytes if share else math.inf
 
-    def start_capture(name: str) -> None:
-        gpu.captured = f"0000-{name}.gputrace"
-        Path(gpu.captured).mkdir()
-
-    def stop_capture() -> None:
-        gpu.captured = None
-
     return {
         "is_available": lambda: True,
         "is_in_bad_fork": lambda: False,
@@ -204,10 +195,6 @@ def functions() -> dict[str, Callable[..., Any]]:
         "driverAllocatedMemory": lambda: memory.driver_bytes,
         "recommendedMaxMemory": lambda: memory.recommended_bytes,
         "compileShader": Shader,
-        "isCaptureEnabled": lambda: True,
-        "isCapturing": lambda: gpu.captured is not None,
-        "startCapture": start_capture,
-        "stopCapture": stop_capture,
     }
 
 

@@ -73,7 +73,6 @@ rule aggregate:
         "results/tables/samples.csv",
         "results/tables/energy.csv",
         "results/tables/probes.csv",
-        "results/tables/captures.csv",
         "results/tables/operators.csv",
         "results/tables/step_parts.csv",
         "results/tables/curves.csv",

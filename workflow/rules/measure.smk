@@ -41,7 +41,6 @@ for KIND in FLOW.measuring:
                 {params.arguments} \
                 --time-limit {resources.time_limit_s} \
                 --history results/history \
-                --captures results/captures \
                 --keep results/kept \
                 --output {output:q} \
                 >{log:q} 2>&1

@@ -35,7 +35,6 @@ rule draw:
             --noise-floors {input.floors:q} \
             --drawn {output:q} \
             --figures results/figures \
-            --page results/report.html \
             --again {params.again:q} \
             >{log:q} 2>&1
         """
@@ -95,7 +94,6 @@ rule figures:
             --noise-floors {input.floors:q} \
             --drawn {output:q} \
             --figures results/figures \
-            --page results/report.html \
             --print \
             >{log:q} 2>&1
         """

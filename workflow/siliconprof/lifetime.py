@@ -64,7 +64,7 @@ def end_with_pipeline() -> None:
 def end_with(supervisor: int) -> None:
     """Die when the supervisor dies: by the kernel's signal on Linux, by watching elsewhere.
 
-    Where a capture's tool was started in between, the parent is that tool or its child, whose end
+    Where the cell's `capture` was started in between, the parent is that tool or its child, whose end
     means nothing, so the supervisor is watched on Linux too.
     """
     direct = os.getppid() == supervisor

@@ -15,7 +15,7 @@ from typing import Any
 from siliconprof.errors import UserError, in_one_line
 
 PACKAGE_DIR = Path(__file__).resolve().parent
-KINDS = ("backends", "workloads", "trainers", "probes", "captures")
+KINDS = ("backends", "workloads", "trainers", "probes")
 
 
 def names(kind: str) -> list[str]:
@@ -26,7 +26,7 @@ def names(kind: str) -> list[str]:
 @cache
 def _names(kind: str) -> tuple[str, ...]:
     files = (path.stem for path in (PACKAGE_DIR / kind).glob("*.py"))
-    separator = "-" if kind in ("backends", "captures") else "_"
+    separator = "-" if kind == "backends" else "_"
     stems = (stem for stem in files if stem != "base" and not stem.startswith("_"))
     return tuple(sorted(stem.replace("_", separator) for stem in stems))
 

@@ -23,6 +23,8 @@ STATUS_WORDS = {
 FLAG_WORDS = {
     "contended": "Other processes used the processor while this was measured; times may be too "
     "long and their spread too wide.",
+    "captured": "A command was put before the measuring process, a profiler say: all is slower under "
+    "it than alone.",
     "noisy": "The middle half of the repeats spreads over more than 10 % of their median; a training "
     "is not measured again, an operation only within a budget.",
     "no_empty_kernel": "No empty kernel can be launched here, so dispatch stands alone.",

@@ -1,5 +1,5 @@
 """Records -> tidy tables: one line per cell, point, iteration, training step, sample, source of
-energy, probe, captured file, operator and model, per earlier record, and per step, evaluation and text of a whole training.
+energy, probe, operator and model, per earlier record, and per step, evaluation and text of a whole training.
 
     python -m siliconprof.analyse.aggregate --matrix results/matrix.json --output-dir results/tables
 
@@ -45,7 +45,6 @@ ROWS_OF: Mapping[str, Callable[[Record], Iterator[Row]]] = {
     "points": record_rows.point_rows,
     "energy": record_rows.energy_rows,
     "probes": record_rows.probe_rows,
-    "captures": record_rows.capture_rows,
     "operators": operator_rows.rows,
     "step_parts": step_parts.lines,
     "evaluations": study_rows.evaluation_rows,

@@ -11,7 +11,7 @@ from siliconprof.analyse import study_rows
 from siliconprof.hosts.sensors import sources
 from siliconprof.stats import statistics
 from siliconprof.store import contents
-from siliconprof.store.contents import CapturedFile, EnergySource, Point, Record, Scalar, Series
+from siliconprof.store.contents import EnergySource, Point, Record, Scalar, Series
 from siliconprof.store.table_files import Block, Row
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
@@ -224,21 +224,6 @@ def probe_rows(record: Record) -> Iterator[Row]:
     for name, probe in record.probes.items():
         facts = {"reasons": joined(probe.reasons), "limits": joined(probe.limits)}
         yield {"probe": name, **probe.figures, **facts}
-
-
-def capture_rows(record: Record) -> Iterator[Row]:
-    """Lines of captures.csv: each file that a tool left of a cell, or why it left none."""
-    for tool, capture in record.captures.items():
-        for file in capture.files or [CapturedFile()]:
-            yield {
-                "tool": tool,
-                "file": file.path,
-                "file_bytes": file.bytes,
-                "file_sha256": file.sha256,
-                "steps": capture.steps,
-                "means": capture.means,
-                "reason": capture.reason,
-            }
 
 
 def sample_blocks(record: Record) -> Iterator[Block]:

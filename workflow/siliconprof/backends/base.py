@@ -141,7 +141,6 @@ class Backend:
     memory_means: ClassVar[str]  # what the counters count, or why there are none
     # Why what `limit_memory` sets does not hold a process to it; None = beyond it allocating raises.
     limit_yields: ClassVar[str | None] = None
-    capture_ranges: ClassVar[tuple[str, ...]] = ()  # the kinds that `capture_range` supports
     works_beside: ClassVar[bool] = False  # a step's code returns while the device works on
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
@@ -418,10 +417,6 @@ class Backend:
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """The training step of a workload in this framework."""
-        raise NotImplementedError
-
-    def capture_range(self, kind: str, path: str) -> AbstractContextManager[Any]:
-        """A context whose work a tool records: kind `metal` into `path`, `cuda-profiler` by CUDA."""
         raise NotImplementedError
 
     def blocked_autorange(

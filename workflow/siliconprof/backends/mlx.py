@@ -77,7 +77,6 @@ class Plugin(Backend):
         "by MLX's documentation mx.set_memory_limit is a guideline during the evaluation of a graph; "
         "it raises only once the memory and swap of the machine are spent"
     )
-    capture_ranges = ("metal",)
     # With more than ten tasks under way `async_eval` waits for one (mlx/transforms.cpp), and a launch
     # is one at most: behind a slow product 20 were handed over at once on a CPU, 30 were not.
     queue_depth = 10
@@ -396,16 +395,6 @@ class Plugin(Backend):
 
         path = "Metal" if metal else "CUDA"
         return launch, f"{path}, by mx.fast"
-
-    @contextmanager
-    def capture_range(self, kind: str, path: str) -> Iterator[None]:
-        """See `Backend.capture_range`."""
-        self.mx.metal.start_capture(path)
-        try:
-            yield
-            self.synchronize()
-        finally:
-            self.mx.metal.stop_capture()
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """See `Backend.stepper`; on Metal its memory stays resident, as mlx-lm's trainer sets it."""

@@ -50,7 +50,6 @@ class Plugin(TorchBackend):
         "all that is taken on the GPU (cudaMemGetInfo), other processes included"
     )
     peak_means = "torch.cuda.max_memory_allocated over all steps"
-    capture_ranges = ("cuda-profiler",)
     # Seen by others, not documented: forums.developer.nvidia.com/t/68937
     queue_depth = 1000
     usual_adamw = "foreach"  # torch/optim/optimizer.py: _default_to_fused_or_foreach
@@ -233,10 +232,6 @@ class Plugin(TorchBackend):
         properties = self.torch.cuda.get_device_properties(self.device)
         uuid, prefix = str(properties.uuid), "MIG" if " MIG " in properties.name else "GPU"
         return "nvidia", uuid if uuid.startswith(("GPU-", "MIG-")) else f"{prefix}-{uuid}"
-
-    def capture_range(self, kind: str, path: str) -> AbstractContextManager[Any]:
-        """See `Backend.capture_range`: cudaProfilerStart and cudaProfilerStop."""
-        return self.torch.cuda.profiler.profile()
 
     def launch_means(self) -> dict[str, str]:
         """See `Backend.launch_means`.

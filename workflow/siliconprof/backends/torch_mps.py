@@ -5,10 +5,8 @@ MPS events have hung and come out reversed in some versions of torch, so they ar
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from siliconprof.backends import _torch_operators
@@ -46,7 +44,6 @@ class Plugin(TorchBackend):
         "tf32": "tf32 is an NVIDIA tensor-core format; an Apple GPU has none",
     }
     peak_means = "torch.accelerator.max_memory_allocated over all steps"
-    capture_ranges = ("metal",)
     _peak_bytes = 0  # before the peak was last reset on our own account
 
     def available_to(self, torch: Any) -> tuple[bool, str]:
@@ -162,25 +159,6 @@ class Plugin(TorchBackend):
             yield found
         self.reset_peak_memory()
         self._peak_bytes = peak_bytes
-
-    @contextmanager
-    def capture_range(self, kind: str, path: str) -> Iterator[None]:
-        """See `Backend.capture_range`.
-
-        torch names the file by itself: `0000-{name}.gputrace` in the working directory.
-        """
-        target = Path(path)
-        recording = self.torch.mps.profiler.metal_capture(target.stem)
-        before = Path.cwd()
-        os.chdir(target.parent)
-        try:
-            recording.__enter__()
-        finally:
-            os.chdir(before)
-        try:
-            yield
-        finally:
-            recording.__exit__(None, None, None)
 
     def launch_means(self) -> dict[str, str]:
         """See `Backend.launch_means`; from torch's MPSStream.mm and OperationUtils.mm.

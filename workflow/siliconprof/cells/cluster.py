@@ -181,18 +181,12 @@ def not_looked_at(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
 # -- what a job may take -----------------------------------------------------------------------
 
 
-def _need_s(timing: Mapping[str, Any], captures: Sequence[str]) -> float:
-    """A cell's own limit in seconds: every capture runs under the same limit again."""
-    return timing["time_limit_s"] * (1 + len(captures))
-
-
 def longest_s(experiment: Mapping[str, Any]) -> float:
     """The most that any cell of an experiment may take, in seconds."""
-    entries = experiment["workloads"].values()
-    return max(_need_s(entry["timing"], entry["capture"]) for entry in entries)
+    return max(entry["timing"]["time_limit_s"] for entry in experiment["workloads"].values())
 
 
-def minutes(timing: Mapping[str, Any], captures: Sequence[str], longest: float) -> int:
+def minutes(timing: Mapping[str, Any], longest: float) -> int:
     """Minutes to request for a cell: its own limit, and time to wait for one cell of any kind.
 
     Waiting for the host's lock is not in a cell's limit. Where nodes are lent whole nobody else
@@ -201,4 +195,4 @@ def minutes(timing: Mapping[str, Any], captures: Sequence[str], longest: float) 
     Args:
         longest: seconds, from `longest_s`.
     """
-    return math.ceil((_need_s(timing, captures) + longest + START_S) / 60)
+    return math.ceil((timing["time_limit_s"] + longest + START_S) / 60)

@@ -7,6 +7,7 @@ needs a default. The keys that a workload module adds come from its `PARAMETERS`
 from __future__ import annotations
 
 import copy
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -115,8 +116,10 @@ def _workload_problems(
         )
     elif plugin.kind != "training" and trainer is not None:
         mistakes.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
-    if entry.get("capture") and plugin.kind != "training":
-        mistakes.append(f"{where}.capture: only training steps are captured, leave it out")
+    try:
+        shlex.split(str(entry.get("capture", "")))
+    except ValueError as error:
+        mistakes.append(f"{where}.capture: is no command: {error}")
     datasets = _mapping(config.get("datasets"))
     dataset = entry.get("dataset")
     if "dataset" not in entry:
@@ -170,7 +173,6 @@ def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
         filled = _with_defaults(entry, plugin.PARAMETERS)
         filled["timing"] = resolved["timing"] | filled.get("timing", {})
         filled.setdefault("device_kinds", ["cpu", "gpu"])
-        filled.setdefault("capture", [])
         for axis in ("backends", "precisions", "scenarios"):
             filled.setdefault(axis, list(resolved[axis]))
         resolved["workloads"][key] = filled

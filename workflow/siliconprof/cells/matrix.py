@@ -188,7 +188,7 @@ def _planned(
 
     entry = experiment["workloads"][name]
     parameters = _parameters(experiment, entry)
-    if entry["capture"]:  # only then is it part of the cell
+    if entry.get("capture"):  # only then is it part of the cell
         parameters["capture"] = entry["capture"]
     folder, data, arrays = None, [], []
     if dataset := entry.get("dataset"):

@@ -17,7 +17,6 @@ def code_roots(cell: Cell) -> list[str]:
         ("backends", cell.backend),
         ("workloads", cell.module),
         *(("probes", name) for name in probe_names),
-        *(("captures", name) for name in cell.parameters.get("capture", ())),
     ]
     if cell.trainer:
         chosen.append(("trainers", cell.trainer))

@@ -152,7 +152,7 @@ def notes(a: Measured, b: Measured) -> list[str]:
         for fact in facts_a
         if facts_a[fact] != facts_b[fact]
     ]
-    one_sided = (a.cell.parameters.keys() ^ b.cell.parameters.keys()) - {"capture"}
+    one_sided = a.cell.parameters.keys() ^ b.cell.parameters.keys()
     if one_sided:
         lines.append(f"only one side has the parameter {', '.join(sorted(one_sided))}")
     for name, side in (("A", a), ("B", b)):

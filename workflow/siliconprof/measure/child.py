@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from siliconprof.lifetime import pipeline_alive
-from siliconprof.measure import capture, descendants, fork_server, inherited, lock
+from siliconprof.measure import descendants, fork_server, inherited, lock
 from siliconprof.measure.output import Output
 from siliconprof.measure.processes import Process
 from siliconprof.plugins import PACKAGE_DIR
@@ -51,6 +52,15 @@ def show(line: str) -> None:
     if path := os.environ.get(PROGRESS_FILE_VARIABLE):
         with suppress(OSError):  # only a display; the measurement goes on
             Path(path).write_text(line, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a measuring process is started."""
+
+    arguments: Sequence[str]  # of the worker
+    under: Sequence[str] = ()  # the command that starts it, see `capture` of a workload's entry
+    forked: bool = False  # where it can be
 
 
 class PipelineGone(Exception):
@@ -111,7 +121,7 @@ class Child:
         result: the file that the process writes at its end.
         held: the host's lock, which notes the process.
         output: takes in what it writes.
-        launch: how it is started; a capture's process may run under a tool.
+        launch: how it is started.
 
     Attributes:
         started: how, for the record.
@@ -123,7 +133,7 @@ class Child:
         result: Path,
         held: lock.Held,
         output: Output,
-        launch: capture.Launch,
+        launch: Launch,
     ) -> None:
         self.output = output
         output.begin()
@@ -137,7 +147,7 @@ class Child:
             str(result),
             *launch.arguments,
         ]
-        environment = child_environment(trial, result.parent) | dict(launch.variables)
+        environment = child_environment(trial, result.parent)
         (says, to_say), (tells, to_tell) = os.pipe(), os.pipe()
         try:
             self.process, self.started = self._start(
@@ -161,7 +171,7 @@ class Child:
     @staticmethod
     def _start(
         trial: Trial,
-        launch: capture.Launch,
+        launch: Launch,
         arguments: Sequence[str],
         environment: Mapping[str, str],
         output: int,
@@ -180,8 +190,7 @@ class Child:
                 started = f"{FRESH}, since {error}"
                 print(f"not forked: {error}; starts {FRESH}", file=sys.stderr)
         command = [*launch.under, sys.executable, "-m", lock.WORKER, *arguments]
-        if not launch.under:  # what a tool starts may not inherit the pipe
-            command += ["--progress-fd", str(progress)]
+        command += ["--progress-fd", str(progress)]
         return Fresh(command, environment, output, progress), started
 
     def _await_end(self) -> None:

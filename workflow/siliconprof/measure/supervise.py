@@ -14,6 +14,8 @@ import hashlib
 import json
 import os
 import platform
+import shlex
+import shutil
 import signal
 import sys
 import time
@@ -24,13 +26,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from siliconprof import fingerprint, plugins
+from siliconprof import fingerprint
 from siliconprof.cells import method
-from siliconprof.errors import CANNOT_WRITE_STATUS, DEVICE_LOST_STATUS, CannotWrite, UserError
+from siliconprof.errors import (
+    CANNOT_WRITE_STATUS,
+    DEVICE_LOST_STATUS,
+    CannotWrite,
+    UserError,
+    writing,
+)
 from siliconprof.hosts import environment, machine
 from siliconprof.lifetime import PIPELINE_VARIABLE
-from siliconprof.measure import capture, descendants, inherited, lock, takeover
-from siliconprof.measure.child import FRESH, Child, PipelineGone, require_pipeline, show
+from siliconprof.measure import descendants, inherited, lock, takeover
+from siliconprof.measure.child import FRESH, Child, Launch, PipelineGone, require_pipeline, show
 from siliconprof.measure.output import Output
 from siliconprof.measure.processes import Process
 from siliconprof.plugins import PACKAGE_DIR
@@ -123,12 +131,7 @@ def compose(
         detail = f"set in the shell: {', '.join(variables['left'])}"
         flags.append({"code": inherited.FLAG, "detail": detail})
     method: dict[str, Any] = {"timing": asdict(Plan.of(cell.timing))}
-    captures = {}
-    if capture.requested(cell):
-        not_ok = f"not captured: the cell is {result['status']}"
-        captures = {"captures": result.get("captures") or capture.not_taken(cell, not_ok)}
-        method["captures"] = capture.METHOD
-    composed = captures | {
+    composed = {
         "schema_version": record.SCHEMA_VERSION,
         "method_version": record.METHOD_VERSION,
         "cell": json.loads(cell.to_json()),
@@ -209,7 +212,7 @@ def run(
     trial: Trial,
     result: Path,
     host: Host,
-    launch: capture.Launch,
+    launch: Launch,
     spent_s: float = 0.0,
 ) -> dict[str, Any]:
     """Run one child to its end: its outcome, its progress and how long it took.
@@ -243,13 +246,20 @@ def run(
 
 
 def may_fork(trial: Trial) -> bool:
-    """Whether a fork measures it as a fresh interpreter does.
+    """Whether a fork measures it as a fresh interpreter does; nothing can be put before a fork.
 
     A driver's context may not be forked; and under a memory limit the pages would count that a fork
     copies when it writes.
     """
     limited = memory_limit.requested_limit(trial.scenario()) is not None
-    return trial.cell.device_kind == "cpu" and not limited
+    captured = trial.cell.parameters.get("capture")
+    return trial.cell.device_kind == "cpu" and not limited and not captured
+
+
+def capture_command(cell: Cell, folder: Path) -> list[str]:
+    """The words of the cell's `capture`, whose file lies in a folder; none where it has none."""
+    words = shlex.split(cell.parameters.get("capture", ""))
+    return [word.replace("{output}", str(folder / Path(words[0]).name)) for word in words]
 
 
 def shared_checks(trial: Trial, folder: Path) -> Path | None:
@@ -272,6 +282,7 @@ def run_on(
     keep: Path | None,
     expected: Mapping[str, Any] | None,
     checks: Path | None,
+    under: Sequence[str],
 ) -> dict[str, Any]:
     """Run children until one comes to its end.
 
@@ -284,6 +295,7 @@ def run_on(
         keep: the cell's folder for files that outlive it.
         expected: the device that a node of a cluster must have, see `node_check`.
         checks: folder of the checks that cells of a run share.
+        under: the command that starts them, of `capture_command`.
     """
     arguments = ["--journal", str(points.path), "--key", points.key]
     arguments += ["--keep", str(keep)] if keep else []
@@ -292,10 +304,10 @@ def run_on(
         arguments += ["--checks", str(shared)]
     limit_s = Plan.of(trial.cell.timing).time_limit_s
     own, restarts, spent_s = [os.getpid()], [], 0.0
-    launch = capture.Launch(arguments=arguments, forked=may_fork(trial))
+    launch = Launch(arguments, under, forked=may_fork(trial))
     while True:
         report = run(trial, result, host, launch, spent_s)
-        launch = capture.Launch(arguments=arguments)
+        launch = Launch(arguments, under)
         own.append(report.pop("pid"))
         spent_s += report["accounting"]["child_wall_s"]
         if report.pop("lost") and spent_s < limit_s:
@@ -315,6 +327,9 @@ def run_on(
         report["points"] = points.used_by(own)
     if report["status"] == "ok" and not report["points"]:
         report |= {"status": "failed", "reason": NO_POINT}
+    if under:
+        detail = f"by {Path(under[0]).name}: it is slower than alone"
+        report["flags"] = [*report.get("flags", []), {"code": "captured", "detail": detail}]
     if restarts:
         detail = f"{len(restarts)} of its processes died; samples and checks are of the last one"
         report["flags"] = [*report.get("flags", []), {"code": "restarted", "detail": detail}]
@@ -328,16 +343,16 @@ def run_on(
 
 def supervise(
     trial: Trial,
-    captures: Path | None,
+    captures: Path,
     keep: Path | None,
     declared: Mapping[str, Any],
     expected: Mapping[str, Any] | None,
     checks: Path | None,
 ) -> dict[str, Any]:
-    """Run the trial to its end, then the captures that the cell asks for; the result.
+    """Run the trial to its end; the result.
 
     Args:
-        captures: the folder for the captures' files.
+        captures: the folder for the files of the cell's `capture`.
         keep: the folder for files that outlive a measurement, `results/kept`.
         declared: versions that the pipeline declared.
         expected: the device that a node of a cluster must have, see `node_check`.
@@ -346,12 +361,20 @@ def supervise(
     Raises:
         PipelineGone: the pipeline died; the child has been ended and no record is due.
         UserError: the folder `keep` cannot be written.
-        CannotWrite: the result cannot be written.
+        CannotWrite: the result, or the folder `captures`, cannot be written.
     """
     cell, refusal = trial.cell, trial.refusal()
+    captures = captures / cell.path
+    under = capture_command(cell, captures)
+    if under and not shutil.which(under[0]):
+        refusal = refusal or ("failed", f"capture: {under[0]} is not on PATH")
     if refusal:
         status, reason = refusal
         return {"status": status, "reason": reason, "surroundings": surroundings(cell)}
+    if under:
+        with writing(captures):
+            shutil.rmtree(captures, ignore_errors=True)
+            captures.mkdir(parents=True)
     mine: AbstractContextManager[float] = nullcontext(0.0)
     if expected and keep:  # only on a cluster can another node have the same cell
         mine = lock.one_job(cell.path, keep, require_pipeline, tell)
@@ -366,12 +389,8 @@ def supervise(
         points = journal.opened(own or folder / "kept", cell, key)
         host = Host(held)
         with closing(host.output):
-            report = run_on(trial, result, host, points, own, expected, checks)
+            report = run_on(trial, result, host, points, own, expected, checks, under)
             report["surroundings"] = before
-            if report["status"] == "ok":
-                report["captures"] = capture.take(
-                    cell, captures, lambda launch, result: run(trial, result, host, launch)
-                )
         report["flags"] = [*report.get("flags", []), *host.flags()]
         report["accounting"]["waited_for_lock_s"] = waited_before_s + held.waited_s
         return report | {"journal": points}
@@ -397,8 +416,6 @@ def trial_of(text: str, time_limit_s: float | None) -> Trial:
         cell = replace(cell, timing={**cell.timing, "time_limit_s": time_limit_s})
     try:
         trial = Trial(cell)
-        for name in capture.requested(cell):
-            plugins.load("captures", name)
         Plan.of(cell.timing)
     except (LookupError, TypeError) as error:
         raise UserError(f"--cell: {error}") from None
@@ -441,7 +458,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--method", help="version of the method and fingerprint of its code, as the pipeline saw it"
     )
     parser.add_argument("--history", type=Path, help="folder of every record ever made")
-    parser.add_argument("--captures", type=Path, help="folder for the profilers' files")
+    parser.add_argument(
+        "--captures",
+        type=Path,
+        default=Path("results/captures"),
+        help="folder of `capture`'s files",
+    )
     parser.add_argument(
         "--keep",
         type=Path,

@@ -2,8 +2,7 @@
 
 `python -m siliconprof.measure.worker --cell JSON --result FILE --progress-fd N`, started by
 `siliconprof.measure` only. It ends when its supervisor has died, and the kernel's out-of-memory
-killer takes it before other processes. With `--capture TOOL` it measures nothing: the same training
-runs a few steps under the tool.
+killer takes it before other processes.
 """
 
 from __future__ import annotations
@@ -52,21 +51,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cell", required=True)
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--supervisor", type=int, required=True)
-    parser.add_argument("--progress-fd", type=int)
+    parser.add_argument("--progress-fd", type=int, required=True)
     parser.add_argument("--journal", type=Path, help="file of the finished points")
     parser.add_argument("--key", default="", help="key under which those points count")
     parser.add_argument("--keep", type=Path, help="the cell's folder for files that outlive it")
     parser.add_argument("--expect", type=json.loads, help="the device that this node must have")
     parser.add_argument("--checks", type=Path, help="file of this run's checks of such cells")
-    parser.add_argument("--capture", help="run under this tool instead of measuring")
-    parser.add_argument("--capture-folder", type=Path)
     arguments = parser.parse_args(argv)
     end_with(arguments.supervisor)
     cell = Cell.from_json(arguments.cell)
     trial = Trial(cell)
-    # What a tool starts may not inherit the pipe.
-    where_to = os.devnull if arguments.progress_fd is None else arguments.progress_fd
-    progress = open(where_to, "w", encoding="utf-8", buffering=1)
+    try:
+        progress = open(arguments.progress_fd, "w", encoding="utf-8", buffering=1)
+    except OSError:  # the cell's `capture` passes no pipe on
+        progress = open(os.devnull, "w", encoding="utf-8")
     reached: dict[str, Any] = {"doing": "start", "step": 0}
 
     def report(message: dict[str, Any]) -> None:
@@ -79,23 +77,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     result: dict[str, Any] = {"status": "ok", "reason": None}
     partial: dict[str, Any] = {}
     try:
-        if arguments.capture:
-            folder = arguments.capture_folder
-            result |= measurement.profile(trial, arguments.capture, folder, report)
-        else:
-            journal = Journal(arguments.journal, arguments.key)
-            own = (arguments.keep, arguments.expect, arguments.checks)
-            result |= measurement.measure(trial, report, partial, journal, *own)
-            result["modules_loaded"] = modules_loaded()
-            result["status"], result["reason"] = sweep.status(partial["points"])
-            result["complete"] = True
-            effective = result["precision"]["effective"]
-            if result["status"] == "ok" and effective != cell.precision:
-                result["status"] = "failed"
-                result["reason"] = (
-                    f"asked for {cell.precision}, but the arithmetic was {effective}: "
-                    f"its times do not count as {cell.precision}"
-                )
+        journal = Journal(arguments.journal, arguments.key)
+        own = (arguments.keep, arguments.expect, arguments.checks)
+        result |= measurement.measure(trial, report, partial, journal, *own)
+        result["modules_loaded"] = modules_loaded()
+        result["status"], result["reason"] = sweep.status(partial["points"])
+        result["complete"] = True
+        effective = result["precision"]["effective"]
+        if result["status"] == "ok" and effective != cell.precision:
+            result["status"] = "failed"
+            result["reason"] = (
+                f"asked for {cell.precision}, but the arithmetic was {effective}: "
+                f"its times do not count as {cell.precision}"
+            )
     except Unsupported as error:
         result = {"status": "unsupported", "reason": str(error)}
     except CannotWrite as error:

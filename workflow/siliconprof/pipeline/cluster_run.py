@@ -94,7 +94,7 @@ class Nodes:
         needs = expansion.by_path()
         for planned in expansion.cells:
             entry = self.experiment["workloads"][planned.cell.workload]
-            minutes = cluster.minutes(entry["timing"], entry["capture"], longest_s)
+            minutes = cluster.minutes(entry["timing"], longest_s)
             needs[planned.cell.path]["minutes"] = minutes
         return needs
 

@@ -5,7 +5,7 @@
 Whatever it was may be over when the last cell has ended. Both records are in results/history, and
 the less disturbed one stays at its cell's place. A record that was measured again names the one
 before it (`method.instead_of`), so each is followed by one other at most, also where this was killed
-in between. Cells with captures are left out: their files lie at one place for both.
+in between. Cells with `capture` are left out: their files lie at one place for both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from siliconprof.analyse.equal_work import DISTURBED, NOISY
 from siliconprof.cells import matrix
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import registry
-from siliconprof.measure import capture
 from siliconprof.pipeline import cell_line, remeasure
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, record, temporary
@@ -101,7 +100,7 @@ def retry_all(run: Matrix, registry_file: Path, budget_s: float) -> list[str]:
         Path(matrix.record_path(planned.cell)): planned
         for host in run.hosts
         for planned in matrix.expand(run.experiment, devices, host).cells
-        if not capture.requested(planned.cell)
+        if not planned.cell.parameters.get("capture")
     }
     disturbed = [one for one in disturbed if one[0] in cells]
     began_s, lines, mended = time.monotonic(), [], 0

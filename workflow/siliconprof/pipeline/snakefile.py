@@ -61,7 +61,7 @@ PLUGINS_OF = {
         ("workloads", "probes"),  # they declare columns of the tables
     ),
     "render.draw": ("backends", "workloads", "trainers", "probes", "render"),
-    "cells.matrix": ("backends", "workloads", "trainers", "probes", "captures"),
+    "cells.matrix": ("backends", "workloads", "trainers", "probes"),
 }
 
 

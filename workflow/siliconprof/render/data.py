@@ -44,7 +44,6 @@ ADDED = ("flags", "flag_details", "offloads", "probes_off")  # to what cells.csv
 # Tables whose lines are shown as they are: those of a cell each, and others.
 OF_CELLS = (
     "energy",
-    "captures",
     "ceilings",
     "checks",
     "expected",
@@ -70,7 +69,6 @@ class Data:
     results: Path
     energy: list[Row] = field(default_factory=list)  # one per source of energy of a training
     probes: list[Row] = field(default_factory=list)  # one per probe of a cell
-    captures: list[Row] = field(default_factory=list)  # one per file of a tool, or its reason
     models: list[Row] = field(default_factory=list)
     # The stages' own: see `ceilings`, `expected`, `attribution` (of everybody), `prediction` and
     # `other_methods` of `siliconprof.analyse`, and `siliconprof.claims.judge`.

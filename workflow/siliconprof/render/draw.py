@@ -21,11 +21,10 @@ from siliconprof.store import left_out, temporary
 from siliconprof.store.records import HERE
 
 
-def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> dict[str, Any]:
+def build(data: Any, book: Any, command: str, again: str = "") -> dict[str, Any]:
     """Write every section and return what the template needs beside them.
 
     Args:
-        output: where the page will lie, from which its links lead.
         again: the command that makes it all again; empty where no config file is named.
     """
     from siliconprof import words
@@ -61,7 +60,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
             book.section(key)
         book.part(add, data)
     book.section("quality")
-    book.part(lambda some, into: quality.add(some, into, command, output, again), data)
+    book.part(lambda some, into: quality.add(some, into, command, again), data)
     book.part(here(quality.add_history), data)
     with book.on_report():
         book.part(lambda some, into: report.end(some, into, again), data)
@@ -104,7 +103,7 @@ def draw(arguments: argparse.Namespace) -> None:
         staged.mkdir(parents=True)
         book = Book(arguments.figures, most_workers(arguments.jobs), staged, arguments.print)
         command = " ".join(["python -m siliconprof.render.draw", *options(arguments)])
-        facts = build(data, book, command, arguments.page, arguments.again)
+        facts = build(data, book, command, arguments.again)
         book.finish()
         if not arguments.print:
             dark = style.css_variables(1)
@@ -151,7 +150,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("registry", "the device registry"),
         ("drawn", "folder for what is drawn"),
         ("figures", "where figures and tables will lie as files, for links to them"),
-        ("page", "where the page will lie, for links from it"),
     ):
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
     parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")

@@ -6,20 +6,17 @@ And the steps over time of trainings that were measured more than once.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from siliconprof import words
 from siliconprof.render import chart, setting, style, tables, truth
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import HOST, Table, Value, count, missing, number, told
+from siliconprof.render.tables import HOST, Table, Value, count, told
 from siliconprof.render.variants import Row
 from siliconprof.store import columns, table_files
 from siliconprof.store.records import HERE
@@ -29,12 +26,11 @@ FOLD_ABOVE = 12
 AGAIN = "snakemake --cores 1 report"
 
 
-def add(data: Data, book: Book, command: str, output: Path, again: str) -> None:
+def add(data: Data, book: Book, command: str, again: str) -> None:
     """Checks, flags and failures first, then where every number comes from.
 
     Args:
         command: what this process was called with.
-        output: where the page will lie.
         again: the command of a person that makes it all again.
     """
     own = data.only(HERE)
@@ -56,9 +52,6 @@ def add(data: Data, book: Book, command: str, output: Path, again: str) -> None:
         book.table("failures", "failures", failures)
     else:
         book.note("Every cell was measured.")
-    if own.captures:
-        book.heading("Deep captures", anchor="captures")
-        book.table("captures", "captures", captures_table(own, output.parent))
     _earlier(data, book)
     _set_aside(data, book)
     _provenance(data, book, own, command, again)
@@ -102,41 +95,6 @@ FAILURES = (  # status, reason, and the earlier record that is still there
     told("Reason", lambda cell: _note(cell["reason"] or "no reason given")),
     told("Earlier record", _earlier_record),
 )
-
-
-def captures_table(data: Data, folder: Path) -> Table:
-    """The files that tools left of a cell, or why one left none.
-
-    Args:
-        folder: of the page, from which the links lead.
-    """
-
-    def why(row: Row) -> str:
-        return row["reason"] or "the tool left no file"
-
-    def file(row: Row) -> Value:
-        name = row["file"]
-        return _file(data.results / "captures" / name, folder) if name else missing(why(row))
-
-    columns = (
-        told("Cell", _name),
-        told("Tool", "tool"),
-        told("File", file),
-        number("size", "MiB", "file_bytes", why),
-        count("steps", "steps", why, "training steps that the tool saw"),
-        told("What it records", lambda row: _note(row["means"])),
-    )
-    place = {key(cell): index for index, cell in enumerate(data.cells)}
-    return Table.of(sorted(data.captures, key=lambda row: place[key(row)]), columns)
-
-
-def _file(path: Path, folder: Path) -> Value:
-    """A link to a file; no rule owns it, so it may be gone."""
-    if not path.is_file():
-        reason = "it was moved or deleted after the measurement"
-        return Value(path.name, sort=path.name, title=path.as_posix(), reason=reason)
-    link = quote(Path(os.path.relpath(path, folder)).as_posix())
-    return Value(path.name, sort=path.name, title=path.as_posix(), link=link)
 
 
 def _earlier(data: Data, book: Book) -> None:

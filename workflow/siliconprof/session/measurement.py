@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from siliconprof import plugins
 from siliconprof.backends.base import Unsupported
-from siliconprof.captures.base import STEPS, Over, Window
 from siliconprof.datasets import prepared
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine, node_check
@@ -102,24 +99,6 @@ def opened_session(
     session = Session(cell, backend, trial.workload, report, journal or Journal(), keep)
     session.scenario = trial.scenario()
     return session
-
-
-def profile(trial: Trial, name: str, folder: Path, report: Any) -> dict[str, Any]:
-    """Run a few steps of the training under a profiler; the record's `capture` of that tool.
-
-    Raises:
-        UserError: the tool failed, and why.
-    """
-    session = opened_session(trial, report)
-    tool = plugins.load("captures", name)(session.backend, trial.cell.device_kind, folder)
-    session.capture = Window(tool)
-    trainer = trial.trainer
-    assert trainer is not None  # `capture.refusal` has seen to it
-    trainer.prepare(session)
-    memory_limit.apply(session, trainer)
-    with suppress(Over):
-        trainer.run(session)
-    return {"capture": {"steps": STEPS} | session.capture.facts}
 
 
 def measure(

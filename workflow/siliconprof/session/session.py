@@ -41,7 +41,6 @@ class Session:
     under_way: bool = True  # False in a training's set-up and end, which are not timed
     deepspeed: Any = None  # the result of trainers._offload.ready, called once
     energy: Any = None  # an energy.EnergyMeter, where a training's energy can be read
-    capture: Any = None  # a captures.base.Window, in a process that a tool looks at
     scenario: dict[str, Any] = field(default_factory=dict)  # of the memory model, and as applied
     _reported: float = 0.0
     _data: Any = None

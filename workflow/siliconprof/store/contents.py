@@ -351,23 +351,6 @@ class Probe(Part):
         return cls(figures=figures, reasons=reasons, limits=limits)
 
 
-class CapturedFile(Part):
-    """A file that a tool left, below `results/captures`."""
-
-    path: str | None = None
-    bytes: int | None = None
-    sha256: str | None = None
-
-
-class Capture(Part):
-    """What a tool left of a few training steps, or why it left nothing."""
-
-    means: str
-    files: Sequence[CapturedFile]
-    steps: int | None = None
-    reason: str | None = None
-
-
 class Flag(Part):
     """What to doubt of a record."""
 
@@ -451,7 +434,6 @@ class Record(Part):
     dataset: Dataset = Dataset()
     method: Method = Method()
     checks: Mapping[str, Check] = _empty()
-    captures: Mapping[str, Capture] = _empty()
 
     @property
     def codes(self) -> list[str]:

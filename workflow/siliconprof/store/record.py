@@ -103,13 +103,12 @@ def _parameter_types(module: str) -> Mapping[str, Any]:
     """A schema of the parameters of cells of a workload, see `cells.matrix`."""
     from siliconprof.store import validation
 
-    name = validation.load_schema("record")["$defs"]["name"]
     known = module in plugins.names("workloads")
     own = plugins.load("workloads", module).PARAMETERS if known else {}
     return {
         "properties": {
             **validation.types_alone({"properties": own})["properties"],
-            "capture": {"type": "array", "items": name},
+            "capture": {"type": "string"},
         },
         "patternProperties": {"^dataset_": {"type": ["integer", "string", "null"]}},
     }

@@ -117,20 +117,12 @@ class Course:
         self._run_losses: list[Any] = []  # of the run under way, not read yet
 
     def next_kind(self) -> str | None:
-        """`warm-up`, `split`, `unsplit`, `operators`, `free-running`; None when the training is over.
-
-        In a process that a capture tool records, `warm-up` and then `capture`.
-
-        Raises:
-            captures.base.Over: the tool has recorded enough.
-        """
+        """`warm-up`, `split`, `unsplit`, `operators`, `free-running`; None when the training is over."""
         if not self.run_steps:
             if self._compiles():
                 return "compile"
             if self.pace.warming_up():
                 return "warm-up"
-            if self.session.capture is not None:
-                return str(self.session.capture.next_kind())
             split, unsplit = len(self.times.step_s), len(self.times.unsplit_step_s)
             if split > unsplit:
                 return "unsplit"

@@ -123,8 +123,6 @@ class Plugin(Trainer):
         try:
             for batch_size in cell.parameters["batch_sizes"]:
                 session.workload = workload = cell.of_batch(batch_size)
-                if session.capture is not None:  # only the first, until the tool has enough
-                    Fit(session).run()
                 entry = {"params": point_params(workload)}
                 sweep.point(session, f"batch_size={batch_size}", entry, measured)
             if "master_weights" not in session.evidence:  # nothing was left to train
@@ -195,8 +193,6 @@ class Training(Course):
 
     def next_kind(self) -> str | None:
         """See `Course.next_kind`; `partial` is a step on a smaller last batch; runs come later."""
-        if self.session.capture is not None:  # steps continue until the tool has recorded enough
-            return super().next_kind()
         done = len(self.losses)
         if done >= self.length.total:
             return None

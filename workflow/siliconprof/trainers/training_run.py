@@ -150,12 +150,8 @@ class Plugin(Trainer):
 
     def run(self, session: Session) -> None:
         """See `Trainer.run`."""
-        workload: Any = session.workload
         session.progress("build the model", 0)
-        stepper = session.backend.stepper(workload, session.cell.seed)
-        if session.capture is not None:
-            Course(session).follow(stepper, workload.batches(session.data, session.cell.seed))
-            return
+        stepper = session.backend.stepper(session.workload, session.cell.seed)
         run = Run(session, stepper)
         session.backend.reset_peak_memory()
         run.train()

@@ -1,1 +1,0 @@
-"""Plug-ins of this kind, one file each; see `siliconprof.plugins`."""
