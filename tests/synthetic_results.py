@@ -144,7 +144,7 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
         "flags": [],
         "dataset": None,
         "method": {},
-        "code": {"fingerprint": None, "modules": {}},
+        "code": {"fingerprint": SHA, "modules": {}},
         "modules_loaded": [],
         "progress": None,
         "environment": machine | code | {"backend": framework},

@@ -73,8 +73,7 @@ def measured(
     """
     where = {"source": HERE, "host": "desk", "device": "cpu-x", "backend": "torch-cpu"}
     what = {"workload": module, "scenario": "auto", "precision": "fp32", "module": module}
-    how = {"trainer": None, "gradient_checkpointing": False, "method_version": 4}
-    how |= {"last_level_cache_bytes": None}
+    how = {"trainer": None, "gradient_checkpointing": False, "last_level_cache_bytes": None}
     of: dict[str, Any] = (
         where | what | how | {"status": "ok", "seed": 0, "data_sha256": "ab"} | cell
     )

@@ -30,11 +30,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "evaluations": [{"step": 2, "loss": 5.5, "seconds": 0.1}],
         "texts": [{"temperature": 0, "prompt": "a", "text": "007"}],
     }
-    older = training(0.2, workload="gpt2-older") | {"method_version": 1}
     slower = training(0.3, workload="gpt2-slower")
     return make(
         tmp_path_factory.mktemp("columns"),
-        [probed(trained), matmul(), kernel_launch(), older, slower],
+        [probed(trained), matmul(), kernel_launch(), slower],
     )
 
 

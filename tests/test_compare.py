@@ -42,13 +42,13 @@ def process(made: dict[str, Any], factor: float, at_s: float, **changes: Any) ->
     """A record whose times are multiplied, as measured so many seconds after `BEGIN`.
 
     Args:
-        changes: of the environment, but for `status`, `reason` and `method_version`.
+        changes: of the environment, but for `status` and `reason`.
     """
     made = json.loads(json.dumps(made))
     for point in made["points"]:
         for values in point["times"].values():
             values[:] = [factor * value for value in values]
-    for key in ("status", "reason", "method_version"):
+    for key in ("status", "reason"):
         made[key] = changes.pop(key, made[key])
     made["environment"] |= {"packages": {"torch": "2.13.0+cpu"}} | changes
     made["started_at"] = (BEGIN + timedelta(seconds=at_s)).isoformat()
@@ -232,9 +232,6 @@ def test_a_noise_floor_lets_single_processes_decide(tmp_path):
     # a point that it does not know is judged by the noisiest that it knows
     status, document = judge(2.0, "other")
     assert status == 1 and "the noisiest of 2 points" in document["points"][0]["reason"]
-    # nor does it say anything of numbers that another method made
-    status, document = judge(2.0, "other", method_version=1)
-    assert status == 3 and "1 and 1 processes" in document["points"][0]["reason"]
     floor.write_text(floor.read_text()[:-9])
     done = command("compare", results, tmp_path / "new")
     assert (done.returncode, done.stdout) == (2, "")
@@ -381,13 +378,8 @@ def test_what_has_no_counterpart_is_listed(tmp_path):
     assert len(document["points"]) == 1
 
 
-def test_numbers_of_two_methods_get_no_verdict(tmp_path):
-    for index in range(6):
-        put(tmp_path / "a", process(matmul(), 1.0, 20 * index))
-        put(tmp_path / "b", process(matmul(), 1.5, 20 * index + 10, method_version=1))
-    status, document = compared(tmp_path)
-    assert status == 3
-    assert "measure in different ways" in document["points"][0]["reason"]
+def test_a_record_is_not_compared_with_itself(tmp_path):
+    put(tmp_path / "a", process(matmul(), 1.0, 0))
     status, document = compared(tmp_path / "a", tmp_path / "a")
     assert status == 3
     assert document["points"][0]["reason"] == "the same record is on both sides"
@@ -444,7 +436,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path):
 
 def test_records_of_another_schema_are_left_out_and_named(tmp_path):
     in_turn(tmp_path, [(matmul(), 1.0)], count=5)
-    old = process(matmul(), 3.0, 5) | {"schema_version": 0}
+    old = process(matmul(), 3.0, 5) | {"schema_version": 3}
     old["sha256"] = record.content_sha256(old)
     folder = tmp_path / "a" / "history" / record.cell_path(old)
     record.keep_in_history(folder, old["sha256"], json.dumps(old))
@@ -453,7 +445,7 @@ def test_records_of_another_schema_are_left_out_and_named(tmp_path):
         (tmp_path / "a" / "history" / name).write_text("{}")
     _, document = compared(tmp_path)
     (line,) = document["left_out"]
-    assert "record of schema version 0; this version reads" in line
+    assert "record of schema version 3; this version reads" in line
     assert all(len(point["figures_a"]) == 5 for point in document["points"])
 
 

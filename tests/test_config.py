@@ -185,12 +185,14 @@ def test_a_damaged_record_stops_the_command_once(checkout: Checkout) -> None:
     assert after["sha256"] != before["sha256"]
     assert record.read(path) == after
 
-    newer = after | {"method_version": record.METHOD_VERSION + 1}
-    newer["sha256"] = record.content_sha256(newer)
-    path.write_text(json.dumps(newer), encoding="utf-8")
-    stopped = checkout.snakemake("report", check=False)
-    assert stopped.returncode != 0 and "a newer checkout reads it: use that one" in stopped.stderr
-    assert json.loads(path.read_text(encoding="utf-8")) == newer  # nothing is wrong with it
+    older = after | {"method_version": record.METHOD_VERSION - 1}
+    older["sha256"] = record.content_sha256(older)
+    path.write_text(json.dumps(older), encoding="utf-8")
+    done = checkout.snakemake("measured")
+    assert "1 cell: measured again: record of method version" in done.stderr
+    (kept,) = checkout.path.glob(f"results/history/**/{older['sha256']}.json")
+    assert json.loads(kept.read_text(encoding="utf-8")) == older
+    assert record.read(path)["status"] == "ok"
 
 
 # -- every key is known and told ---------------------------------------------------------------

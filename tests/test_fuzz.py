@@ -17,7 +17,6 @@ import os
 import re
 import signal
 import sys
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -196,8 +195,6 @@ def small(data: dict[str, Any]) -> dict[str, Any]:
 
 
 RECORDS = [small(data) for data in everything()]
-with zipfile.ZipFile(ROOT / "tests/schema_1.zip") as OLD:  # migrated when they are read
-    RECORDS += [json.loads(OLD.read(name)) for name in OLD.namelist() if "records/" in name][:3]
 RECORD_FILES = [json.dumps(sealed(data)).encode() for data in RECORDS]
 
 
@@ -620,7 +617,7 @@ def test_what_the_reader_takes_becomes_tables_and_a_page(
             data = record.read(path)
             taken.append({**data, "cell": data["cell"] | {"workload": f"w{len(taken)}"}})
     results = make(tmp_path / "many", taken)
-    rows = table(results, "cells") + table(results, "other_methods")
+    rows = table(results, "cells")
     assert {row["workload"] for row in rows} == {data["cell"]["workload"] for data in taken}
     kernels = [data for data in taken if data["cell"]["trainer"] is None][:4]
     few = make(tmp_path / "few", kernels)

@@ -104,7 +104,7 @@ def test_pairs_are_of_one_size_and_of_one_setting() -> None:
     found = wide_deep.pairs([large[0], *small, large[1]])
     assert found == [(small[0], small[1]), (large[1], large[0])]
     assert wide_deep.deeper([*small, *large]) == "at least 4"
-    other = {"decay_steps": None}, {"weight_decay": 0.2}, {"method_version": 9}
+    other = {"decay_steps": None}, {"weight_decay": 0.2}
     assert not [pair for more in other for pair in wide_deep.pairs([small[0], small[1] | more])]
     assert not wide_deep.pairs([row(2, 96, 1.0e6), row(8, 48, 1.3e6)])
     assert not wide_deep.pairs([row(2, 96, math.nan), row(8, 48, math.nan)])  # sizes unknown

@@ -79,7 +79,6 @@ rule aggregate:
         "results/tables/evaluations.csv",
         "results/tables/texts.csv",
         "results/tables/models.csv",
-        "results/tables/other_methods.csv",
         "results/tables/history.csv",
         "results/tables/outside.csv",
         "results/tables/left_out_aggregate.csv",

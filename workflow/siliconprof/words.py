@@ -34,8 +34,6 @@ FLAG_WORDS = {
     "points_missing": "Some points of the sweep were not measured; each has its reason.",
     "incomplete": "The record lacks what tells its points apart; those points are in no figure or "
     "table, the rest of the record is.",
-    "older_schema": "The record is of an older shape and was read as one of today's: what it did not "
-    "record is missing, and nothing was put in its place.",
     "crashed_at_exit": "The measuring process crashed or hung after it had left its whole result, in "
     "the teardown of a library; the numbers stand.",
     "restarted": "The measuring process died in the middle of a point, as MLX does on a CPU when "

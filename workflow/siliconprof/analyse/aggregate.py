@@ -20,7 +20,6 @@ from siliconprof import options
 from siliconprof.analyse import (
     cell_columns,
     operator_rows,
-    other_methods,
     record_rows,
     step_parts,
     study_rows,
@@ -98,9 +97,7 @@ def write_tables(
     Raises:
         UserError: damaged records, and two different ones of a cell; all of them, one line each.
     """
-    tables: dict[str, list[Any]] = {
-        name: [] for name in ("cells", *BLOCKS_OF, *ROWS_OF, "other_methods", "history")
-    }
+    tables: dict[str, list[Any]] = {name: [] for name in ("cells", *BLOCKS_OF, *ROWS_OF, "history")}
     damaged = []
     doubles = []
     strange: list[LeftOut] = []
@@ -108,6 +105,9 @@ def write_tables(
     for source, path in records:
         try:
             data = record.load(path, in_place=True)
+        except record.OtherVersion as error:
+            print(error, file=sys.stderr)
+            continue
         except UserError as error:
             damaged.append(str(error))
             continue
@@ -143,9 +143,7 @@ def write_tables(
 
 
 def _lines_of(source: str, cell: Row, data: Record) -> dict[str, Sequence[Row | Block]]:
-    """Table -> the lines of a record; all in one table where another method made its numbers."""
-    if not other_methods.is_todays(data):
-        return {"other_methods": other_methods.rows(cell, data)}
+    """Table -> the lines of a record."""
     key = table_files.key_of(source, data.cell)
     blocks_of = {
         name: [(key | shared, rest) for shared, rest in blocks(data)]

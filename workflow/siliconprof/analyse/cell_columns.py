@@ -119,8 +119,6 @@ def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
         "blas": environment.backend.blas or environment.declared.get("blas"),
         "git_commit": environment.git_commit,
         "started_at": record.started_at,
-        "schema_version": record.schema_version,
-        "method_version": record.method_version,
         "record": path.as_posix(),
         "record_sha256": record.sha256,
         "earlier_records": len(earlier),

@@ -17,7 +17,6 @@ WORK = (
     "seed",
     "weights",
     "max_gradient_norm",
-    "method_version",
 )
 # Keys of a training that choose how its step runs, and not what it computes.
 CHOICES = ("compile", "attention", "adamw", "allocator")

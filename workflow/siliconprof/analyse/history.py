@@ -1,8 +1,7 @@
 """A cell's time over its records: what results/history has of it, oldest first.
 
 A cell that is measured again, by other code or versions or after a flag, leaves its earlier records
-there. Reading them is a courtesy: one that cannot be read is passed over. So is one whose numbers
-another method made, which are never held against today's.
+there. Reading them is a courtesy: one that cannot be read is passed over.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from siliconprof.analyse import other_methods, record_rows
+from siliconprof.analyse import record_rows
 from siliconprof.analyse.results_table import SERIES
 from siliconprof.errors import UserError
 from siliconprof.store import record, table_files
@@ -31,7 +30,7 @@ def lines(paths: Iterable[Path]) -> list[Row]:
     for path in paths:
         try:
             data = record.load(path, check_schema=False)
-            if data.status == "ok" and other_methods.is_todays(data):
+            if data.status == "ok":
                 found[data.sha256] = list(_of_record(data))
         except (UserError, ValueError, KeyError, TypeError, AttributeError):
             continue

@@ -31,7 +31,6 @@ from siliconprof.session.timing import Plan
 from siliconprof.store import contents
 from siliconprof.store.cell import Cell, canonical_json, identity
 from siliconprof.store.contents import Record
-from siliconprof.store.record import METHOD_VERSION
 
 MOST_NAMED = 4  # modules, in a line of a terminal
 
@@ -60,10 +59,7 @@ def _changes_of_cell(planned: PlannedCell, record: Record) -> list[str]:
     limit_s, limit_then_s = _limit_s(planned.cell), _limit_s(record.cell)
     if record.status == "timeout" and limit_s > limit_then_s:
         found.append(f"its time limit was raised from {limit_then_s:g} to {limit_s:g} s")
-    found += _changes("method version", record.method_version, METHOD_VERSION)
-    if record.code.fingerprint is None:
-        found.append("its record is of a schema that has no fingerprint of the code")
-    elif record.code.fingerprint != planned.code.sha256:
+    if record.code.fingerprint != planned.code.sha256:
         modules = fingerprint.changed(record.code.modules, planned.code.modules)
         more = len(modules) - MOST_NAMED
         others = f" and {more} more" if more > 0 else ""

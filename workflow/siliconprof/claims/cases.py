@@ -31,7 +31,6 @@ WORK = (
     "clip_seconds",
     *OF_THE_BATCH,
     "precision",
-    "method_version",
     "model",
     "gradient_checkpointing",
     *CHOICES,

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from siliconprof.analyse import other_methods
 from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.analyse.throughputs import NOISE_ASSUMED
 from siliconprof.compare import matching
@@ -136,9 +135,6 @@ def without_error(ratio: float | None, reason: str, disturbed: bool) -> tuple[st
 
 def _no_verdict_reason(a: Measured, b: Measured) -> str | None:
     """Why no point of two cells may have a verdict; None where they may."""
-    methods = [side.newest.method_version for side in (a, b)]
-    if methods[0] != methods[1]:
-        return f"methods {methods[0]} and {methods[1]} measure in different ways"
     if {data.sha256 for data in a.processes} & {data.sha256 for data in b.processes}:
         return "the same record is on both sides"
     return None
@@ -219,9 +215,7 @@ def compare(
         unmatched += missing
         for names, metric, figures_a, figures_b in shared_points:
             noise = [
-                floor.deviation(vars(side.cell), name, metric)
-                if floor and other_methods.is_todays(side.newest)
-                else None
+                floor.deviation(vars(side.cell), name, metric) if floor else None
                 for side, name, of_side in zip((left, right), names, floors_of_sides, strict=True)
                 for floor in [of_side.get(side.cell.host)]
             ]

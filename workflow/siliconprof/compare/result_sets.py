@@ -178,7 +178,7 @@ def _stored(source: Path, left_out: list[str]) -> Iterator[tuple[bool, Record]]:
                 problems = [] if data["sha256"] in checked else record.schema_problems(data)
                 if problems:
                     raise UserError(f"{path}: damaged record: {problems[0]}")
-            except (record.OlderRecord, record.NewerRecord) as error:
+            except record.OtherVersion as error:
                 left_out.append(str(error))
             except UserError as error:
                 damaged.append(str(error))
@@ -278,9 +278,8 @@ def _chosen(source: Path, records: Sequence[Record], conditions: Mapping[str, st
 
 def _group(data: Record) -> str:
     """A text that is equal for records of one group of processes."""
-    code = data.code.fingerprint or data.code.modules
     versions = {key: getattr(data.environment, key) for key in ENVIRONMENT}
-    return canonical_json([vars(data.cell), code, data.method_version, versions])
+    return canonical_json([vars(data.cell), data.code.fingerprint, versions])
 
 
 def _grouped(records: Sequence[Record], current: set[str]) -> list[Measured]:

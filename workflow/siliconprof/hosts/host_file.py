@@ -128,8 +128,6 @@ def load(path: Path | str) -> dict[str, Any]:
         UserError: it is missing or damaged; one line.
     """
     host = _read(Path(path))
-    if isinstance(host, dict):
-        host.pop("hostname", None)  # of an older version; nothing uses it
     if mistakes := _mistakes(host):
         raise UserError(f"{path}: damaged ({mistakes[0]}); {AGAIN}")
     return host

@@ -25,7 +25,7 @@ from siliconprof.cells.matrix import PlannedCell
 from siliconprof.errors import CannotWrite, UserError, writing
 from siliconprof.measure import lock, supervise, takeover
 from siliconprof.pipeline import slurm
-from siliconprof.store import left_out, record, records, temporary
+from siliconprof.store import documents, left_out, record, records, temporary
 
 ROOM_BYTES = 2**20  # less is not worth beginning with: the page alone takes more
 LONG_AGO_S = 1  # since 1970: older than any code; 0 is no time at all to Snakemake
@@ -88,8 +88,12 @@ def settle_records(
                 if not dry_run:
                     record.forget_retired(folder)
                 continue
-            found = record.read(path, check_schema=False)
-            sha256, why = found["sha256"], freshness.outdated(one, found)
+            try:
+                found = record.read(path, check_schema=False)
+                sha256, why = found["sha256"], freshness.outdated(one, found)
+            except record.OtherVersion as error:
+                sha256 = documents.read(path)["sha256"]
+                why = [str(error).removeprefix(f"{path}: ")]
             if not why:
                 answering.append(sha256)
                 notes.add(path, sha256, question)

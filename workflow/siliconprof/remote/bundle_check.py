@@ -139,11 +139,9 @@ def _manifest_problems(manifest: Mapping[str, Any]) -> list[str]:
         ("schema", [manifest["schema_version"]], record.SCHEMA_VERSION),
         ("method", manifest["method_versions"], record.METHOD_VERSION),
     ):
-        if max(versions, default=supported) > supported:
-            return [
-                f"records of {kind} version {max(versions)}; this version reads up to {supported}: "
-                "import it with a newer checkout"
-            ]
+        for version in versions:
+            if version != supported:
+                return [f"records of {kind} version {version}; this version reads {supported}"]
     return []
 
 
@@ -165,19 +163,19 @@ def _listing_problems(
             yield f"{name!r}: SHA-256 differs from that in {MANIFEST}"
 
 
-def _record(name: str, stored: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """(a member's record in today's schema where it can be read, what is wrong with it)."""
+def _record_problems(name: str, data: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a member that should be a record."""
     try:
-        intact = stored.get("sha256") == record.content_sha256(stored)
+        intact = data.get("sha256") == record.content_sha256(data)
     except ValueError:  # 1e999 is read as an infinity, which no record can hold
         intact = False
     problems = [] if intact else ["its content does not match its own `sha256`"]
     try:
-        data = record.as_today(stored)
-    except (ValueError, UserError) as error:
-        return stored, [*problems, str(error)]
+        record.refuse_other_versions(data)
+    except UserError as error:
+        return [*problems, str(error)]
     problems += (record.schema_problems(data) or [])[:5]
-    return data, problems or place_problems(name, data["cell"])
+    return problems or place_problems(name, data["cell"])
 
 
 def place_problems(name: str, cell: Mapping[str, Any]) -> list[str]:
@@ -249,19 +247,15 @@ def check(packed: bytes, path: Path) -> Bundle:
     with_records = {label_of(name) for name in files if name.startswith("records/")}
     for name, document in found.items():
         if name.startswith("records/"):
-            data, own_problems = _record(name, document)
+            own_problems = _record_problems(name, document)
             if not own_problems:
-                records[name] = contents.made(Record, data)
+                records[name] = contents.made(Record, document)
         else:
             own_problems = _host_problems(name, document, with_records)
         problems += [f"{name!r}: {problem}" for problem in own_problems]
-    if not problems:
-        methods = {data.method_version for data in records.values()}
-        problems = [
-            f"{MANIFEST}: {key} are {manifest[key]}, those of the records {sorted(inside)}"
-            for key, inside in (("hosts", with_records), ("method_versions", methods))
-            if set(manifest[key]) != inside
-        ]
+    if not problems and set(manifest["hosts"]) != with_records:
+        hosts = f"hosts are {manifest['hosts']}, those of the records {sorted(with_records)}"
+        problems = [f"{MANIFEST}: {hosts}"]
     if problems:
         raise _refusal(path, problems)
     return Bundle(path, sha256(packed), manifest, files, records)

@@ -191,7 +191,7 @@ def _state(path: Path, incoming: Record) -> str:
         return "absent"
     try:
         existing = record.read(path, check_schema=False)
-    except (record.OlderRecord, record.NewerRecord):
+    except record.OtherVersion:
         return "differs"
     except UserError:
         return "damaged"

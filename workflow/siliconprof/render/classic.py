@@ -129,7 +129,6 @@ ALIKE_ELSEWHERE = (
     "samples_per_step",
     "epoch_steps",
     "precision",
-    "method_version",
 )
 
 

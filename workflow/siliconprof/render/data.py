@@ -51,7 +51,7 @@ OF_CELLS = (
     "predicted",
     "history",
 )
-OTHERS = ("outside", "models", "published_gaps", "attribution", "claims", "other_methods")
+OTHERS = ("outside", "models", "published_gaps", "attribution", "claims")
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
 
@@ -70,8 +70,8 @@ class Data:
     energy: list[Row] = field(default_factory=list)  # one per source of energy of a training
     probes: list[Row] = field(default_factory=list)  # one per probe of a cell
     models: list[Row] = field(default_factory=list)
-    # The stages' own: see `ceilings`, `expected`, `attribution` (of everybody), `prediction` and
-    # `other_methods` of `siliconprof.analyse`, and `siliconprof.claims.judge`.
+    # The stages' own: see `ceilings`, `expected`, `attribution` (of everybody) and `prediction` of
+    # `siliconprof.analyse`, and `siliconprof.claims.judge`.
     ceilings: list[Row] = field(default_factory=list)
     checks: list[Row] = field(default_factory=list)  # one per throughput
     expected: list[Row] = field(default_factory=list)
@@ -80,7 +80,6 @@ class Data:
     attribution: list[Row] = field(default_factory=list)
     predicted: list[Row] = field(default_factory=list)
     claims: list[Row] = field(default_factory=list)
-    other_methods: list[Row] = field(default_factory=list)
     history: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.history`
     floors: Mapping[str, noise_floors.Floor] = field(default_factory=dict)  # host -> noise floor
     damaged: list[Path] = field(default_factory=list)
@@ -107,8 +106,7 @@ class Data:
         def selected(row: Mapping[str, Any]) -> bool:
             return table_files.key(row) not in cells
 
-        kept = [row for row in self.other_methods if selected(row)]
-        return replace(self._selected(selected), other_methods=kept)
+        return self._selected(selected)
 
     def _selected(self, selected: Callable[[Mapping[str, Any]], bool]) -> Data:
         kept: dict[str, Any] = {

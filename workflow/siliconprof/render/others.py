@@ -1,11 +1,7 @@
-"""Measurements of other hosts and of reference bundles: shown apart, every row with its badge.
-
-Records whose numbers an older method made are listed by themselves, compared with nothing.
-"""
+"""Measurements of other hosts and of reference bundles: shown apart, every row with its badge."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
@@ -40,16 +36,13 @@ from siliconprof.render.variants import (
     variant,
     work_apart,
 )
-from siliconprof.store import record
 
 Add = Callable[[Data, Book], None]
 ROWS_PER_FIGURE = 40
-TIMES = ("unsplit_step", "step")  # the first that was timed stands for a point
-NO_TIME, OF_WHAT = "no time of a step or call", "of the unsplit step, or of one call"
 
 
 def parts(data: Data, add: Add) -> Iterator[Add]:
-    """What draws each host, then comparisons of equal work across hosts, then other methods.
+    """What draws each host, then comparisons of equal work across hosts.
 
     Args:
         add: the sections of a host.
@@ -59,10 +52,8 @@ def parts(data: Data, add: Add) -> Iterator[Add]:
         yield partial(_host, source, host, add)
     if hosts:
         yield compare
-    elif not data.other_methods:
+    else:
         yield _nobody
-    if data.other_methods:
-        yield _other_methods
 
 
 def _nobody(data: Data, book: Book) -> None:
@@ -114,7 +105,7 @@ def _facts(part: Data) -> list[tuple[str, str]]:
 
 
 def compare(data: Data, book: Book) -> None:
-    """Equal training work on several hosts; made by the same method only."""
+    """Equal training work on several hosts."""
     book.common["intervals"] = uncertainty.origin_text(data.points)
     book.heading("Equal work on several hosts", anchor="across-hosts")
     points = [point for point in data.with_speed() if not family(point).near_capacity]
@@ -125,13 +116,11 @@ def compare(data: Data, book: Book) -> None:
         if _several_hosts(step.row for step in group)
     }
     if not groups:
-        book.note(
-            "No training workload of equal size was measured by the same method on several hosts."
-        )
+        book.note("No training workload of equal size was measured on several hosts.")
         return
-    for (kind, apart, version), steps in groups.items():
+    for (kind, apart), steps in groups.items():
         slug, title = kind.slug + as_slug(apart), kind.label + apart
-        name = f"across-{slug}-{kind.n_parameters}-method{int(version)}"
+        name = f"across-{slug}-{kind.n_parameters}"
         for part_name, part in parts_of(name, steps, ROWS_PER_FIGURE):
             book.figure(part_name, "across-hosts", partial(draw, data, part), family=title)
         book.table(name, "across-hosts", table(data, steps), family=title)
@@ -150,8 +139,8 @@ def compare(data: Data, book: Book) -> None:
         )
 
 
-def _work(step: Step) -> tuple[Family, str, Any]:
-    return family(step.row), work_apart(step.row), step.row["method_version"]
+def _work(step: Step) -> tuple[Family, str]:
+    return family(step.row), work_apart(step.row)
 
 
 def _several_hosts(rows: Iterable[Row]) -> bool:
@@ -246,55 +235,4 @@ LOSSES = (
     Column("first step", "", True, value=partial(_difference, of=itemgetter(0))),
     Column("largest", "", True, value=partial(_difference, of=lambda values: values.max())),
     count("steps", lambda row: len(row["difference"]), ""),
-)
-
-
-# -- other methods -------------------------------------------------------------------------------
-
-
-def _other_methods(data: Data, book: Book) -> None:
-    book.heading("Made by another method", anchor="other-methods")
-    cells = {tuple(str(row[name]) for name in ("source", "record")) for row in data.other_methods}
-    book.note(
-        f"{words.count(len(cells), 'record')} of another method than today's, which is method "
-        f"{record.METHOD_VERSION}: their numbers stand here alone, and in no comparison, figure or "
-        "other table of this page."
-    )
-    book.table("other-methods", "other-methods", Table.of(data.other_methods, OTHER_METHODS))
-
-
-def _timed(part: str, row: Row) -> float | None:
-    name = next((name for name in TIMES if row.get(f"{name}_median_s") is not None), TIMES[0])
-    return row.get(f"{name}_{part}")
-
-
-def _remarks(row: Row) -> Value:
-    """Why a cell was not measured, or its flags."""
-    text = row["reason"] or row["flags"] or "no flags"
-    return Value(text, title=row["flag_details"] or "", mark="note")
-
-
-def _point(row: Row) -> str:
-    """A point's parameters in words; empty for a cell without any."""
-    params = row.get("params")
-    return ", ".join(f"{k} {v}" for k, v in json.loads(params).items()) if params else ""
-
-
-def _method(row: Row) -> Value:
-    return Value(row["source"], badge=f"method {int(row['method_version'])}")
-
-
-OTHER_METHODS = (  # one line per point, with the badge of its method
-    HOST,
-    told("Device", "device"),
-    told("Backend", "backend"),
-    told("Workload", "workload"),
-    told("Precision", "precision"),
-    told("Point", _point),
-    told("Status", "status"),
-    told("Reason, or flags", _remarks),
-    number("median", "s", partial(_timed, "median_s"), NO_TIME, OF_WHAT),
-    count("repeats", partial(_timed, "n"), NO_TIME),
-    told("Made by", _method),
-    told("Record", lambda row: Value(row["record"], mark="note"), folds=True),
 )

@@ -53,7 +53,6 @@ class Work(NamedTuple):
     target_len: float | None
     checkpointed: bool
     weights: str
-    method: int
 
 
 def per_sample(point: Row, stem: str) -> Span | None:
@@ -139,7 +138,6 @@ def _work(point: Row, panel: str) -> Work:
         words.number(point.get("target_len")),
         bool(point.get("gradient_checkpointing")),
         str(point.get("weights") or "random"),
-        int(point["method_version"]),
     )
 
 

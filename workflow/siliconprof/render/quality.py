@@ -16,7 +16,7 @@ from siliconprof.render import chart, setting, style, tables, truth
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import HOST, Table, Value, count, told
+from siliconprof.render.tables import HOST, Table, Value, told
 from siliconprof.render.variants import Row
 from siliconprof.store import columns, table_files
 from siliconprof.store.records import HERE
@@ -170,7 +170,6 @@ RECORDS = (  # the file behind every cell, and the hash of its content
     told("SHA-256 of its content", lambda cell: Value(cell["record_sha256"], mark="hash")),
     told("started, UTC", lambda cell: (cell["started_at"] or "")[:19].replace("T", " ")),
     told("Code", lambda cell: (cell["git_commit"] or "")[:12]),
-    count("Method", "method_version", ""),
 )
 
 

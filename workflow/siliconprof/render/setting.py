@@ -78,7 +78,6 @@ def add(data: Data, book: Book) -> None:
     system = f"{os_['system']} {os_['release']}, {os_['machine']}"
     threads = sorted({int(c["threads"]) for c in own.cells if c["threads"]})
     kernels = sorted({c["kernels"] for c in own.cells if c["kernels"]})
-    methods = sorted({f"version {int(c['method_version'])}" for c in own.cells})
     packages = sorted(host["packages"].items())
     drivers = (f"{name.replace('_', ' ')} {v}" for name, v in host["driver"].items() if v)
     blas = (f"{name}: {library or 'unknown'}" for name, library in host["blas"].items())
@@ -98,7 +97,6 @@ def add(data: Data, book: Book) -> None:
             ("CPU threads", words.listing(map(str, threads))),
             ("Measured", when(own.cells)),
             ("Code", commits(own.cells)),
-            ("Method", words.listing(methods)),
             ("Intervals", uncertainty.method(own.points, host["label"], data.floors)),
             ("Cells", f"{len(own.cells)}: {statuses(own.cells)}" if own.cells else "none"),
         ]

@@ -62,7 +62,6 @@ SAME = (
     "device",
     "backend",
     "precision",
-    "method_version",
     "data_sha256",
     "seed",
     "seq_len",

@@ -77,8 +77,6 @@ def _as_elsewhere(name: str) -> Column:
 @cache
 def of(table: str) -> dict[str, Column]:
     """All columns that a table may have, those of plug-ins among them."""
-    if table == "other_methods":
-        return of(CELLS) | of(POINTS)
     if table == POINTS:
         return own(table) | _parameters() | _quantities() | own(table)
     if table == PROBES:

@@ -408,7 +408,7 @@ class Environment(Part):
 class Code(Part):
     """The method code."""
 
-    fingerprint: str | None = None
+    fingerprint: str
     modules: Mapping[str, str] = _empty()
 
 

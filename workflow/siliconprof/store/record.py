@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from siliconprof import declarations, plugins
 from siliconprof.errors import UserError, in_one_line, writing
-from siliconprof.store import documents, migration, temporary
+from siliconprof.store import documents, temporary
 from siliconprof.store.cell import AXES, canonical_sha256
 
 if TYPE_CHECKING:
@@ -32,12 +32,8 @@ SHORTEST_S = 1e-12  # of a time; a sum of differences of clock readings is a mul
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
 
 
-class OlderRecord(UserError):
-    """A sound record of a schema too old for `migration`."""
-
-
-class NewerRecord(UserError):
-    """A sound record of a newer schema or method, which a newer checkout reads."""
+class OtherVersion(UserError):
+    """A sound record of another schema or method than today's: it answers for no cell."""
 
 
 def finite(value: Any) -> Any:
@@ -154,14 +150,14 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
 
 
 def read(path: Path, check_schema: bool = True, in_place: bool = False) -> dict[str, Any]:
-    """A record, its file checked, in today's schema.
+    """A record, its file checked.
 
     Args:
         in_place: its path must be that of its own cell: another one's numbers must not stand there.
 
     Raises:
-        UserError: one line naming the file when it is not JSON, was altered, is of a newer
-            schema or method than this version reads, violates the schema, or is misplaced.
+        OtherVersion: it is of another schema or method; one line naming the file.
+        UserError: the same when it is not JSON, was altered, violates the schema, or is misplaced.
     """
     try:
         record = documents.read(path)
@@ -172,7 +168,7 @@ def read(path: Path, check_schema: bool = True, in_place: bool = False) -> dict[
             raise ValueError("no `cell` with all its axes")
         if content_sha256(record) != record["sha256"]:
             raise ValueError("its content does not match its own `sha256`")
-        record = as_today(record)
+        refuse_other_versions(record)
         if check_schema and (problems := schema_problems(record)):
             raise ValueError(problems[0])
     except OSError as error:
@@ -187,35 +183,21 @@ def read(path: Path, check_schema: bool = True, in_place: bool = False) -> dict[
     return record
 
 
-def as_today(record: dict[str, Any]) -> dict[str, Any]:
-    """A record in today's schema, see `migration`; its numbers stay those of its method.
+def refuse_other_versions(record: Mapping[str, Any]) -> None:
+    """See that a record's shape and numbers are made as today's; the lines do not name it.
 
     Raises:
-        ValueError: it does not fit its own schema version.
-        OlderRecord, NewerRecord: this version does not read its schema or method any more, or not
-            yet; the line does not name the record.
-        UserError: its schema or method never existed, or a test played its device.
+        OtherVersion: they are not.
+        UserError: a test played its device.
     """
     if record.get("emulated") and not os.environ.get(ACCEPT_EMULATED):
         raise UserError(f"record of a device that is {record['emulated']}: no measurement")
-    version, method = record.get("schema_version"), record.get("method_version")
-    if not migration.can_migrate(version, SCHEMA_VERSION):
-        supported = ", ".join(map(str, [*migration.STEPS, SCHEMA_VERSION]))
-        message = f"record of schema version {version!r}; this version reads {supported}"
-        if type(version) is int and version < SCHEMA_VERSION:
-            raise OlderRecord(message)
-        raise _not_older(message, version, SCHEMA_VERSION)
-    if type(method) is not int or not 1 <= method <= METHOD_VERSION:
-        message = f"record of method version {method!r}; this version reads 1 to {METHOD_VERSION}"
-        raise _not_older(message, method, METHOD_VERSION)
-    return record if version == SCHEMA_VERSION else migration.migrate(record, SCHEMA_VERSION)
-
-
-def _not_older(message: str, version: Any, current: int) -> UserError:
-    """The error for a version that is newer than this program's, or that never existed."""
-    if type(version) is int and version > current:
-        return NewerRecord(f"{message}; a newer checkout reads it")
-    return UserError(message)
+    for kind, current in (("schema", SCHEMA_VERSION), ("method", METHOD_VERSION)):
+        version = record.get(f"{kind}_version")
+        if version != current:
+            raise OtherVersion(
+                f"record of {kind} version {version!r}; this version reads {current}"
+            )
 
 
 def load(path: Path, check_schema: bool = True, in_place: bool = False) -> Record:

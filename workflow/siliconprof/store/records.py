@@ -66,9 +66,8 @@ def _signature(path: str | Path) -> list[int]:
 def damaged(paths: Iterable[str | Path], notes: Notes) -> dict[Path, UserError]:
     """Existing records that cannot be used, and why.
 
-    Content, hash and place are checked, not the schema: this runs at every start. An older record
-    of this host is not damaged: its cell's code has changed, so it is measured anew in any case,
-    and the history keeps it.
+    Content, hash and place are checked, not the schema: this runs at every start. A record of another
+    version is not damaged: it does not answer for its cell, see `settle_records`.
     """
     errors = {}
     for name in paths:
@@ -76,7 +75,7 @@ def damaged(paths: Iterable[str | Path], notes: Notes) -> dict[Path, UserError]:
             path = Path(name)
             try:
                 notes.add(path, record.read(path, check_schema=False, in_place=True)["sha256"])
-            except record.OlderRecord:
+            except record.OtherVersion:
                 continue
             except UserError as error:
                 errors[path] = error
@@ -105,8 +104,6 @@ def set_aside(path: Path, root: Path, to: Path, dry_run: bool = False) -> Path:
 def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool) -> None:
     """Move damaged records to `results/damaged/`, where no stage reads, and stop.
 
-    Records of a newer checkout stop it too and stay where they are: they are not damaged.
-
     Raises:
         UserError: there were some; one line each says where it is now and how to go on.
     """
@@ -116,14 +113,11 @@ def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool)
     if not dry_run:
         notes.store()
     for path, error in errors.items():
-        line = f"{error}: use that one, or delete the file to have the cell measured anew"
-        if not isinstance(error, record.NewerRecord):
-            target = set_aside(path, results / "records", results / "damaged", dry_run)
-            line = (
-                f"{error}; {'would be ' * dry_run}set aside as {target}: run the same command again "
-                "to measure the cell anew, or restore a record from results/history/"
-            )
-        lines.append(line)
+        target = set_aside(path, results / "records", results / "damaged", dry_run)
+        lines.append(
+            f"{error}; {'would be ' * dry_run}set aside as {target}: run the same command again "
+            "to measure the cell anew, or restore a record from results/history/"
+        )
     if lines:
         raise UserError("\n".join(lines))
 
