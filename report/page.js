@@ -249,13 +249,6 @@ function words(mark) {
   if (title) {
     mark.dataset.said = title.textContent;
     title.remove();
-  } else if (mark.dataset.said === undefined) {
-    // The drawing for phones has no titles: the same mark of the wide one has.
-    const [wide, narrow] = [".wide", ".narrow"].map((side) =>
-      all(`${side} [data-of="${mark.dataset.of}"]`, mark.closest("figure")),
-    );
-    const twin = wide.length === narrow.length ? wide[narrow.indexOf(mark)] : undefined;
-    mark.dataset.said = twin ? words(twin) : "";
   }
   return mark.dataset.said;
 }

@@ -582,8 +582,8 @@ def render(results: Path, drawn: tuple[str, ...] = ("",), name: str = "study", *
     else:
         real = figures.publish
 
-        def publish(figure: str, *rest: Any) -> figures.Drawn:
-            return real(figure, *rest) if figure.startswith(drawn) else ("", "")
+        def publish(figure: str, *rest: Any) -> str:
+            return real(figure, *rest) if figure.startswith(drawn) else ""
 
         with patch.object(figures, "publish", publish):
             make_page(results, *more, "--jobs", "1")

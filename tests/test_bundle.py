@@ -635,7 +635,7 @@ def test_two_hosts_with_the_same_device_stay_apart(tmp_path, monkeypatch):
     make(Path(), [training(0.020)], hosts=[host_file()])
     points = {row["host"]: row["unsplit_step_median_s"] for row in table(results, "points")}
     assert points == pytest.approx({"desk": 0.020, "alpha": 0.010, "beta": 0.040}, rel=1e-3)
-    monkeypatch.setattr(figures, "publish", lambda *_, **__: ("", ""))  # the tables are enough
+    monkeypatch.setattr(figures, "publish", lambda *_, **__: "")  # the tables are enough
     render(results)
     (across,) = results.glob("figures/table-across-*.csv")
     rows = shown_table(results, across.stem.removeprefix("table-"))

@@ -375,7 +375,7 @@ return Array.from(found, ([key, said]) => `${key}, ${said.length} × such as ${s
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_words_in_charts_are_legible(browser: Browser, study: Path, theme: str) -> None:
     browser.open(study, theme=theme)
-    assert browser.js("return document.querySelectorAll('.wide text').length") > 100
+    assert browser.js("return document.querySelectorAll('figure svg text').length") > 100
     assert browser.js(ILLEGIBLE, LEGIBLE) == []
 
 
@@ -383,14 +383,14 @@ def test_words_in_charts_are_legible(browser: Browser, study: Path, theme: str) 
 
 STATE = """
 const shown = (e) => e.getClientRects().length > 0;
-const marks = Array.from(document.querySelectorAll("main .wide [data-of]"));
+const marks = Array.from(document.querySelectorAll("main svg [data-of]"));
 const table = Array.from(document.querySelectorAll("main tr[data-of]"));
 return {
   rows: table.filter((row) => !row.hidden).map((row) => row.dataset.of),
   marks: marks.filter((mark) => !mark.classList.contains("out")).map((mark) => mark.dataset.of),
   faint: marks.filter((mark) => Number(getComputedStyle(mark).opacity) < 0.2).length,
   gone: Array.from(document.querySelectorAll("figure.gone"), (figure) => figure.innerText),
-  drawings: Array.from(document.querySelectorAll("main .wide svg")).filter(shown).length,
+  drawings: Array.from(document.querySelectorAll("main figure svg")).filter(shown).length,
   findings: document.querySelector(".findings").innerText,
   status: document.getElementById("shown").value,
   place: location.hash,
@@ -756,7 +756,7 @@ def test_words_are_found_in_a_table_also_beside_the_filter(browser: Browser, stu
 def test_marks_tell_their_values(browser: Browser, study: Path) -> None:
     browser.open(study)
     mark = browser.js(  # where two overlap, the upper one tells, at the whole pixel of its middle
-        """return [...document.querySelectorAll(".wide [data-of]:has(> title) > path")].find(mark => {
+        """return [...document.querySelectorAll("figure svg [data-of]:has(> title) > path")].find(mark => {
           mark.scrollIntoView({ block: "center" })
           const box = mark.getBoundingClientRect()
           const [x, y] = [box.x + box.width / 2, box.y + box.height / 2].map(Math.floor)
@@ -776,10 +776,10 @@ def test_marks_tell_their_values(browser: Browser, study: Path) -> None:
     assert not tip.is_displayed()
 
 
-def test_a_finger_reads_the_drawing_for_phones(browser: Browser, study: Path) -> None:
+def test_a_finger_reads_a_drawing_on_a_phone(browser: Browser, study: Path) -> None:
     browser.open(study, size=PHONE)
     found = browser.js(
-        """const marks = Array.from(document.querySelectorAll(".narrow [data-of] > path"));
+        """const marks = Array.from(document.querySelectorAll("figure svg [data-of] > path"));
         marks[0].scrollIntoView({ block: "center" });
         const { left, top, width, height } = marks[0].getBoundingClientRect();
         const at = { clientX: left + width / 2, clientY: top + height / 2 };

@@ -139,7 +139,7 @@ def test_own_trainings_are_drawn_as_their_records_hold_them(results: Path, page:
     activations = "gpt2-nano: activations 6.00\u2009MiB, 60.0\u2009% of the prediction"
     page.mark(activations, of="figure-scenarios")
     own = scenario_drawing.trainings(load(results).only(HERE))
-    figure = scenario_drawing.draw([n for n in own if n.precision == "amp-bf16"], [], [], False)
+    figure = scenario_drawing.draw([n for n in own if n.precision == "amp-bf16"], [], [])
     edges = [(box.get_x(), box.get_x() + box.get_width()) for box in figure.axes[0].patches]
     assert (0, 1.0) in edges  # the capacity
     assert max(right for _, right in edges if right < 1) == pytest.approx(10 / 16)
@@ -148,7 +148,7 @@ def test_own_trainings_are_drawn_as_their_records_hold_them(results: Path, page:
 
 def test_a_dot_lies_where_its_numbers_say(results: Path, page: Page) -> None:
     own = list(roofline_points.points(load(results).only(HERE)))
-    figure = roofline.draw([dot for dot in own if dot.row["device"] == "cpu-x"], False)
+    figure = roofline.draw([dot for dot in own if dot.row["device"] == "cpu-x"])
     places = [
         (float(line.get_xdata()[0]), float(line.get_ydata()[0]))
         for ax in figure.axes
@@ -173,7 +173,7 @@ def test_a_dot_lies_where_its_numbers_say(results: Path, page: Page) -> None:
     # Where no product ends the slope, the frame does, with what stands beside it.
     dot = next(dot for dot in own if dot.kind == "matvec")
     dot = replace(dot, flop_per_s=MEMORY / 10, limits=dot.limits._replace(product=None))
-    (ax,) = roofline.draw([dot, replace(dot, intensity=10.0)], False).axes
+    (ax,) = roofline.draw([dot, replace(dot, intensity=10.0)]).axes
     heights = [text.get_position()[1] for text in ax.texts]
     assert heights and max(heights) < ax.get_ylim()[1]
 

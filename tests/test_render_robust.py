@@ -105,11 +105,10 @@ def changed_as_allowed(made: Made, path: Path_, what: str) -> Made | None:
     return None if refused or other == made else other
 
 
-def drawn_once(name: str, draw: figures.Draw, *_: Any) -> figures.Drawn:
-    """A figure is drawn for a desk and for a phone, and not kept."""
-    for narrow in (False, True):
-        figures._svg(draw(narrow))
-    return "", ""
+def drawn_once(name: str, draw: figures.Draw, *_: Any) -> str:
+    """A figure is drawn, and not kept."""
+    figures._svg(draw())
+    return ""
 
 
 @pytest.mark.slow
@@ -155,17 +154,16 @@ def test_long_names_leave_room_to_draw(tmp_path: Path, monkeypatch: pytest.Monke
     """Names of 64 characters, and one that is no file's: axes have a size and lie in the figure."""
     drawn = tmp_path / "labels.txt"  # workers draw
 
-    def publish(name: str, draw: figures.Draw, *_: Any) -> figures.Drawn:
+    def publish(name: str, draw: figures.Draw, *_: Any) -> str:
         assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name)
-        for narrow in (False, True):
-            figure = figures._marked(draw(narrow), "")
-            for ax in figure.axes:
-                x0, y0, x1, y1 = ax.get_position().extents
-                assert x1 > x0 >= 0 and y1 > y0, name
-                labels = [label.get_text() for label in ax.get_yticklabels()]
-                with open(drawn, "a", encoding="utf-8") as stream:
-                    stream.write("\n".join([*labels, ""]))
-        return "", ""
+        figure = figures._marked(draw(), "")
+        for ax in figure.axes:
+            x0, y0, x1, y1 = ax.get_position().extents
+            assert x1 > x0 >= 0 and y1 > y0, name
+            labels = [label.get_text() for label in ax.get_yticklabels()]
+            with open(drawn, "a", encoding="utf-8") as stream:
+                stream.write("\n".join([*labels, ""]))
+        return ""
 
     monkeypatch.setattr(figures, "publish", publish)
     long = {"device": "gpu-" + "d" * 60, "host": "h" * 64, "trainer": "t" * 64}

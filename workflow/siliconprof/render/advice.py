@@ -157,7 +157,7 @@ COLUMNS = (
 # -- the figure ----------------------------------------------------------------------------------
 
 
-def draw(advices: Sequence[Advice], narrow: bool) -> Any:
+def draw(advices: Sequence[Advice]) -> Any:
     """Bars of usable memory by vendor, lines at what each question needs, verdicts beside the bars."""
     candidates = [answer.candidate for answer in advices[0].answers]
     groups = grouped(candidates, lambda candidate: candidate.memory_kind)
@@ -172,7 +172,7 @@ def draw(advices: Sequence[Advice], narrow: bool) -> Any:
         )
         for index, advice in enumerate(advices)
     ]
-    return Chart(panels, legend, columns=(2, 1)).figure(narrow)
+    return Chart(panels, legend, columns=2).figure()
 
 
 def _panel(title: str, group: Sequence[Candidate], advices: Sequence[Advice]) -> Panel:
@@ -209,7 +209,7 @@ def _panel(title: str, group: Sequence[Candidate], advices: Sequence[Advice]) ->
         Scale("memory that a training may use / GiB", log=10, ends=(low, None)),
         labels=[*map(_label, group)],
         title=title,
-        row_in=(0.16, 0.16),
+        row_in=0.16,
     )
 
 

@@ -74,7 +74,7 @@ class Book:
         self.styles = svg.Styles()
         self.workers = workers
         # Figures, what draws each, and the part that it is of.
-        self._drawing: list[tuple[Block, Callable[[], figures.Drawn], Part]] = []
+        self._drawing: list[tuple[Block, Callable[[], str], Part]] = []
         self._part = Part(lambda data, book: None, None, "", {})
         self.study: list[Section] = []
         self.report: list[Section] = []
@@ -199,7 +199,7 @@ class Book:
         work = self._work(name, draw, self.origin)
         self._drawing.append((block, work, self._part))
 
-    def _work(self, name: str, draw: figures.Draw, origin: str) -> Callable[[], figures.Drawn]:
+    def _work(self, name: str, draw: figures.Draw, origin: str) -> Callable[[], str]:
         """What draws a figure."""
         publish = figures.publish_for_print if self.for_print else figures.publish
         return partial(publish, name, draw, self.staged, origin)
@@ -242,7 +242,7 @@ class Book:
                     drawn = self._drawn_without(block, part, error)
                 block.svg = figures.placed(drawn, block.number, self.facets, self.styles)
 
-    def _drawn_without(self, block: Block, part: Part, error: Exception) -> figures.Drawn:
+    def _drawn_without(self, block: Block, part: Part, error: Exception) -> str:
         """A figure that could not be drawn, without the records to blame, and a box below it."""
         name = block.anchor.removeprefix("figure-")
         trial = _Trial(self, part, name)
@@ -257,7 +257,7 @@ class Book:
                             del section.blocks[index]
                         else:
                             other.items.remove(block)
-                        return "", ""
+                        return ""
                     break
         block.text = trial.caption or ""
         return self._work(name, trial.draw, block.badge)()

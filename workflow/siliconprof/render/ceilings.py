@@ -258,7 +258,7 @@ def _bandwidth(data: Data, book: Book) -> None:
         )
 
 
-def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
+def draw(data: Data, points: Sequence[Row]) -> Any:
     """Bandwidth over working set on two log axes, one panel a kernel, one line a backend."""
     sheets = (data.ceiling_value(p, "memory_bandwidth", "datasheet_value") for p in points)
     sheet, cache = next(filter(None, sheets), None), data.cache_bytes(points[0])
@@ -278,7 +278,7 @@ def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
             panels.append(Panel(shown, sizes, Scale("GB/s", log=10), title=kernel))
     lines = {_line_name(point): _sample(point) for point in points}
     legend = [(sample, name) for name, sample in lines.items()]
-    return Chart(panels, legend, (3, 1), same_y=True, side_in=0.25).figure(narrow)
+    return Chart(panels, legend, 3, same_y=True, side_in=0.25).figure()
 
 
 def _line_name(point: Row) -> str:

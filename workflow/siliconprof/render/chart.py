@@ -1,8 +1,8 @@
 """Charts as values: marks on panels with scales. One function lays all of them out.
 
 A figure says what it shows: its panels, the marks on them, what each mark is about, and the
-legend. Sizes, margins, labels, ticks, grids, the phone's variant and the tags of the filter are
-here alone, and so is the look of what other processes disturbed: it is hollow, and says so.
+legend. Sizes, margins, labels, ticks, grids and the tags of the filter are here alone, and so is
+the look of what other processes disturbed: it is hollow, and says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TITLE_IN, TITLE_GAP_IN, GAP_IN, RIGHT_IN = 0.26, 0.07, 0.3, 0.1
 REMARK_IN = 0.16
 TICKS_IN, NAMED_TICKS_IN = 0.22, 0.42  # below the axes: tick labels, and with the axis's label
 VALUES_IN = 0.52  # left of the axes: tick labels and the axis's label
-ROW_IN, NARROW_ROW_IN = 0.21, 0.3  # of one category
+ROW_IN = 0.21  # of one category
 HALF_ROW = 0.5
 LABELS_SHARE = 0.6  # of a column's width, that the labels in it may take
 PUBLISHED_PT2 = 49.0  # area of a published mark
@@ -290,7 +290,7 @@ class Panel:
         labels: of categories, one below the other: the first is y = 0, the second y = 1; without
             any, y is a scale.
         label_rows: the rows that each label is about.
-        row_in: height of a category in inches, on a desk and on a phone.
+        row_in: height of a category in inches.
         high: of axes without categories, in inches.
         legend: of this panel alone, below its title.
         quiet: a title in grey, as that of published values.
@@ -308,7 +308,7 @@ class Panel:
     title: str = ""
     of: Any = None
     high: float = 1.55
-    row_in: tuple[float, float] = (ROW_IN, NARROW_ROW_IN)
+    row_in: float = ROW_IN
     grid: str = ""
     legend: Sequence[style.Entry] = ()
     quiet: bool = False
@@ -317,9 +317,9 @@ class Panel:
     remark: str = ""
     headings: Mapping[int, str] = field(default_factory=dict)
 
-    def height_in(self, narrow: bool) -> float:
+    def height_in(self) -> float:
         """Of the axes alone."""
-        return len(self.labels) * self.row_in[narrow] if self.labels else self.high
+        return len(self.labels) * self.row_in if self.labels else self.high
 
     def title_in(self) -> float:
         """Of the title alone."""
@@ -336,9 +336,9 @@ class Panel:
         """Below the axes."""
         return NAMED_TICKS_IN if self.x.label else TICKS_IN
 
-    def left_in(self, narrow: bool) -> float:
+    def left_in(self, small: bool) -> float:
         """Beside the axes."""
-        return 1.05 * style.labels_in(self.labels, narrow) + 0.1 if self.labels else VALUES_IN
+        return 1.05 * style.labels_in(self.labels, small) + 0.1 if self.labels else VALUES_IN
 
     def limits(self, inner: float) -> tuple[tuple[float, float], tuple[float, float]]:
         """Ends of x and of y, of axes of a width."""
@@ -349,17 +349,14 @@ class Panel:
         return x, self.y.limits(chain.from_iterable(mark.ys for mark in self.marks))
 
 
-EMPTY = Panel((), high=0.0, finish=lambda ax: ax.axis("off"))
-
-
 @dataclass(frozen=True)
 class Chart:
     """A figure, or a part of one: a legend, and panels below it, row by row.
 
-    An axis of x is named once where the panel below has the same; `EMPTY` leaves a place free.
+    An axis of x is named once where the panel below has the same.
 
     Args:
-        columns: panels beside each other, on a desk and on a phone.
+        columns: panels beside each other.
         same_y: all panels of a row share categories or scale, which the first alone names.
         same_x: all panels of a column share the scale, which the last alone shows.
         side_in: what is kept free at the right of each panel at least, in inches.
@@ -368,16 +365,16 @@ class Chart:
 
     panels: Sequence[Panel]
     legend: Sequence[style.Entry] = ()
-    columns: tuple[int, int] = (1, 1)
+    columns: int = 1
     same_y: bool = False
     same_x: bool = False
     side_in: float = RIGHT_IN
     heading: str = ""
     quiet: bool = False
 
-    def figure(self, narrow: bool) -> Figure:
+    def figure(self) -> Figure:
         """Lay everything out and draw it."""
-        return stacked([self], narrow)
+        return stacked([self])
 
     @property
     def entries(self) -> Sequence[style.Entry]:
@@ -387,12 +384,11 @@ class Chart:
         more = [(hollow, f"hollow: {DISTURBED_MEANS}")] if any(m.disturbed for m in drawn) else []
         return [*self.legend, *more]
 
-    def layout(self, narrow: bool) -> Layout:
+    def layout(self) -> Layout:
         """Where everything is."""
-        width = style.width_in(narrow)
-        columns = min(self.columns[narrow], max(len(self.panels), 1))
-        small = self._small(narrow)
-        left = max((panel.left_in(small) for panel in self.panels), default=0.0)
+        width = style.WIDTH_IN
+        columns = min(self.columns, max(len(self.panels), 1))
+        left = max((panel.left_in(self._small) for panel in self.panels), default=0.0)
         left = min(left, LABELS_SHARE * width / (1 if self.same_y else columns))
         gap = 0.06 if self.same_y else left + GAP_IN  # between columns
         sides = [
@@ -408,17 +404,18 @@ class Chart:
             panels = [self.panels[index] for index in row]
             above.append(max(panel.head_in(inner) for panel in panels))
             foot = max(self._foot_in(index, columns) for index in row)
-            tops.append(tops[-1] + above[-1] + max(p.height_in(narrow) for p in panels) + foot)
+            tops.append(tops[-1] + above[-1] + max(p.height_in() for p in panels) + foot)
         lefts = [left + column * (inner + gap) + sum(sides[:column]) for column in range(columns)]
-        return Layout(narrow, lefts, tops, above, inner)
+        return Layout(lefts, tops, above, inner)
 
-    def _small(self, narrow: bool) -> bool:
-        """Whether what stands beside the axes is small: where columns or a phone leave less room."""
-        return narrow or (self.columns[0] > 1 and not self.same_y)
+    @property
+    def _small(self) -> bool:
+        """Whether what stands beside the axes is small: where columns leave less room."""
+        return self.columns > 1 and not self.same_y
 
     def _names_x(self, index: int, columns: int) -> bool:
         """Whether a panel names its axis of x: the last of those that have the same."""
-        below = [panel for panel in self.panels[index + columns :: columns] if panel is not EMPTY]
+        below = self.panels[index + columns :: columns]
         return not below or below[0].x.label != self.panels[index].x.label
 
     def _foot_in(self, index: int, columns: int) -> float:
@@ -447,11 +444,11 @@ class Chart:
             _title(figure, panel, title_x, legend_top - TITLE_GAP_IN, at.inner)
             if panel.legend:
                 style.legend(figure, panel.legend, legend_top, x - 0.03, at.inner)
-            ax = style.axes(figure, x, axes_top, at.inner, panel.height_in(at.narrow))
+            ax = style.axes(figure, x, axes_top, at.inner, panel.height_in())
             named = self._names_x(index, columns)
             named_y = not column or not self.same_y
-            small, ticks_x = self._small(at.narrow), named or not self.same_x
-            _draw(ax, panel, shared(panel), at, small, named_y, named, ticks_x)
+            ticks_x = named or not self.same_x
+            _draw(ax, panel, shared(panel), at, self._small, named_y, named, ticks_x)
 
     def _shared_limits(self, inner: float) -> Callable[[Panel], tuple]:
         """Limits of a panel: those of all where they share a side."""
@@ -479,18 +476,17 @@ class Layout(NamedTuple):
         inner: width of all axes.
     """
 
-    narrow: bool
     lefts: list[float]
     tops: list[float]
     above: list[float]
     inner: float
 
 
-def stacked(charts: Sequence[Chart], narrow: bool) -> Figure:
+def stacked(charts: Sequence[Chart]) -> Figure:
     """Charts below each other in one figure."""
-    layouts = [chart.layout(narrow) for chart in charts]
+    layouts = [chart.layout() for chart in charts]
     heights = [at.tops[-1] for at in layouts]
-    figure = style.canvas(style.width_in(narrow), sum(heights))
+    figure = style.canvas(style.WIDTH_IN, sum(heights))
     for index, (chart, at) in enumerate(zip(charts, layouts, strict=True)):
         chart.draw(figure, sum(heights[:index]), at)
     return figure

@@ -106,11 +106,11 @@ def _ratios(data: Data, book: Book, points: Sequence[Row]) -> None:
         )
 
 
-def step_label(row: Row, lines: bool) -> str:
-    """`batch 32 · mlx · fp32`; with `lines`, what multiplied stands on a second line."""
+def step_label(row: Row) -> str:
+    """`batch 32 · mlx · fp32`, and what multiplied."""
     remark = words.blas_remark(row)
     name = f"batch {int(row['batch_size'])} · {row['backend']} · {precision(row)}"
-    return f"{name}\n{remark}" if lines and remark else f"{name}{f' · {remark}' * bool(remark)}"
+    return f"{name} · {remark}" if remark else name
 
 
 CLASSES = 10  # of the last layer of each of the article's networks

@@ -177,11 +177,11 @@ def panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
     return made
 
 
-def draw(data: Data, cells: Sequence[Row], narrow: bool) -> Any:
+def draw(data: Data, cells: Sequence[Row]) -> Any:
     """One panel below the other on one axis of time; every dot is a sample."""
     shown = panels(data, cells)
     drawn = [mark.of for panel in shown for mark in panel.marks]
-    return Chart(shown, style.backends(drawn, 2.6), same_x=True).figure(narrow)
+    return Chart(shown, style.backends(drawn, 2.6), same_x=True).figure()
 
 
 # -- table -------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def label(point: Row, workloads: int) -> str:
     return f"{point['workload']}: {point_text}" if workloads > 1 else point_text
 
 
-def draw(points: Sequence[Row], of: Shown, narrow: bool) -> Any:
+def draw(points: Sequence[Row], of: Shown) -> Any:
     """A row for each point, a dot with its interval for each backend and precision."""
     workloads = len({point["workload"] for point in points})
     rows = grouped(points, lambda point: label(point, workloads))
@@ -188,7 +188,7 @@ def draw(points: Sequence[Row], of: Shown, narrow: bool) -> Any:
             shown.append(chart.dot(middle, y, point, text))
     scale = Scale(f"{quantity_text}{better}", log=10)
     panel = Panel(shown, scale, labels=list(rows), label_rows=list(rows.values()))
-    return Chart([panel], style.backends(points, 3.4)).figure(narrow)
+    return Chart([panel], style.backends(points, 3.4)).figure()
 
 
 def table(points: Sequence[Row], quantities: Sequence[Shown]) -> Table:

@@ -21,7 +21,7 @@ from siliconprof.render.variants import (
     work_apart,
 )
 
-ROW_IN = (0.27, 0.34)
+ROW_IN = 0.27
 MOST_ROWS = 16  # of the largest trainings; smaller ones are in the sections below
 SIZE = 4.2
 
@@ -89,7 +89,7 @@ def rate(point: Row) -> tuple[float, float, float]:
     return value, samples / ends[0], samples / ends[1]
 
 
-def draw(data: Data, rows: dict[str, list[Row]], narrow: bool) -> Any:
+def draw(data: Data, rows: dict[str, list[Row]]) -> Any:
     """Rows of dots over a logarithmic axis; the fastest of each row has its number."""
     points = [point for row in rows.values() for point in row]
     printed = [mark for y, row in enumerate(rows.values()) for mark in _printed(data, y, row)]
@@ -102,11 +102,11 @@ def draw(data: Data, rows: dict[str, list[Row]], narrow: bool) -> Any:
     panel = Panel(
         [*printed, *(mark for y, row in enumerate(rows.items()) for mark in _dots(y, *row))],
         Scale("samples per second, more is better", log=10),
-        labels=[name.replace(", batch", "\nbatch") if narrow else name for name in rows],
+        labels=list(rows),
         label_rows=list(rows.values()),
         row_in=ROW_IN,
     )
-    return Chart([panel], legend).figure(narrow)
+    return Chart([panel], legend).figure()
 
 
 def _dots(y: int, name: str, row: list[Row]) -> Iterator[Mark]:

@@ -17,7 +17,7 @@ from siliconprof import words
 from siliconprof.analyse.scaling import ABOUT_BACKEND, ABOUT_SHAPE
 from siliconprof.render import chart, grid_points, hover, style, tables, timers
 from siliconprof.render.book import Book, parts
-from siliconprof.render.chart import EMPTY, Chart, Mark, Panel, Scale
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.grid_points import (
     MS,
@@ -312,7 +312,6 @@ def table(grid: Grid) -> Table:
 
 
 ROWS_PER_FIGURE = 5
-NARROW_COLUMNS = 3
 OWN, SHEET = "our own ceiling", "the data sheet"
 EXPECTED_COLUMN = {OWN: "expected_ceiling_s", SHEET: "expected_datasheet_s"}
 REASONS = ("expected_ceiling_reason", "expected_datasheet_reason")
@@ -397,13 +396,12 @@ def below(part: Sequence[Line]) -> str:
     )
 
 
-def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
+def draw(part: Sequence[Line], varying: Sequence[str]) -> Any:
     """A panel for each line and parameter that varies, all with the same scale on both sides."""
     names = list(varying) or [""]
     every = [point for line in part for point in line.points]
     ramps = {name: Ramp(name, values(every, name)) for name in varying}
     ends = [end for line in part for end in line.ends()]
-    columns = min(len(names), NARROW_COLUMNS) if narrow else len(names)
     panels: list[Panel] = []
     for line in part:
         for index, name in enumerate(names):
@@ -413,15 +411,14 @@ def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
                     [chart.diagonal(), *_marks(line, ramps.get(name))],
                     Scale("expected / ms", log=10, reach=ends),
                     Scale("actual / ms", log=10, reach=ends),
-                    title=f"{above}\n" * (index < columns) + SPELLED.get(name, name),
+                    title=f"{above}\n{SPELLED.get(name, name)}",
                     of=line.points,
                     high=1.0,
                     grid="both",
                     legend=ramps[name].entries() if name else (),
                 )
             )
-        panels += [EMPTY] * (-len(names) % columns)
-    return Chart(panels, columns=(columns, columns), same_y=True, same_x=True).figure(narrow)
+    return Chart(panels, columns=len(names), same_y=True, same_x=True).figure()
 
 
 def _marks(line: Line, ramp: Ramp | None) -> Iterator[Mark]:

@@ -111,18 +111,16 @@ def _settings_apart(baseline: Row, groups: Sequence[Sequence[Row]]) -> str:
     )
 
 
-def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
-    """Left (above): the losses, nearly one line; right (below): relative differences."""
+def draw(data: Data, group: Sequence[Row]) -> Any:
+    """Left: the losses, nearly one line; right: relative differences."""
     baseline, *others = group
     differences = [relative_differences(data, point, baseline) for point in others]
     names = [
         label(point) + _remark(data, point, values)
         for point, values in zip(others, differences, strict=True)
     ]
-    # a phone is too small for names at the ends of lines
-    legend = style.lines(others, names) if narrow else ()
-    apart = _apart(data, others, differences, () if narrow else names)
-    return Chart([_losses(data, group), apart], legend, columns=(2, 1)).figure(narrow)
+    apart = _apart(data, others, differences, names)
+    return Chart([_losses(data, group), apart], columns=2).figure()
 
 
 def _look(point: Row) -> dict[str, Any]:

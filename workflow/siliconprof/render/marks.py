@@ -98,7 +98,7 @@ def is_mark(tag: str) -> bool:
     return tag.startswith(f'<g id="{_PREFIX}')
 
 
-def resolve(svg: str, facets: Facets | None, titles: bool = True) -> str:
+def resolve(svg: str, facets: Facets | None) -> str:
     """An SVG whose marks name their cells in `data-of` and have their hover text as a title.
 
     Args:
@@ -111,8 +111,6 @@ def resolve(svg: str, facets: Facets | None, titles: bool = True) -> str:
         shown, hover_text = json.loads(unquote(match[1]))
         numbers = facets.of(tuple(map(tuple, shown))) if facets else ""
         of = f' data-of="{numbers}"' if numbers else ""
-        return f"{of}>" + (
-            f"<title>{html.escape(hover_text)}</title>" if titles and hover_text else ""
-        )
+        return f"{of}>" + (f"<title>{html.escape(hover_text)}</title>" if hover_text else "")
 
     return _ID.sub(attribute, svg)

@@ -235,7 +235,7 @@ def _lines(
     return lines
 
 
-def draw_memory(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
+def draw_memory(data: Data, rows: Sequence[Row]) -> Any:
     """One panel a quantity that was sampled; a quantity that stayed 0 is left to the caption."""
     panels = []
     for quantity in QUANTITIES:
@@ -257,7 +257,7 @@ def draw_memory(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
                 )
             )
     legend = style.lines(rows, [label(row) for row in rows])
-    return Chart(panels, legend, columns=(3 if len(panels) == 3 else 2, 1)).figure(narrow)
+    return Chart(panels, legend, columns=3 if len(panels) == 3 else 2).figure()
 
 
 def _line(quantity: Quantity, row: Row, seconds: np.ndarray, values: np.ndarray) -> Mark:

@@ -267,7 +267,6 @@ def short(name: str) -> str:
 def draw(
     groups: Mapping[str, Sequence[Offer]],
     sheet: Sequence[tuple[str, str, float, Price]],
-    narrow: bool,
 ) -> Any:
     """A panel for each training, then the bars of the data sheets; beside each other on a desk."""
     shown = sorted(groups.items(), key=lambda item: -_devices(item[1]))[:MOST_PANELS]
@@ -284,7 +283,7 @@ def draw(
             f"stated: {low:g} to {high:g} times slower at a similar price",
         ),
     ]
-    return Chart(panels, legend, columns=(2, 1)).figure(narrow)
+    return Chart(panels, legend, columns=2).figure()
 
 
 def _devices(group: Sequence[Offer]) -> int:
@@ -360,5 +359,5 @@ def _bars(sheet: Sequence[tuple[str, str, float, Price]]) -> Panel:
         Scale("listed TFLOPS per 1,000 USD", zero=True, most=4),
         labels=[short(name) for _, name, _, _ in sheet],
         title="Data sheets: fp32 peak for the money",
-        row_in=(ROW_IN, ROW_IN),
+        row_in=ROW_IN,
     )

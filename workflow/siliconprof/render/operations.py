@@ -155,7 +155,7 @@ def _add(data: Data, book: Book, operation: Operation) -> None:
 # -- figure ------------------------------------------------------------------------------------
 
 
-def draw(data: Data, points: Sequence[Row], operation: Operation, narrow: bool) -> Any:
+def draw(data: Data, points: Sequence[Row], operation: Operation) -> Any:
     """Shapes from small to large downwards, throughput on a log axis, one panel a precision."""
     limit, ways = operation.limit, operation.ways
     backends = list(dict.fromkeys(point["backend"] for point in points))
@@ -202,7 +202,7 @@ def draw(data: Data, points: Sequence[Row], operation: Operation, narrow: bool) 
             labels=[shape_name(group[0]) for group in rows.values()],
             label_rows=list(rows.values()),
             title=precision,
-            row_in=(row_in, row_in),
+            row_in=row_in,
         )
 
     row_in = 0.12 + 0.1 * len(backends)
@@ -210,7 +210,7 @@ def draw(data: Data, points: Sequence[Row], operation: Operation, narrow: bool) 
     if owns:
         legend.append((style.sample(None, "-", color=style.MUTED, dashes=(1, 1)), limit.label))
     panels = [panel(*item) for item in by_precision.items()]
-    return Chart(panels, legend, (4, 1), same_y=True).figure(narrow)
+    return Chart(panels, legend, 4, same_y=True).figure()
 
 
 def _sample(way: Way) -> Any:

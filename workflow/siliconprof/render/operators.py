@@ -51,7 +51,7 @@ def add(data: Data, book: Book) -> None:
         )
 
 
-def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
+def draw(data: Data, rows: Sequence[Row]) -> Any:
     """Stacked times and shares of the groups of operators; see `training.draw`."""
     known = data.traces.parts_of_steps
 
@@ -64,7 +64,7 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
         return hover.seconds(line["seconds"], line["low_s"], line["high_s"]) if line else ""
 
     parts = training.Parts("parts", STEP_OF, seconds, hover_text, hatch=HATCH)
-    return training.draw(data, rows, narrow, parts=parts)
+    return training.draw(data, rows, parts=parts)
 
 
 def longest(data: Data, point: Row) -> Table:

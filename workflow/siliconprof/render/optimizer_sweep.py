@@ -144,7 +144,7 @@ def left_out(places: Sequence[list[Row]]) -> str:
 # -- figure ------------------------------------------------------------------------------------
 
 
-def draw(data: Data, places: Sequence[list[Row]], setting: str, narrow: bool) -> Any:
+def draw(data: Data, places: Sequence[list[Row]], setting: str) -> Any:
     """One panel a place, one line a training; that of a diverged one ends in a cross."""
     colours = Values(setting, values([point for place in places for point in place], setting))
     legend = [
@@ -162,7 +162,7 @@ def draw(data: Data, places: Sequence[list[Row]], setting: str, narrow: bool) ->
         )
         for points in places
     ]
-    return Chart(panels, legend, columns=(2, 1)).figure(narrow)
+    return Chart(panels, legend, columns=2).figure()
 
 
 def _line(data: Data, point: Row, colours: Values) -> Iterator[Mark]:

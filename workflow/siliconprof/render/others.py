@@ -147,14 +147,14 @@ def _several_hosts(rows: Iterable[Row]) -> bool:
     return len({(row["source"], row["host"]) for row in rows}) > 1
 
 
-def draw(data: Data, steps: Sequence[Step], narrow: bool) -> Any:
-    """A mark for each cell on a log axis, its interval beside it; labels in two lines on a phone."""
+def draw(data: Data, steps: Sequence[Step]) -> Any:
+    """A mark for each cell on a log axis, its interval beside it."""
     rows = [step.row for step in steps]
     shown: list[Mark] = []
     for y, step in enumerate(steps):
         row, marker = step.row, style.device_mark(step.row["device"])
         time = hover.seconds(step.middle, step.low, step.high)
-        text = f"{_label(row, False)}: unsplit step {time}"
+        text = f"{_label(row)}: unsplit step {time}"
         shown.append(chart.line([step.low, step.high], [y, y], row))
         shown.append(chart.dot(step.middle, y, row, text, marker))
         end = words.duration(step.middle)
@@ -167,15 +167,15 @@ def draw(data: Data, steps: Sequence[Step], narrow: bool) -> Any:
         *style.devices(rows, data.device_name, 3.4),
         *([chart.HATCHED] if printed else []),
     ]
-    labels = [*(_label(row, narrow) for row in rows), *(one.label for one in printed)]
+    labels = [*(_label(row) for row in rows), *(one.label for one in printed)]
     panel = Panel(shown, x, labels=labels, label_rows=[*rows, *(None for _ in printed)])
-    return Chart([panel], legend).figure(narrow)
+    return Chart([panel], legend).figure()
 
 
-def _label(row: Row, two_lines: bool) -> str:
+def _label(row: Row) -> str:
     badge = words.SOURCE_BADGES.get(row["source"])
     where = f"{row['host']}/{row['device']}" + (f" [{badge}]" if badge else "")
-    return f"{where}\n{label(row)}" if two_lines else f"{where} · {label(row)}"
+    return f"{where} · {label(row)}"
 
 
 def table(data: Data, steps: Sequence[Step]) -> Table:

@@ -183,7 +183,7 @@ def _add_figures(data: Data, book: Book, by_work: Mapping[Work, Sequence[Row]]) 
         book.figure(
             "paper-figure-3" + (f"-{index}" if index > 1 else ""),
             "paper-figure-3",
-            Chart(shown, legend, (2, 1)).figure,
+            Chart(shown, legend, 2).figure,
             intervals=uncertainty.origin_text(rows),
             whose="Workloads of the paper are named as such, the others are this run's"
             if any_of_the_papers
@@ -244,7 +244,7 @@ def _panel(data: Data, rows: Sequence[Row], with_batch: bool, title: str, remark
         headings=headings,
         title=title,
         remark=remark,
-        row_in=(chart.ROW_IN, chart.ROW_IN),
+        row_in=chart.ROW_IN,
     )
 
 

@@ -78,7 +78,7 @@ def fact(rows: Sequence[Row]) -> str:
     return f"predictions are {errors}{refused}{left_out}"
 
 
-def draw(places: Mapping[str, Sequence[Row]], narrow: bool) -> Any:
+def draw(places: Mapping[str, Sequence[Row]]) -> Any:
     """A panel for each device and backend, with equal scales on both sides."""
     reach = [row[name] / MS for rows in places.values() for row in rows for name in SIDES]
     panels = [
@@ -93,8 +93,8 @@ def draw(places: Mapping[str, Sequence[Row]], narrow: bool) -> Any:
         )
         for place, rows in places.items()
     ]
-    columns = (min(len(panels), MOST_IN_A_ROW), 1)
-    return Chart(panels, columns=columns, same_y=True, same_x=True).figure(narrow)
+    columns = min(len(panels), MOST_IN_A_ROW)
+    return Chart(panels, columns=columns, same_y=True, same_x=True).figure()
 
 
 SIDES = ("measured_s", "predicted_s")

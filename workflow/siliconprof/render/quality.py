@@ -187,7 +187,7 @@ def add_history(data: Data, book: Book) -> None:
         book.figure("history", "history", partial(draw_history, list(series.values())))
 
 
-def draw_history(series: Sequence[Sequence[Row]], narrow: bool) -> Any:
+def draw_history(series: Sequence[Sequence[Row]]) -> Any:
     """Each training's step in ms by the date of its records, in days since the first of all."""
     start = min(_days(line) for group in series for line in group)
     drawn: list[Mark] = []
@@ -205,7 +205,7 @@ def draw_history(series: Sequence[Sequence[Row]], narrow: bool) -> Any:
     panel = Panel(
         drawn, Scale("days since the first record"), Scale("step, ms", log=10), high=HIGH_IN
     )
-    return Chart([panel], style.lines([group[0] for group in series], names)).figure(narrow)
+    return Chart([panel], style.lines([group[0] for group in series], names)).figure()
 
 
 def _hover(line: Row, name: str) -> str:

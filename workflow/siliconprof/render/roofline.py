@@ -148,7 +148,7 @@ class Frame(NamedTuple):
         return xs, ys
 
 
-def draw(dots: Sequence[Dot], narrow: bool) -> Any:
+def draw(dots: Sequence[Dot]) -> Any:
     """A panel for each number format, all with the same axes: operations a second over a byte's."""
     frame = Frame.of(dots)
     by_format = grouped(dots, lambda dot: PEAK_OF_PRECISION[dot.row["precision"]])
@@ -180,7 +180,7 @@ def draw(dots: Sequence[Dot], narrow: bool) -> Any:
     legend.append((_ceiling_sample(style.MUTED), "measured ceiling"))
     if any(dot.sheet.product or dot.sheet.memory for dot in dots):
         legend.append((_sheet_sample, "data sheet"))
-    return Chart(panels, legend, (2, 1), same_y=True, side_in=0.16).figure(narrow)
+    return Chart(panels, legend, 2, same_y=True, side_in=0.16).figure()
 
 
 def _ceiling_sample(ink: str) -> Any:

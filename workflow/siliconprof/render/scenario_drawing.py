@@ -283,25 +283,22 @@ def _need(data: Data, cell: Row) -> Need:
 # -- figure ------------------------------------------------------------------------------------
 
 
-def draw(
-    own: Sequence[Need], here: Sequence[Capacity], paper: Sequence[Capacity], narrow: bool
-) -> Any:
+def draw(own: Sequence[Need], here: Sequence[Capacity], paper: Sequence[Capacity]) -> Any:
     """This run's trainings; the paper's models on this run's devices, and on the paper's."""
     legend = [
         *((style.swatch(COLOUR_OF_PART[part]), part) for part in PARTS),
         (style.swatch(style.RULE), "capacity"),
         (style.swatch("none", style.PUBLISHED_HATCH), "capacity as published"),
     ]
-    charts = [_trainings(own, narrow)] if own else []
+    charts = [_trainings(own)] if own else []
     for devices, heading, away in (
         (here, "The paper’s models on this run’s devices: predicted", False),
         (paper, "The paper’s devices: predicted, not measured", True),
     ):
         if devices:
-            panels = [_model(trained, devices, away, narrow) for trained in PAPER]
-            columns = (len(PAPER), 2)
-            charts.append(Chart(panels, (), columns, same_y=True, heading=heading, quiet=away))
-    return chart.stacked([replace(charts[0], legend=legend), *charts[1:]], narrow)
+            panels = [_model(trained, devices, away) for trained in PAPER]
+            charts.append(Chart(panels, (), len(PAPER), same_y=True, heading=heading, quiet=away))
+    return chart.stacked([replace(charts[0], legend=legend), *charts[1:]])
 
 
 def _limits() -> list[Mark]:
@@ -337,42 +334,34 @@ def _bar(y: float, need: Need, reach: float, printed: bool, high: float = 0.78) 
         yield chart.dot(reach, y, rows, whole, ">", 3.5, **arrow)
 
 
-def _trainings(own: Sequence[Need], narrow: bool) -> Chart:
-    """Against the capacity on the left, where the bytes go on the right; one panel on a phone."""
+def _trainings(own: Sequence[Need]) -> Chart:
+    """Against the capacity on the left, where the bytes go on the right."""
     several = len({need.capacity.device for need in own}) > 1
-    apart = "\n" if narrow else " · "
     names = [
-        f"{need.name}{apart}{f'{need.capacity.device} · ' if several else ''}"
+        f"{need.name} · {f'{need.capacity.device} · ' if several else ''}"
         f"{need.backend} · {need.precision}"
         for need in own
     ]
-    shown = [*_limits(), *(mark for y, need in enumerate(own) for mark in _row(y, need, narrow))]
+    shown = [*_limits(), *(mark for y, need in enumerate(own) for mark in _row(y, need))]
     capacity = Panel(
         shown,
         Scale("share of the capacity, %", ends=(0, REACH_TRAININGS), most=4, unit=0.01),
         labels=names,
-        row_in=(0.21, 0.31),
-        side_in=chart.RIGHT_IN if narrow else 1.35,
+        side_in=1.35,
     )
     parts = [mark for y, need in enumerate(own) for mark in _parts(y, need)]
     of_prediction = Scale("share of the prediction, %", ends=(0, 1), most=4, unit=0.01)
     split = Panel(parts, of_prediction, labels=names)
-    panels = [capacity] if narrow or not parts else [capacity, split]
-    return Chart(panels, columns=(2, 1), same_y=True, heading="This run’s trainings")
+    panels = [capacity] if not parts else [capacity, split]
+    return Chart(panels, columns=2, same_y=True, heading="This run’s trainings")
 
 
-def _row(y: int, need: Need, narrow: bool) -> Iterator[Mark]:
-    """The bar of one of this run's trainings, with its bytes and its scenario; above on a phone."""
+def _row(y: int, need: Need) -> Iterator[Mark]:
+    """The bar of one of this run's trainings, with its bytes and its scenario."""
     size, share = need.capacity.size_bytes, need.share
     of = f" / {words.mebibytes(size)}" if size else ""
     text = f"{words.mebibytes(need.total_bytes)}{of} · {need.number}"
     look: dict[str, Any] = {"hover": need.hover_text, "color": style.INK}
-    if narrow:
-        yield from _bar(y + 0.2, need, REACH_TRAININGS, False, 0.46)
-        yield chart.note(
-            0, y - 0.24, text, need.capacity.rows, (0, 0), size=style.SMALL_PT - 0.8, **look
-        )
-        return
     yield from _bar(y, need, REACH_TRAININGS, False)
     yield chart.note(REACH_TRAININGS, y, text, need.capacity.rows, **look)
     if share and share < 0.65:  # beside a bar that may be too short to see
@@ -388,7 +377,7 @@ def _parts(y: int, need: Need) -> Iterator[Mark]:
         start = end
 
 
-def _model(trained: Model, devices: Sequence[Capacity], away: bool, narrow: bool) -> Panel:
+def _model(trained: Model, devices: Sequence[Capacity], away: bool) -> Panel:
     """One of the paper's models, a row for each device."""
     # without what their vendor's products share
     noise = re.compile("NVIDIA |GeForce |Apple | GPU cores")
@@ -408,9 +397,8 @@ def _model(trained: Model, devices: Sequence[Capacity], away: bool, narrow: bool
     return Panel(
         shown,
         Scale("of capacity, %", ends=(0, REACH_MODELS), most=4, unit=0.01),
-        labels=[words.shortened(name, 20 if narrow else 28) for name in names],
+        labels=[words.shortened(name, 28) for name in names],
         title=trained.label(" †"),
-        row_in=(0.21, 0.21),
         quiet=away,
         side_in=0.48,
     )

@@ -214,7 +214,7 @@ def _run(data: Data, point: Row) -> Run | None:
     return None
 
 
-def draw(point: Row, run: Run, narrow: bool) -> Any:
+def draw(point: Row, run: Run) -> Any:
     """Above the memory with its limit and its prediction, below the time of each step."""
     ink, whose = style.shade(point["backend"]), hover.training(point)
     held = run.held_bytes / MIB
@@ -251,4 +251,4 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
         Panel(memory, x, Scale("MiB", zero=True, most=4), title="Memory", high=1.25),
         Panel(steps, x, step_times, title="Time of each step", high=1.25),
     ]
-    return Chart(panels, legend, same_x=True).figure(narrow)
+    return Chart(panels, legend, same_x=True).figure()

@@ -253,15 +253,10 @@ class Place(NamedTuple):
         return self.left + self.width / 2
 
 
-def _box_width(box: Box, rows: Sequence[Row], most: float, narrow: bool) -> float:
+def _box_width(box: Box, rows: Sequence[Row], most: float) -> float:
     title = style.text_in(box.title, style.TEXT_PT) * BOLD
-    below = style.text_in(_below(box, narrow) or _counted(rows), style.SMALL_PT)
+    below = style.text_in(box.below or _counted(rows), style.SMALL_PT)
     return min(max(title, below) + 2 * 0.06, most)
-
-
-def _below(box: Box, narrow: bool) -> str:
-    """The second line; on a phone without what stands in brackets, such as a library's file."""
-    return re.sub(r" \([^)]*\)", "", box.below) if narrow else box.below
 
 
 def _counted(rows: Sequence[Row]) -> str:
@@ -269,17 +264,17 @@ def _counted(rows: Sequence[Row]) -> str:
     return f"{measured} of {words.count(len(rows), 'cell')}"
 
 
-def layout(stack: Stack, narrow: bool) -> tuple[dict[Box, Place], list[float], float]:
+def layout(stack: Stack) -> tuple[dict[Box, Place], list[float], float]:
     """(places of all boxes, top of each layer, height of all), boxes wrapped at the width."""
-    left = 0.0 if narrow else 0.7
-    room = style.width_in(narrow) - left
+    left = 0.7
+    room = style.WIDTH_IN - left
     places: dict[Box, Place] = {}
-    tops, top = [], TOP_IN + (0.2 if narrow else 0.0)
+    tops, top = [], TOP_IN
     for boxes in ordered(stack):
         tops.append(top)
         rows: list[dict[Box, float]] = [{}]
         for box in boxes:
-            needed = _box_width(box, stack.layers[box.layer][box], room, narrow)
+            needed = _box_width(box, stack.layers[box.layer][box], room)
             if rows[-1] and sum(rows[-1].values()) + SIDE_IN * len(rows[-1]) + needed > room:
                 rows.append({})
             rows[-1][box] = needed
@@ -294,10 +289,10 @@ def layout(stack: Stack, narrow: bool) -> tuple[dict[Box, Place], list[float], f
     return places, tops, top - GAP_IN + TOP_IN
 
 
-def draw(stack: Stack, narrow: bool) -> Any:
+def draw(stack: Stack) -> Any:
     """Layers from workloads down to devices, with the lines of the cells behind the boxes."""
-    places, tops, high = layout(stack, narrow)
-    width = style.width_in(narrow)
+    places, tops, high = layout(stack)
+    width = style.WIDTH_IN
     backends = backends_of(stack)
     entries = [
         (style.sample(None, "-", color=style.shade(name), linewidth=1.4), name) for name in backends
@@ -313,12 +308,19 @@ def draw(stack: Stack, narrow: bool) -> Any:
     ax.set_ylim(high + 0.04, 0)
     ax.axis("off")
     for name, top in zip(LAYERS, tops, strict=True):
-        at = top - 0.11 if narrow else top + BOX_IN / 2
-        ax.text(0, at, name, size=style.SMALL_PT, weight="bold", color=style.MUTED, va="center")
+        ax.text(
+            0,
+            top + BOX_IN / 2,
+            name,
+            size=style.SMALL_PT,
+            weight="bold",
+            color=style.MUTED,
+            va="center",
+        )
     _lines(ax, stack, places, backends)
     for boxes in stack.layers:
         for box, rows in boxes.items():
-            _box(ax, box, rows, places[box], narrow)
+            _box(ax, box, rows, places[box])
     return figure
 
 
@@ -354,7 +356,7 @@ def _fitting(text: str, room: float, size: float) -> str:
     return text if len(text) <= most else text[: max(most - 1, 1)].rstrip(" ,(") + "…"
 
 
-def _box(ax: Any, box: Box, rows: Sequence[Row], place: Place, narrow: bool) -> None:
+def _box(ax: Any, box: Box, rows: Sequence[Row], place: Place) -> None:
     """A frame with its two lines; the badge stands on the frame's lower edge."""
     measured = any(row["status"] == OK for row in rows)
     frame = FancyBboxPatch(
@@ -375,7 +377,7 @@ def _box(ax: Any, box: Box, rows: Sequence[Row], place: Place, narrow: bool) -> 
         "weight": "bold",
         "color": style.INK if measured else style.MUTED,
     }
-    below = _fitting(_below(box, narrow) or _counted(rows), room, small)
+    below = _fitting(box.below or _counted(rows), room, small)
     written = [(0.125, title, bold), (0.255, below, {"size": small, "color": style.MUTED})]
     if box.badge:
         under = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6}

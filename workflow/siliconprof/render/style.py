@@ -23,7 +23,7 @@ from matplotlib.transforms import Affine2D
 from siliconprof import plugins, words
 from siliconprof.analyse.equal_work import as_usual
 
-WIDE_IN, NARROW_IN = 7.0, 3.7  # of the page's text on a desk and on a phone
+WIDTH_IN = 7.0  # of every figure; the page scales it
 TEXT_PT = 7.5
 SMALL_PT = 6.5
 POINTS_PER_IN = 72.0
@@ -226,25 +226,20 @@ def apply() -> None:
     )
 
 
-def width_in(narrow: bool) -> float:
-    """Width of a figure."""
-    return NARROW_IN if narrow else WIDE_IN
-
-
 def text_in(text: str, size_pt: float = TEXT_PT) -> float:
     """About how wide a text is, in inches."""
     return len(text) * size_pt * CHARACTER_EM / POINTS_PER_IN
 
 
-def labels_in(labels: Sequence[str], narrow: bool = False) -> float:
+def labels_in(labels: Sequence[str], small: bool) -> float:
     """About how wide the widest of labels at a figure's side is, lines apart, in inches.
 
     At most `LABELS_SHARE` of the figure; `fit_labels` shortens what is longer.
     """
-    size = SMALL_PT if narrow else TEXT_PT
+    size = SMALL_PT if small else TEXT_PT
     lines = (line for name in labels for line in name.split("\n"))
     widest = max((text_in(line, size) for line in lines), default=0.0)
-    return min(widest, LABELS_SHARE * width_in(narrow))
+    return min(widest, LABELS_SHARE * WIDTH_IN)
 
 
 def fitting(text: str, width: float, size: float) -> str:

@@ -53,13 +53,10 @@ def standalone(svg: str, margin: float) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{svg}\n'
 
 
-def inline(svg: str, first_id: int = 0) -> str:
+def inline(svg: str) -> str:
     """An SVG element for HTML: short ids, colours of the theme, no name of any server.
 
     Marks keep their group ids, see `marks.resolve`, and ids begin with `ID`, see `numbered`.
-
-    Args:
-        first_id: the number of its first id; two drawings with one number on the page differ.
     """
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.S)
@@ -70,7 +67,7 @@ def inline(svg: str, first_id: int = 0) -> str:
     )
     svg = _unclipped(svg)
     used = dict.fromkeys(re.findall(r'(?:xlink:href="|url\()#([\w.-]+)', svg))
-    short = {name: f"{ID}{_base36(first_id + i)}" for i, name in enumerate(used)}
+    short = {name: f"{ID}{_base36(i)}" for i, name in enumerate(used)}
     svg = "".join(_flat(_parts(svg), short))
     svg = re.sub(r"<svg[^>]*>", lambda _: opening, svg, count=1)
     svg = re.sub(r'xlink:href="#([\w.-]+)', lambda m: f'href="#{short[m[1]]}', svg)
@@ -110,11 +107,6 @@ def _unclipped(svg: str) -> str:
         return match[0].replace(clip[0], "") if inside else match[0]
 
     return re.sub(r"<path [^>]*/>", without_needless_clip, svg)
-
-
-def ids(svg: str) -> int:
-    """How many ids a drawing made by `inline` uses."""
-    return len(set(re.findall(rf'[#"]{ID}([0-9a-z]+)', svg)))
 
 
 def numbered(svg: str, number: int) -> str:

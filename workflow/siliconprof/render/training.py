@@ -21,12 +21,12 @@ from siliconprof.render.tables import BACKEND, DEVICE, Column, Table, Value, med
 from siliconprof.render.variants import NO_SPEED, Family, Row, has_no_speed, label, model, variant
 
 MS = 1e-3
-Name = Callable[[Row, bool], str]  # of a row; for a phone in lines
+Name = Callable[[Row], str]
 Families = dict[Family, tuple[list[Row], list[Row]]]  # measured points, and cells without any
 PHASES = ("data", "trace", "forward", "backward", "optimizer", "other")
 LEAST_SEEN = 0.004  # of a step
 ROWS_PER_FIGURE = 24
-STATUS_CHARACTERS = (58, 36)  # of a status in place of a bar, on a desk and on a phone
+STATUS_CHARACTERS = 58  # of a status in place of a bar
 CHECK = "mechanism check"
 OFFLOAD_NOTE = (
     f" “Offload” on a CPU is a {CHECK}, not a cost of offloading: there is nothing to offload to."
@@ -91,11 +91,10 @@ def add(data: Data, book: Book) -> None:
 def draw(
     data: Data,
     rows: Sequence[Row],
-    narrow: bool,
     name: Name = variants.label,
     parts: Parts = OF_PHASES,
 ) -> Any:
-    """Stacked times on the left, their shares on the right (below, on a phone).
+    """Stacked times on the left, their shares on the right.
 
     Every device has axes of its own: on one scale a GPU's bars would vanish beside a CPU's.
 
@@ -122,15 +121,15 @@ def draw(
         times = Scale("time of one step / ms", zero=True, unit=MS)
         shares = Scale(f"share of the step's {parts.what} / %", ends=(0, 1), most=4, unit=0.01)
         for title, shown, scale in (
-            (device, partial(_times, narrow=narrow), times),
-            (f"{device}: shares" if narrow else "shares", _shares, shares),
+            (device, _times, times),
+            ("shares", _shares, shares),
         ):
             bars = [
                 mark for y, row in enumerate(group) for mark in shown(y, row, used, name, parts)
             ]
-            names = [name(row, narrow) for row in group]
+            names = [name(row) for row in group]
             panels.append(Panel(bars, scale, Scale(), names, group, title))
-    return Chart(panels, legend, columns=(2, 1), same_y=True).figure(narrow)
+    return Chart(panels, legend, columns=2, same_y=True).figure()
 
 
 def _is_seen(rows: Sequence[Row], part: str, parts: Parts) -> bool:
@@ -141,18 +140,16 @@ def _is_seen(rows: Sequence[Row], part: str, parts: Parts) -> bool:
     )
 
 
-def _times(
-    y: int, row: Row, used: Sequence[str], name: Name, parts: Parts, narrow: bool = False
-) -> Iterator[Mark]:
+def _times(y: int, row: Row, used: Sequence[str], name: Name, parts: Parts) -> Iterator[Mark]:
     """Medians end to end; over them the unsplit step with its error; or why there is no time."""
     middle, split = row.get("unsplit_step_median_s"), row.get("step_median_s")
     if middle is None and split is None:
         status = f"{row['status']}: {row['reason']}" if row.get("reason") else "no time measured"
-        short = words.shortened(status, STATUS_CHARACTERS[narrow])
+        short = words.shortened(status, STATUS_CHARACTERS)
         whole = f"{hover.training(row)}: {status}"
         yield chart.note(0, y, short, row, hover=whole, style="italic")
         return
-    end, training = 0.0, f"{model(row)}, {name(row, False)}"
+    end, training = 0.0, f"{model(row)}, {name(row)}"
     for part in used:
         length = parts.seconds(row, part) or 0.0
         text = f"{training}: {part} {parts.told(row, part)}"
@@ -168,7 +165,7 @@ def _times(
         yield chart.dot(middle, y, row, text, size=2.6, color=style.INK)
         end = max(end, high)
     total = words.duration((split or 0.0) if middle is None else middle)
-    check = ("\n" if narrow else ", ") + CHECK if has_no_speed(row) else ""
+    check = f", {CHECK}" if has_no_speed(row) else ""
     ink = style.MUTED if check else style.INK
     yield chart.beside(end, y, total + check, row, color=ink, linespacing=0.95)
 
@@ -179,9 +176,7 @@ def _shares(y: int, row: Row, used: Sequence[str], name: Name, parts: Parts) -> 
     start = 0.0
     for part in used if total else ():
         share = max(parts.seconds(row, part) or 0.0, 0.0) / total
-        text = (
-            f"{model(row)}, {name(row, False)}: {part} {words.percent(share)} of the {parts.what}"
-        )
+        text = f"{model(row)}, {name(row)}: {part} {words.percent(share)} of the {parts.what}"
         yield from _segment(y, row, part, start, share, text, parts)
         if share >= LABELLED_SHARE:
             fill = style.shade(row["backend"], parts.steps[part])
@@ -367,7 +362,7 @@ def add_steps(data: Data, book: Book) -> None:
             )
 
 
-def draw_steps(data: Data, points: Sequence[Row], narrow: bool) -> Any:
+def draw_steps(data: Data, points: Sequence[Row]) -> Any:
     """One panel a cell: warm-up left of zero, then split and unsplit steps."""
     ink = style.shade(points[0]["backend"])
     legend = [
@@ -381,7 +376,7 @@ def draw_steps(data: Data, points: Sequence[Row], narrow: bool) -> Any:
         _panel(data, point, f"{data.device_name(point)}\n" if several else "") for point in points
     ]
     columns = 3 if len(points) in (1, 2, 3, 5, 6, 9) else 4
-    return Chart(panels, legend, columns=(columns, 2)).figure(narrow)
+    return Chart(panels, legend, columns=columns).figure()
 
 
 def _panel(data: Data, point: Row, device: str) -> Panel:

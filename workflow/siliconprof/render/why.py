@@ -208,7 +208,7 @@ TIME_USE = (
 # -- the figure ------------------------------------------------------------------------------------
 
 
-def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
+def draw(gaps: Sequence[Gap]) -> Any:
     """A panel for each pair, with a scale of its own: the gap, its phases and its causes.
 
     Where the operators of a step were not timed, there are no causes.
@@ -228,8 +228,8 @@ def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
         legend.append((style.sample(None, "-", color=style.MUTED, dashes=DASHES), NAMES[LEFT]))
         interval = style.sample(None, "-", color=style.MUTED, linewidth=1.0)
         legend.append((interval, "95 % interval of a part"))
-    width = style.width_in(narrow)
-    return Chart([_panel(gap, inks, width) for gap in gaps], legend).figure(narrow)
+    width = style.WIDTH_IN
+    return Chart([_panel(gap, inks, width) for gap in gaps], legend).figure()
 
 
 def _panel(gap: Gap, inks: Mapping[str, str], width: float) -> Panel:
@@ -258,7 +258,7 @@ def _panel(gap: Gap, inks: Mapping[str, str], width: float) -> Panel:
         labels=("gap", "by phase", "by cause")[: len(rows) + 1],
         title=next(fitting, titles[-1]),
         of=gap.of,
-        row_in=(ROW_IN, ROW_IN),
+        row_in=ROW_IN,
     )
 
 

@@ -120,7 +120,7 @@ class Training(NamedTuple):
         return chart.line(xs, ys, self.row, text, **look)
 
 
-def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
+def draw(data: Data, points: Sequence[Row]) -> Any:
     """Panels of what was recorded: losses, norms, times, tokens, memory."""
     models = list(dict.fromkeys(point["workload"] for point in points))
     trainings = [Training(data, point, models.index(point["workload"])) for point in points]
@@ -139,7 +139,7 @@ def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
         for title, across, scale, marks in PANELS
         if (shown := [mark for one in trainings for mark in marks(one)])
     ]
-    return Chart(panels, legend, (2, 1)).figure(narrow)
+    return Chart(panels, legend, 2).figure()
 
 
 def evaluations(data: Data, point: Row) -> list[dict[Any, Any]]:
