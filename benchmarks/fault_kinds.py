@@ -32,7 +32,7 @@ from fault_checkout import PAGE, TABLES, WORDS, Scratch, kill, no_overlaps, opti
 
 LINUX = sys.platform == "linux"  # elsewhere daemons that have left the cell's group are not found
 SUPERVISOR, CHILD = "siliconprof.measure", "siliconprof.measure.worker"
-BUNDLE = "siliconprof.remote.bundle"
+PACK, IMPORT = "siliconprof.remote.bundle_pack", "siliconprof.remote.bundle_import"
 # A cell that leaves one daemon by fork and setsid, one by two forks, one in a session of its own.
 DAEMONS = """\
 import os
@@ -234,20 +234,20 @@ def carrying_kills(base: Scratch, folder: Path, rng: Random, log: Log, count: in
     scratch = base.copy(folder)
     before = scratch.finished()
     bundle = scratch.path / "all.zip"
-    pack, add = ("pack", "--output", "all.zip", "--force"), ("import", str(bundle))
-    scratch.run(BUNDLE, *pack)
+    pack, add = (PACK, "--output", "all.zip", "--force"), (IMPORT, str(bundle))
+    scratch.run(*pack)
     for n in range(count):
         there = scratch.linked(folder / "other" / str(n))  # a host that has measured nothing
         for checkout, command in ((scratch, pack), (there, add)):
-            process = checkout.begin(BUNDLE, *command)
+            process = checkout.begin(*command)
             time.sleep(rng.uniform(0.1, 0.8))
-            log.inject(f"kill -9 of `siliconprof {command[0]}`")
+            log.inject(f"kill -9 of {command[0]}")
             process.kill()
             checkout.ended(process, {})
             scratch.intact(before)
             torn = zipfile.ZipFile(io.BytesIO(bundle.read_bytes())).testzip()
             require(torn is None, f"the bundle is torn: {torn}")
-            checkout.run(BUNDLE, *command)
+            checkout.run(*command)
         for path in before:
             target = there.path / path.relative_to(scratch.path)
             require(target.is_file(), f"not imported: {target}")
@@ -366,7 +366,7 @@ def refusals(
 ) -> None:
     """Every command that writes into `results/` says in a line that it cannot, and why."""
     scratch = base.copy(folder, products=3)
-    scratch.run(BUNDLE, "pack", "--output", "all.zip")
+    scratch.run(PACK, "--output", "all.zip")
     cell = json.loads(scratch.record_files()[0].read_text(encoding="utf-8"))["cell"]
     words = json.dumps({"name": "other"} | WORDS)
     kept = "--output results/records/new.json --keep results/kept --history results/history"
@@ -383,8 +383,8 @@ def refusals(
             "results/data/new",
         ],
         "measure": [SUPERVISOR, "--cell", json.dumps(cell), *kept.split()],
-        "pack": [BUNDLE, "pack", "--output", "results/new.zip"],
-        "import": [BUNDLE, "import", "all.zip", "--results", "results/elsewhere"],
+        "pack": [PACK, "--output", "results/new.zip"],
+        "import": [IMPORT, "all.zip", "--results", "results/elsewhere"],
     } | {name: [f"siliconprof.{name}", *options] for name, options in stages}
     with own_disk(scratch, 6 * 2**20) as results:
         (results / "elsewhere").mkdir()  # for the records of no run

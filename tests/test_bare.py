@@ -121,7 +121,7 @@ class Box(Checkout):
 def brought_back(box: Box, desk: Checkout) -> dict[str, dict[str, Any]]:
     """The records, packed there and imported on the desk."""
     bundle = str(desk.path / "box.zip")
-    box.run(box.python, "-m", "siliconprof.remote.bundle", "pack", "--output", bundle)
+    box.run(box.python, "-m", "siliconprof.remote.bundle_pack", "--output", bundle)
     desk.stage("pipeline.cli", "import", bundle)
     return desk.records()
 

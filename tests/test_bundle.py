@@ -20,7 +20,7 @@ from measuring import by_hand
 from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file as hosts
-from siliconprof.remote import bundle, bundle_check, bundle_import
+from siliconprof.remote import bundle_check, bundle_import, bundle_pack
 from siliconprof.render import figures
 from siliconprof.store import record
 from siliconprof.store.cell import AXES
@@ -113,7 +113,7 @@ def here(tmp_path: Path) -> Path:
 def packed(there: Path, tmp_path: Path) -> Path:
     """The other host's bundle."""
     path = tmp_path / "far.zip"
-    bundle.pack(there, None, path)
+    bundle_pack.pack(there, None, path)
     return path
 
 
@@ -136,8 +136,8 @@ def test_a_measured_record_comes_through_byte_for_byte(tmp_path, here):
     long = put(results, data)
     (found,) = record.read(long)["points"][0]["evaluations"]
     assert (found["loss"], found["perplexity"]) == (500.0, None)
-    bundle.pack(results, ["far"], tmp_path / "far.zip")
-    done = bundle.import_bundle(tmp_path / "far.zip", here)
+    bundle_pack.pack(results, ["far"], tmp_path / "far.zip")
+    done = bundle_import.import_bundle(tmp_path / "far.zip", here)
     assert (done.added, done.present, done.replaced) == (2, 0, 0)
     assert tree(here / "records/far") == tree(results / "records/far")
 
@@ -162,12 +162,12 @@ def test_equal_records_make_equal_bundles_and_an_import_adds_what_is_missing(
     ]
     for path in there.rglob("*.json"):
         path.touch()
-    bundle.pack(there, ["far"], tmp_path / "again.zip")
+    bundle_pack.pack(there, ["far"], tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == packed.read_bytes()
 
     own = tree(here)
-    command = ["import", str(packed), "--results", str(here)]
-    assert bundle.main(command) == 0
+    command = [str(packed), "--results", str(here)]
+    assert bundle_import.main(command) == 0
     assert capsys.readouterr().out == "2 records of far: 2 new, 0 already here, 0 replaced\n"
     after = tree(here)
     note = json.loads(after.pop("imported/far.json"))
@@ -175,7 +175,7 @@ def test_equal_records_make_equal_bundles_and_an_import_adds_what_is_missing(
     sha256 = hashlib.sha256(packed.read_bytes()).hexdigest()
     assert (note["bundle"], note["sha256"]) == ("far.zip", sha256)
     stamps = {path: path.stat().st_mtime_ns for path in (here / "records").rglob("*.json")}
-    again = bundle.import_bundle(packed, here)
+    again = bundle_import.import_bundle(packed, here)
     assert (again.added, again.present, again.replaced) == (0, 2, 0)
     assert stamps == {path: path.stat().st_mtime_ns for path in stamps}
 
@@ -186,21 +186,21 @@ def test_equal_records_make_equal_bundles_and_an_import_adds_what_is_missing(
 def test_the_hosts_to_pack(there, packed, tmp_path, capsys):
     put(there, a_record("bare"))
     put(there, a_record(workload="third"))
-    arguments = ["pack", "-o", str(packed), "--results", str(there)]
+    arguments = ["-o", str(packed), "--results", str(there)]
     before = packed.read_bytes()
     with pytest.raises(UserError, match="far.zip: exists; .*--force"):
-        bundle.main(arguments)
+        bundle_pack.main(arguments)
     assert packed.read_bytes() == before
-    assert bundle.main([*arguments, "--force"]) == 0
+    assert bundle_pack.main([*arguments, "--force"]) == 0
     said = capsys.readouterr().out
     assert "3 records of far" in said and "not packed: bare" in said
-    assert "1 records of bare" in bundle.pack(there, ["bare"], tmp_path / "b.zip")[0]
+    assert "1 records of bare" in bundle_pack.pack(there, ["bare"], tmp_path / "b.zip")[0]
 
 
 def test_what_cannot_be_packed_is_said(there, tmp_path, monkeypatch):
     def refusal(results: Path = there, hosts: list[str] | None = None) -> list[str]:
         with pytest.raises(UserError) as error:
-            bundle.pack(results, hosts, tmp_path / "c.zip")
+            bundle_pack.pack(results, hosts, tmp_path / "c.zip")
         assert not (tmp_path / "c.zip").exists()
         return str(error.value).splitlines()
 
@@ -222,29 +222,29 @@ def test_what_cannot_be_packed_is_said(there, tmp_path, monkeypatch):
 
 
 def test_what_the_other_side_has_is_left_out(there, here, packed, tmp_path, capsys):
-    bundle.import_bundle(packed, here)
+    bundle_import.import_bundle(packed, here)
     shas = [data.sha256 for data in bundle_check.read_bundle(packed).records.values()]
     known, output = tmp_path / "known", tmp_path / "new.zip"
-    arguments = ["pack", "-o", str(output), "--results", str(there), "--without", str(known)]
+    arguments = ["-o", str(output), "--results", str(there), "--without", str(known)]
     known.write_text("\n".join(shas))
     put(there, a_record(workload="third"))
-    assert bundle.main(arguments) == 0
+    assert bundle_pack.main(arguments) == 0
     assert (
         "1 records of far" in (said := capsys.readouterr().out) and "2 records not packed" in said
     )
-    assert bundle.import_bundle(output, here).added == 1
+    assert bundle_import.import_bundle(output, here).added == 1
     data = record.read(there / MEMBER.replace("product", "third"))
     known.write_text("\n".join([*shas, data["sha256"], ""]))
-    assert bundle.main([*arguments, "--force"]) == 0
+    assert bundle_pack.main([*arguments, "--force"]) == 0
     with zipfile.ZipFile(output) as archive:
         assert archive.namelist() == ["manifest.json"]
     before = tree(here)
-    assert bundle.main(["import", str(output), "--results", str(here)]) == 0
+    assert bundle_import.main([str(output), "--results", str(here)]) == 0
     assert "nothing new: the bundle has no record" in capsys.readouterr().out
     assert tree(here) == before
     known.write_text("no hash")
     with pytest.raises(UserError, match="known: 'no' is no SHA-256 of a record"):
-        bundle.main([*arguments, "--force"])
+        bundle_pack.main([*arguments, "--force"])
 
 
 # -- without names -----------------------------------------------------------------------------
@@ -273,8 +273,8 @@ def test_home_user_and_host_are_placeholders_in_the_bundle_alone(
     host["backends"] = {"mlx": {**host["backends"]["torch-cpu"], "reason": "no /home/mgarcia/mlx"}}
     put_host(there, host)
     before = tree(there)
-    arguments = ["pack", "--results", str(there), "-o", str(tmp_path / "a.zip")]
-    assert bundle.main(arguments) == 0
+    arguments = ["--results", str(there), "-o", str(tmp_path / "a.zip")]
+    assert bundle_pack.main(arguments) == 0
     assert "1 of them with [home], [user] or [host] in place of" in capsys.readouterr().out
     assert tree(there) == before
     packed = bundle_check.read_bundle(tmp_path / "a.zip")
@@ -296,11 +296,11 @@ def test_home_user_and_host_are_placeholders_in_the_bundle_alone(
     )
 
     # What the other side has is known by the hash that it has there.
-    assert bundle.import_bundle(tmp_path / "a.zip", here).added == 3
-    assert bundle.import_bundle(tmp_path / "a.zip", here).present == 3
+    assert bundle_import.import_bundle(tmp_path / "a.zip", here).added == 3
+    assert bundle_import.import_bundle(tmp_path / "a.zip", here).present == 3
     known = tmp_path / "known"
     known.write_text(inside["sha256"])
-    assert bundle.main([*arguments, "--force", "--without", str(known)]) == 0
+    assert bundle_pack.main([*arguments, "--force", "--without", str(known)]) == 0
     assert member not in bundle_check.read_bundle(tmp_path / "a.zip").files
 
 
@@ -356,7 +356,7 @@ def refusal(packed: Path, here: Path, **more: Any) -> list[str]:
     """The lines of a refused import, after which nothing has changed."""
     before = tree(here.parent)
     with pytest.raises(UserError) as error:
-        bundle.import_bundle(packed, here, **more)
+        bundle_import.import_bundle(packed, here, **more)
     assert tree(here.parent) == before
     return [line.removeprefix(f"{packed}: ") for line in str(error.value).splitlines()]
 
@@ -365,7 +365,7 @@ def unsound(packed: Path, here: Path) -> list[str]:
     """The lines that refuse a bundle to whoever wants to use it, whatever for."""
     lines = refusal(packed, here)
     with pytest.raises(UserError) as error:
-        bundle.unpack_reference(packed, here.parent / "unpacked")
+        bundle_import.unpack_reference(packed, here.parent / "unpacked")
     assert not (here.parent / "unpacked").exists()
     assert str(error.value).splitlines() == [f"{packed}: {line}" for line in lines]
     return lines
@@ -555,15 +555,17 @@ def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeyp
     assert own_of(fresh) == {"desk", "cluster"}
     for label in ("DESK", "cluster"):
         put(there, a_record(label))
-        bundle.pack(there, [label], tmp_path / f"{label}.zip")
+        bundle_pack.pack(there, [label], tmp_path / f"{label}.zip")
         before = tree(fresh)
         with pytest.raises(UserError, match=f"holds records of host '{label}', which is this host"):
-            bundle.import_bundle(tmp_path / f"{label}.zip", fresh)
+            bundle_import.import_bundle(tmp_path / f"{label}.zip", fresh)
         assert tree(fresh) == before
         # but as a reference, marked as such, they may
-        bundle.unpack_reference(tmp_path / f"{label}.zip", tmp_path / "reference" / label)
+        bundle_import.unpack_reference(tmp_path / f"{label}.zip", tmp_path / "reference" / label)
         with pytest.raises(UserError, match="not empty"):
-            bundle.unpack_reference(tmp_path / f"{label}.zip", tmp_path / "reference" / label)
+            bundle_import.unpack_reference(
+                tmp_path / f"{label}.zip", tmp_path / "reference" / label
+            )
 
 
 def test_what_the_runs_of_this_checkout_measure_never_comes_from_outside(here, packed):
@@ -571,29 +573,29 @@ def test_what_the_runs_of_this_checkout_measure_never_comes_from_outside(here, p
     (line,) = refusal(packed, here)
     assert "'far', which this checkout measures too" in line
     (here / "matrix.json").write_text("{")
-    assert bundle.import_bundle(packed, here).added == 2
+    assert bundle_import.import_bundle(packed, here).added == 2
 
 
 def test_machines_without_an_id_are_told_apart_by_what_was_imported(there, here, tmp_path):
     put_host(there, a_host("far", hosts.fingerprint()))  # a container on the same kind of CPU
-    bundle.pack(there, ["far"], tmp_path / "a.zip")
-    bundle.import_bundle(tmp_path / "a.zip", here)
+    bundle_pack.pack(there, ["far"], tmp_path / "a.zip")
+    bundle_import.import_bundle(tmp_path / "a.zip", here)
     put(there, a_record(workload="third"))
-    bundle.pack(there, ["far"], tmp_path / "b.zip")
-    done = bundle.import_bundle(tmp_path / "b.zip", here)
+    bundle_pack.pack(there, ["far"], tmp_path / "b.zip")
+    done = bundle_import.import_bundle(tmp_path / "b.zip", here)
     assert (done.added, done.present) == (1, 2)
 
 
 def test_a_different_record_is_replaced_only_when_asked_and_is_kept(there, here, packed, tmp_path):
-    bundle.import_bundle(packed, here)
+    bundle_import.import_bundle(packed, here)
     put(there, a_record(reason="another day"))  # the other host has measured one cell anew
-    bundle.pack(there, None, remeasured := tmp_path / "later.zip")
+    bundle_pack.pack(there, None, remeasured := tmp_path / "later.zip")
     before = tree(here)
     old = json.loads(before[MEMBER])
     said = refusal(remeasured, here)
     assert said[0] == f"{here / MEMBER}: the record here differs"
     assert len(said) == 2 and "--replace" in said[1]
-    done = bundle.import_bundle(remeasured, here, replace=True)
+    done = bundle_import.import_bundle(remeasured, here, replace=True)
     assert (done.added, done.present, done.replaced) == (0, 1, 1)
     assert record.read(here / MEMBER)["reason"] == "another day"
     kept = here / "history/far/cpu-x/mlx/product/auto/fp32" / f"{old['sha256']}.json"
@@ -603,16 +605,16 @@ def test_a_different_record_is_replaced_only_when_asked_and_is_kept(there, here,
     content = (here / MEMBER).read_bytes()[:-9]
     (here / MEMBER).write_bytes(content)
     assert refusal(remeasured, here)[0].endswith("the record here is damaged")
-    assert bundle.import_bundle(remeasured, here, replace=True).replaced == 1
+    assert bundle_import.import_bundle(remeasured, here, replace=True).replaced == 1
     (aside,) = (here / "damaged").rglob("*.json")
     assert aside.read_bytes() == content
     assert record.read(here / MEMBER)["reason"] == "another day"
 
 
 def test_one_label_for_two_machines_is_refused(here, there, packed, tmp_path):
-    bundle.import_bundle(packed, here)
+    bundle_import.import_bundle(packed, here)
     put_host(there, a_host("far", "d" * 64))
-    bundle.pack(there, None, tmp_path / "twin.zip")
+    bundle_pack.pack(there, None, tmp_path / "twin.zip")
     for replace in (False, True):  # the records that stay would be those of two machines
         (line,) = refusal(tmp_path / "twin.zip", here, replace=replace)
         assert line.startswith("'far' is another machine here: give")
@@ -629,8 +631,8 @@ def test_two_hosts_with_the_same_device_stay_apart(tmp_path, monkeypatch):
         away = Path(label, "results")
         put(away, training(step_s, host=label))
         put_host(away, a_host(label, label[0] * 64))
-        bundle.pack(away, None, Path(f"{label}.zip"))
-        done = bundle.import_bundle(Path(f"{label}.zip"), results)
+        bundle_pack.pack(away, None, Path(f"{label}.zip"))
+        done = bundle_import.import_bundle(Path(f"{label}.zip"), results)
         assert (done.added, done.hosts) == (1, [label])
     make(Path(), [training(0.020)], hosts=[host_file()])
     points = {row["host"]: row["unsplit_step_median_s"] for row in table(results, "points")}
@@ -676,7 +678,7 @@ def test_a_bare_host_packs_and_does_not_import(there, here, packed, tmp_path, mo
     for name in ("jsonschema", "yaml"):
         monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     output = tmp_path / "bare.zip"
-    assert bundle.main(["pack", "-o", str(output), "--results", str(there)]) == 0
+    assert bundle_pack.main(["-o", str(output), "--results", str(there)]) == 0
     assert output.read_bytes() == packed.read_bytes()
     with pytest.raises(UserError, match="needs jsonschema and PyYAML"):
-        bundle.import_bundle(output, here)
+        bundle_import.import_bundle(output, here)

@@ -19,7 +19,7 @@ import pytest
 from conftest import QUICK, Checkout, copy_project
 from siliconprof.compare import comparison, noise_floor, replicate
 from siliconprof.compare.result_sets import Measured, ResultSet
-from siliconprof.remote import bundle
+from siliconprof.remote import bundle_import, bundle_pack
 from siliconprof.stats import inference
 from siliconprof.store import contents, record, temporary
 from siliconprof.store.cell import AXES
@@ -335,10 +335,10 @@ def test_versions_and_commits_of_one_history(tmp_path):
 
 def test_a_bundle_is_a_side(tmp_path):
     put(tmp_path / "far", process(matmul(), 1.0, 0))
-    bundle.pack(tmp_path / "far", ["desk"], tmp_path / "far.zip")
+    bundle_pack.pack(tmp_path / "far", ["desk"], tmp_path / "far.zip")
     put(tmp_path / "results", process(matmul(), 1.1, 9))
     unpacked = tmp_path / "unpacked"
-    bundle.unpack_reference(tmp_path / "far.zip", unpacked)
+    bundle_import.unpack_reference(tmp_path / "far.zip", unpacked)
     documents = [
         compared(source, tmp_path / "results")[1] for source in (tmp_path / "far.zip", unpacked)
     ]

@@ -430,7 +430,7 @@ def test_every_stage_refuses_the_code_of_another_checkout(project, measured):
         "cells.matrix",
         "render.draw",
         "render.page",
-        "remote.bundle",
+        "remote.bundle_import",
     ):
         done = project.stage(module, "--help", check=False, env=foreign)
         assert done.returncode == 2, module

@@ -38,7 +38,7 @@ rule matrix:
 rule reference:
     """Unpack one shipped bundle of records measured elsewhere."""
     input:
-        code=FLOW.code("remote.bundle"),
+        code=FLOW.code("remote.bundle_import"),
         schemas=snakefile.BUNDLE_SCHEMAS,
         bundle="config/measured/{bundle}.zip",
     output:
@@ -47,9 +47,8 @@ rule reference:
         "results/logs/reference/{bundle}.log",
     shell:
         r"""
-        python -m siliconprof.remote.bundle unpack-reference \
-            --bundle {input.bundle:q} \
-            --output-dir {output:q} \
+        python -m siliconprof.remote.bundle_import {input.bundle:q} \
+            --unpack {output:q} \
             >{log:q} 2>&1
         """
 

@@ -2,7 +2,7 @@
 
     there:  PYTHONPATH=workflow python3 -m siliconprof.hosts.detect --json >box.json
     here:   siliconprof plan --commands --facts box.json --label box >box.sh
-    there:  sh box.sh && PYTHONPATH=workflow python3 -m siliconprof.remote.bundle pack --output box.zip
+    there:  sh box.sh && PYTHONPATH=workflow python3 -m siliconprof.remote.bundle_pack --output box.zip
     here:   siliconprof import box.zip
 
 Carry there the script, `workflow/`, and the folders of data that the script names. Without
@@ -107,7 +107,7 @@ def script(plan: matrix.Matrix, host: Mapping[str, Any]) -> str:
             END_OF_FILE,
             *commands,
             *_comment([f"left out: {line}" for line in left_out]),
-            'echo "measured; now: PYTHONPATH=workflow $python -m siliconprof.remote.bundle pack --output '
+            'echo "measured; now: PYTHONPATH=workflow $python -m siliconprof.remote.bundle_pack --output '
             f'{label}.zip"',
         ]
     )

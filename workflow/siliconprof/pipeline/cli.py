@@ -17,8 +17,8 @@ VERBS = {  # verb -> (module, one line of help)
     "plan": ("cells.plan", "cells that would run, have run, cannot run here and why"),
     "run": ("pipeline.run", "start Snakemake, once its --configfile and caches are checked"),
     "remeasure": ("pipeline.remeasure", "measure flagged cells again, and make the report"),
-    "pack": ("remote.bundle", "write records into a bundle"),
-    "import": ("remote.bundle", "add the records of a bundle"),
+    "pack": ("remote.bundle_pack", "write records into a bundle"),
+    "import": ("remote.bundle_import", "add the records of a bundle"),
     "collect": ("remote.collect", "measure on other hosts over ssh and bring their records here"),
     "compare": ("compare.compare", "say which points of two result sets are faster or slower"),
     "explain": ("compare.explain", "say why one training takes longer than another"),
@@ -27,7 +27,6 @@ VERBS = {  # verb -> (module, one line of help)
     "noise-floor": ("compare.noise_floor", "measure by how much processes of one cell differ here"),
     "advise": ("advice.advise", "say which device suits a training, and on what evidence"),
 }
-OWN_VERB = ("remote.bundle",)  # modules of several verbs, whose `main` takes the verb as well
 
 
 def dispatch(argv: Sequence[str] | None = None) -> int:
@@ -41,8 +40,7 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments[:1])
     module_name, _ = VERBS[chosen.verb]
     module = importlib.import_module(f"siliconprof.{module_name}")
-    given = arguments[1:]
-    return module.main([chosen.verb, *given] if module_name in OWN_VERB else given)
+    return module.main(arguments[1:])
 
 
 def main() -> int:

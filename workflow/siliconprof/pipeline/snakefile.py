@@ -57,7 +57,7 @@ BUILTIN_TEXT = "workflow/siliconprof/datasets/data/builtin_text.txt"
 # What draws is looked up by name as well.
 PLUGINS_OF = {
     **dict.fromkeys(
-        ("analyse.aggregate", "pipeline.analyse", "remote.bundle"),
+        ("analyse.aggregate", "pipeline.analyse", "remote.bundle_import"),
         ("workloads", "probes"),  # they declare columns of the tables
     ),
     "render.draw": ("backends", "workloads", "trainers", "probes", "render"),

@@ -1,14 +1,19 @@
-"""Add a checked bundle to this checkout, or unpack it as a reference."""
+"""Add the records of a bundle to this checkout, or unpack it as a reference.
+
+All of it is checked (`bundle_check.py`) before the first file is written.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from siliconprof.errors import UserError, writing
+from siliconprof import options
+from siliconprof.errors import UserError, stage, writing
 from siliconprof.remote.bundle_check import (
     MANIFEST,
     RESERVED_LABEL,
@@ -211,3 +216,29 @@ def unpack_reference(path: Path, output: Path) -> Bundle:
         temporary.write(output / name, content)
     temporary.write(output / MANIFEST, as_json(bundle.manifest))
     return bundle
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Import or unpack, and say what was new."""
+    parser = options.parser("siliconprof import", __doc__)
+    parser.add_argument("bundle", type=Path, help="a bundle that `siliconprof pack` has made")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="replace different records of the same cells, which stay in results/history",
+    )
+    parser.add_argument(
+        "--unpack", type=Path, metavar="DIR", help="as a reference, into this new folder"
+    )
+    arguments = parser.parse_args(argv)
+    if arguments.unpack:
+        bundle = unpack_reference(arguments.bundle, arguments.unpack)
+        print(f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked")
+    else:
+        print(import_bundle(arguments.bundle, arguments.results, arguments.replace).line())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -1,6 +1,7 @@
-"""Make a bundle: the records of some hosts, their host files, and a manifest with hashes.
+"""Pack records into a bundle: a zip of the records of some hosts, their host files and a manifest.
 
-The home folder, the user and the host's names of whoever packs are placeholders in it; a record
+It holds `records/{host}/….json`, `hosts/{label}.json` and a `manifest.json` with the SHA-256 of
+each. The home folder, the user and the host's names of whoever packs are placeholders in it; a record
 that held one of them gets a hash of its new content. Labels of hosts stay.
 """
 
@@ -12,6 +13,7 @@ import os
 import re
 import socket
 import stat
+import sys
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -19,8 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from siliconprof import __version__
-from siliconprof.errors import UserError
+from siliconprof import __version__, options
+from siliconprof.errors import UserError, stage
 from siliconprof.remote.bundle_check import (
     BUNDLE_VERSION,
     MANIFEST,
@@ -229,3 +231,33 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
             info.external_attr = (stat.S_IFREG | 0o644) << 16
             archive.writestr(info, content, compresslevel=9)
     return target.getvalue()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Pack, and say what was packed."""
+    parser = options.parser("siliconprof pack", __doc__)
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the zip")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
+    parser.add_argument(
+        "--host",
+        action="append",
+        metavar="LABEL",
+        help="pack this host's records; may be repeated; default: every host with a file in "
+        "results/hosts",
+    )
+    parser.add_argument("--force", action="store_true", help="replace an existing bundle")
+    parser.add_argument(
+        "--without",
+        type=Path,
+        metavar="LIST",
+        help="leave out the records whose SHA-256 this file lists, one per line",
+    )
+    arguments = parser.parse_args(argv)
+    without = shas_of(arguments.without) if arguments.without else ()
+    lines = pack(arguments.results, arguments.host, arguments.output, arguments.force, without)
+    print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -87,7 +87,7 @@ measure() {
         status=$?
     if [ -n "$(find "results/records/$label" -name '*.json' 2>/dev/null)" ]; then
         echo "collect: packing" >&2
-        "$python" -m siliconprof.remote.bundle pack --host "$label" --without $own/without \
+        "$python" -m siliconprof.remote.bundle_pack --host "$label" --without $own/without \
             --force --output $own/bundle.zip </dev/null >&2 ||
             refuse "the host's records cannot be packed; the log says why"
         cat $own/bundle.zip
