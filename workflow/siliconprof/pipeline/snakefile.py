@@ -49,7 +49,7 @@ from siliconprof.store.cell import canonical_json
 
 RESULTS = Path("results")
 REGISTRY = Path("config/devices.yaml")
-BUNDLE_SCHEMAS = [f"workflow/schemas/{name}.schema.yaml" for name in ("manifest", "record", "host")]
+BUNDLE_SCHEMAS = [f"workflow/schemas/{name}.schema.yaml" for name in ("record", "host")]
 RETRIED = "results/retried.txt"
 BUILTIN_TEXT = "workflow/siliconprof/datasets/data/builtin_text.txt"
 # Plug-ins that a stage loads by name: tables have a column for what each workload declares, the page

@@ -15,7 +15,6 @@ from pathlib import Path
 from siliconprof import options
 from siliconprof.errors import UserError, stage, writing
 from siliconprof.remote.bundle_check import (
-    MANIFEST,
     RESERVED_LABEL,
     Bundle,
     as_json,
@@ -74,12 +73,8 @@ def import_bundle(
     if refusals:
         raise UserError("\n".join(refusals))
     for label in bundle.hosts:  # before the host file, see `own_labels`
-        note = {
-            "bundle": path.name,
-            "sha256": bundle.sha256,
-            "manifest": {key: value for key, value in bundle.manifest.items() if key != "files"},
-        }
-        temporary.write(_note_path(results, label), as_json(note))
+        note = as_json({"bundle": path.name, "sha256": bundle.sha256})
+        temporary.write(_note_path(results, label), note)
     for name, raw in sorted(bundle.files.items()):
         target, how = results / name, state.get(name)
         with writing(target):
@@ -212,9 +207,9 @@ def unpack_reference(path: Path, output: Path) -> Bundle:
     bundle = read_bundle(path)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output}: exists and is not empty; delete it first")
+    output.mkdir(parents=True, exist_ok=True)
     for name, content in bundle.files.items():
         temporary.write(output / name, content)
-    temporary.write(output / MANIFEST, as_json(bundle.manifest))
     return bundle
 
 

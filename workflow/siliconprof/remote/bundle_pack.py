@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import getpass
 import io
-import os
 import re
 import socket
 import stat
@@ -17,7 +16,6 @@ import sys
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +47,7 @@ def pack(
 ) -> list[str]:
     """Write the records of some hosts, and their host files, into a bundle; lines that say so.
 
-    The same records give the same bytes, but for `created_at`; that follows SOURCE_DATE_EPOCH
-    where it is set (reproducible-builds.org/specs/source-date-epoch).
+    The same records give the same bytes.
 
     Args:
         hosts: labels; None for every host here that has both records and a host file.
@@ -67,43 +64,44 @@ def pack(
     labels = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
     chosen = _chosen_hosts(results, labels, hosts or ())
     names = names_here(labels)
-    records: dict[str, dict[str, Any]] = {}
     members: dict[str, bytes] = {}
-    inside, problems, n_read, n_changed = [], [], 0, 0
+    inside, problems, n_packed, n_excluded, n_changed = [], [], 0, 0, 0
     for label in chosen:
         for path in sorted((results / "records" / label).rglob("*.json")):
             try:
                 stored = record.read(path, check_schema=False, in_place=True)  # `check` does
-                if not isinstance(stored.get("environment"), dict):  # a bare host knows no schema
-                    raise UserError(f"{path}: damaged record: no environment")
             except UserError as error:
                 problems.append(str(error))
                 continue
             data = without_names(stored, names)
             data["sha256"] = record.content_sha256(data)
             same = data["sha256"] == stored["sha256"]
-            n_read += 1
-            if data["sha256"] not in without:
-                member = path.relative_to(results).as_posix()
-                records[member] = data
-                members[member] = path.read_bytes() if same else as_json(data).encode()
-                inside = [*inside, label] if label not in inside else inside
-                n_changed += not same
+            if data["sha256"] in without:
+                n_excluded += 1
+                continue
+            member = path.relative_to(results).as_posix()
+            members[member] = path.read_bytes() if same else as_json(data).encode()
+            inside += [label] if label not in inside else []
+            n_packed, n_changed = n_packed + 1, n_changed + (not same)
         path = results / "hosts" / f"{label}.json"
         if label in inside and path.is_file():
             members[f"hosts/{label}.json"] = _host_file(path, names)
     if problems:
         raise UserError("\n".join(problems))
-    manifest = _manifest(inside, records.values(), members)
+    manifest = {
+        "bundle_version": BUNDLE_VERSION,
+        "siliconprof_version": __version__,
+        "files": {name: sha256(content) for name, content in members.items()},
+    }
     packed = _zipped(members | {MANIFEST: as_json(manifest).encode()})
     if record.can_check():
         check(packed, output)  # what leaves here can be imported
     of = f" of {', '.join(inside)}" if inside else ""
-    lines = [f"{output}: {len(records)} records{of}, {len(packed)} bytes"]
+    lines = [f"{output}: {n_packed} records{of}, {len(packed)} bytes"]
     if n_changed:
         lines.append(f"{n_changed} of them with {HOME}, {USER} or {HOST} in place of this host's")
-    if excluded := n_read - len(records):
-        lines.append(f"{excluded} records not packed: listed in the file of --without")
+    if n_excluded:
+        lines.append(f"{n_excluded} records not packed: listed in the file of --without")
     left_out = [label for label in labels if label not in chosen]
     if left_out:
         lines.append(f"hosts not packed: {', '.join(left_out)}; add them with --host")
@@ -187,37 +185,6 @@ def _host_file(path: Path, names: Mapping[str, str]) -> bytes:
         raise UserError(f"{path}: belongs to host '{host['label']}', not to '{path.stem}'")
     packed = without_names(host, names)
     return path.read_bytes() if packed == host else as_json(packed).encode()
-
-
-def _manifest(
-    hosts: Sequence[str], records: Collection[Mapping[str, Any]], members: Mapping[str, bytes]
-) -> dict[str, Any]:
-    """The bundle's manifest.
-
-    Raises:
-        UserError: SOURCE_DATE_EPOCH is not a time.
-    """
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    try:
-        created = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
-    except (ValueError, OverflowError, OSError):
-        raise UserError(
-            f"SOURCE_DATE_EPOCH is {epoch!r}: write whole seconds since 1970, or unset it"
-        ) from None
-    commits = {data["environment"].get("git_commit") for data in records} - {None}
-    return {
-        "bundle_version": BUNDLE_VERSION,
-        "created_at": created.isoformat(timespec="seconds"),
-        "schema_version": record.SCHEMA_VERSION,
-        "method_versions": sorted({data["method_version"] for data in records}),
-        "hosts": list(hosts),
-        "siliconprof_version": __version__,
-        "git_commits": sorted(commits),
-        "files": [
-            {"path": name, "sha256": sha256(raw), "bytes": len(raw)}
-            for name, raw in sorted(members.items())
-        ],
-    }
 
 
 def _zipped(files: Mapping[str, bytes]) -> bytes:
