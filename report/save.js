@@ -57,7 +57,8 @@ function asCsv({ heads, rows }) {
 
 function asMarkdown({ caption, heads, rows, notes }) {
   const entities = { "&": "&amp;", "<": "&lt;", ">": "&gt;" };
-  const escaped = (text) => text.replace(/[&<>\\`*|]/g, (c) => entities[c] ?? `\\${c}`);
+  const escaped = (text) =>
+    text.replace(/[&<>\\`*|]/g, (c) => entities[c] ?? `\\${c}`).replaceAll("](", "]\\(");
   const line = (values) => `| ${values.join(" | ")} |`;
   return [
     escaped(caption),

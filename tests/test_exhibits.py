@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from siliconprof.render import figures, style, tables
+from siliconprof.render import figures, style
 from synthetic_cells import (
     CPU_STEPS,
     GPU_STEPS,
@@ -44,7 +42,6 @@ from synthetic_results import (
 from synthetic_results import table as table_rows
 from test_render_robust import OF_NO_CELL
 
-LATEX = shutil.which("xelatex") or shutil.which("lualatex")
 LEAST_PT = 5.5  # of words in a drawing
 TOLERANCE_IN = 0.15  # a figure has a margin on the page and in its files
 DRAWN: list[Figure] = []
@@ -205,48 +202,3 @@ def test_a_caption_has_thirty_words_at_most_and_an_intro_ninety() -> None:
             for key, text in texts[kind].items()
         }
         assert {key: n for key, n in counts.items() if n > most} == {}, kind
-
-
-def test_every_table_is_sound_latex(results: Path, page: Page) -> None:
-    made = tables.Table([tables.Column("50 % of a_b & {c}"), tables.Column("n", numeric=True)])
-    made.add("$x_1^2$ ~ 3 # \\ {y}", tables.Value("1", 1.0))
-    made.notes.append("100 % & more_or_less")
-    caption = tables.latex("a_b & 5 %")
-    texts = {"made": made.to_latex("made").replace(tables.CAPTION, caption)}
-    for path in (results / "figures").glob("table-*.csv"):
-        texts[path.name] = path.with_suffix(".tex").read_text(encoding="utf-8")
-    assert len(texts) > 20
-    for name, text in texts.items():
-        columns = re.search(r"\\begin\{longtable\}\{([lr]+)\}", text)
-        assert columns and text.count("\\end{longtable}") == 1, name
-        body = re.sub(r"\\label\{[^}]*\}", "", text)
-        assert not re.search(r"(?<!\\)[#%$_^~]", body), name
-        rows = [
-            line
-            for line in text.splitlines()
-            if line.endswith(r"\\") and not line.startswith((r"\caption", r"\multicolumn"))
-        ]
-        assert rows, name
-        for row in rows:
-            assert len(re.split(r"(?<!\\)&", row)) == len(columns[1]), (name, row)
-
-
-@pytest.mark.skipif(LATEX is None, reason="no LaTeX engine on this machine")
-def test_latex_reads_every_table(results: Path, page: Page, tmp_path: Path) -> None:
-    made = [
-        path.read_text(encoding="utf-8") for path in sorted((results / "figures").glob("*.tex"))
-    ]
-    (tmp_path / "a.tex").write_text(
-        "\\documentclass{article}\\usepackage{booktabs,longtable}\\begin{document}\n"
-        + "\n\\clearpage\n".join(made)
-        + "\n\\end{document}\n",
-        encoding="utf-8",
-    )
-    done = subprocess.run(
-        [str(LATEX), "-halt-on-error", "-interaction=nonstopmode", "a.tex"],
-        cwd=tmp_path,
-        timeout=600,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
-    assert (tmp_path / "a.pdf").stat().st_size > 10_000

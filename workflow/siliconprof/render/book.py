@@ -282,8 +282,6 @@ class Book:
             folded = words.count(len(table.rows), counted)
         stem = slug(f"table-{self.prefix}{name}")
         self._write(f"{stem}.csv", table.to_csv())
-        self._write(f"{stem}.md", f"{CAPTION}\n\n{table.to_markdown()}")
-        self._write(f"{stem}.tex", table.to_latex(stem))
         shown = table.on_page()
         shown = shown.first(min(MOST_ROWS, MOST_VALUES // len(shown.columns)))
         if len(shown.rows) > FOLD_ABOVE and not folded:

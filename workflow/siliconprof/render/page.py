@@ -21,8 +21,8 @@ from typing import Any
 from siliconprof.errors import UserError, stage
 from siliconprof.pipeline import ending, provenance
 from siliconprof.render import blocks
-from siliconprof.render.blocks import Block, Caption, Section, Text
-from siliconprof.render.tables import CAPTION, latex, markdown
+from siliconprof.render.blocks import Caption, Section, Text
+from siliconprof.render.tables import CAPTION
 from siliconprof.store import left_out, temporary, validation
 
 SCRIPTS = ("page.js", "save.js", "compared.js")  # one after the other on both pages
@@ -177,7 +177,7 @@ def anchors(sections: Sequence[Section]) -> set[str]:
 
 
 def write_captions(page: blocks.Page, folder: Path) -> None:
-    """Put the captions into the files of tables, and into the index of Snakemake's own report."""
+    """Write the captions into the index of Snakemake's own report."""
     index = {}
     # What both pages show is listed in the study's sections.
     of_report = ((0, section) for section in page.report)
@@ -192,18 +192,8 @@ def write_captions(page: blocks.Page, folder: Path) -> None:
                 "caption": block.text,
                 "origin": block.badge,
             }
-            if block.kind == "table":
-                _fill_in_files(block, folder)
     text = json.dumps(index, indent=1, ensure_ascii=False) + "\n"
     (folder / provenance.INDEX).write_text(text, encoding="utf-8")
-
-
-def _fill_in_files(block: Block, folder: Path) -> None:
-    caption = f"[{block.badge}] {block.text}" if block.badge else str(block.text)
-    for suffix, written in (("md", markdown), ("tex", latex)):
-        path = folder / f"{block.anchor}.{suffix}"
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace(CAPTION, written(caption)), encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

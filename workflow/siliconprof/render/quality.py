@@ -153,8 +153,7 @@ def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> 
             ("Tables", f"{folder}/results.csv; {folder}/tables, as CSV: {', '.join(tables)}"),
             (
                 "Figures",
-                f"{book.folder.as_posix()}: every figure as SVG, every table of this page as "
-                "CSV, Markdown and LaTeX",
+                f"{book.folder.as_posix()}: every figure as SVG, every table of this page as CSV",
             ),
         ]
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 from siliconprof import words
 from siliconprof.render import marks
 
-CAPTION = "\ue000"  # stands in a file for its caption, which the page's writer puts there
+CAPTION = "\ue000"  # stands in a drawing for its caption, which the page's writer puts there
 FOOTNOTE_MARKS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -171,90 +170,11 @@ class Table:
             writer.writerow(line)
         return stream.getvalue()
 
-    def to_markdown(self) -> str:
-        """The table as Markdown, with its footnotes and notes."""
-
-        def line(cells: Sequence[str]) -> str:
-            return "| " + " | ".join(map(markdown, cells)) + " |"
-
-        heads, rows, below = self._as_text()
-        lines = [
-            line(heads),
-            line(["---:" if column.numeric else "---" for column in self.columns]),
-            *map(line, rows),
-            "",
-            *map(markdown, below),
-        ]
-        return "\n".join(lines).rstrip() + "\n"
-
-    def to_latex(self, label: str) -> str:
-        """The table as LaTeX for booktabs and longtable, `CAPTION` where its caption goes.
-
-        It holds characters such as − and ², so XeLaTeX or LuaLaTeX reads it best.
-        """
-        heads, rows, below = self._as_text()
-
-        def line(cells: Sequence[str]) -> str:
-            return " & ".join(map(latex, cells)) + r" \\"
-
-        head = ["\\toprule", line(heads), "\\midrule"]
-        kinds = "".join("r" if column.numeric else "l" for column in self.columns)
-        text = [
-            rf"\begin{{longtable}}{{{kinds}}}",
-            rf"\caption{{{CAPTION}}} \label{{tab:{label}}} \\",
-            *head,
-            r"\endfirsthead",
-            rf"\caption[]{{{CAPTION}}} \\",
-            *head,
-            r"\endhead",
-            r"\midrule",
-            rf"\multicolumn{{{len(heads)}}}{{r}}{{Continued on next page}} \\",
-            r"\midrule",
-            r"\endfoot",
-            r"\bottomrule",
-            r"\endlastfoot",
-            *map(line, rows),
-            r"\end{longtable}",
-            *(f"\n\\noindent {latex(note)}" for note in below),
-        ]
-        return "\n".join(text) + "\n"
-
-    def _as_text(self) -> tuple[list[str], list[list[str]], list[str]]:
-        """(heads, rows, the lines below) with every mark written out."""
-        rows, footnotes = self.footnoted()
-        written = []
-        for row in rows:
-            cells = []
-            for value in row:
-                mark = " [published]" if value.mark == "published" else ""
-                mark += " [computed]" if value.mark == "computed" else ""
-                mark += f" ({value.footnote})" if value.footnote else ""
-                cells.append(_badged(value) + mark + (f" ({value.below})" if value.below else ""))
-            written.append(cells)
-        heads = [f"{c.head} ({c.unit})" if c.unit else c.head for c in self.columns]
-        below = [f"({letter}) {reason}" for letter, reason in footnotes] + self.notes
-        return heads, written, below
-
 
 def _letter(index: int) -> str:
     """a, b, … z, aa, ab, …"""
     more, index = divmod(index, len(FOOTNOTE_MARKS))
     return (_letter(more - 1) if more else "") + FOOTNOTE_MARKS[index]
-
-
-_IN_MARKDOWN = str.maketrans(
-    {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\`*|"}
-)
-
-
-def markdown(plain: str) -> str:
-    """A text in Markdown, in one line: neither HTML nor emphasis, code, a link or a new column."""
-    return _one_line(plain).translate(_IN_MARKDOWN).replace("](", "]\\(")
-
-
-def _one_line(plain: str) -> str:
-    """The text without line breaks; thin spaces stay."""
-    return re.sub(r"\s*[\t\r\n]\s*", " ", plain)
 
 
 def _harmless(plain: str) -> str:
@@ -270,27 +190,6 @@ def _harmless(plain: str) -> str:
     except ValueError:
         return f"'{plain}"
     return plain
-
-
-_IN_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-    }
-)
-
-
-def latex(plain: str) -> str:
-    """A text in LaTeX, every character as itself."""
-    return _one_line(plain).translate(_IN_LATEX)
 
 
 def _badged(value: Value) -> str:
