@@ -196,7 +196,7 @@ def backend_cells(made: Page) -> set[str]:
     """What stands under `Backend` of what was measured, in any table of the page."""
     found = set()
     for name, lines in made.tables.items():
-        if name.startswith(("table-published", "table-price-pairs", "table-scenario-parts")):
+        if name.startswith(("table-published", "table-scenario-parts")):
             continue  # published or predicted
         heads = [" ".join(cell.split()) for cell in lines[0]] if lines else []
         for index, head in enumerate(heads):

@@ -134,7 +134,7 @@ def test_such_names_on_the_command_line(checkout: Checkout) -> None:
     tried(checkout, "pipeline.cli", "pack", "-o", f"{name}.zip", "--host", name)
     tried(checkout, "pipeline.cli", "import", name)
     tried(checkout, "pipeline.cli", "compare", name, name)
-    tried(checkout, "pipeline.cli", "advise", "--model", name, "--batch", name, "--device", name)
+    tried(checkout, "pipeline.cli", "predict", "--model", name, "--batch", "1", "--device", name)
 
 
 def test_a_registry_with_such_names(checkout: Checkout) -> None:
@@ -269,7 +269,6 @@ def test_our_commands_show_them_without_escapes(run: tuple[Checkout, str]) -> No
         ["doctor"],
         ["pack", "-o", "$(touch pwned).zip", "--host", "far"],
         ["compare", "results", "results"],
-        ["advise", "--model", "gpt2-large", "--batch", "4"],
     ):
         tried(project, "pipeline.cli", *command)
 

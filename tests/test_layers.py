@@ -99,7 +99,7 @@ FLOORS = (
     ("workloads",),  # plug-ins: models and operations
     ("trainers", "analyse"),  # plug-ins: how a model is trained; records into tables and causes
     ("cells", "claims"),  # config into cells, and which are due; published claims and verdicts
-    ("measure", "remote", "advice"),  # supervision of a cell; other hosts; which device to take
+    ("measure", "remote"),  # supervision of a cell; bundles and other hosts
     ("pipeline", "compare"),  # what Snakemake asks, the command line; result sets side by side
     ("render",),  # tables into the page
 )

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from siliconprof.analyse import prediction
-from siliconprof.cells import advice_question
+from siliconprof.memory.memory_model import VOCAB_SIZE
 from siliconprof.session.inventory import Training
+from siliconprof.workloads import gpt2
 from synthetic_results import CPU, H200, command, flagged, make, render, table, training
 
 LAUNCH_S, S_PER_BYTE, S_PER_FLOP = 2e-6, 3e-10, 5e-12  # of a call
@@ -26,10 +27,9 @@ IN_KERNEL_S = 2e-4  # of the measuring thread, in a step
 @cache
 def rows_of(batch_size: int, seq_len: int, backend: str = "torch-cpu") -> list[dict[str, Any]]:
     """A real step's operators, of GPT-2 nano in torch."""
-    entry = {"model": "gpt2-nano", "batch_size": batch_size, "seq_len": seq_len}
-    question, mistakes = advice_question.read(entry)
-    assert question, mistakes
-    workload = question.workload()
+    shape = {"size": "nano", "batch_size": batch_size, "seq_len": seq_len}
+    data = {"dataset_vocab_size": VOCAB_SIZE}
+    workload = gpt2.Plugin(gpt2.Plugin.defaults() | shape | data)
     step = Training(workload, workload.parameters, backend, "fp32", 1)
     return step.operators()
 
@@ -145,23 +145,6 @@ def test_a_training_that_was_never_run_is_predicted_on_the_terminal(results: Pat
     assert told and float(told[1]) == pytest.approx(1e3 * step_s(rows_of(4, 64)), rel=HARDLY)
 
 
-def test_advice_is_predicted_where_operators_were_timed(results: Path) -> None:
-    def step(batch_size: int, seq_len: int) -> dict[str, Any]:
-        devices = answered("advise", results, *of_nano(batch_size, seq_len))["devices"]
-        (here,) = (device for device in devices if device["this_host"])
-        assert {d["step_s"]["evidence"] for d in devices if d is not here} == {None}
-        found: dict[str, Any] = here["step_s"]
-        return found
-
-    near = step(3, 48)
-    assert near["value"] == pytest.approx(step_s(rows_of(3, 48)), rel=HARDLY)
-    assert near["low"] <= near["value"] <= near["high"] and near["evidence"] == "predicted"
-    for said in ("operators of 4 other trainings", "off in the median"):
-        assert said in near["basis"]
-    far = step(512, 1024)
-    assert far["value"] is None and "8 times the operations" in far["basis"]
-
-
 def beside(batch_size: int, seq_len: int, bound_by: str) -> dict[str, Any]:
     """A training's record of a GPU that works beside the host, one of which bounds the step."""
     axes = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
@@ -212,7 +195,7 @@ def test_what_cannot_be_predicted_is_one_line(results: Path) -> None:
     for asked, mistake in (
         ([], "name one: a training of the results, or --model with --batch"),
         (["b4s6"], "did you mean 'b4s64'?"),
-        (["b4s64", "--batch", "2"], "go with --model alone"),
+        (["b4s64", "--batch", "2"], "name one: a training"),
         (["b4s64", "--faster", "product=2"], "did you mean 'products'?"),
         (["b4s64", "--faster", "products=fast"], "expected a number above 0, as in products=2"),
         (

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from conftest import ROOT
 from siliconprof.analyse import published_gaps
-from siliconprof.cells import advice_question
+from siliconprof.memory.memory_model import VOCAB_SIZE
 from siliconprof.session import inventory
 from siliconprof.store import table_files
+from siliconprof.workloads import gpt2
 from synthetic_results import run
 from test_step_formulas import dispatched_by_torch, evaluated_by_mlx
 
@@ -170,10 +171,8 @@ def test_a_missing_peak_leaves_the_other_causes(printed: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
 def test_operators_of_a_pass_are_those_of_a_real_step(backend: str, tmp_path: Path) -> None:
-    entry = {"model": "gpt2-nano", "batch_size": 2, "seq_len": 16}
-    question, mistakes = advice_question.read(entry)
-    assert question, mistakes
-    workload = question.workload()
+    shape = {"size": "nano", "batch_size": 2, "seq_len": 16, "dataset_vocab_size": VOCAB_SIZE}
+    workload = gpt2.Plugin(gpt2.Plugin.defaults() | shape)
     step = inventory.Training(workload, workload.parameters, backend, "fp32", 1)
     step.clock.split = False
     step.step()

@@ -19,7 +19,7 @@ from siliconprof import words
 from siliconprof.analyse import aggregate
 from siliconprof.claims import judge
 from siliconprof.errors import UserError
-from siliconprof.render import draw, page, published, strokes
+from siliconprof.render import draw, page, paper, published, strokes
 from siliconprof.render import summary as summary_
 from siliconprof.render import svg as svg_
 from siliconprof.store import record
@@ -177,7 +177,7 @@ def test_published_numbers_carry_their_mark(full_page: Page) -> None:
         if "published" in css.split()
     ]
     # Table 2 twice; the statements of the texts among the claims
-    where = {"paper", "memory", "money", "published", "claims"}
+    where = {"paper", "memory", "published", "claims"}
     assert {section for section, _ in marked} == where
     # the mark; a claim has its range below it
     assert all(
@@ -210,7 +210,7 @@ def test_other_hosts_are_badged_and_apart(full_page: Page) -> None:
     others = full_page.html.partition('id="others"')[2].partition('id="across-hosts"')[0]
     captions = re.findall(r"<b>(?:Figure|Table) \d+\.</b>(.*?)</figcaption>", others, re.S)
     assert captions and all('class="badge"' in caption for caption in captions)
-    across = full_page.tables["table-across-gpt2-nano-4-256-198400-method2"]
+    across = full_page.tables["table-across-gpt2-nano-4-256-198400"]
     assert {line[0] for line in across[1:]} == {"desk", "gpu-box other host", "lab reference"}
     differing = full_page.tables["table-losses-across-hosts"]
     assert any(line[2] == "gpu-box other host" and line[6] == "1.9 × 10⁻⁵" for line in differing)
@@ -438,6 +438,16 @@ def test_the_papers_configurations_stand_beside_what_is_like_them(tmp_path: Path
         "–",
         "skipped: predicted 217 GiB, the device has 48 GiB",
     )
+    which = {(row[0].text, row[1].text): row for row in paper.devices(results).rows}
+    shown = {name: [value.text for value in row[2:6]] for name, row in which.items()}
+    assert shown["GPT2-large", "NVIDIA GeForce RTX 4090"] == ["torch-cuda", "fits", "40.0", "25.0"]
+    assert shown["GPT2-large", "Apple M2 Ultra, 76 GPU cores"] == ["mlx", "fits", "2.95", "0.447"]
+    bold = [
+        name for name, row in which.items() if "best" in row[4].mark and name[0] == "GPT2-large"
+    ]
+    assert bold == [("GPT2-large", "NVIDIA GeForce RTX 4090")]
+    printed = which["Whisper-medium", "NVIDIA GeForce RTX 4090"][6]
+    assert (printed.text, printed.mark) == ("27.1", "computed best")
     passes = [" ".join(line[5].text.split()) for line in published.table4(results).rows]
     assert [said for said in passes if said != "–"] == ["400 ms (128 tokens) [here: desk]"]
 

@@ -38,9 +38,8 @@ from synthetic_results import (
 Made = dict[str, Any]
 # What is about published numbers, models and devices of the registry, measured or not.
 OF_NO_CELL = re.compile(
-    r"(figure-(stack|scenarios|price-performance|paper-.*)"
-    r"|table-(published-.*|models|claims.*|classic-published|paper-.*|scenario-parts|"
-    r"price-pairs|money-.*|advice.*))"
+    r"(figure-(stack|scenarios|paper-.*)"
+    r"|table-(published-.*|models|claims.*|classic-published|paper-.*|scenario-parts))"
 )
 Path_ = tuple[str, ...]  # keys on the way; `*` for every entry of a list
 

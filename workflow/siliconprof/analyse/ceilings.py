@@ -243,9 +243,8 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     checks = list(throughputs.check(points, Ceilings.of(lines, table.cells), sheets, noise))
     table_files.write(arguments.output_dir / "ceilings.csv", lines)
     table_files.write(arguments.output_dir / "checks.csv", checks)
-    prices = matrix.report.get("prices") or {}
     products = [line for line in lines if line["quantity"] == "matmul"]
-    listed = results_table.Table(products, checks, results.rows("energy"), sheets, noise, prices)
+    listed = results_table.Table(products, checks, results.rows("energy"), sheets, noise)
     table_files.write(
         table_files.path(arguments.output_dir, "results"),
         list(listed.rows(results.rows("cells"), points)),

@@ -6,11 +6,10 @@ gives, the share of the fastest product that the step may use, the flags of ever
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from siliconprof.analyse import money
 from siliconprof.analyse.equal_work import has_no_speed, variant
 from siliconprof.analyse.throughputs import (
     FLAG_OF_VERDICT,
@@ -52,7 +51,6 @@ class Table:
         products: the lines of ceilings.csv about products.
         checks: lines of checks.csv.
         energy: lines of energy.csv.
-        prices: device -> USD, as the config gives them.
     """
 
     products: Sequence[Row]
@@ -60,7 +58,6 @@ class Table:
     energy: Sequence[Row]
     sheets: DataSheets
     noise: Noise
-    prices: Mapping[str, float]
 
     def rows(self, cells: Sequence[Row], points: Sequence[Row]) -> Iterator[Row]:
         """A line for each point of the cells that are ok, and one for each other cell.
@@ -85,7 +82,7 @@ class Table:
             shared = columns.blank("results") | {name: cell[name] for name in KEY}
             shared |= {name: cell[name] for name in ("trainer", "batch_size", "status")}
             shared |= {
-                "price_usd": money.price(self.sheets, cell, self.prices).usd,
+                "price_usd": self.sheets.price_usd(cell),
                 "flags": ";".join(dict.fromkeys(filter(None, flags))),
             }
             for point in of_cell.get(key(cell), [{}]):

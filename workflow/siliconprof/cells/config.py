@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.cells import advice_question, cluster
+from siliconprof.cells import cluster
 from siliconprof.datasets import dataset_spec
 from siliconprof.errors import UserError
 from siliconprof.store.validation import (
@@ -69,19 +69,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
         if isinstance(entry, Mapping):
             mistakes += _workload_problems(f"workloads.{name}", entry, config)
     mistakes += cluster.problems(_mapping(config.get("cluster")))
-    mistakes += _advice_problems(config)
     return list(dict.fromkeys(map(one_line, mistakes)))
-
-
-def _advice_problems(config: Mapping[str, Any]) -> list[str]:
-    """Mistakes of the entries of `report.advice`; those of the schema are found twice."""
-    entries = _mapping(config.get("report")).get("advice")
-    mistakes = []
-    for index, entry in enumerate(entries if isinstance(entries, list) else []):
-        if isinstance(entry, Mapping):  # else the schema has said so
-            for key, what in advice_question.read(entry)[1]:
-                mistakes.append(f"report.advice.{index}.{key}: {what}")
-    return mistakes
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -69,9 +69,6 @@ def document() -> str:
     lines += table(keys, schema["required"])
     for name, title in (("timing", "`timing`"), ("report", "`report`")):
         lines += ["", f"## {title}", "", *table(keys[name]["properties"], [])]
-    advice = keys["report"]["properties"]["advice"]["items"]
-    lines += ["", "### An entry of `report.advice`", ""]
-    lines += table(advice["properties"], advice["required"])
     for name, title in (
         ("cluster", "An entry of `cluster`"),
         ("datasets", "An entry of `datasets`"),

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from siliconprof.analyse import money
 from siliconprof.analyse.equal_work import CHOICES
 from siliconprof.analyse.throughputs import PLACE, device_of, place
 from siliconprof.claims.claims_file import Claim, Question, Side
 from siliconprof.claims.evidence import OPERATION, Evidence, Missing
-from siliconprof.claims.figures import Figure, difference, ratio
+from siliconprof.claims.figures import Figure, difference, ratio, similar
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.stats import training_course
 from siliconprof.store.records import HERE
@@ -178,7 +177,7 @@ def _paired(
                 if one is other or (two_devices and not _apart(one, other, question)):
                     continue
                 prices = one.get("price_usd"), other.get("price_usd")
-                if claim.similar_price and not money.similar(*prices, claim.similar_price):
+                if claim.similar_price and not similar(*prices, claim.similar_price):
                     none = f"no two devices have prices within {claim.similar_price:g} times"
                     reasons[none] = None
                 elif keep([one, other]):

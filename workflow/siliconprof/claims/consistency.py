@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from siliconprof.analyse import money
 from siliconprof.analyse.published_values import NAMES, Number, Published, Unknown
 from siliconprof.claims.claims_file import Claim
-from siliconprof.claims.figures import AGREES, Region, shown
+from siliconprof.claims.figures import AGREES, Region, shown, similar
 from siliconprof.errors import UserError
 
 CONSISTENT, INCONSISTENT = "consistent", "inconsistent"
@@ -155,7 +154,7 @@ def _similar_price(check: Check, published: Published, a: Number, b: Number) -> 
     listed = published.rows("table1_devices")
     prices = {row["device"]: float(row["launch_price_usd"]) for row in listed}
     a_usd, b_usd = (prices.get(number.row["device"]) for number in (a, b))
-    return money.similar(a_usd, b_usd, float(check["similar_price"]))
+    return similar(a_usd, b_usd, float(check["similar_price"]))
 
 
 def _one_value(check: Check, published: Published) -> Answer:

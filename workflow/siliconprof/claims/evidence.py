@@ -105,12 +105,11 @@ class Evidence:
         if entry is None and row["source"] == HERE:
             own = [d.get("vendor") for d in self.sheets.host["devices"] if d["id"] == row["device"]]
             vendor = own[0] if own else None
-        price = entry["price_usd"] if entry else None
         return row | {
             "registry_id": next((name for name in devices if devices[name] is entry), None),
             "vendor": vendor,
             "framework": str(row["backend"]).partition("-")[0],
-            "price_usd": float(price["value"]) if price else None,
+            "price_usd": self.sheets.price_usd(row),
             "lora": bool(row.get("lora_rank")),
         }
 

@@ -47,6 +47,12 @@ class Figure:
         )
 
 
+def similar(a_usd: float | None, b_usd: float | None, times: float) -> bool:
+    """Whether both prices are known, and the dearer is at most so many times the other."""
+    low, high = sorted((a_usd or 0.0, b_usd or 0.0))
+    return bool(low) and high <= times * low
+
+
 def joined(texts: Iterable[str]) -> str:
     """Texts that are not empty, each once."""
     return "; ".join(dict.fromkeys(filter(None, texts)))

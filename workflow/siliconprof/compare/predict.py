@@ -18,22 +18,25 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from siliconprof import options, words
-from siliconprof.advice import evidence
-from siliconprof.advice.advise import question_of
+from siliconprof import options, plugins, words
 from siliconprof.analyse import attribution, prediction
-from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING
+from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
 from siliconprof.analyse.prediction import KERNEL, PLACE, Prediction, Timed, Training
 from siliconprof.compare import explain
 from siliconprof.errors import UserError, stage
+from siliconprof.memory import memory_model
+from siliconprof.session import inventory
 from siliconprof.store import results, table_files
+from siliconprof.store.cell import PRECISIONS
 from siliconprof.store.table_files import Row, grouped, point_key
-from siliconprof.store.validation import nearest
+from siliconprof.store.validation import nearest, problems
 
 MS = 1e-3
+SPEECH = {"dataset_clip_seconds": 30, "dataset_n_mels": 80}  # what Whisper is made for
 PREDICTED = tuple(part for part in PARTS if part not in (BLOCKED, WAITING))
 
 UNTIMED = (
@@ -76,18 +79,44 @@ class Answer(NamedTuple):
 
 
 def of_model(arguments: argparse.Namespace) -> Asked:
-    """A model by name, batch size and lengths.
+    """A model by name, batch size and length; its operators are read from a step on this host.
 
     Raises:
-        UserError: the mistakes in how it is named.
+        UserError: no such model, or it does not take these values; one line each.
     """
-    question = question_of(arguments)
+    loaded = {name: plugins.load("workloads", name) for name in plugins.names("workloads")}
+    known = {
+        f"{module}-{size}": (module, size)
+        for module, plugin in loaded.items()
+        if plugin.kind == "training" and "size" in plugin.PARAMETERS
+        for size in plugin.PARAMETERS["size"]["enum"]
+    }
+    if arguments.model not in known:
+        raise UserError(
+            f"--model: is '{arguments.model}'; expected one of: {', '.join(known)}"
+            f"{nearest(arguments.model, known)}"
+        )
+    module, size = known[arguments.model]
+    plugin, precision = loaded[module], arguments.precision
+    own = {"size": size, "batch_size": arguments.batch, "lora_rank": arguments.lora}
+    own |= {key: arguments.seq_len for key in ("seq_len", "target_len") if key in plugin.PARAMETERS}
+    if mistakes := problems(own, {"properties": plugin.PARAMETERS}, f"{arguments.model}: "):
+        raise UserError("\n".join(mistakes))
+    own = plugin.defaults() | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE}
+
+    @cache
+    def read(backend: str, threads: int) -> Sequence[Row]:
+        workload = plugin(own)
+        inventory.require_memory(workload, precision, backend)
+        step = inventory.Training(workload, SPEECH | own, backend, precision, threads)
+        return [row | {"group": group(row["kind"], row["phase"])} for row in step.operators()]
 
     def operators(like: Training) -> Sequence[Row]:
-        return evidence.operators(question, like.point["backend"], int(like.point["threads"]))
+        return read(like.point["backend"], int(like.point["threads"]))
 
-    model = (question.module, question.trainer, question.lora_rank or None)
-    return Asked(question.title, model, float(question.batch_size), operators)
+    title = f"{arguments.model}, batch {arguments.batch} × {arguments.seq_len} tokens, {precision}"
+    title += f", LoRA {arguments.lora}" if arguments.lora else ""
+    return Asked(title, (module, "plain", arguments.lora or None), arguments.batch, operators)
 
 
 def of_training(name: str, points: Sequence[Row], measured: Sequence[Training]) -> Asked:
@@ -218,14 +247,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = options.parser("siliconprof predict", __doc__)
     parser.add_argument("training", nargs="?", help="of the results; else --model")
     parser.add_argument("--model", help="such as gpt2-large or whisper-medium")
-    parser.add_argument("--batch", help="samples per training step, with --model")
-    parser.add_argument("--precision", help="with --model (default: fp32)")
+    parser.add_argument("--batch", type=int, help="samples per training step, with --model")
+    parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="with --model")
     parser.add_argument(
-        "--seq-len", help="with --model: tokens of a sequence or transcript (default: 128)"
+        "--seq-len", type=int, default=128, help="with --model: tokens of a sequence"
     )
-    parser.add_argument(
-        "--lora", metavar="RANK", help="with --model: of LoRA adapters (default: none)"
-    )
+    parser.add_argument("--lora", type=int, default=0, metavar="RANK", help="with --model")
     parser.add_argument("--host", help="only there")
     parser.add_argument("--device", help="only this one")
     parser.add_argument("--backend", help="only this one")
@@ -238,13 +265,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(trainer="plain", budget=None, parameters=None)
     arguments = parser.parse_args(argv)
-    if bool(arguments.training) == bool(arguments.model):
+    if bool(arguments.training) == bool(arguments.model) or (
+        arguments.batch and arguments.training
+    ):
         raise UserError("name one: a training of the results, or --model with --batch")
-    shape = (arguments.batch, arguments.precision, arguments.seq_len, arguments.lora)
-    if arguments.training and any(shape):
-        raise UserError("--batch, --precision, --seq-len and --lora go with --model alone")
     of_run = results.load(arguments.results)
     measured = prediction.trainings(of_run)
     if arguments.training:

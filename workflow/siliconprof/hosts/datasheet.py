@@ -56,6 +56,12 @@ class DataSheets:
         printed = entry["bandwidth_gb_per_s"] if entry else None
         return self._figure(entry, row, printed, GIGA, "the bandwidth of")
 
+    def price_usd(self, row: Mapping[str, Any]) -> float | None:
+        """What the device costs, or the computer that it is sold in; None where no source says."""
+        entry = self.entry(row)
+        printed = entry["price_usd"] if entry else None
+        return float(printed["value"]) if printed else None
+
     def _figure(
         self,
         entry: Mapping[str, Any] | None,

@@ -25,7 +25,6 @@ VERBS = {  # verb -> (module, one line of help)
     "predict": ("compare.predict", "say how long a training step should take that was never run"),
     "replicate": ("compare.replicate", "measure cells in fresh processes, two sides in turn"),
     "noise-floor": ("compare.noise_floor", "measure by how much processes of one cell differ here"),
-    "advise": ("advice.advise", "say which device suits a training, and on what evidence"),
 }
 
 

@@ -161,9 +161,14 @@ class Data:
                 families.setdefault(kind, ([], []))[1].append(cell)
         return dict(sorted(families.items(), key=lambda item: item[0].order))
 
+    @cached_property
+    def sheets(self) -> DataSheets:
+        """What the registry says of a row's device."""
+        return DataSheets(self.registry, self.host)
+
     def device(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The registry's entry of a row's device, None when there is none."""
-        return DataSheets(self.registry, self.host).entry(row)
+        return self.sheets.entry(row)
 
     def peak_flop_per_s(self, row: Mapping[str, Any]) -> float | None:
         """The data sheet's peak for a row's precision, None when nobody knows it."""

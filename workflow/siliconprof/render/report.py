@@ -18,7 +18,7 @@ from siliconprof.render import memory, setting, summary, truth, uncertainty, why
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step, steps
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing
+from siliconprof.render.tables import Column, Table, Value, missing, number
 from siliconprof.render.variants import Family, Row, flagged, label, variant, work_apart
 from siliconprof.store.records import HERE
 
@@ -38,6 +38,7 @@ class Answer(NamedTuple):
     ahead: Step | None  # of the device that is faster than all others; None for itself
     behind: Step | None  # of the next device, for the fastest one
     device: str
+    usd: float | None  # what the device costs
 
     @property
     def disturbed(self) -> bool:
@@ -70,7 +71,8 @@ def answers(data: Data) -> list[Answer]:
             others.sort(key=lambda step: _distance(best.row, step))
             ahead = None if best is leaders[0] else leaders[0]
             gap, name = _gap(gaps, best, others), data.device_name(best.row)
-            found.append(Answer(family, best, others, gap, ahead, None if ahead else after, name))
+            behind, usd = None if ahead else after, data.sheets.price_usd(best.row)
+            found.append(Answer(family, best, others, gap, ahead, behind, name, usd))
     return found
 
 
@@ -168,10 +170,18 @@ def _model(answer: Answer) -> Value:
     return Value(name, sort=name, below=size, mark="prose")
 
 
+def _per_usd(answer: Answer) -> float | None:
+    """Samples per second for 1,000 USD."""
+    rate = words.number(answer.best.row.get("samples_per_s"))
+    return 1e3 * rate / answer.usd if rate and answer.usd else None
+
+
+PER_USD = number("for 1,000 USD", "samples/s", _per_usd, "no source gives its price")
 COLUMNS = (
     Column("Model", below="size", value=_model),
     Column("Device", folds=True, value=_device),
     Column("speed", "", True, "of the fastest way", "tokens/s", value=_rate),
+    PER_USD,
     Column("a step", "ms", True, "median, 95 % interval", value=lambda one: one.best.value()),
     Column("Fastest way", value=_fastest),
     Column("How much faster", value=_ways),
@@ -187,7 +197,9 @@ def begin(data: Data, book: Book) -> None:
     found = answers(data)
     if found:
         rows = found[:MOST_ROWS]
-        table = Table.of(rows, COLUMNS, about=lambda one: one.best.row)
+        priced = any(one.usd for one in rows)
+        columns = [column for column in COLUMNS if priced or column is not PER_USD]
+        table = Table.of(rows, columns, about=lambda one: one.best.row)
         if more := len(found) - len(rows):
             table.notes.append(f"{words.count(more, 'more row')} of smaller models: in the study.")
         book.table("answer", "answer", table)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from siliconprof.render import (
-    advice,
     ceilings,
     choices,
     claims,
@@ -17,7 +16,6 @@ from siliconprof.render import (
     launch,
     losses,
     memory,
-    money,
     operations,
     operators,
     others,
@@ -55,7 +53,6 @@ SECTIONS: tuple[tuple[str, str, tuple[Add, ...]], ...] = (
     ("memory", OWN, (memory.add_over_time, memory.add_faults)),
     ("memory", ALL, (memory.add_models,)),
     ("energy", TRAINED, (energy.add, clocks.add)),
-    ("money", ALL, (money.add,)),
     ("why", OWN, (why.add,)),
     ("why", ALL, (why.add_others,)),
     ("why", OWN, (prediction.add,)),
@@ -68,7 +65,6 @@ SECTIONS: tuple[tuple[str, str, tuple[Add, ...]], ...] = (
     ("published", ALL, (published.add,)),
     ("claims", ALL, (claims.add,)),
     ("others", ALL, ()),  # a part for each host, see `drawn`
-    ("advice", ALL, (advice.add,)),
     ("cost", OWN, (cost.add,)),
 )
 

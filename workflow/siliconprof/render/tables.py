@@ -28,7 +28,7 @@ class Value:
     sort: float | str | None = None  # what a click on the column's head sorts by
     below: str = ""  # small print under the text, such as a range
     title: str = ""  # shown when the pointer rests on it
-    mark: str = ""  # a class: published, computed, missing, bad
+    mark: str = ""  # classes: published, computed, missing, bad, best
     badge: str = ""  # another host, reference: shown as a label after the text
     reason: str = ""  # why it is missing; becomes a footnote
     footnote: str = ""  # its letter
@@ -235,7 +235,6 @@ SIZES = {
     "ms": 1e-3,
     "µs": 1e-6,
     "ns": 1e-9,
-    "h per 1,000 steps": 3600.0,
     "%": 0.01,
     "10⁶": 1e6,
     "10⁹ a step": 1e9,
@@ -353,11 +352,6 @@ def badged(name: str, row: Mapping[str, Any]) -> Value:
 
 
 HOST = told("Host", partial(badged, "host"))
-
-
-def usd(amount: float, **more: Any) -> Value:
-    """A price in whole dollars, digits grouped."""
-    return Value(f"{amount:,.0f}".replace(",", words.THIN), amount, **more)
 
 
 def integer(value: Any, reason: str) -> Value:
