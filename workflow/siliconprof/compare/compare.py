@@ -1,240 +1,346 @@
-"""Two result sets, point by point: same, faster, slower, or ambiguous and why.
+"""Two sets of results, point by point: same, faster, slower, or undecided and why.
 
-    siliconprof compare A B                               two folders or bundles
-    siliconprof compare results/replicates/NAME           both sides of `siliconprof replicate`
-    siliconprof compare results@desk results@laptop       two hosts of one folder
-    siliconprof compare results --across-devices          each device with each other
-    siliconprof compare results results --where-a torch=2.12.0 --where-b torch=2.13.0
-    siliconprof compare results results --where-a commit=1c21c74 --where-b commit=844646c
+    siliconprof compare A B                        two result folders, checkouts or bundles
+    siliconprof compare results --where-a backend=torch-cpu --where-b backend=mlx
+    siliconprof compare results --where-a trainer=plain --where-b trainer=hf precision=fp32
 
-A and B are a checkout, its results/, a bundle, or a folder of `siliconprof replicate`. The ratio
-is B's time over A's, so that above 1 B is slower; its interval is a 95 % one.
+Cells are compared that are equal but for what is named, and points with equal parameters. The ratio
+is B's time over A's, above 1 B is slower; its 95 % interval is one between processes (Welch's t on
+the logarithms of their medians), so that each side needs two: `repeats: 5` in the config, or
+`--configfile config/careful.yaml`.
 
-The interval of one process does not cover the difference to the next process. So a verdict needs
-at least five processes a side, measured in turn; or, on two hosts, five on each; or the noise floor
-of the host (`siliconprof noise-floor`). Without any of these it is at best `probably slower` or
-`probably faster`: beyond the 25 % by which processes are assumed to differ, and undisturbed.
+`same`: the whole interval is within the threshold. `slower` and `faster`: the ratio is beyond the
+threshold, its interval excludes 1, and it is none of the few that chance alone makes of so many
+points (Benjamini and Hochberg's p-value is at most 5 %). All else is `undecided`.
 
-`slower` and `faster`: the ratio is beyond the threshold and its whole interval beyond 1; if A and B
-were equal, at most 2 of 100 comparisons would report this for any of their points. `same`: the
-whole interval is within the threshold. Everything else is `ambiguous`. Each reason stands once.
+The ten largest differences are shown, and all points written by `--csv FILE`.
 
 Exit status: 0 nothing is slower; 1 something is slower, or was measured in A and failed in B;
-2 bad input, or nothing to compare; 3 no point is decided: all are ambiguous or probable.
+2 bad input, or nothing to compare; 3 no point is decided.
 """
 
 from __future__ import annotations
 
-import argparse
+import fnmatch
 import json
 import math
 import sys
-from collections.abc import Sequence
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from siliconprof import options, words
-from siliconprof.compare import matching, result_sets
-from siliconprof.compare.comparison import Comparison, compare
 from siliconprof.errors import UserError, stage
-from siliconprof.stats import inference
-from siliconprof.store import noise_floors
+from siliconprof.remote.bundle_check import read_bundle
+from siliconprof.stats.statistics import median
+from siliconprof.store import record, temporary
+from siliconprof.store.cell import AXES, Cell, canonical_json
+from siliconprof.store.contents import WHOLE, Record
+from siliconprof.store.table_files import grouped
+from siliconprof.store.validation import nearest
 
-SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-BYTES = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
-MOST_NAMED = 3  # cells of one note
-
-# -- as text -----------------------------------------------------------------------------------
-
-
-def quantity(value: float, metric: str) -> str:
-    """A value in seconds or bytes, with four digits and a unit."""
-    units = BYTES if metric.endswith("_bytes") else SECONDS
-    scale, unit = next((entry for entry in units if value >= entry[0]), units[-1])
-    return f"{value / scale:.4g} {unit}"
+CONFIDENCE = 0.95
+KEYS = (*AXES, "module", "trainer", "threads")  # that a condition may name
+BESIDE = ("warmup_step_s", "forward_only_s", "free_running_step_s", "handed_over_s")
+SAME, FASTER, SLOWER, UNDECIDED = "same", "faster", "slower", "undecided"
+DECIDED, FAILED = (SAME, FASTER, SLOWER), "failed in B"
+SOMETHING_SLOWER, NOTHING_DECIDED = 1, 3
+SINGLE = "1 process"
+REMEDY = "`repeats: 5` in the config, or config/careful.yaml, measures more processes"
+WIDTH, SHOWN = 110, 10  # characters of a line; differences and problems that are listed
 
 
-def as_text(comparison: Comparison) -> str:
-    """A table of the points, those without a counterpart, and a line of counts."""
-    text = []
-    for name, side in (("A", comparison.a), ("B", comparison.b)):
-        facts = side.describe()
-        condition_text = "".join(f" {key}={value}" for key, value in facts["conditions"].items())
-        commits = ", ".join(commit[:12] for commit in facts["commits"])
-        text.append(
-            f"{name}: {facts['source']}{condition_text}: host {', '.join(facts['hosts'])}; "
-            f"{', '.join(facts['versions']) or 'no framework'}; commit {commits}; "
-            f"{facts['cells']} cells, {facts['processes']} processes"
-        )
-    text.append(
-        "ratio: B's over A's, above 1 is slower; 95 % interval; threshold "
-        f"{100 * comparison.threshold:g} %"
-    )
-    lines: list[tuple[str, ...]] = [
-        ("cell", "point", "metric", "A", "B", "n", "ratio", "interval", "verdict")
-    ]
-    reasons = list(dict.fromkeys(row.reason for row in comparison.rows))
-    for row in comparison.rows:
-        same_path = row.cell_a.split("/")[1:] == row.cell_b.split("/")[1:]
-        lines.append(
-            (
-                "/".join(row.cell_a.split("/")[1:]) if same_path else f"{row.cell_a} {row.cell_b}",
-                matching.label(row.point),
-                row.metric,
-                *(
-                    quantity(inference.geometric_mean(side), row.metric)
-                    for side in (row.figures_a, row.figures_b)
-                ),
-                f"{len(row.figures_a)}+{len(row.figures_b)}",
-                "-" if row.ratio is None else f"{row.ratio:.3f}",
-                "-" if row.low is None else f"{row.low:.3f} to {row.high:.3f}",
-                row.text + (f" [{1 + reasons.index(row.reason)}]" if len(reasons) > 1 else ""),
+@dataclass(frozen=True)
+class Row:
+    """One point of two cells, or a cell that one side lacks; the columns of the CSV file."""
+
+    cell_a: str
+    cell_b: str
+    verdict: str
+    reason: str = ""
+    point: str = ""  # its parameters as canonical JSON
+    series: str = ""
+    processes_a: int = 0
+    processes_b: int = 0
+    a_s: float | None = None  # geometric mean of the processes' medians, in seconds
+    b_s: float | None = None
+    ratio: float | None = None  # B over A
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None  # adjusted for the number of points
+
+    @property
+    def log(self) -> float:
+        """By how much the sides differ, whichever is slower: the ratio's logarithm, without sign."""
+        return abs(math.log(self.ratio)) if self.ratio else 0.0
+
+    @property
+    def text(self) -> str:
+        """`slower`, or `undecided: 1 process`."""
+        return f"{UNDECIDED}: {self.reason}" if self.verdict == UNDECIDED else self.verdict
+
+
+def load(source: Path, conditions: Mapping[str, str]) -> tuple[list[Record], list[str]]:
+    """(records of a folder or bundle that meet all conditions; a line for each unreadable one).
+
+    Args:
+        conditions: one of `KEYS` -> the value or pattern that it must match.
+
+    Raises:
+        UserError: there are none, or a condition names nothing.
+    """
+    records, unreadable = [], []
+    folder = source / "results" if (source / "results").is_dir() else source
+    if not source.exists():
+        raise UserError(f"{source}: no such file or folder")
+    if zipfile.is_zipfile(source):
+        records = list(read_bundle(source).records.values())
+    elif source.is_file():
+        raise UserError(f"{source}: neither a folder nor a bundle (a zip)")
+    for path in sorted((folder / "records").glob("*/" * (len(AXES) - 1) + "*.json")):
+        try:
+            records.append(record.load(path, in_place=True))
+        except UserError as error:
+            unreadable.append(str(error))
+    if not records:
+        raise UserError("\n".join(unreadable[:SHOWN] or [f"{source}: no records in it"]))
+    for key, pattern in conditions.items():
+        values = {str(getattr(data.cell, key)) for data in records}
+        records = [d for d in records if fnmatch.fnmatchcase(str(getattr(d.cell, key)), pattern)]
+        if not records:
+            raise UserError(
+                f"{source}: no record has {key}={pattern}{nearest(pattern, values)}; "
+                f"there are: {', '.join(sorted(values))}"
             )
-        )
-    text += words.aligned(lines) if comparison.rows else []
-    for number, reason in enumerate(reasons, 1):
-        text.append(f"[{number}] {reason}" if len(reasons) > 1 else f"why: {reason}")
-    noted: dict[str, list[str]] = {}
-    for cells, notes in {(row.cell_a, row.cell_b): row.notes for row in comparison.rows}.items():
-        for note in notes:
-            noted.setdefault(note, []).append(" ".join(dict.fromkeys(cells)))
-    for note, paths in noted.items():
-        more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
-        text.append(f"note: {note}: {', '.join(paths[:MOST_NAMED])}{more}")
-    for entry in comparison.unmatched:
-        word = "FAILED IN B" if entry.broken else f"only in {entry.side}"
-        text.append(f"{word}: {entry.path}: {entry.reason}")
-    text += [f"left out: {line}" for line in (*comparison.a.left_out, *comparison.b.left_out)]
-    broken = sum(entry.broken for entry in comparison.unmatched)
-    counts = ", ".join(f"{count} {word}" for word, count in comparison.counts.items() if count)
-    text.append(
-        f"{len(comparison.rows)} points: {counts}; {len(comparison.unmatched)} without a counterpart"
-        + (f", {broken} of them failed in B" if broken else "")
-    )
-    return "\n".join(text)
+    return records, unreadable
+
+
+def pairs(
+    a: Sequence[Record], b: Sequence[Record], where_a: Mapping[str, str], where_b: Mapping[str, str]
+) -> list[tuple[Record | None, Record | None]]:
+    """Records of equal cells, or None on the side that has no such cell.
+
+    Equal are the parameters, and all `KEYS` but those in which the conditions, or the only host of
+    each side, differ; with another host or backend, device and threads differ, with another trainer
+    the workload's name. Lists of sizes are points, which are matched one by one.
+
+    Raises:
+        UserError: several cells of one side are equal.
+    """
+    compared = {key for key in KEYS if where_a.get(key) != where_b.get(key)}
+    hosts = [{data.cell.host for data in side} for side in (a, b)]
+    if len(hosts[0]) == len(hosts[1]) == 1 and hosts[0] != hosts[1]:
+        compared.add("host")
+    if compared & {"host", "device", "backend"}:
+        compared |= {"device", "threads"}
+    if "trainer" in compared:
+        compared.add("workload")
+
+    def key_of(cell: Cell) -> tuple[str, ...]:
+        swept = list if cell.trainer is None else ()
+        fixed = {k: v for k, v in cell.parameters.items() if not isinstance(v, swept)}
+        same = (str(getattr(cell, key)) for key in KEYS if key not in compared)
+        return (*same, canonical_json(fixed))
+
+    sides = [grouped(side, lambda data: key_of(data.cell)) for side in (a, b)]
+    for name, side in zip("ab", sides, strict=True):
+        for first, *others in side.values():
+            if others:
+                one, other = vars(first.cell), vars(others[0].cell)
+                key = next(key for key in KEYS if one[key] != other[key])
+                raise UserError(
+                    f"{first.cell.path} and {others[0].cell.path} are equal but for what is "
+                    f"compared; choose one by --where-{name} {key}={one[key]}"
+                )
+    return [
+        (sides[0].get(key, [None])[0], sides[1].get(key, [None])[0])
+        for key in dict.fromkeys([*sides[0], *sides[1]])
+    ]
+
+
+def figures(data: Record | None) -> dict[tuple[str, str], list[float]]:
+    """(point, series) -> the median of each process, in seconds; nothing of a cell that failed.
+
+    The series are the whole step of a training, the synchronised call of a kernel, or all times of
+    a kernel's launch.
+    """
+    medians = {}
+    for point in data.points if data and data.status == "ok" else ():
+        whole = next((name for name in WHOLE if point.times.get(name)), None)
+        names = [whole] if whole else [name for name in point.times if name not in BESIDE]
+        for name in names:
+            if values := [median(times) for times in point.of_processes(name)]:
+                medians[point.name, name] = values
+    return medians
+
+
+def rows_of(a: Record | None, b: Record | None) -> Iterable[Row]:
+    """The points of two cells, not judged yet; what only one side has, if it was measured there."""
+    pair = Row(a.cell.path if a else "", b.cell.path if b else "", UNDECIDED)
+    of_a, of_b = figures(a), figures(b)
+    if not of_a or not of_b:
+        side, other = ("A", b) if of_a else ("B", a)
+        failed = side == "A" and other and other.status in ("oom", "failed", "timeout")
+        why = f"{other.status}: {other.reason}" if other else "no such cell"
+        if of_a or of_b:
+            yield replace(pair, verdict=FAILED if failed else f"only in {side}", reason=why)
+        return
+    for key in dict.fromkeys([*of_a, *of_b]):
+        row = replace(pair, point=key[0], series=key[1])
+        if a and b and key in of_a and key in of_b:
+            yield _compared(row, a, b, of_a[key], of_b[key])
+        else:
+            verdict = f"only in {'A' if key in of_a else 'B'}"
+            yield replace(row, verdict=verdict, reason="no such point")
+
+
+def _compared(
+    row: Row, a: Record, b: Record, medians_a: Sequence[float], medians_b: Sequence[float]
+) -> Row:
+    """The row with its figures, and where the two can have no verdict the reason."""
+    from scipy import stats  # here, since it takes a second to import
+
+    row = replace(row, processes_a=len(medians_a), processes_b=len(medians_b))
+    if min(*medians_a, *medians_b) <= 0:
+        return replace(row, reason="below clock's resolution")
+    logs_a, logs_b = ([math.log(value) for value in side] for side in (medians_a, medians_b))
+    a_s, b_s = (math.exp(math.fsum(logs) / len(logs)) for logs in (logs_a, logs_b))
+    row = replace(row, a_s=a_s, b_s=b_s, ratio=b_s / a_s)
+    if a.sha256 == b.sha256:
+        return replace(row, reason="the same record")
+    if min(len(logs_a), len(logs_b)) < 2:
+        return replace(row, reason=SINGLE)
+    with warnings.catch_warnings(action="ignore"):  # of times that are all equal
+        test = stats.ttest_ind(logs_b, logs_a, equal_var=False)
+    low, high = (math.exp(end) for end in test.confidence_interval(CONFIDENCE))
+    return replace(row, low=low, high=high, p_value=1.0 if math.isnan(test.pvalue) else test.pvalue)
+
+
+def judged(rows: Sequence[Row], threshold: float) -> list[Row]:
+    """The rows with their verdicts.
+
+    Args:
+        threshold: the smallest change that counts, as a share of 1.
+    """
+    from scipy import stats
+
+    known = [row.p_value for row in rows if row.p_value is not None]
+    adjusted = iter(stats.false_discovery_control(known) if known else [])
+    limit = math.log1p(threshold)
+    result = []
+    for row in rows:
+        if row.low is not None and row.high is not None:
+            verdict, reason, p_value = UNDECIDED, "wide interval", float(next(adjusted))
+            if max(abs(math.log(row.low)), abs(math.log(row.high))) <= limit:
+                verdict, reason = SAME, ""
+            elif row.log > limit and not row.low <= 1 <= row.high:
+                verdict, reason = SLOWER if row.low > 1 else FASTER, ""
+                if p_value > 1 - CONFIDENCE:
+                    verdict, reason = UNDECIDED, "may be chance"
+            row = replace(row, verdict=verdict, reason=reason, p_value=p_value)
+        result.append(row)
+    return result
+
+
+def as_text(rows: Sequence[Row]) -> str:
+    """The largest differences, what one side lacks, and how many points have each verdict."""
+    points = [row for row in rows if row.ratio]
+    points.sort(key=lambda row: (row.verdict not in (SLOWER, FASTER), -row.log))
+    lines = [["B is", "B / A", "95 % interval", "A", "B", "cell and point"]]
+    names = _labels(points)
+    for row in points[:SHOWN]:
+        interval = f"{row.low:.3f} to {row.high:.3f}" if row.low is not None else "-"
+        times = (words.duration(seconds) for seconds in (row.a_s or 0.0, row.b_s or 0.0))
+        lines.append([row.text, f"{row.ratio:.3f}", interval, *times, names[row]])
+    text = words.aligned(lines) if points else []
+    if len(points) > SHOWN:
+        text.append(f"... and {len(points) - SHOWN} more, which --csv FILE writes")
+    broken = [row for row in rows if row.verdict == FAILED]
+    text += [f"{FAILED}: {row.cell_b}: {row.reason}" for row in broken[:SHOWN]]
+    counts = Counter(row.text for row in rows).most_common()
+    text.append(", ".join(f"{count} {verdict}" for verdict, count in counts))
+    if any(row.reason == SINGLE for row in rows):
+        text.append(f"{UNDECIDED}: {SINGLE}: {REMEDY}")
+    return "\n".join(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in text)
+
+
+def _labels(rows: Sequence[Row]) -> dict[Row, str]:
+    """What tells each row from the others: its workload, and the axes and parameters that differ."""
+    labels = {}
+    for workload, group in grouped(rows, lambda row: row.cell_a.split("/")[3]).items():
+        facts = {
+            row: dict(zip(AXES, row.cell_a.split("/"), strict=True))
+            | {"series": row.series}
+            | json.loads(row.point)
+            for row in group
+        }
+        for row, own in facts.items():
+            differing = [
+                str(value) if key in (*AXES, "series") else f"{key}={value}"
+                for key, value in own.items()
+                if any(other.get(key) != value for other in facts.values())
+            ]
+            labels[row] = " ".join([workload, *differing])
+    return labels
 
 
 # -- command line ------------------------------------------------------------------------------
 
 
-def conditions(option: str, given: Sequence[str], host: str | None) -> dict[str, str]:
-    """What was given as KEY=VALUE as a mapping.
+def condition(text: str) -> tuple[str, str]:
+    """The key and value of KEY=VALUE.
 
     Raises:
-        UserError: one is not KEY=VALUE, or a key occurs twice.
+        UserError: it is none, or the key names nothing.
     """
-    mapping = {"host": host} if host else {}
-    for word in given:
-        key, equals, value = word.partition("=")
-        if not equals or not key or not value:
-            raise UserError(f"{option} {word}: expected KEY=VALUE, such as torch=2.13.0")
-        if key in mapping:
-            raise UserError(f"{option}: {key} is given twice")
-        mapping[key] = value
-    return mapping
-
-
-def split_host(text: str) -> tuple[Path, str | None]:
-    """(folder or bundle, host) of `A` or `A@host`."""
-    path, at, host = text.rpartition("@")
-    if at and path and host and not Path(text).exists():
-        return Path(path), host
-    return Path(text), None
-
-
-def percentage(text: str) -> float:
-    """A share of 1 from a percentage, with or without the sign.
-
-    Raises:
-        argparse.ArgumentTypeError: it is no number between 0 and 100.
-    """
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = math.nan
-    if not 0 < value < 100:
-        raise argparse.ArgumentTypeError(f"{text}: expected a percentage between 0 and 100")
-    return value / 100
-
-
-def read_floors(source: Path, files: Sequence[Path]) -> dict[str, noise_floors.Floor]:
-    """Host -> noise floor: from the files, else from the folder of the records.
-
-    Raises:
-        UserError: a file is damaged or missing.
-    """
-    floors: dict[str, noise_floors.Floor] = {}
-    if source.is_dir():
-        folder = result_sets.results_folder(source)
-        # the floor of results/replicates/NAME/a is in the results/ above it
-        for place in (folder, *folder.resolve().parents[:3]):
-            floors = noise_floors.by_host(sorted((place / "noise-floor").glob("*.json"))) | floors
-    return floors | noise_floors.by_host(files)
-
-
-def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = options.parser("siliconprof compare", __doc__)
-    parser.add_argument("a", metavar="A", help="folder or bundle, or FOLDER@HOST")
-    parser.add_argument("b", metavar="B", nargs="?", help="like A; may be left out, see above")
-    where = "host, device, backend, workload, ..., commit, python, or a package's name"
-    parser.add_argument("--where-a", nargs="+", default=[], metavar="KEY=VALUE", help=where)
-    parser.add_argument("--where-b", nargs="+", default=[], metavar="KEY=VALUE", help=where)
-    parser.add_argument(
-        "--cells",
-        nargs="+",
-        default=[],
-        metavar="PATTERN",
-        help="only cells whose path host/device/backend/workload/scenario/precision matches",
-    )
-    parser.add_argument(
-        "--threshold",
-        type=percentage,
-        default=0.03,
-        metavar="PERCENT",
-        help="smallest change that counts (default: 3)",
-    )
-    parser.add_argument(
-        "--across-devices",
-        action="store_true",
-        help="compare cells of different devices that do the same work by any backend; "
-        "without B, those of A with each other",
-    )
-    parser.add_argument("--memory", action="store_true", help="compare the peak of memory too")
-    parser.add_argument(
-        "--noise-floor",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a noise floor to use instead of those in the folders of A and B; repeatable",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser.parse_args(argv)
+    key, _, value = text.partition("=")
+    if key not in KEYS or not value:
+        keys = f"expected KEY=VALUE, and as KEY one of: {', '.join(KEYS)}"
+        raise UserError(f"condition '{text}'{nearest(key, KEYS)}; {keys}")
+    return key, value
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare and print; see the module for the exit status."""
-    arguments = arguments_of(argv)
-    path_a, host_a = split_host(arguments.a)
-    selects_b = arguments.where_b or arguments.across_devices
-    both = result_sets.sides(path_a)
-    if arguments.b is not None:
-        path_b, host_b = split_host(arguments.b)
-    elif both and not selects_b:
-        (path_a, path_b), host_b = both, None
-    elif selects_b:
-        path_b, host_b = path_a, None
-    else:
-        raise UserError(f"{path_a}: B is missing; name B, or pass --where-a and --where-b")
-    where_a = conditions("--where-a", arguments.where_a, host_a)
-    where_b = conditions("--where-b", arguments.where_b, host_b)
-    a = result_sets.load(path_a, where_a, arguments.cells)
-    b = result_sets.load(path_b, where_b, arguments.cells)
-    floors = [read_floors(path, arguments.noise_floor) for path in (path_a, path_b)]
-    more = arguments.threshold, floors, arguments.memory, arguments.across_devices
-    comparison = compare(a, b, *more)
-    print(json.dumps(comparison.document(), indent=1) if arguments.json else as_text(comparison))
-    return comparison.exit_status
+    parser = options.parser("siliconprof compare", __doc__)
+    parser.add_argument("a", type=Path, metavar="A", help="results/, a checkout, or a bundle")
+    parser.add_argument("b", type=Path, metavar="B", nargs="?", help="like A; A if left out")
+    where: dict[str, Any] = {"nargs": "+", "type": condition, "default": [], "metavar": "KEY=VALUE"}
+    parser.add_argument("--where-a", **where, help=f"cells of A with these: {', '.join(KEYS)}")
+    parser.add_argument("--where-b", **where, help="cells of B with these")
+    parser.add_argument(
+        "--threshold", type=float, default=3, metavar="PERCENT", help="that counts (default: 3)"
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all points there")
+    arguments = parser.parse_args(argv)
+    if not 0 < arguments.threshold < 100:
+        raise UserError("--threshold: expected a percentage between 0 and 100")
+    where_a, where_b = dict(arguments.where_a), dict(arguments.where_b)
+    if where_a == where_b and arguments.b is None:
+        raise UserError(f"{arguments.a}: B is missing; name B, or pass --where-a and --where-b")
+    a, unreadable_a = load(arguments.a, where_a)
+    b, unreadable_b = load(arguments.b or arguments.a, where_b)
+    found = [row for pair in pairs(a, b, where_a, where_b) for row in rows_of(*pair)]
+    rows = judged(found, arguments.threshold / 100)
+    verdicts = {row.verdict for row in rows}
+    if not verdicts & {*DECIDED, UNDECIDED, FAILED}:
+        raise UserError(
+            f"{arguments.a} and {arguments.b or arguments.a} have no cell or point in common"
+        )
+    if arguments.csv:
+        import pandas  # here, since it takes half a second to import
+
+        temporary.write(arguments.csv, pandas.DataFrame(rows).to_csv(index=False))
+    for line in [*unreadable_a, *unreadable_b]:
+        print(line, file=sys.stderr)
+    print(as_text(rows))
+    if verdicts & {SLOWER, FAILED}:
+        return SOMETHING_SLOWER
+    return 0 if verdicts & {*DECIDED} else NOTHING_DECIDED
 
 
 if __name__ == "__main__":
