@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import re
@@ -16,7 +15,6 @@ from fault_checkout import PAGE, TABLES, Scratch, require, until
 from fault_kinds import CHILD, Log
 from siliconprof.errors import UserError
 from siliconprof.store import record
-from siliconprof.store.journal import Journal
 
 ZEROED_LENGTHS = 40  # of a record, sampled
 DAY_S = 86400
@@ -61,36 +59,6 @@ def record_lengths(base: Scratch, folder: Path, rng: Random, log: Log, step: int
         log.inject("record with a tail of zeros (reader)")
         path.write_bytes(whole[:length] + bytes(len(whole) - length))
         require(refuses(path), f"read though it is zero from byte {length}")
-    log.settle()
-
-
-def journal_lengths(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
-    """A journal cut off, or with a tail of zeros: whole points count, no other, and it goes on."""
-    key = "0" * 64
-    path = folder / "journal.jsonl"
-    source = Journal(path, key)
-    for number, point in enumerate(record.read(base.record_files()[-1])["points"]):
-        source.begin(str(number), {"params": point["params"]})
-        source.add(str(number), point)
-    whole = path.read_bytes()
-    points, ends = {}, {}  # by name, and where the line of each ends
-    end = 0
-    for line in whole.splitlines(keepends=True):
-        end += len(line)
-        event = json.loads(line)
-        if event["event"] == "point":
-            points[event["name"]], ends[event["name"]] = event["point"], end
-    for length in rng.sample(range(len(whole)), count):
-        for content in (whole[:length], whole[:length] + bytes(len(whole) - length)):
-            log.inject("journal cut off")
-            path.write_bytes(content)
-            Journal(path, key).add("another", {"params": {"note": "after"}})
-            again = Journal(path, key)
-            require(again.find("another") is not None, f"lost what came after byte {length}")
-            for name, point in points.items():
-                found = again.find(name)
-                require(found is None or found == point, f"not the point that was kept: {name}")
-                require(found or ends[name] > length, f"a whole point lost at byte {length}")
     log.settle()
 
 

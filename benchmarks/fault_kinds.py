@@ -369,7 +369,7 @@ def refusals(
     scratch.run(PACK, "--output", "all.zip")
     cell = json.loads(scratch.record_files()[0].read_text(encoding="utf-8"))["cell"]
     words = json.dumps({"name": "other"} | WORDS)
-    kept = "--output results/records/new.json --keep results/kept --history results/history"
+    kept = "--output results/records/new.json --checkpoints results/checkpoints --history results/history"
     run = ["snakemake", "--cores", "1", TABLES]
     stages = shared.stages(Path()).items()
     commands = {

@@ -56,7 +56,6 @@ def whole(n_kills: int) -> list[Work]:
         (kinds.two_pipelines, {"count": 8, "checkouts": 1}),
         (kinds.two_pipelines, {"count": 4, "checkouts": 2}),
         (damage.record_lengths, {}),
-        (damage.journal_lengths, {"count": 200}),
         (damage.clock_jumps, {"count": 4}),
         (kinds.disk_full, {"count": 8}),
         (kinds.refusals, {}),

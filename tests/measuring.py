@@ -14,7 +14,6 @@ from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
-from siliconprof.store.journal import Journal
 
 
 def own_environment(search: Sequence[Path] = (), **more: str) -> dict[str, str]:
@@ -67,7 +66,7 @@ def by_hand(
     return record.read(folder / "record.json")
 
 
-def session_of(cell: Cell, journal: Journal | None = None) -> Session:
+def session_of(cell: Cell, checkpoints: Path | None = None) -> Session:
     """A session as the measuring process has it, on an open backend of this machine's CPU."""
     backend = opened(cell.backend, cell.precision, cell.threads)
-    return Session(cell, backend, Trial(cell).workload, lambda message: None, journal or Journal())
+    return Session(cell, backend, Trial(cell).workload, lambda message: None, checkpoints)

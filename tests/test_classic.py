@@ -24,7 +24,7 @@ from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
-from siliconprof.store.journal import Journal
+from siliconprof.trainers import epochs
 from siliconprof.trainers.epochs import evaluate
 
 NETWORKS = ("mlp", "cnn", "lstm")
@@ -80,9 +80,9 @@ def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more
     )
 
 
-def trained(asked: Cell, data: image_data.ImageData, journal: Journal | None = None) -> Session:
+def trained(asked: Cell, data: image_data.ImageData, checkpoints: Path | None = None) -> Session:
     """A session whose training has run; its points pass the record's schema."""
-    trial, session = Trial(asked), session_of(asked, journal)
+    trial, session = Trial(asked), session_of(asked, checkpoints)
     session.scenario = trial.scenario()
     session._data = data
     trial.trainer.prepare(session)
@@ -345,20 +345,37 @@ def test_loss_and_accuracy_are_those_of_the_whole_part() -> None:
         assert one.accuracy == right
 
 
-def test_finished_batch_sizes_are_not_trained_again(tmp_path: Path) -> None:
-    """A second process takes them over, and still proves its precision when nothing is left."""
-    data, path = garments(64, 16, 16), tmp_path / "journal.jsonl"
-    short = {"max_steps": 4, "max_validation_steps": 1}
-    first = trained(cell("mlx", "mlp", batch_sizes=[8], **short), data, Journal(path))
-    both = cell("mlx", "mlp", batch_sizes=[8, 16], **short)
-    grown = trained(both, data, Journal(path))
-    assert grown.points[0] == json.loads(json.dumps(first.points[0]))
-    assert grown.points[1]["params"]["batch_size"] == 16
-    third = trained(both, data, Journal(path))
-    assert third.points == json.loads(json.dumps(grown.points))
-    assert third.timed_s == 0
-    assert third.evidence["trained_parameters"] == PARAMETERS["mlp"]
-    assert plugins.load("workloads", "mlp").swept == ("batch_sizes",)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_killed_cell_goes_on_from_the_end_of_an_epoch(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its second batch size, with the losses of an unbroken one; the first is not trained again."""
+    data = garments(64, 16, 16)
+    asked = cell(backend, "cnn", batch_sizes=[16, 24], epochs=3)
+    whole = trained(asked, data)
+    validate, validations = epochs.Fit.validate, []
+
+    def killed(fit: Any) -> None:
+        validations.append(fit)
+        if len(validations) == 5:  # after the second epoch of the second training
+            raise KeyboardInterrupt
+        validate(fit)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(epochs.Fit, "validate", killed)
+        trained(asked, data, tmp_path)
+    resumed = trained(asked, data, tmp_path)
+    first, second = resumed.points
+    assert first["resumed_at"] == [] and second["resumed_at"] == [3]  # three steps an epoch
+    assert [p["params"]["batch_size"] for p in resumed.points] == [16, 24]
+    for made, unbroken in zip(resumed.points, whole.points, strict=True):
+        steps = unbroken["epoch"]["steps"] * 3
+        assert made["loss"][:steps] == unbroken["loss"][:steps]
+        assert [e["loss"] for e in made["evaluations"]] == [
+            e["loss"] for e in unbroken["evaluations"]
+        ]
+        assert len(made["epoch"]["epoch_s"]) == 3
+    assert 0 < resumed.timed_s < whole.timed_s * 10
 
 
 class Wall(EnergySensor):

@@ -32,7 +32,6 @@ KINDS = {
     "kill -9 of `siliconprof pack`",
     "kill -9 of `siliconprof import`",
     "record cut off (reader)",
-    "journal cut off",
     "cut off: the host file",
     "two pipelines at once in one checkout",
     "two pipelines at once in two checkouts of a host",
@@ -71,7 +70,6 @@ def test_nothing_is_lost_under_faults(folder):
         (kinds.two_pipelines, {"count": 1, "checkouts": 2}),
         (kinds.carrying_kills, {"count": 1}),
         (damage.record_lengths, {"step": 3}),
-        (damage.journal_lengths, {"count": 40}),
     ]
     log = faults.campaign(folder, seed, work)
     said = f"{SEED_VARIABLE}={seed}\n{faults.summary(log)}"

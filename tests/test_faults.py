@@ -608,8 +608,6 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
         os.close(lock._presence.pop())
     finally:
         lock.started()
-    with lock.one_job("desk/cpu", tmp_path / "kept", lambda: None, print) as waited_s:
-        assert waited_s < 30
     with pytest.raises(UserError, match=f"host.lock: .* no locks.*{LOCK_VARIABLE}"):
         with lock.alone(lambda: None, print, "desk/cpu", tmp_path / "host.lock"):
             pass

@@ -62,7 +62,6 @@ from siliconprof.store import (
     validation,
 )
 from siliconprof.store.contents import Record
-from siliconprof.store.journal import Journal
 from synthetic_cells import everything, named
 from synthetic_results import base_record, make, matmul, render, table
 from test_bundle import a_host, bundle_of
@@ -319,39 +318,6 @@ def floor_lines(path: Path) -> None:
     noise_floor.lines(path)
 
 
-POINT = {"params": {"m": 1}, "times": {"step_s": [1.0]}, "flops": None, "bytes": None, "memory": {}}
-EVENTS = [
-    {"key": "k", "event": "begun", "name": "a", "pid": 7, "point": POINT},
-    {"key": "k", "event": "point", "name": "a", "pid": 7, "point": POINT},
-    {"key": "k", "event": "used", "name": "a", "pid": 8},
-    {"key": "k", "event": "skipped", "name": "b", "pid": 7, "point": POINT},
-    {"key": "k", "event": "begun", "name": "c", "pid": 7, "point": POINT},
-    {"key": "k", "event": "record", "cell": "x"},
-]
-
-
-def journal_lines(chance: Random) -> Input:
-    """A journal of which an event, or a byte, is another."""
-    said, lines = "", []
-    for event in EVENTS:
-        if chance.random() < 0.3:
-            event, how = fuzz.changed(event, chance)
-            said += how
-        lines.append(fuzz.as_json(event, chance))
-    content = b"\n".join(lines) + b"\n"
-    return (content, said) if chance.random() < 0.5 else fuzz.damaged(content, chance)
-
-
-def journal_answers(path: Path) -> None:
-    """All that is asked of a journal; it leaves out what is damaged and raises nothing."""
-    journal = Journal(path, "k")
-    journal._before = 0  # as if the events were of this measurement
-    assert journal.begun_by(7) is None or isinstance(journal.begun_by(7)[1], dict)
-    assert all(isinstance(point, dict) for point in journal.used_by([7, 8]))
-    assert journal.taken_over_by([8]) >= 0
-    assert isinstance(journal.find("a"), dict | None)
-
-
 MATRIX = {
     "experiment": EXPERIMENT,
     "host": HOST,
@@ -504,7 +470,6 @@ READERS = {
     ),
     "noise floor, changed": Reader(FLOOR_FILE, structured(FLOOR), floor_lines, 5_000),
     "matrix.json, changed": Reader("results/matrix.json", structured(MATRIX), of_matrix, 1_500),
-    "journal": Reader("results/kept/journal.jsonl", journal_lines, journal_answers, 8_000),
     "dataset.json": Reader(
         "results/data/d/dataset.json",
         structured(FACTS),
@@ -523,7 +488,7 @@ READERS = {
     "sources.json": Reader("results/data/d/sources.json", structured(SOURCES), source_state, 3_000),
     "progress": Reader("x.progress", structured({"doing": "x", "step": 1}), shown_progress, 2_000),
     "checkpoints": Reader(
-        "results/kept/x.safetensors",
+        "results/checkpoints/x.safetensors",
         bytewise(checkpoint()),
         lambda path: _saved.read_metadata(path, WEIGHTS),
         3_000,
@@ -704,7 +669,8 @@ def test_json_that_breaks_what_comes_after(text: Any, why: str, tmp_path: Path) 
 def test_a_record_of_a_million_points_is_read_or_refused_in_seconds(tmp_path: Path) -> None:
     """As large as a bundle lets through."""
     data = base_record("matmul", "product")
-    data["points"] = [POINT | {"memory": {}}] * 120_000
+    point = {"params": {"m": 1}, "times": {"step_s": [1.0]}, "flops": None, "bytes": None}
+    data["points"] = [point | {"memory": {}}] * 120_000
     data["samples"] = [{"t_s": 0.1 * i} for i in range(120_000)]
     path = tmp_path / "fp32.json"
     path.write_text(json.dumps(sealed(data)))

@@ -92,7 +92,7 @@ def test_every_rule_says_what_it_does() -> None:
 # under TYPE_CHECKING, does not count: nothing runs.)
 FLOORS = (
     ("", "stats"),  # modules at the top: errors, finding plug-ins and code; then pure statistics
-    ("store", "memory"),  # files: records, tables, journals; how much memory a training needs
+    ("store", "memory"),  # files: records, tables; how much memory a training needs
     ("hosts", "datasets"),  # what a machine is and its sensors say; the arrays that are read
     ("backends", "probes"),  # plug-ins: frameworks on devices, samplers
     ("session",),  # what a plug-in sees of a running cell: timing, checks, energy, memory limits

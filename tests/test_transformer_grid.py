@@ -1,11 +1,7 @@
-"""The transformer grid: points that run out of memory, killed pipelines, both ways of timing."""
+"""The transformer grid: points that run out of memory, and both ways of timing."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -13,23 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from conftest import QUICK, Checkout, cpu_cell, until
+from conftest import QUICK, cpu_cell
 from measuring import by_hand, session_of
 from siliconprof import plugins
-from siliconprof.hosts.environment import node_id
-from siliconprof.measure import fork_server
 from siliconprof.session import memory_limit, sweep
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
-from siliconprof.store.journal import Journal
 from siliconprof.workloads import transformer_grid
 from test_faults import address_space
 
 SMALL = {"n_layer": [1, 2], "n_embd": [16], "n_head": [2], "seq_len": [16], "vocab_size": 64}
-LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
-KEPT = "results/kept/desk"
 ONE_MEASUREMENT = set(
     "n_layer n_embd n_head head_dim d_ff seq_len batch_size vocab_size n_parameters "
     "tokens_per_step samples_per_step".split()
@@ -49,11 +39,6 @@ def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: An
     )
 
 
-def measure(folder: Path, asked: Cell, **more: Any) -> dict[str, Any]:
-    """The record of a cell; what is kept lies in `kept`."""
-    return by_hand(asked, folder, "--keep", "kept", **more)
-
-
 def by_size(made: Mapping[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:
     """The record's points by (n_layer, batch_size)."""
     found = {(p["params"]["n_layer"], p["params"]["batch_size"]): p for p in made["points"]}
@@ -69,10 +54,10 @@ def by_size(made: Mapping[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:
 @pytest.mark.parametrize(
     ("backend", "mib", "large"), [("torch-cpu", 2048, 80_000), ("mlx", 1024, 8_000)]
 )
-def test_a_point_out_of_memory_costs_only_itself(
+def test_a_point_out_of_memory_ends_no_other(
     backend: str, mib: int, large: int, tmp_path: Path
 ) -> None:
-    """Torch raises and goes on; MLX dies on its CPU, and another process goes on with the next.
+    """Torch raises and goes on; MLX dies on its CPU, and the record has the points until then.
 
     Torch's large batch needs 1.3 GB for its logits alone. MLX's needs several arrays of 131 MB:
     what is known of its crash is how full the address space was, and one array as large as the
@@ -80,24 +65,22 @@ def test_a_point_out_of_memory_costs_only_itself(
     """
     much: dict[str, Any] = {"n_layer": [1, 2], "n_embd": [16], "vocab_size": 256}
     much["batch_size"] = [2, large]
-    made = measure(tmp_path, cell(backend, **much), preexec_fn=address_space(mib))
-    assert made["status"] == "ok", made["reason"]
+    made = by_hand(cell(backend, **much), tmp_path, preexec_fn=address_space(mib))
     points = by_size(made)
     assert points[1, 2]["status"] == "ok" and points[1, 2]["times"]["step_s"]
     assert points[2, 2]["status"] == "ok" and points[2, 2]["times"]["step_s"]
+    if backend == "mlx":
+        assert (made["status"], len(points)) == ("oom", 2)
+        assert "(SIGSEGV)" in made["reason"] and "RLIMIT_AS" in made["reason"]
+        assert f"batch_size={large}, step 0" in made["reason"]
+        return
+    assert made["status"] == "ok", made["reason"]
     lost = points[1, large]
     assert (lost["status"], lost["times"]) == ("oom", {})
     assert lost["params"]["tokens_per_step"] == 16 * large and lost["flops"] > 0
     codes = {flag["code"]: flag["detail"] for flag in made["flags"]}
     assert codes["points_missing"].startswith("2 of 4 points: 2 oom")
-    if backend == "mlx":
-        assert "(SIGSEGV)" in lost["reason"] and "RLIMIT_AS" in lost["reason"]
-        restarts = made["method"]["journal"]["restarts"]
-        assert [f"batch_size={large}," in restart for restart in restarts] == [True, True]
-        assert codes["restarted"].startswith("2 of its processes died")
-    else:
-        assert "DefaultCPUAllocator: can't allocate memory" in lost["reason"]
-        assert "journal" not in made["method"]
+    assert "DefaultCPUAllocator: can't allocate memory" in lost["reason"]
 
 
 # A context that is dead from the first step of batch 2 on, under the code of torch-cuda that asks.
@@ -123,19 +106,16 @@ if "siliconprof.measure.worker" in sys.orig_argv:
 
 
 @pytest.mark.slow
-def test_a_device_that_is_lost_costs_one_point(tmp_path: Path) -> None:
-    """CUDA does nothing more after some errors: another process measures what follows."""
+def test_a_device_that_is_lost_leaves_the_points_until_then(tmp_path: Path) -> None:
+    """CUDA does nothing more after some errors, and the record says at which point."""
     (tmp_path / "sitecustomize.py").write_text(DEAD_CONTEXT, encoding="utf-8")
     asked = cell("torch-cpu", n_layer=[1], batch_size=[1, 2, 3])
-    made = measure(tmp_path, asked, search=[tmp_path])
-    points = by_size(made)
-    assert [made["points"].index(points[1, n]) for n in (1, 2, 3)] == [0, 1, 2]
-    assert [made["status"], *(p["status"] for p in made["points"])] == ["ok", "ok", "failed", "ok"]
-    reason = points[1, 2]["reason"]
+    made = by_hand(asked, tmp_path, search=[tmp_path])
+    assert [point["params"]["batch_size"] for point in made["points"]] == [1]
+    assert made["status"] == "failed" and made["points"][0]["status"] == "ok"
+    reason = made["reason"]
     assert reason.startswith("RuntimeError: CUDA error: an illegal memory access was encountered;")
     assert "lost to this process" in reason and "while: n_layer=1" in reason
-    assert len(made["method"]["journal"]["restarts"]) == 1
-    assert {flag["code"] for flag in made["flags"]} >= {"restarted", "points_missing"}
 
 
 def test_points_go_on_after_one_that_fails_and_when_all_do_the_cell_has(
@@ -174,17 +154,17 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
     small, large = need[2, 1], need[1, 64]
     assert 0 < small < large
     budget_gib = (small + large) / 2 / 2**30
-    made = measure(tmp_path, cell("mlx", batch_size=[1, 64], memory_budget_gib=budget_gib))
+    made = by_hand(cell("mlx", batch_size=[1, 64], memory_budget_gib=budget_gib), tmp_path)
     points = by_size(made)
     statuses = {key: p["status"] for key, p in points.items()}
     expected = {(n, size): word for n in (1, 2) for size, word in ((1, "ok"), (64, "skipped"))}
     assert statuses == expected
     assert "the budget is" in points[1, 64]["reason"] and "predicted" in points[1, 64]["reason"]
     assert points[1, 64]["memory"]["predicted_bytes"] == large and points[1, 64]["times"] == {}
-    none = measure(tmp_path, cell("mlx", memory_budget_gib=1e-6))
+    none = by_hand(cell("mlx", memory_budget_gib=1e-6), tmp_path)
     assert none["status"] == "skipped"
     assert none["reason"].startswith("none of 4 points was measured: 4 skipped; predicted")
-    forced = measure(tmp_path, cell("mlx", memory_budget_gib=1e-6, force=True))
+    forced = by_hand(cell("mlx", memory_budget_gib=1e-6, force=True), tmp_path)
     assert {p["status"] for p in forced["points"]} == {"ok"}
 
 
@@ -229,142 +209,14 @@ def test_the_grid_is_all_combinations_that_are_models() -> None:
     assert all(model.head_dim % 2 == 0 for model in grid.models())
 
 
-# -- the journal -------------------------------------------------------------------------------
-
-
-def journal_lines(folder: Path, event: str = "point") -> list[dict[str, Any]]:
-    """Whole lines of the one journal below a folder."""
-    found = []
-    for path in folder.rglob("journal.jsonl"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue
-    return [line for line in found if line["event"] == event]
-
-
-def alive(checkout: Checkout) -> list[psutil.Process]:
-    """What runs for this copy."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(LOCK_VARIABLE) == checkout.environment[LOCK_VARIABLE]:
-                found.append(process)
-        except psutil.Error:
-            continue  # has ended, or is somebody else's
-    return found
-
-
-@pytest.mark.slow
-def test_a_killed_pipeline_repeats_nothing_and_a_grown_grid_takes_over(checkout: Checkout) -> None:
-    """kill -9 in the middle, resume, grow, measure again: the times say what was measured when."""
-    lists: dict[str, Any] = {"n_layer": [1, 2], "batch_size": [1, 2, 4]}
-
-    def configure() -> None:
-        entry = SMALL | {"module": "transformer_grid", "backends": ["mlx"], "device_kinds": ["cpu"]}
-        timing = QUICK | {"budget_s": 0.4, "max_iterations": 10**6, "relative_interval": 1e-9}
-        checkout.configure(host="desk", timing=timing, workloads={"grid": entry | lists})
-
-    def points() -> dict[tuple[int, int], dict[str, Any]]:
-        (made,) = checkout.records().values()
-        assert made["status"] == "ok", made["reason"]
-        return by_size(made)
-
-    configure()
-    checkout.environment.pop(fork_server.VARIABLE, None)  # the processes are looked at
-    kept = checkout.path / KEPT
-    target = ["results/tables/cells.csv"]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1"} | checkout.environment
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    with open(checkout.path.parent / "output.txt", "w") as output:
-        pipeline = subprocess.Popen(
-            [sys.executable, "-m", "snakemake", "--cores", "1", *target],
-            cwd=checkout.path,
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        until(lambda: len(journal_lines(kept)) >= 2)
-    finally:
-        os.killpg(pipeline.pid, signal.SIGKILL)  # Snakemake and the supervisor
-    assert pipeline.wait() == -signal.SIGKILL
-    until(lambda: not alive(checkout))  # the measuring process ends with its supervisor
-    assert checkout.records() == {}
-    before = {line["name"]: line["point"]["times"] for line in journal_lines(kept)}
-    assert 2 <= len(before) < 6
-    (file,) = kept.rglob("journal.jsonl")
-    with open(file, "a", encoding="utf-8") as stream:
-        stream.write('{"event": "point", "name": "cut off in the mi')
-
-    checkout.snakemake(*target)
-    first = points()
-    assert len(first) == 6 and all(point["status"] == "ok" for point in first.values())
-    kept_times = [point["times"] for point in first.values()]
-    assert all(times in kept_times for times in before.values())
-    (made,) = checkout.records().values()
-    assert made["method"]["journal"]["points_taken_over"] == len(before)
-    names = [line["name"] for line in journal_lines(kept)]
-    assert len(names) == len(set(names)) == 6
-
-    lists["batch_size"] = [1, 2, 4, 8]  # a grown grid: 2 points more
-    configure()
-    checkout.snakemake(*target)
-    second = points()
-    assert len(second) == 8
-    assert all(second[key]["times"] == point["times"] for key, point in first.items())
-
-    (path,) = checkout.records()
-    checkout.snakemake("--forcerun", "measure", "--", *target)  # the same cell again
-    third = points()
-    assert third.keys() == second.keys()
-    assert all(third[key]["times"] != point["times"] for key, point in second.items())
-    assert len(journal_lines(kept)) == 8 and path in checkout.records()
-
-
 @pytest.mark.slow
 def test_a_time_limit_keeps_what_is_finished(tmp_path: Path) -> None:
-    """The record of a timeout has the points so far; the next run with more time has the rest."""
+    """The record of a timeout has the points so far."""
     slow = {"budget_s": 2.5, "max_iterations": 10**6, "relative_interval": 1e-9}
     batches = [1, 2, 3, 4]
-    made = measure(tmp_path, cell("mlx", slow | {"time_limit_s": 16}, batch_size=batches))
+    made = by_hand(cell("mlx", slow | {"time_limit_s": 16}, batch_size=batches), tmp_path)
     assert made["status"] == "timeout"
-    done = {key: point["times"] for key, point in by_size(made).items()}
-    assert 1 <= len(done) < 8
-    whole = measure(tmp_path, cell("mlx", slow | {"time_limit_s": 60}, batch_size=batches))
-    assert whole["status"] == "ok" and len(whole["points"]) == 8
-    assert all(by_size(whole)[key]["times"] == times for key, times in done.items())
-    assert whole["method"]["journal"]["points_taken_over"] == len(done)
-
-
-@pytest.mark.slow
-def test_a_cluster_s_node_does_not_finish_what_another_began(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nodes of a label share a folder; a record is of one machine."""
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    taken_over = []
-    for node, batches in (("node-a", [1]), ("node-a", [1, 2]), ("node-b", [1, 2, 3])):
-        monkeypatch.setenv("SLURMD_NODENAME", node)
-        made = measure(tmp_path, cell("mlx", n_layer=[1], batch_size=batches))
-        assert made["environment"]["node"] == node_id()
-        assert [point["status"] for point in made["points"]] == ["ok"] * len(batches)
-        taken_over.append(made["method"].get("journal", {}).get("points_taken_over", 0))
-    assert taken_over == [0, 1, 0]
-
-
-def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
-    """By hand and without --keep a cell leaves its record alone; a folder that cannot be is said."""
-    asked = cell("mlx", n_layer=[1], batch_size=[1])
-    by_hand(asked, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"record.json", "host.lock"}
-    with pytest.raises(AssertionError) as refused:
-        by_hand(asked, tmp_path, "--keep", "record.json")
-    said = "record.json/here/cpu-x/mlx/grid/auto/fp32: cannot write: Not a directory; see --keep"
-    assert str(refused.value).startswith(said)
+    assert 1 <= len(by_size(made)) < 8
 
 
 def test_a_sampled_peak_is_of_the_points_own_time() -> None:
@@ -390,21 +242,3 @@ def test_a_sampled_peak_is_of_the_points_own_time() -> None:
     peaks = [point["memory"].get("device_peak_bytes") for point in session.points]
     assert peaks == [15, None, 25]
     assert [point["status"] for point in session.points] == ["ok", "oom", "ok"]
-
-
-def test_a_process_number_that_comes_back_is_another_process(tmp_path: Path) -> None:
-    """After a reboot they begin anew: an old death is not put to whoever has the number now."""
-    path = tmp_path / "journal.jsonl"
-    Journal(path, "key").begin("killed")
-    mine = os.getpid()
-    supervisor = Journal(path, "key")
-    assert supervisor.begun_by(mine) is None
-    child = Journal(path, "key")
-    child.begin("next", {"params": {"n_layer": 1}})
-    found = supervisor.begun_by(mine)
-    assert found is not None and found[0] == "next"
-    child.add("next", {"params": {"n_layer": 1}, "status": "ok"})
-    child.note_skipped("large", {"params": {"n_layer": 9}, "status": "skipped"})
-    assert supervisor.begun_by(mine) is None
-    assert [point["status"] for point in supervisor.used_by([mine])] == ["ok", "skipped"]
-    assert Journal(path, "key").find("large") is None

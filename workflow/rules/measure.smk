@@ -3,7 +3,7 @@
 # in:   the facts of the data that it reads, the files of its weights where they lie in a folder; as
 #       arguments the cell, the fingerprint of the code that measures it, the versions it uses
 # out:  results/records/{host}/{device}/{backend}/{workload}/{scenario}/{precision}.json
-# by:   results/history/…, results/captures/…, results/kept/…: by-products that no rule owns
+# by:   results/history/…, results/captures/…, results/checkpoints/…: by-products that no rule owns
 #
 # retry: the same cells, where other processes disturbed them, once all have been measured. It replaces
 # records before any table is made of them; what it leaves, results/retried.txt, is newer than they.
@@ -41,7 +41,7 @@ for KIND in FLOW.measuring:
                 {params.arguments} \
                 --time-limit {resources.time_limit_s} \
                 --history results/history \
-                --keep results/kept \
+                --checkpoints results/checkpoints \
                 --output {output:q} \
                 >{log:q} 2>&1
             """

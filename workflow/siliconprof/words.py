@@ -36,9 +36,6 @@ FLAG_WORDS = {
     "table, the rest of the record is.",
     "crashed_at_exit": "The measuring process crashed or hung after it had left its whole result, in "
     "the teardown of a library; the numbers stand.",
-    "restarted": "The measuring process died in the middle of a point, as MLX does on a CPU when "
-    "memory runs out, or ended there because CUDA does no more work after some errors; that point "
-    "gives this as its reason, and another process measured the rest.",
     "left_processes": "The cell left processes behind, which its supervisor ended before the next "
     "cell began; the numbers stand.",
     "clock": "The host's clock is coarse or slow to read, or measured a known sleep otherwise than a "

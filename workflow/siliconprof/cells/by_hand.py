@@ -35,7 +35,7 @@ python=${PYTHON:-python3}
     echo "$0: $python is no Python 3.11 or later; set PYTHON" >&2; exit 2; }
 measure() {  # RECORD CELL ENVIRONMENT
     [ -e "$1" ] || "$python" -m siliconprof.measure \\
-        --output "$1" --cell "$2" --environment "$3" --keep results/kept
+        --output "$1" --cell "$2" --environment "$3" --checkpoints results/checkpoints
 }
 """
 END_OF_FILE = "END OF THE HOST FILE"

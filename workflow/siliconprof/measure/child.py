@@ -115,7 +115,7 @@ class Fresh:
 
 
 class Child:
-    """The measuring process and its latest progress.
+    """The measuring process, its latest progress and its points so far.
 
     Args:
         result: the file that the process writes at its end.
@@ -159,6 +159,7 @@ class Child:
         held.measuring(self.process.pid)
         self.returncode = 0
         self.progress: dict[str, Any] = {"doing": "start", "step": 0}
+        self.points: list[dict[str, Any]] = []
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._await_end, daemon=True),
@@ -209,7 +210,9 @@ class Child:
                     message = documents.parsed(line)
                 except ValueError:
                     continue  # cut off by the child's death
-                if isinstance(message, dict) and message.keys() >= {"doing", "step"}:
+                if isinstance(message, dict) and "point" in message:
+                    self.points.append(message["point"])
+                elif isinstance(message, dict) and message.keys() >= {"doing", "step"}:
                     self.progress = message
                     show(line)
 

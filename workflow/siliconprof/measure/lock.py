@@ -20,7 +20,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import getpass
-import hashlib
 import json
 import math
 import os
@@ -199,7 +198,6 @@ def alone(
     tell: Callable[[str], None],
     doing: str,
     path: Path | None = None,
-    must: bool = True,
 ) -> Iterator[Held]:
     """Hold a lock file, and wait for it and for the process that its last holder measured.
 
@@ -209,7 +207,6 @@ def alone(
         tell: called when the wait begins and each minute, with whom it is for.
         doing: what this process does with the lock, for others that wait.
         path: of the lock file; None for the host's, see `lock_file`.
-        must: refuse to go on where the file system has no locks.
 
     Raises:
         UserError: the file system has no locks; one line.
@@ -234,7 +231,7 @@ def alone(
                 break
             except BlockingIOError:
                 wait(lambda: _holder(descriptor))
-        if must and not locked:
+        if not locked:
             raise UserError(
                 f"{path}: its file system has no locks, and without one two cells could be "
                 f"measured at once; name a file on a local disk in {LOCK_FILE_VARIABLE}"
@@ -273,31 +270,6 @@ def _opened_for_all(path: Path) -> int:
                 return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     finally:
         os.umask(before)
-
-
-@contextmanager
-def one_job(
-    cell_path: str, folder: Path, check: Callable[[], None], tell: Callable[[str], None]
-) -> Iterator[float]:
-    """Hold the lock of a cell that is submitted to nodes; yields the seconds waited.
-
-    A Snakemake that is killed leaves its jobs to the scheduler, and the next one submits the same
-    cells again, perhaps to other nodes (see `cluster_run`). This holds as far as the shared file
-    system carries `flock` from host to host.
-
-    Args:
-        folder: shared by the nodes.
-        check, tell: see `alone`.
-
-    Raises:
-        CannotWrite: the lock file cannot be opened; one line.
-    """
-    locks = folder / ".locks"
-    with writing(locks):
-        locks.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(cell_path.encode()).hexdigest()[:32]
-    with alone(check, tell, cell_path, locks / f"{name}.lock", must=False) as held:
-        yield held.waited_s
 
 
 def start_alone(folder: Path = SNAKEMAKE_FOLDER) -> None:

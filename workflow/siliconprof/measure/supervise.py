@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from typing import Any
 
 from siliconprof import fingerprint
 from siliconprof.cells import method
+from siliconprof.datasets import prepared
 from siliconprof.errors import (
     CANNOT_WRITE_STATUS,
     DEVICE_LOST_STATUS,
@@ -45,8 +46,8 @@ from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session import exhaustion, memory_limit
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
-from siliconprof.store import journal, record, temporary
-from siliconprof.store.cell import Cell
+from siliconprof.store import record, temporary
+from siliconprof.store.cell import Cell, canonical_sha256
 
 NO_POINT = "it came to its end without a point: nothing was measured"
 CHECKOUT = PACKAGE_DIR.parent.parent
@@ -62,7 +63,7 @@ def outcome(
     result: Path,
     trace: memory_limit.Trace | None = None,
 ) -> dict[str, Any]:
-    """Status and reason, with the child's result; `died`, its process id, if it left none.
+    """Status and reason, with the child's result or, if it left none, its points so far.
 
     Args:
         code: exit code of the child; None after a time-out.
@@ -86,11 +87,11 @@ def outcome(
         return report
     if code is None:
         reason = f"still running after its limit of {limit_s:g} s; {reached}"
-        return {"status": "timeout", "reason": reason}
-    died = {"died": child.process.pid}
+        return {"status": "timeout", "reason": reason, "points": child.points}
+    died = {"status": "failed", "points": child.points}
     tail, last = child.output.tail, child.output.last_line
     if code == DEVICE_LOST_STATUS:
-        return died | {"status": "failed", "reason": f"{last}; {reached}"}
+        return died | {"reason": f"{last}; {reached}"}
     if code < 0:
         evidence = trace.evidence() if trace and -code == signal.SIGKILL else None
         evidence = evidence or exhaustion.evidence(child.process.pid, -code, child.witness, tail)
@@ -98,8 +99,8 @@ def outcome(
         killed = f"killed by signal {-code} ({name}); {reached}"
         if evidence:
             return died | {"status": "oom", "reason": f"{killed}; {evidence}"}
-        return died | {"status": "failed", "reason": killed + (f"; {last[:200]}" if last else "")}
-    return died | {"status": "failed", "reason": f"exit status {code}; {reached}; {last[:200]}"}
+        return died | {"reason": killed + (f"; {last[:200]}" if last else "")}
+    return died | {"reason": f"exit status {code}; {reached}; {last[:200]}"}
 
 
 def compose(
@@ -142,7 +143,7 @@ def compose(
         "precision": result.get("precision")
         or {"requested": cell.precision, "effective": None, "evidence": {}},
         "checks": result.get("checks") or {},
-        "points": record.finite(result.get("points", [])),  # those of the journal keep their NaN
+        "points": result.get("points", []),
         "samples": result.get("samples", []),
         "probes": result.get("probes", {}),
         "flags": flags,
@@ -213,13 +214,11 @@ def run(
     result: Path,
     host: Host,
     launch: Launch,
-    spent_s: float = 0.0,
 ) -> dict[str, Any]:
     """Run one child to its end: its outcome, its progress and how long it took.
 
     Args:
         result, launch: see `Child`.
-        spent_s: seconds of the cell's time limit that earlier children have used.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended.
@@ -227,7 +226,7 @@ def run(
     limit_s = Plan.of(trial.cell.timing).time_limit_s
     child = Child(trial, result, host.held, host.output, launch)
     try:
-        code, wall_s = child.wait(limit_s - spent_s)
+        code, wall_s = child.wait(limit_s)
         if code is not None and -code in descendants.FORWARDED:
             time.sleep(REACHES_ALL_WITHIN_S)  # if it ends us as well, there is no record
     finally:
@@ -237,7 +236,6 @@ def run(
     if trace is not None and "scenario" not in report:
         report["scenario"] = trace.into(trial.scenario())
     return report | {
-        "pid": child.process.pid,
         "lost": child.process.lost and code is not None,
         "started": child.started,
         "progress": child.progress,
@@ -278,73 +276,51 @@ def run_on(
     trial: Trial,
     result: Path,
     host: Host,
-    points: journal.Journal,
-    keep: Path | None,
-    expected: Mapping[str, Any] | None,
-    checks: Path | None,
+    arguments: Sequence[str],
     under: Sequence[str],
 ) -> dict[str, Any]:
-    """Run children until one comes to its end.
-
-    A child that dies or loses its device in the middle of a point costs that point only: the point
-    gets the child's status and reason, and another child measures the rest, within the cell's time
-    limit.
+    """Run a child to its end, or another where what had forked it was killed.
 
     Args:
-        points: the cell's journal, in a file.
-        keep: the cell's folder for files that outlive it.
-        expected: the device that a node of a cluster must have, see `node_check`.
-        checks: folder of the checks that cells of a run share.
-        under: the command that starts them, of `capture_command`.
+        arguments: of the worker, beside those of every one.
+        under: the command that starts it, of `capture_command`.
     """
-    arguments = ["--journal", str(points.path), "--key", points.key]
-    arguments += ["--keep", str(keep)] if keep else []
-    arguments += ["--expect", json.dumps(expected)] if expected else []
-    if checks and (shared := shared_checks(trial, checks)):
-        arguments += ["--checks", str(shared)]
-    limit_s = Plan.of(trial.cell.timing).time_limit_s
-    own, restarts, spent_s = [os.getpid()], [], 0.0
-    launch = Launch(arguments, under, forked=may_fork(trial))
-    while True:
-        report = run(trial, result, host, launch, spent_s)
-        launch = Launch(arguments, under)
-        own.append(report.pop("pid"))
-        spent_s += report["accounting"]["child_wall_s"]
-        if report.pop("lost") and spent_s < limit_s:
-            require_pipeline()
-            print(f"what had forked it was killed; {FRESH} measures it", file=sys.stderr)
-            continue
-        begun = points.begun_by(report["died"]) if "died" in report else None
-        if begun is None or spent_s >= limit_s:
-            break
+    report = run(trial, result, host, Launch(arguments, under, forked=may_fork(trial)))
+    if report.pop("lost"):
         require_pipeline()
-        name, point = begun
-        points.add(name, point | {"status": report["status"], "reason": report["reason"]})
-        restarts.append(f"{name}: {report['reason']}")
-        print(f"{name}: {report['status']}; another process measures the rest", file=sys.stderr)
-    report["accounting"]["child_wall_s"] = spent_s
-    if not report.get("points"):
-        report["points"] = points.used_by(own)
-    if report["status"] == "ok" and not report["points"]:
+        print(f"what had forked it was killed; {FRESH} measures it", file=sys.stderr)
+        report = run(trial, result, host, Launch(arguments, under))
+        report.pop("lost")
+    if report["status"] == "ok" and not report.get("points"):
         report |= {"status": "failed", "reason": NO_POINT}
     if under:
         detail = f"by {Path(under[0]).name}: it is slower than alone"
         report["flags"] = [*report.get("flags", []), {"code": "captured", "detail": detail}]
-    if restarts:
-        detail = f"{len(restarts)} of its processes died; samples and checks are of the last one"
-        report["flags"] = [*report.get("flags", []), {"code": "restarted", "detail": detail}]
     report["method"] = dict(report.get("method") or {}) | {"process": report.pop("started")}
-    taken_over = points.taken_over_by(own)
-    if restarts or taken_over:
-        journal_facts = {"points_taken_over": taken_over, "restarts": restarts, "key": points.key}
-        report["method"]["journal"] = journal_facts
     return report
+
+
+def checkpoint_folder(
+    folder: Path, cell: Cell, before: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Path:
+    """Where a training of just this cell, code, data and node leaves checkpoints; no other is left."""
+    environment = before["environment"]
+    data = prepared.read_facts(Path(cell.dataset)).get("sha256") if cell.dataset else None
+    own = [json.loads(cell.identity_json()), before["code"]["fingerprint"], dict(declared), data]
+    key = canonical_sha256(
+        [*own, record.METHOD_VERSION, environment["packages"], environment["node"]]
+    )
+    own_folder = folder / cell.path / key[:16]
+    for other in own_folder.parent.glob("*"):
+        if other != own_folder:
+            temporary.remove(other)
+    return own_folder
 
 
 def supervise(
     trial: Trial,
     captures: Path,
-    keep: Path | None,
+    checkpoints: Path | None,
     declared: Mapping[str, Any],
     expected: Mapping[str, Any] | None,
     checks: Path | None,
@@ -353,14 +329,13 @@ def supervise(
 
     Args:
         captures: the folder for the files of the cell's `capture`.
-        keep: the folder for files that outlive a measurement, `results/kept`.
+        checkpoints: the folder `results/checkpoints`; None = none is saved.
         declared: versions that the pipeline declared.
         expected: the device that a node of a cluster must have, see `node_check`.
-        checks: see `run_on`.
+        checks: folder of the checks that cells of a run share.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended and no record is due.
-        UserError: the folder `keep` cannot be written.
         CannotWrite: the result, or the folder `captures`, cannot be written.
     """
     cell, refusal = trial.cell, trial.refusal()
@@ -375,25 +350,23 @@ def supervise(
         with writing(captures):
             shutil.rmtree(captures, ignore_errors=True)
             captures.mkdir(parents=True)
-    mine: AbstractContextManager[float] = nullcontext(0.0)
-    if expected and keep:  # only on a cluster can another node have the same cell
-        mine = lock.one_job(cell.path, keep, require_pipeline, tell)
     locked = lock.alone(require_pipeline, tell, cell.path)
-    with mine as waited_before_s, locked as held, temporary.scratch() as folder:
+    with locked as held, temporary.scratch() as folder:
         require_pipeline()
-        result = folder / "result.json"
         before = surroundings(cell)
-        code, swept = before["code"]["fingerprint"], trial.workload.swept
-        key = journal.key_of(cell, swept, code, before["environment"], declared)
-        own = keep / cell.path if keep else None
-        points = journal.opened(own or folder / "kept", cell, key)
+        arguments = ["--expect", json.dumps(expected)] if expected else []
+        if checks and (shared := shared_checks(trial, checks)):
+            arguments += ["--checks", str(shared)]
+        if checkpoints:
+            own = checkpoint_folder(checkpoints, cell, before, declared)
+            arguments += ["--checkpoints", str(own)]
         host = Host(held)
         with closing(host.output):
-            report = run_on(trial, result, host, points, own, expected, checks, under)
-            report["surroundings"] = before
+            report = run_on(trial, folder / "result.json", host, arguments, under)
+        report["surroundings"] = before
         report["flags"] = [*report.get("flags", []), *host.flags()]
-        report["accounting"]["waited_for_lock_s"] = waited_before_s + held.waited_s
-        return report | {"journal": points}
+        report["accounting"]["waited_for_lock_s"] = held.waited_s
+        return report
 
 
 def tell(message: str) -> None:
@@ -464,11 +437,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=Path("results/captures"),
         help="folder of `capture`'s files",
     )
-    parser.add_argument(
-        "--keep",
-        type=Path,
-        help="folder for finished points and checkpoints; default: none is kept",
-    )
+    parser.add_argument("--checkpoints", type=Path, help="folder for those of whole trainings")
     parser.add_argument(
         "--instead-of", metavar="SHA256", help="the disturbed record after which this one is made"
     )
@@ -484,14 +453,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     history = None if arguments.instead_of else arguments.history
     if earlier := takeover.find(cell, method_code, declared, history):
         record.restore(arguments.output, earlier)
-        if arguments.keep:
-            journal.end(arguments.keep / cell.path, cell)
         print(f"{cell.path}: taken over from the history, not measured again", file=sys.stderr)
         return 0
     try:
         checks = arguments.history / CHECKS if arguments.history else None
         result = supervise(
-            trial, arguments.captures, arguments.keep, declared, arguments.expect, checks
+            trial, arguments.captures, arguments.checkpoints, declared, arguments.expect, checks
         )
     except PipelineGone:
         print("the pipeline has died: the cell ended without a record", file=sys.stderr)
@@ -508,8 +475,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     hear(signal.SIG_IGN)
     composed = compose(trial, result, declared, started)
     record.write(composed, arguments.output, arguments.history)
-    if "journal" in result and arguments.keep:
-        result["journal"].close(cell, bool(result.get("complete")))
     line = f"{cell.path}: {composed['status']}"
     # The log stays on this host: it has the reason as it was.
     print(line + (f": {result['reason']}" if composed["reason"] else ""), file=sys.stderr)

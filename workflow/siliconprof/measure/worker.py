@@ -30,8 +30,8 @@ from siliconprof.session import exhaustion, measurement, sweep
 from siliconprof.session.trial import Trial
 from siliconprof.store import temporary
 from siliconprof.store.cell import Cell
-from siliconprof.store.journal import Journal
 from siliconprof.store.record import finite
+from siliconprof.trainers._checkpoints import COURSE
 
 
 def modules_loaded() -> list[str]:
@@ -52,9 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--supervisor", type=int, required=True)
     parser.add_argument("--progress-fd", type=int, required=True)
-    parser.add_argument("--journal", type=Path, help="file of the finished points")
-    parser.add_argument("--key", default="", help="key under which those points count")
-    parser.add_argument("--keep", type=Path, help="the cell's folder for files that outlive it")
+    parser.add_argument("--checkpoints", type=Path, help="folder for those of a whole training")
     parser.add_argument("--expect", type=json.loads, help="the device that this node must have")
     parser.add_argument("--checks", type=Path, help="file of this run's checks of such cells")
     arguments = parser.parse_args(argv)
@@ -68,21 +66,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     reached: dict[str, Any] = {"doing": "start", "step": 0}
 
     def report(message: dict[str, Any]) -> None:
-        reached.update(message)
+        if "doing" in message:
+            reached.update(message)
         try:
-            progress.write(json.dumps(message) + "\n")
+            progress.write(json.dumps(finite(message)) + "\n")
         except OSError:
             pass  # the supervisor is gone; end_with ends us
 
     result: dict[str, Any] = {"status": "ok", "reason": None}
     partial: dict[str, Any] = {}
     try:
-        journal = Journal(arguments.journal, arguments.key)
-        own = (arguments.keep, arguments.expect, arguments.checks)
-        result |= measurement.measure(trial, report, partial, journal, *own)
+        own = (arguments.checkpoints, arguments.expect, arguments.checks)
+        result |= measurement.measure(trial, report, partial, *own)
         result["modules_loaded"] = modules_loaded()
         result["status"], result["reason"] = sweep.status(partial["points"])
-        result["complete"] = True
         effective = result["precision"]["effective"]
         if result["status"] == "ok" and effective != cell.precision:
             result["status"] = "failed"
@@ -110,6 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         temporary.write(arguments.result, json.dumps(finite(result)))
     except CannotWrite as error:
         return _gives_up(error)
+    if "modules_loaded" in result and arguments.checkpoints:  # whoever asks again begins anew
+        (arguments.checkpoints / COURSE).unlink(missing_ok=True)
     return 0
 
 

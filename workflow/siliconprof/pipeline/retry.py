@@ -64,7 +64,7 @@ def measure(planned: matrix.PlannedCell, first: Record) -> bool:
     with temporary.scratch() as folder:
         command = [sys.executable, "-m", "siliconprof.measure", *shlex.split(planned.arguments)]
         command += ["--time-limit", str(Plan.of(planned.cell.timing).time_limit_s)]
-        command += ["--history", str(HISTORY), "--keep", str(RESULTS / "kept")]
+        command += ["--history", str(HISTORY), "--checkpoints", str(RESULTS / "checkpoints")]
         command += ["--instead-of", first.sha256, "--output", str(folder / "record.json")]
         return subprocess.run(command, check=False).returncode == 0
 

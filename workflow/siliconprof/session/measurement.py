@@ -17,7 +17,6 @@ from siliconprof.session.sampler import Sampler
 from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
-from siliconprof.store.journal import Journal
 
 TRAINS_WITH = {  # precision -> dtypes of weights that are updated, of activations
     "fp32": ("float32", "float32"),
@@ -56,15 +55,13 @@ def effective_precision(requested: str, evidence: dict[str, Any], training: bool
 def opened_session(
     trial: Trial,
     report: Any,
-    journal: Journal | None = None,
-    keep: Path | None = None,
+    checkpoints: Path | None = None,
     expected: Mapping[str, Any] | None = None,
 ) -> Session:
     """The trial's session on its open backend, with its scenario; nothing has run yet.
 
     Args:
-        journal: points that are finished already; those that follow go there.
-        keep: the cell's folder for files that outlive its process.
+        checkpoints: folder for those of a whole training.
         expected: the device that a node of a cluster must have, see `node_check`.
 
     Raises:
@@ -96,7 +93,7 @@ def opened_session(
                 f"pip install {' '.join(sorted(trial.own_packages))}"
             ) from None
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
-    session = Session(cell, backend, trial.workload, report, journal or Journal(), keep)
+    session = Session(cell, backend, trial.workload, report, checkpoints)
     session.scenario = trial.scenario()
     return session
 
@@ -105,8 +102,7 @@ def measure(
     trial: Trial,
     report: Any,
     partial: dict[str, Any] | None = None,
-    journal: Journal | None = None,
-    keep: Path | None = None,
+    checkpoints: Path | None = None,
     expected: Mapping[str, Any] | None = None,
     shared_checks: Path | None = None,
 ) -> dict[str, Any]:
@@ -114,7 +110,7 @@ def measure(
 
     Args:
         partial: filled on the way with the parts that are worth having when the cell fails.
-        journal, keep, expected: see `opened_session`.
+        checkpoints, expected: see `opened_session`.
         shared_checks: see `truth.before`.
 
     Raises:
@@ -122,7 +118,7 @@ def measure(
     """
     partial = {} if partial is None else partial
     started = time.perf_counter()
-    session = opened_session(trial, report, journal, keep, expected)
+    session = opened_session(trial, report, checkpoints, expected)
     cell, backend, trainer = trial.cell, session.backend, trial.trainer
     sampler = Sampler(session, cell.parameters.get("probes"))  # before any work on the device
     partial["emulated"] = machine.emulated(backend.framework)
@@ -161,7 +157,7 @@ def measure(
     quality.noise_flags(session)
     quality.split_flags(session)
     quality.diverged(session)
-    trained = trainer is not None or "master_weights" in session.evidence
+    trained = "master_weights" in session.evidence  # else nothing was, or all that was tried failed
     effective = effective_precision(cell.precision, session.evidence, trained)
     checks |= {
         "precision": truth.precision_check(cell.precision, effective, session.evidence),

@@ -178,7 +178,7 @@ def sampled(
     if most is None:
         return
     means = f"the largest of {summary['samples']} samples, {AT_LEAST}; {summary['device_means']}"
-    # A sweep's points that are taken over were measured by another process.
+    # A sweep's points have windows, but for those that failed.
     points = [] if session.workload.swept else session.points
     everything = [(point, -math.inf, math.inf) for point in points]
     for point, began_s, ended_s in session.windows or everything:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.backends.base import Backend
 from siliconprof.session.timing import Plan, order, repeat, steady_repeats
 from siliconprof.store.cell import Cell
-from siliconprof.store.journal import Journal
 
 if TYPE_CHECKING:
     from siliconprof.workloads.base import Workload
@@ -26,9 +25,8 @@ class Session:
     cell: Cell
     backend: Backend
     workload: Workload
-    report: Callable[[dict[str, Any]], None]  # tells the supervisor how far the cell is
-    journal: Journal = field(default_factory=Journal)  # of this process and of earlier ones
-    keep: Path | None = None  # folder of the cell for files that outlive its process
+    report: Callable[[dict[str, Any]], None]  # tells the supervisor how far the cell is, and points
+    checkpoints: Path | None = None  # folder for those of a whole training
     points: list[dict[str, Any]] = field(default_factory=list)
     flags: list[dict[str, str]] = field(default_factory=list)
     evidence: dict[str, Any] = field(default_factory=dict)  # what proves the effective precision
@@ -64,14 +62,17 @@ class Session:
         return self.scenario.get("applied") == "offload"
 
     def add_point(self, point: dict[str, Any]) -> None:
-        """Add one point to the record; its raw times count as timed, unless it was taken over."""
-        self.points.append(point)
-        if self.journal.has_taken_over(point):
-            return  # an earlier process has spent that time
+        """Add one point to the record; its raw times count as timed."""
+        self.hand_over(point)
         times, calls = point["times"], point.get("calls_per_time", 1)
         whole = ("compile_step_s", "warmup_step_s", "step_s", "unsplit_step_s")
         for name in (*whole, "forward_only_s", "launch_and_wait_s"):
             self.timed(calls * sum(times.get(name, ())))
+
+    def hand_over(self, point: dict[str, Any]) -> None:
+        """Add one point to the record, also if this process is killed."""
+        self.points.append(point)
+        self.report({"point": point})
 
     def repeat(
         self, label: str, operation: Callable[[], Any], calls: int | None = None

@@ -1,12 +1,12 @@
-"""A point of a sweep: taken over where it is finished, else measured; its failure ends no cell.
+"""A point of a sweep: an exception in it ends no cell.
 
-An exception becomes the point's status: `oom` with the allocator's own message, `failed` with any
-other. When the process is killed, or the device is lost to it, the supervisor sets the point's
-status (`journal`) and another process measures the rest.
+It becomes the point's status: `oom` with the allocator's own message, `failed` with any other. Where
+the process is killed, or the device is lost to it, the record has the points until then.
 """
 
 from __future__ import annotations
 
+import copy
 import gc
 import time
 import traceback
@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.backends.base import DeviceLost, Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.session import exhaustion
-from siliconprof.store.journal import empty_point
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 # The status of a cell none of whose points is ok: the first of these that any point has.
 WORST_FIRST = ("failed", "oom", "skipped")
+# A point without measured values, with the keys that the record's schema requires.
+EMPTY: dict[str, Any] = {"params": {}, "times": {}, "flops": None, "bytes": None, "memory": {}}
 SHOWN = 2  # reasons in a cell's own; each point has its own in full
 LONGEST = 160  # characters of each
 
@@ -34,10 +35,10 @@ def point(
     initial: Mapping[str, Any],
     measure: Callable[[], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """A point of the sweep, from the journal or measured now; it is added to the record.
+    """Measure a point of the sweep and add it to the record.
 
     Args:
-        name: unique among the points; everything that the cell sweeps is in it.
+        name: of the point, for the progress.
         initial: the parts of the point that are known beforehand, `params` above all.
         measure: returns the rest; its memory is freed when it has returned or raised.
 
@@ -45,24 +46,21 @@ def point(
         Unsupported, UserError: these are about the whole cell.
         DeviceLost: no further point can be measured in this process.
     """
-    measured = session.journal.find(name)
-    if measured is None:
-        session.progress(name, 0, always=True)
-        session.journal.begin(name, initial)
-        began_s = time.perf_counter() - session.zero
-        try:
-            measured = {**empty_point(), **initial, **measure(), "status": "ok", "reason": None}
-            session.windows.append((measured, began_s, time.perf_counter() - session.zero))
-        except (Unsupported, UserError):
-            raise
-        except Exception as error:
-            traceback.print_exc()
-            if lost := session.backend.lost(error):
-                raise DeviceLost(f"{in_one_line(error)}; {lost}") from error
-            status = "oom" if exhaustion.raised(error) else "failed"
-            measured = {**empty_point(), **initial, "status": status, "reason": in_one_line(error)}
-        free(session)
-        session.journal.add(name, measured)
+    session.progress(name, 0, always=True)
+    began_s = time.perf_counter() - session.zero
+    empty = copy.deepcopy(EMPTY)
+    try:
+        measured = {**empty, **initial, **measure(), "status": "ok", "reason": None}
+        session.windows.append((measured, began_s, time.perf_counter() - session.zero))
+    except (Unsupported, UserError):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        if lost := session.backend.lost(error):
+            raise DeviceLost(f"{in_one_line(error)}; {lost}") from error
+        status = "oom" if exhaustion.raised(error) else "failed"
+        measured = {**empty, **initial, "status": status, "reason": in_one_line(error)}
+    free(session)
     session.add_point(measured)
     return measured
 
@@ -73,10 +71,9 @@ def free(session: Session) -> None:
     session.backend.release_memory()
 
 
-def skip(session: Session, name: str, initial: Mapping[str, Any], reason: str) -> None:
-    """Add a point that is not tried, with the reason; the next run decides anew."""
-    skipped = {**empty_point(), **initial, "status": "skipped", "reason": reason}
-    session.journal.note_skipped(name, skipped)
+def skip(session: Session, initial: Mapping[str, Any], reason: str) -> None:
+    """Add a point that is not tried, with the reason."""
+    skipped = {**copy.deepcopy(EMPTY), **initial, "status": "skipped", "reason": reason}
     session.add_point(skipped)
 
 

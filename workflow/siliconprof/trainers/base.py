@@ -112,6 +112,7 @@ class Course:
             "major_faults": [],
             **{name: [] for name in thread_time.ThreadTime._fields},
         }
+        self.resumed_at: list[int] = []  # steps after which a killed training went on
         self._thread = threading.get_ident()
         self.run_steps = 0  # free-running steps in a run; 0: none has begun
         self._run_losses: list[Any] = []  # of the run under way, not read yet
@@ -175,6 +176,30 @@ class Course:
         spent_s = self.run_steps * sum(self.times.free_running_step_s)
         share_s = most * FREE_RUN_SHARE * self.pace.plan.budget_s
         return runs >= most or (runs >= fewest and spent_s >= share_s)
+
+    def state(self) -> dict[str, Any]:
+        """All of it that is not in the stepper, for `restore`; of a training on its own times."""
+        return {
+            "zero_unix_s": time.time() - (time.perf_counter() - self.session.zero),
+            "losses": self.losses,
+            "steps": self.steps,
+            "times": vars(self.times),
+            "stopped_by": self.pace.stopped_by,
+            "resumed_at": self.resumed_at,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned in an earlier process, whose steps began before 0 s."""
+        self.losses, self.steps = state["losses"], state["steps"]
+        later_s = self.state()["zero_unix_s"] - state["zero_unix_s"]
+        self.steps["started_s"] = [began - later_s for began in self.steps["started_s"]]
+        self.times = StepTimes(**state["times"])
+        self.pace.warmup_times = self.times.warmup_step_s
+        self.pace.times = list(self.times.unsplit_step_s)
+        self.pace.stopped_by = state["stopped_by"]
+        self.resumed_at = [*state["resumed_at"], len(self.losses)]
+        for series in (self.times.warmup_step_s, self.times.step_s, self.times.unsplit_step_s):
+            self.session.timed(-sum(series))  # which an earlier process spent
 
     def follow(self, stepper: Stepper, batches: Iterator[Any]) -> None:
         """Train to the end of the course."""

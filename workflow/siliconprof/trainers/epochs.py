@@ -3,8 +3,9 @@
 Every batch size of the cell is a training of its own, from the same initial weights: a point. Its
 first steps warm up, then split and unsplit steps alternate until the timing plan has enough, and
 all others are unsplit; every step trains. An epoch ends with the rest of the training part, a batch
-that may be smaller, and the validation part follows, which is timed too. With `max_steps`, that
-many steps are trained and one validation follows, and the time of an epoch is extrapolated from the
+that may be smaller, and the validation part follows, which is timed too; then a checkpoint is saved,
+from which a killed cell goes on, with new random numbers of a dropout. With `max_steps`, that many
+steps are trained and one validation follows, and the time of an epoch is extrapolated from the
 median step and the median validation batch. Then the test part is evaluated; then, where energy can
 be read, the training continues for it.
 """
@@ -21,6 +22,7 @@ from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
+from siliconprof.trainers._checkpoints import Checkpoints
 from siliconprof.trainers.base import Course, Trainer
 from siliconprof.trainers.plain import forward_only
 from siliconprof.workloads._classic import FEWEST_STEPS
@@ -105,7 +107,7 @@ class Plugin(Trainer):
     cannot_offload = "trainer epochs trains on the device alone"
 
     def run(self, session: Session) -> None:
-        """See `Trainer.run`. A point for every batch size; finished ones come from the journal."""
+        """See `Trainer.run`. A point for every batch size; a checkpoint has the finished ones."""
         cell: Any = session.workload
         meter_used = False  # whether the cell's meter has read the idle power already
 
@@ -115,20 +117,19 @@ class Plugin(Trainer):
                 session.energy = EnergyMeter.of(session.backend, Plan.of(session.cell.timing))
                 session.energy.idle("before")
             meter_used = True
-            return Fit(session).run()
+            return Fit(session, checkpoints).run()
 
+        checkpoints = Checkpoints(session.checkpoints)
+        for point in (checkpoints.course or {}).get("points", ()):
+            session.hand_over(point)
         session.method |= METHOD | {"weights": cell.weights_origin()}
         for batch_size in cell.parameters["batch_sizes"]:  # refuse a bad one before any training
             Length.of(cell.of_batch(batch_size), session.data.counts["train"])
         try:
-            for batch_size in cell.parameters["batch_sizes"]:
+            for batch_size in cell.parameters["batch_sizes"][len(session.points) :]:
                 session.workload = workload = cell.of_batch(batch_size)
                 entry = {"params": point_params(workload)}
                 sweep.point(session, f"batch_size={batch_size}", entry, measured)
-            if "master_weights" not in session.evidence:  # nothing was left to train
-                stepper = session.backend.stepper(workload, session.cell.seed)
-                batch = next(workload.batches(session.data, session.cell.seed))
-                session.evidence |= stepper.dtypes(batch)
         finally:
             session.workload = cell
 
@@ -221,10 +222,11 @@ class Training(Course):
 
 
 class Fit:
-    """One training of the session's workload, from its initial weights to its point."""
+    """One training of the session's workload, from its initial weights or a checkpoint to its point."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, checkpoints: Checkpoints) -> None:
         workload: Any = session.workload
+        self.checkpoints = checkpoints
         self.session, self.workload = session, workload
         self.parameters = workload.parameters
         self.max_steps = self.parameters["max_steps"]
@@ -244,6 +246,14 @@ class Fit:
         session, course, limits = self.session, self.course, self.parameters
         batches = self.workload.batches(session.data, session.cell.seed)
         session.backend.reset_peak_memory()
+        if earlier := self.checkpoints.resume(self.stepper):
+            self.checkpoints.course = None  # the next batch size begins anew
+            course.restore(earlier["course"])
+            course.partial_step_s, self.validated_steps = earlier["partial"], earlier["validated"]
+            self.train_s, self.validation_s = earlier["train_s"], earlier["validation_s"]
+            self.evaluations = earlier["evaluations"]
+            for _ in course.losses:  # to the same position in the data
+                next(batches)
         spent_s = 0.0
         while kind := course.next_kind():
             course.step(kind, self.stepper, batches)
@@ -252,6 +262,7 @@ class Fit:
                 self.train_s.append(spent_s)
                 spent_s = 0.0
                 self.validate()
+                self.save()
         session.under_way = False
         if self.max_steps is not None:
             median_s = statistics.median(course.times.unsplit_step_s)
@@ -265,6 +276,19 @@ class Fit:
             result = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}
             point["test"] = result | {"trained_steps": trained_steps}
         return point
+
+    def save(self) -> None:
+        """Save a checkpoint at the end of an epoch."""
+        course = {
+            "points": self.session.points,
+            "course": self.course.state(),
+            "partial": self.course.partial_step_s,
+            "validated": self.validated_steps,
+            "train_s": self.train_s,
+            "validation_s": self.validation_s,
+            "evaluations": self.evaluations,
+        }
+        self.checkpoints.save(self.stepper, len(self.course.losses), course)
 
     def validate(self) -> None:
         """Validate; the time is extrapolated to the whole part where only some batches are run."""
@@ -295,6 +319,7 @@ class Fit:
         point = course.point(forward_only_s=forward_only(session, stepper, batch))
         point["params"] |= point_params(self.workload)
         point["evaluations"] = self.evaluations
+        point["resumed_at"] = course.resumed_at
         whole = self.max_steps is None and self.validated_steps == self.validation_steps
         point["epoch"] = {
             "means": "measured" if whole else "extrapolated",

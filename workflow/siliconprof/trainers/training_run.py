@@ -3,8 +3,7 @@
 Every step is timed whole and none is split: `step_s` is empty. Evaluations and checkpoints come
 between the timed steps. A run that is killed and started again resumes from its latest checkpoint
 with the losses that it would have had, to the last bit where the backend's arithmetic is
-reproducible: weights, moments, step count, gradient scaler and the position in the data are
-restored. Its models have no dropout, so there is no random generator to restore.
+reproducible. Its models have no dropout, so there is no random generator to restore.
 """
 
 from __future__ import annotations
@@ -167,7 +166,6 @@ class Plugin(Trainer):
         point |= operators.of_step(session, again, run.clock)
         point["memory"] |= memory_limit.held(session, again, stepper.standing())
         session.add_point(point)
-        session.timed(-run.earlier_s)  # which an earlier process spent
 
 
 class Run(Course):
@@ -182,10 +180,7 @@ class Run(Course):
         self.held_out = list(workload.evaluation_batches(session.data))
         self.norms: list[float | None] = []  # of the gradients, before clipping
         self.evaluations: list[dict[str, Any]] = []
-        self.resumed_at: list[int] = []
-        self.earlier_s = 0.0  # in steps of an earlier process
-        self.zero_unix_s = time.time() - (time.perf_counter() - session.zero)
-        self.checkpoints = Checkpoints(session.keep, session.journal.key)
+        self.checkpoints = Checkpoints(session.checkpoints)
 
     @property
     def done(self) -> int:
@@ -196,9 +191,11 @@ class Run(Course):
 
     def train(self) -> None:
         """Run all steps that are not done yet, with evaluations and checkpoints between them."""
-        earlier = self.checkpoints.resume(self.stepper)
-        if earlier is not None:
-            self._restore(earlier)
+        if earlier := self.checkpoints.resume(self.stepper):
+            self.restore(earlier["course"])
+            self.norms, self.evaluations = earlier["norms"], earlier["evaluations"]
+            for _ in range(self.done):  # to the same position in the data
+                next(self.batches)
         while True:
             self._between_steps()
             if self.done >= self.parameters["steps"]:
@@ -224,7 +221,8 @@ class Run(Course):
             return  # the run has just resumed from it
         if roles:
             self.session.progress("keep a checkpoint", step)
-            self.checkpoints.save(self.stepper, step, self._course(), roles)
+            course = {"course": self.state(), "norms": self.norms, "evaluations": self.evaluations}
+            self.checkpoints.save(self.stepper, step, course, roles)
 
     def _evaluation(self, step: int) -> dict[str, Any]:
         self.session.progress("evaluate", step)
@@ -238,34 +236,6 @@ class Run(Course):
             "perplexity": None if mean is None or mean > math.log(1e300) else math.exp(mean),
             "seconds": seconds,
         }
-
-    # -- its saved state -------------------------------------------------------------------
-
-    def _course(self) -> dict[str, Any]:
-        """The state of the run that is not in the stepper."""
-        return {
-            "zero_unix_s": self.zero_unix_s,
-            "losses": self.losses,
-            "norms": self.norms,
-            "unsplit_step_s": self.times.unsplit_step_s,
-            "steps": self.steps,
-            "evaluations": self.evaluations,
-            "resumed_at": self.resumed_at,
-        }
-
-    def _restore(self, course: dict[str, Any]) -> None:
-        """Restore the state that `_course` returned."""
-        self.losses, self.norms = course["losses"], course["norms"]
-        self.times.unsplit_step_s = course["unsplit_step_s"]
-        self.pace.times = list(course["unsplit_step_s"])
-        self.steps = course["steps"]
-        later_s = self.zero_unix_s - course["zero_unix_s"]
-        self.steps["started_s"] = [began - later_s for began in self.steps["started_s"]]
-        self.evaluations = course["evaluations"]
-        self.resumed_at = [*course["resumed_at"], self.done]
-        self.earlier_s = math.fsum(self.times.unsplit_step_s)
-        for _ in range(self.done):  # to the same position in the data
-            next(self.batches)
 
     # -- after it --------------------------------------------------------------------------
 
@@ -285,8 +255,8 @@ class Run(Course):
         losses = self.losses[:steps]
         if checkpoints.folder is None:
             self.session.method["resume"] = "nothing is saved: started without a folder for it"
-        if checkpoints.notes:
-            self.session.method["checkpoint_notes"] = checkpoints.notes
+        if checkpoints.problem:
+            self.session.method["checkpoints"] = checkpoints.problem
         whole = super().point(**extra)
         whole["params"] |= {"steps": steps}
         return whole | {

@@ -155,7 +155,7 @@ class Workload:
     PARAMETERS: ClassVar[Mapping[str, Any]] = {}  # name -> JSON Schema, description, default
     LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> what it may import
     REQUIRED: ClassVar[tuple[str, ...]] = ()  # those without a default
-    swept: ClassVar[tuple[str, ...]] = ()  # those whose entries make points, see `journal`
+    swept: ClassVar[tuple[str, ...]] = ()  # those whose entries make points
     POINT: ClassVar[Mapping[str, Parameter]] = {}  # its points' parameters, by name
     # Which of those has the bytes that calls use again and again; None = what one call moves.
     working_set: ClassVar[str | None] = None

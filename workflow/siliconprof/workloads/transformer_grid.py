@@ -139,18 +139,15 @@ class Plugin(transformer_lm.Sweep):
             what = f"point {place} of {len(models)}"
             facts = described(model, session)
             reason = self.too_large(session, facts["memory"]["predicted_bytes"])
-            if reason and session.journal.find(name_of(model)) is None:
-                sweep.skip(session, name_of(model), facts, reason)
+            if reason:
+                sweep.skip(session, facts, reason)
                 continue
             sweep.point(
                 session, name_of(model), facts, partial(self.point, session, model, facts, what)
             )
 
     def evidence(self, session: Session, model: transformer_lm.Plugin) -> dict[str, Any]:
-        """The dtypes that the smallest model of the grid trains in; empty where even that fails.
-
-        Read in every process, since a point of an earlier process shows nothing of this one.
-        """
+        """The dtypes that the smallest model of the grid trains in; empty where even that fails."""
         try:
             stepper = session.backend.stepper(model, session.cell.seed)
             return dict(stepper.dtypes(drawn(model, session.cell.seed)))
@@ -202,7 +199,7 @@ def _even(n_embd: int, n_head: int) -> bool:
 
 
 def name_of(model: transformer_lm.Plugin) -> str:
-    """A point's name in the journal: all that the grid varies."""
+    """A point's name: all that the grid varies."""
     sizes = model.sizes()
     return " ".join(f"{key}={sizes[key]}" for key in SWEPT)
 
