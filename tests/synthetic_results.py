@@ -38,10 +38,10 @@ from siliconprof.analyse import (  # noqa: E402
 )
 from siliconprof.claims import judge  # noqa: E402
 from siliconprof.hosts import registry  # noqa: E402
-from siliconprof.pipeline import analyse, cli  # noqa: E402
+from siliconprof.pipeline import cli  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
 from siliconprof.render import draw, figures, page  # noqa: E402
-from siliconprof.store import left_out, noise_floors, record, table_files  # noqa: E402
+from siliconprof.store import noise_floors, record, table_files  # noqa: E402
 from siliconprof.store.results import Results  # noqa: E402
 
 PUBLISH = figures.publish
@@ -499,9 +499,8 @@ def run(stage: ModuleType, **options: Any) -> None:
     with patch.object(registry, "load", READ_ONCE):
         if stage is published_gaps:
             stage.write(arguments)
-        for name, write in analyse.STAGES.items():
-            if write is stage.write:
-                left_out.guarded(name, write, arguments)
+        else:
+            stage.write(Results(arguments.tables), arguments)
 
 
 @cache

@@ -31,8 +31,7 @@ from conftest import QUICK, SHARED_CHECKS, Checkout, copy_project, cpu_cell, unt
 from siliconprof.errors import UserError
 from siliconprof.measure import descendants, fork_server, lock
 from siliconprof.measure import processes as processes_of_host
-from siliconprof.pipeline import startup
-from siliconprof.store import record, temporary
+from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from synthetic_results import matmul
 
@@ -611,28 +610,6 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=f"host.lock: .* no locks.*{LOCK_VARIABLE}"):
         with lock.alone(lambda: None, print, "desk/cpu", tmp_path / "host.lock"):
             pass
-
-
-def test_an_edited_table_is_set_aside_and_a_persons_own_stays(tmp_path, capsys):
-    made = [
-        tmp_path / name
-        for name in ("tables/cells.csv", "tables/points.csv", "report.html", "study.html")
-    ]
-    for path in made:
-        temporary.write(path, b"made", sealed=True)
-    notes, hidden = tmp_path / "tables/notes.csv", tmp_path / "data/.DS_Store"
-    hidden.parent.mkdir()
-    for path in (notes, hidden):
-        path.write_text("mine")
-    startup.remake_damaged(tmp_path)
-    assert all(path.exists() for path in made) and capsys.readouterr().err == ""
-
-    made[0].write_text("edited")
-    startup.remake_damaged(tmp_path)
-    assert [path.exists() for path in made] == [False, False, True, True]  # sound pages stand
-    assert notes.read_text() == hidden.read_text() == "mine"
-    (kept,) = (tmp_path / "set-aside").rglob("*.csv")
-    assert kept.read_text() == "edited" and f"set aside as {kept}" in capsys.readouterr().err
 
 
 @pytest.mark.slow

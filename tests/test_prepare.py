@@ -152,10 +152,10 @@ def test_a_crash_while_writing_leaves_no_mixture(
     token_data.load(tmp_path)
     opened = temporary.opened
 
-    def crash(path: Path, sealed: bool) -> Any:
+    def crash(path: Path) -> Any:
         if path.name == "tokenizer.json":
             raise KeyboardInterrupt
-        return opened(path, sealed)
+        return opened(path)
 
     monkeypatch.setattr(temporary, "opened", crash)
     with pytest.raises(KeyboardInterrupt):

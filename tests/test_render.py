@@ -108,14 +108,16 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
     stray = results / "records/desk/cpu-x/torch-cpu/old/auto/fp32.json"
     stray.parent.mkdir(parents=True)
     stray.write_text("{}", encoding="utf-8")
-    damaged = results / "damaged/desk/cpu-x/fp32.0123456789ab.json"
+    damaged = results / "records/far/cpu-x/torch-cpu/old/auto/fp32.json"
     damaged.parent.mkdir(parents=True)
     damaged.write_text("{", encoding="utf-8")
     gathered = {"results": results, "output-dir": results / "tables"}
     aggregate.main(options(matrix=results / "matrix.json", **gathered))
-    quality = render(results, drawn=()).of("quality")
+    page = render(results, drawn=())
+    assert "1 of 1 cell measured, 1 record could not be read" in page.html
+    quality = page.of("quality")
     assert f"{stray.as_posix()}: not in this experiment" in quality
-    assert "1 damaged record set aside, used in nothing: " + damaged.as_posix() in quality
+    assert f"1 record could not be read: {damaged.as_posix()}: damaged record: " in quality
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,21 @@ Through the real stages, from records that are valid by the record's schema.
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 import json
+import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from siliconprof.render import book, crew, figures
+from siliconprof import words
+from siliconprof.pipeline import ending
+from siliconprof.render import book, crew, figures, hover, losses, memory
 from siliconprof.render.svg import shorter
-from siliconprof.store import record
 from synthetic_cells import everything, grid, named, network, small_grid, whole_training
 from synthetic_results import (
     CPU,
@@ -41,94 +42,84 @@ OF_NO_CELL = re.compile(
     r"(figure-(stack|scenarios|paper-.*)"
     r"|table-(published-.*|models|claims.*|classic-published|paper-.*|scenario-parts))"
 )
-Path_ = tuple[str, ...]  # keys on the way; `*` for every entry of a list
-
-
-def paths(value: Any, before: Path_ = ()) -> Iterator[Path_]:
-    """Every key of a record, of a list those of its first entry that is a map."""
-    if isinstance(value, dict):
-        for name, entry in value.items():
-            yield (*before, name)
-            yield from paths(entry, (*before, name))
-    elif isinstance(value, list) and value and isinstance(value[0], dict):
-        yield from paths(value[0], (*before, "*"))
-
-
-def changed(value: Any, path: Path_, what: str) -> None:
-    """Drop, empty or null what lies at a path, in place."""
-    name, *rest = path
-    if name == "*":
-        for entry in value:
-            changed(entry, tuple(rest), what)
-    elif name in value and rest:
-        changed(value[name], tuple(rest), what)
-    elif name in value:
-        if what == "dropped":
-            del value[name]
-        elif what == "null":
-            value[name] = None
-        elif isinstance(value[name], list | dict):
-            value[name] = type(value[name])()
-
-
-def lacking(whole: Made) -> list[Made]:
-    """The same record without some things, as often as its schema allows it.
-
-    Each optional thing is dropped, null and empty once; of up to four that a record lacks none is a
-    part of another.
-    """
-    cases: list[tuple[list[Path_], Made]] = []
-    for path in paths(whole):
-        if path[0] in ("cell", "schema_version", "method_version"):
-            continue
-        for what in ("dropped", "null", "emptied"):
-            if not (single := changed_as_allowed(whole, path, what)):
-                continue
-            for lacks, made in cases:
-                apart = all(path[: len(one)] != one[: len(path)] for one in lacks)
-                if len(lacks) < 4 and apart and (more := changed_as_allowed(made, path, what)):
-                    lacks.append(path)
-                    made.clear()
-                    made.update(more)
-                    break
-            else:
-                cases.append(([path], single))
-    return [made for _, made in cases]
-
-
-def changed_as_allowed(made: Made, path: Path_, what: str) -> Made | None:
-    """A record without what lies at a path; None where it had none, or its schema requires it."""
-    other = copy.deepcopy(made)
-    changed(other, path, what)
-    refused = record.schema_problems(other | {"sha256": "0" * 64})
-    return None if refused or other == made else other
-
-
-def drawn_once(name: str, draw: figures.Draw, *_: Any) -> str:
-    """A figure is drawn, and not kept."""
-    figures._svg(draw())
-    return ""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(4))
-def test_a_record_that_lacks_things_harms_nobody(
-    first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_section_or_figure_that_raises_is_a_box_and_ends_the_run_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(figures, "publish", drawn_once)
-    own = [training(0.02, workload="gpt2-healthy")]
-    for whole in everything()[first::4]:
-        cases = lacking(whole)
-        assert len(cases) > 5
-        workload = whole["cell"]["workload"]
-        own += [whole, *(named(made, f"{workload}-{i}") for i, made in enumerate(cases))]
+    def wrong(*_: Any, **__: Any) -> None:
+        raise ArithmeticError("on purpose")
+
+    own = [training(0.01), training(0.02, backend="mlx"), kernel_launch()]
+    whole = render(make(tmp_path, own))
+    monkeypatch.chdir(tmp_path)
+    ending.say_what_is_missing()
+    monkeypatch.setattr(losses, "loss_groups", wrong)
+    monkeypatch.setattr(memory, "draw_memory", wrong)  # in a worker, when all else is written
+    page = render(Path("results"))
+    section, figure = ending.ERRORS.read_text(encoding="utf-8").splitlines()
+    assert section.startswith("Training: ArithmeticError: on purpose")
+    name = "memory-gpt2-nano-4-256-cpu-x"
+    assert figure.startswith(f"Memory, scenarios and page faults, figure {name}: ArithmeticError")
+    assert (page.html.count('class="box"'), whole.html.count('class="box"')) == (2, 0)
+    assert page.tables["table-kernel-launch"] == whole.tables["table-kernel-launch"]
+    assert page.column("table-cells", "Status") == whole.column("table-cells", "Status")
+    assert not list(tmp_path.rglob("*.tmp"))
+    with pytest.raises(SystemExit) as ended:
+        ending.say_what_is_missing()
+    assert ended.value.code == 1 and figure in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, 0.0, -0.0, -3.0, 5e-324, 1e-320, 1e308, -1e308]
+)
+def test_every_formatter_takes_every_float(value: float) -> None:
+    plain = (words.significant, words.whole, words.grouped, words.scientific, words.percent)
+    physical = (words.whole_percent, words.duration, words.mebibytes)
+    texts = [formatted(value) for formatted in (*plain, *physical)]
+    texts += [words.scaled(value, "B/s"), hover.seconds(value, value, value)]
+    texts += [hover.rate(value, "FLOP/s")]
+    if abs(value) not in (0.0, 3.0) and not abs(value) < 1:
+        assert all("NaN" in text or "∞" in text or "10" in text for text in texts), texts
+    assert all(0 < len(text) < 60 for text in texts), texts
+
+
+def test_a_value_is_in_the_unit_that_its_rounding_reaches() -> None:
+    thin = words.THIN
+    assert words.duration(0.9996e-3) == hover.seconds(0.9996e-3) == f"1.00{thin}ms"
+    assert words.scaled(999.6e6, "B/s") == hover.rate(999.6e6, "B/s") == f"1.00{thin}GB/s"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path, at: int) -> None:
+    """A record has None for NaN and infinity; a baseline may diverge too, or it alone."""
+    course = [6.0, 5.5, 5.25, 5.0]
+    ended = [*course[:at], *[None] * (len(course) - at)]
+    own = [training(0.01, ended), training(0.02, course if at else ended, backend="mlx")]
     results = make(tmp_path, own)
     page = render(results)
-    said = [row["Status"] for row in shown_table(results, "cells")]
-    assert said == ["ok"] * len(own)
-    healthy = [line for line in page.tables["table-training-times"] if "gpt2-healthy" in line[0]]
-    assert healthy and "20.0" in " ".join(healthy[0])
-    assert "nan" not in re.findall(r"[a-z]+", page.of("training", "memory", "grid").lower())
+    assert 'class="box"' not in page.html
+    said = page.of("summary")
+    assert said.count(f"diverged: NaN or infinite at step {at + 1}") == (1 if at else 2)
+    assert ("2 trainings diverged: losses became NaN or infinite" in said) == (not at)
+    (drawn,) = (results / "figures").glob("loss-*.svg")
+    assert f"diverged at step {at + 1}" in drawn.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_whole_training_that_diverges_is_shown_so(tmp_path: Path) -> None:
+    whole = whole_training("wide", 0.01)
+    point = whole["points"][0]
+    for values in (point["loss"], point["curve"]["loss"], point["curve"]["gradient_norm"]):
+        values[1:] = [None] * (len(values) - 1)
+    results = make(tmp_path, [whole])
+    page = render(results)
+    assert 'class="box"' not in page.html
+    assert "lm-wide · torch-cpu diverged: NaN or infinite at step 2" in page.of("summary")
+    (drawn,) = (results / "figures").glob("wide-deep-*.svg")
+    assert "lm-wide · torch-cpu (diverged at step 2)" in drawn.read_text(encoding="utf-8")
 
 
 def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ rule aggregate:
         "results/tables/models.csv",
         "results/tables/history.csv",
         "results/tables/outside.csv",
-        "results/tables/left_out_aggregate.csv",
+        "results/tables/unreadable.csv",
     log:
         "results/logs/aggregate.log",
     params:

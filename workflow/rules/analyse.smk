@@ -6,8 +6,7 @@
 #       results/matrix.json, config/{devices,claims}.yaml, config/published/*.csv,
 #       results/noise-floor/{host}.json of the hosts that have one
 # out:  results/tables/{ceilings,checks,expected,scaling,attribution,predicted,published_gaps,claims}.csv,
-#       results/results.csv,
-#       and of each part that reads records left_out_{part}.csv: those that it was done without
+#       results/results.csv
 
 
 rule analyse:
@@ -26,17 +25,12 @@ rule analyse:
         "results/results.csv",
         "results/tables/ceilings.csv",
         "results/tables/checks.csv",
-        "results/tables/left_out_ceilings.csv",
         "results/tables/expected.csv",
         "results/tables/scaling.csv",
-        "results/tables/left_out_expected.csv",
         "results/tables/attribution.csv",
-        "results/tables/left_out_attribution.csv",
         "results/tables/predicted.csv",
-        "results/tables/left_out_prediction.csv",
         "results/tables/published_gaps.csv",
         "results/tables/claims.csv",
-        "results/tables/left_out_claims.csv",
     log:
         "results/logs/analyse.log",
     shell:

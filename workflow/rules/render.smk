@@ -4,7 +4,7 @@
 #       results/noise-floor/{host}.json of the hosts that have one
 # out:  results/drawn/: all that the page says but its captions, so that a new word draws nothing;
 #       results/report.html, results/study.html, results/figures/, which `snakemake --report` shows with captions,
-#       results/left-out.json: what the page leaves out; results/summary.txt: what a run ends with;
+#       results/errors.txt: what could not be drawn; results/summary.txt: what a run ends with;
 #       on request (`make figures`) results/print/: every figure as SVG, PNG and PDF
 
 
@@ -59,7 +59,7 @@ rule render:
             subcategory=FLOW.shown.subcategory,
             labels=FLOW.shown.labels,
         ),
-        left_out="results/left-out.json",
+        errors="results/errors.txt",
         summary="results/summary.txt",
     log:
         "results/logs/render.log",

@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from siliconprof.lifetime import end_with_pipeline
 
 USER_ERROR_EXIT_STATUS = 2
+PACKAGE = Path(__file__).resolve().parent
 # What a measuring process ends with, of sysexits.h
 CANNOT_WRITE_STATUS = 74  # EX_IOERR
 DEVICE_LOST_STATUS = 75  # EX_TEMPFAIL
@@ -73,6 +75,16 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:500]
 
 
+def explained(error: BaseException) -> str:
+    """An error in one line, with the innermost line of our own code."""
+    ours = [
+        f"{Path(frame.filename).relative_to(PACKAGE).as_posix()}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(PACKAGE)
+    ]
+    return printable(in_one_line(error)) + (f" ({ours[-1]})" if ours else "")
+
+
 def printable(text: str) -> str:
     """The text with every character spelt out by which a name could manipulate a terminal."""
     return _NOT_SHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
@@ -88,10 +100,9 @@ def require_this_checkout() -> None:
         UserError: the imported package lies elsewhere.
     """
     here = Path.cwd() / "workflow" / "siliconprof"
-    package = Path(__file__).resolve().parent
-    if (here / "__init__.py").is_file() and here.resolve() != package:
+    if (here / "__init__.py").is_file() and here.resolve() != PACKAGE:
         raise UserError(
-            f"siliconprof: this folder is a checkout, but the code that runs lies in {package}; "
+            f"siliconprof: this folder is a checkout, but the code that runs lies in {PACKAGE}; "
             "set PYTHONPATH=workflow, or run `pip install -e .` here"
         )
 

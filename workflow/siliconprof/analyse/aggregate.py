@@ -27,9 +27,8 @@ from siliconprof.analyse import (
 from siliconprof.analyse import history as history_
 from siliconprof.errors import UserError, printable, stage
 from siliconprof.memory import memory_model
-from siliconprof.store import left_out, matrix_file, record, table_files
+from siliconprof.store import matrix_file, record, table_files
 from siliconprof.store.contents import Record
-from siliconprof.store.left_out import LeftOut
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.records import HERE, IMPORTED, REFERENCE, foreign_records, misnamed
 from siliconprof.store.table_files import Block, Row
@@ -92,24 +91,21 @@ def outside(matrix: Matrix, results: Path) -> dict[str, str]:
 def write_tables(
     records: Sequence[tuple[str, Path]], outsiders: Mapping[str, str], history: Path, output: Path
 ) -> None:
-    """Read every record, checked, and write the tables.
+    """Read every record, checked, and write the tables; one that cannot be read is in its own.
 
     Raises:
-        UserError: damaged records, and two different ones of a cell; all of them, one line each.
+        UserError: two different records of a cell; all of them, one line each.
     """
     tables: dict[str, list[Any]] = {name: [] for name in ("cells", *BLOCKS_OF, *ROWS_OF, "history")}
-    damaged = []
+    unreadable = []
     doubles = []
-    strange: list[LeftOut] = []
     seen: dict[tuple[str, str], tuple[Path, str]] = {}
     for source, path in records:
         try:
             data = record.load(path, in_place=True)
-        except record.OtherVersion as error:
-            print(error, file=sys.stderr)
-            continue
         except UserError as error:
-            damaged.append(str(error))
+            unreadable.append({"record": path.as_posix(), "error": str(error)})
+            print(error, file=sys.stderr)
             continue
         place = (source, data.cell.path)
         first = seen.setdefault(place, (path, data.sha256))
@@ -120,26 +116,20 @@ def write_tables(
                     "two bundles in config/measured/"
                 )
             continue
-        try:
-            cell = cell_columns.cell_row(source, path, data, history)
-            again = history_.of_cell(path, data, history) if cell["earlier_records"] else []
-            lines_of = _lines_of(source, cell, data) | {"history": again}
-        except Exception as error:
-            if left_out.passed_on(error):
-                raise
-            strange.append(LeftOut("aggregate", path.as_posix(), left_out.explained(error)))
-            continue
+        cell = cell_columns.cell_row(source, path, data, history)
+        again = history_.of_cell(path, data, history) if cell["earlier_records"] else []
+        lines_of = _lines_of(source, cell, data) | {"history": again}
         for name, lines in lines_of.items():
             tables[name].extend(lines)
-    if damaged or doubles:
-        raise UserError("\n".join([*damaged, *doubles]))
+    if doubles:
+        raise UserError("\n".join(doubles))
     for name, lines in tables.items():
         write = table_files.write_blocks if name in BLOCKS_OF else table_files.write
         write(output / f"{name}.csv", lines)
     outside_rows = [{"record": path, "note": reason} for path, reason in outsiders.items()]
     table_files.write(output / "outside.csv", outside_rows)
+    table_files.write(output / "unreadable.csv", unreadable)
     table_files.write(output / "models.csv", memory_model.model_table())
-    left_out.note("aggregate", output, strange)
 
 
 def _lines_of(source: str, cell: Row, data: Record) -> dict[str, Sequence[Row | Block]]:

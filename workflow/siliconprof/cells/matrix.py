@@ -293,7 +293,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "not_measured": [*arguments.not_measured, *(m for p in parts for m in p.not_measured)],
     }
     text = json.dumps(document, indent=1, sort_keys=True) + "\n"
-    temporary.write(arguments.output, text, sealed=True)
+    temporary.write(arguments.output, text)
     return 0
 
 

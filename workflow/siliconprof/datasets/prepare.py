@@ -84,7 +84,7 @@ def write_folder(
     (output_dir / "dataset.json").unlink(missing_ok=True)
     facts_json = json.dumps(facts, indent=2, ensure_ascii=False).encode("utf-8") + b"\n"
     for file, content in {**files, "dataset.json": facts_json}.items():
-        with temporary.opened(output_dir / file, sealed=True) as stream:
+        with temporary.opened(output_dir / file) as stream:
             if isinstance(content, bytes):
                 stream.write(content)
             else:

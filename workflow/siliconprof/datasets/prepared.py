@@ -18,7 +18,7 @@ from siliconprof.store import documents
 if TYPE_CHECKING:
     import numpy as np
 
-MEND = "prepare it again (`snakemake`), or copy the whole folder again"
+MEND = "delete that folder and run `snakemake` again, or copy the whole folder again"
 
 
 class DataError(UserError):

@@ -16,17 +16,16 @@ from siliconprof import options
 from siliconprof.analyse import attribution, ceilings, expected, prediction, published_gaps
 from siliconprof.claims import judge
 from siliconprof.errors import stage
-from siliconprof.store import left_out
 from siliconprof.store.results import Results
 
 # In this order: later ones read what earlier ones have written.
-STAGES = {
-    "ceilings": ceilings.write,
-    "expected": expected.write,
-    "attribution": attribution.write,
-    "prediction": prediction.write,
-    "claims": judge.write,
-}
+STAGES = (
+    ceilings.write,
+    expected.write,
+    attribution.write,
+    prediction.write,
+    judge.write,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = options.parsed(main, argv, *names)
     published_gaps.write(arguments)
     results = Results(arguments.tables)
-    for name, write in STAGES.items():
-        left_out.guarded(name, write, arguments, results)
+    for write in STAGES:
+        write(results, arguments)
     return 0
 
 

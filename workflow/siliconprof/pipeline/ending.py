@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import CannotWrite, printable, writing
-from siliconprof.store import left_out, temporary
+from siliconprof.store import temporary
 from siliconprof.store.validation import one_line
 
 PAGE = Path("results/report.html")
 STUDY = PAGE.with_name("study.html")
 SUMMARY = PAGE.with_name("summary.txt")
-LEFT_OUT = PAGE.with_name(left_out.FILE)  # an output of `render`: without it the page is due
+ERRORS = PAGE.with_name("errors.txt")  # a line for each box that stands for a section or figure
 NOTHING_TO_DO = "Nothing to be done"
 NOT_WHOLE_STATUS = 1
 _TOP = '<main id="main" tabindex="-1">\n'
@@ -44,22 +44,16 @@ def summary() -> str:
 
 
 def say_what_is_missing() -> None:
-    """End the run with a line for each thing that the page leaves out; return where it is whole.
+    """End the run with the errors of what could not be drawn; return where the page is whole.
 
     Raises:
         SystemExit: it is not.
     """
-    missing = left_out.read(LEFT_OUT)
-    if not missing:
-        return
-    for line in missing:
-        print(one_line(str(line)), file=sys.stderr)
-    number = f"{len(missing)} thing{'s' * (len(missing) > 1)}"
-    print(
-        f"{PAGE}: the page stands, but for {number} that it leaves out, see above", file=sys.stderr
-    )
-    sys.stderr.flush()
-    raise SystemExit(NOT_WHOLE_STATUS)
+    errors = ERRORS.read_text(encoding="utf-8") if ERRORS.exists() else ""
+    if errors:
+        print(f"{errors}{PAGE}: the page stands, but for what could not be drawn", file=sys.stderr)
+        sys.stderr.flush()
+        raise SystemExit(NOT_WHOLE_STATUS)
 
 
 class NothingToDo(logging.Handler):
@@ -84,7 +78,7 @@ class NothingToDo(logging.Handler):
 def made_at() -> int | None:
     """When the page was last made, as a number that only compares with another; None if it is due."""
     try:
-        return LEFT_OUT.stat().st_mtime_ns
+        return ERRORS.stat().st_mtime_ns
     except OSError:
         return None
 
@@ -97,11 +91,11 @@ def mark_stale(made_before: int | None, how: str, log: str) -> None:
         how: what became of the run: it "failed", or "was interrupted".
         log: file of the job that failed last; empty where none is known.
     """
-    if made_at() not in (None, made_before) or temporary.damaged(PAGE):
+    if made_at() not in (None, made_before):
         return
     with suppress(OSError, CannotWrite):  # the disk may be full: then the page stands as it is
-        with writing(LEFT_OUT):
-            LEFT_OUT.unlink(missing_ok=True)  # so that the next run makes it
+        with writing(ERRORS):
+            ERRORS.unlink(missing_ok=True)  # so that the next run makes it
         when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         why = f" ({reason})" if how == "failed" and (reason := _reason(log)) else ""
         banner = (
@@ -111,7 +105,7 @@ def mark_stale(made_before: int | None, how: str, log: str) -> None:
         for page in (PAGE, STUDY):
             text = _STALE.sub("", page.read_text(encoding="utf-8"))
             marked = text.replace(_TOP, _TOP + banner, 1)
-            temporary.write(page, marked, sealed=True)
+            temporary.write(page, marked)
         print(f"{PAGE}: not made again; the earlier page stands, and says so", file=sys.stderr)
 
 

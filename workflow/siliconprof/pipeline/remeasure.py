@@ -26,9 +26,10 @@ def flagged(matrix: Matrix, codes: Collection[str]) -> Iterator[tuple[str, list[
     """(record, its flags of these) of each cell of a run that has any."""
     for planned in matrix.cells:
         path = Path(planned.record)
-        if not path.is_file():
-            continue
-        found = record.load(path, in_place=True).codes
+        try:
+            found = record.load(path, in_place=True).codes
+        except UserError:
+            continue  # none, or one that cannot be read
         if shared := [code for code in found if code in codes]:
             yield planned.record, shared
 

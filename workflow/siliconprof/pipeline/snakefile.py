@@ -400,9 +400,10 @@ def prepare(
     methods = _methods()
     if main_process:
         own = run.lying_here()
-        records.set_damaged_aside([*own, *foreign], RESULTS, dry_run)
+        lines = records.unreadable(own, foreign, RESULTS, dry_run)
         for path in records.misnamed(RESULTS):
-            line = f"{path}: not a name that a record has; it is used in nothing"
+            lines.append(f"{path}: not a name that a record has; it is used in nothing")
+        for line in lines:
             print(printable(line).replace("\n", "\\n"), file=sys.stderr)
         if not dry_run:
             _store_code_cache()

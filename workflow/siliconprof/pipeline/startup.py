@@ -25,7 +25,7 @@ from siliconprof.cells.matrix import PlannedCell
 from siliconprof.errors import CannotWrite, UserError, writing
 from siliconprof.measure import lock, supervise, takeover
 from siliconprof.pipeline import slurm
-from siliconprof.store import documents, left_out, record, records, temporary
+from siliconprof.store import documents, record, records, temporary
 
 ROOM_BYTES = 2**20  # less is not worth beginning with: the page alone takes more
 LONG_AGO_S = 1  # since 1970: older than any code; 0 is no time at all to Snakemake
@@ -53,7 +53,6 @@ def prepare(results: Path, planned: Sequence[PlannedCell], through: str | None =
     if lock.nobody_else():  # what another is writing at this moment is no damage
         # Of a killed run: Snakemake would stop at copies of outputs that it has already made.
         temporary.remove(lock.SNAKEMAKE_FOLDER / "backups")
-        remake_damaged(results)
         remake_incomplete(planned)
         takeover.offer(settle_records(planned, results), results / "history")
     else:  # nobody knows what the other has deleted or forces
@@ -94,6 +93,8 @@ def settle_records(
             except record.OtherVersion as error:
                 sha256 = documents.read(path)["sha256"]
                 why = [str(error).removeprefix(f"{path}: ")]
+            except UserError:
+                continue  # it has been named, see `records.unreadable`
             if not why:
                 answering.append(sha256)
                 notes.add(path, sha256, question)
@@ -144,42 +145,6 @@ def _answers(planned: PlannedCell, path: Path) -> bool:
         return not freshness.outdated(planned, record.read(path, check_schema=False))
     except UserError:
         return False
-
-
-def remake_damaged(results: Path) -> None:
-    """Have made again what is made from the records, or prepared, and is not as it was written.
-
-    Of the first all of it, since a rule makes several, and Snakemake does not miss what lies
-    between a record and a page that is there. What a person has edited is kept, but counts no
-    more: numbers come from records. A table without a seal is none of ours and stays.
-
-    Raises:
-        CannotWrite: one line.
-    """
-    written = [results / "results.csv", *results.glob("tables/*.csv")]
-    tables = [path for path in written if temporary.sealed(path)]
-    pages = [results / name for name in PAGES]
-    derived = [results / "matrix.json", *pages, *tables]
-    bad = [path for path in derived if temporary.damaged(path)]
-    for path in bad:
-        kept = records.set_aside(path, results, results / "set-aside")
-        print(
-            f"{path}: damaged, or changed by hand: set aside as {kept}; what is made from the "
-            "records is made again",
-            file=sys.stderr,
-        )
-    # Sound pages stand until they are replaced; without the list beside them they are due.
-    for path in [results / left_out.FILE, *derived] if bad else ():
-        if path not in pages:
-            with writing(path):
-                path.unlink(missing_ok=True)
-    if bad:
-        temporary.remove(results / "drawn")  # it too would hide that tables are missing
-    for path in results.glob("data/*/*"):
-        if path.is_file() and temporary.damaged(path):
-            with writing(path):  # without dataset.json nothing is prepared
-                path.with_name("dataset.json").unlink(missing_ok=True)
-            print(f"{path}: damaged; it is prepared again where it is needed", file=sys.stderr)
 
 
 def remake_incomplete(planned: Iterable[PlannedCell]) -> None:
@@ -239,14 +204,13 @@ def explain(results: Path) -> None:
 
 # What rules make from records, each before what it is made of.
 PAGES = ("report.html", "study.html")
-PARTS = ("claims", "prediction", "attribution", "expected", "ceilings")  # of the analysis
 ANALYSED = (
     *("claims", "predicted", "published_gaps", "attribution", "expected", "scaling", "ceilings"),
-    *("checks", *(f"left_out_{part}" for part in PARTS)),
+    "checks",
 )
 DERIVED = (
     *PAGES,
-    left_out.FILE,
+    "errors.txt",
     "figures/.snakemake_timestamp",
     "drawn/.snakemake_timestamp",
     *(f"tables/{name}.csv" for name in ANALYSED),

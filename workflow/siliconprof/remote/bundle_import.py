@@ -21,7 +21,7 @@ from siliconprof.remote.bundle_check import (
     parsed,
     read_bundle,
 )
-from siliconprof.store import documents, record, records, temporary, validation
+from siliconprof.store import documents, record, temporary, validation
 from siliconprof.store.contents import Record
 
 
@@ -82,8 +82,6 @@ def import_bundle(
                 existing = target.read_text(encoding="utf-8")
                 folder = results / "history" / bundle.records[name].cell.path
                 record.keep_in_history(folder, json.loads(existing)["sha256"], existing)
-            elif how == "damaged":
-                records.set_aside(target, results / "records", results / "damaged")
             if how != "same":
                 temporary.write(target, raw)
     counts = Counter(state.values())

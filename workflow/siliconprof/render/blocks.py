@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from siliconprof.errors import UserError
 from siliconprof.render.tables import Column, Table, Value
-from siliconprof.store.left_out import LeftOut
 
 FILE = "page.json"
 STUDY = "study.html"  # beside the report
@@ -85,7 +84,6 @@ class Page:
     facets: dict[str, list[Any]]  # see `siliconprof.render.marks.Facets.listed`, and `compared`
     colours: str  # CSS of both themes
     css: str = ""  # of the drawings
-    left_out: list[LeftOut] = field(default_factory=list)  # beside what its boxes say
     # Of the report; its blocks of kind SEEN stand for blocks of the study, by their anchors.
     report: list[Section] = field(default_factory=list)
 
@@ -123,8 +121,7 @@ def read(path: Path) -> Page:
             )
             section.blocks = [block for block in shown if block]  # one may not have been drawn
         _number(report)
-        left_out = [LeftOut(**one) for one in whole.pop("left_out", [])]
-        return Page(sections=sections, report=report, left_out=left_out, **whole)
+        return Page(sections=sections, report=report, **whole)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, TypeError, KeyError) as error:
@@ -150,7 +147,6 @@ def _block(found: dict[str, Any]) -> Block:
     kinds = {
         "left-out": _block,
         "findings": lambda one: Finding(**one),
-        "box": lambda one: LeftOut(**one),
     }
     made = kinds.get(found["kind"], lambda one: one)
     lists = {name: [made(one) for one in found.get(name, [])] for name in ("items", "more")}

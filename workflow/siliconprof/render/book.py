@@ -6,19 +6,18 @@ figure and table is also written as files of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from siliconprof import words
+from siliconprof.errors import UserError, explained
 from siliconprof.render import crew, figures, marks, svg
 from siliconprof.render.blocks import SEEN, Block, Caption, Section
 from siliconprof.render.tables import CAPTION, Table
-from siliconprof.store import left_out, table_files, temporary
-from siliconprof.store.left_out import LeftOut
 from siliconprof.store.names import slug
 
 # A page that draws everything of a thousand cells would be too large to open: beyond these, a
@@ -27,17 +26,8 @@ MOST_OF_A_KIND = 5  # in a section
 MOST_IN_SECTION = 24
 MOST_ROWS = 200
 MOST_VALUES = 1800  # rows × columns; so a table of eighteen columns shows 100 rows
+PASSED_ON = (UserError, OSError, MemoryError)  # no section is to blame
 FOLD_ABOVE, FOLD_COUNTED_ABOVE = 60, 16  # rows; those of which it is said what they are
-
-
-@dataclass(frozen=True)
-class Part:
-    """What draws a part of a section, of which data, and what the book was like before."""
-
-    add: Callable[[Any, Book], None]
-    data: Any
-    section: str
-    common: dict[str, Any]
 
 
 def parts(name: str, items: Sequence[Any], most: int) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -73,9 +63,8 @@ class Book:
         self.compared: dict[str, list[Any]] = {}  # see `siliconprof.render.compared.listed`
         self.styles = svg.Styles()
         self.workers = workers
-        # Figures, what draws each, and the part that it is of.
-        self._drawing: list[tuple[Block, Callable[[], str], Part]] = []
-        self._part = Part(lambda data, book: None, None, "", {})
+        # Figures, and what draws each.
+        self._drawing: list[tuple[Block, Callable[[], str]]] = []
         self.study: list[Section] = []
         self.report: list[Section] = []
         self.sections = self.study  # those of the page that is added to
@@ -117,51 +106,21 @@ class Book:
             data: `siliconprof.render.data.Data`.
 
         Raises:
-            Exception: one that is `left_out.passed_on`.
+            PASSED_ON: a person mends it, or another run has more room.
         """
-        self._part = Part(add, data, self.sections[-1].anchor, dict(self.common))
-        state = (len(self.sections), len(self.sections[-1].blocks), len(self._drawing))
-        before = (dict(self.numbers), self.sections[-1].drawn.copy())
+        section, n_drawing = self.sections[-1], len(self._drawing)
+        n_sections, n_blocks, drawn = len(self.sections), len(section.blocks), section.drawn.copy()
+        numbers, common = dict(self.numbers), dict(self.common)
         try:
             add(data, self)
+        except PASSED_ON:
+            raise
         except Exception as error:
-            if left_out.passed_on(error):
-                raise
-            del self.sections[state[0] :]
-            del self.sections[-1].blocks[state[1] :]
-            del self._drawing[state[2] :]
-            self.numbers, self.sections[-1].drawn = before
-            self.common = dict(self._part.common)
-            blamed = left_out.culprits(data.cells, partial(self._attempt, _Trial(self, self._part)))
-            if blamed:
-                add(data.without([table_files.key(cell) for cell, _ in blamed]), self)
-            self.sections[-1].blocks += self._boxes(self._part, blamed, error)
-
-    def _attempt(self, trial: _Trial, cells: Sequence[Mapping[str, Any]]) -> Exception | None:
-        """The error of a part that is drawn of some cells alone, or None."""
-        data, kept = trial.part_of.data, {table_files.key(cell) for cell in cells}
-        every = {table_files.key(cell) for cell in data.cells}
-        trial.begin()
-        try:
-            trial.part_of.add(data.without(every - kept), trial)
-        except Exception as error:
-            if left_out.passed_on(error):
-                raise
-            return error
-        return None
-
-    def _boxes(
-        self,
-        part: Part,
-        blamed: Sequence[tuple[Mapping[str, Any], Exception]] | None,
-        error: Exception,
-        figure: str = "",
-    ) -> list[Block]:
-        """Boxes of what a part, or one of its figures, leaves out; a section's title is a caption."""
-        name = f"{CAPTION}, figure {figure}" if figure else CAPTION
-        lines = [LeftOut(name, cell["record"], left_out.explained(e)) for cell, e in blamed or ()]
-        lines = lines or [LeftOut(name, "", left_out.explained(error))]
-        return [Block("box", items=[line]) for line in lines]
+            del self.sections[n_sections:]
+            del section.blocks[n_blocks:]
+            del self._drawing[n_drawing:]
+            self.numbers, self.common, section.drawn = numbers, common, drawn
+            self._add(Block("box", f"{CAPTION}: {explained(error)}"))
 
     def words(self, kind: str, key: str, **values: Any) -> Caption:
         """A text of the captions, and the values that it may name."""
@@ -196,13 +155,9 @@ class Book:
             self._leave_out(block)
             if not self.for_print:
                 return
-        work = self._work(name, draw, self.origin)
-        self._drawing.append((block, work, self._part))
-
-    def _work(self, name: str, draw: figures.Draw, origin: str) -> Callable[[], str]:
-        """What draws a figure."""
         publish = figures.publish_for_print if self.for_print else figures.publish
-        return partial(publish, name, draw, self.staged, origin)
+        work = partial(publish, name, draw, self.staged, self.origin)
+        self._drawing.append((block, work))
 
     def _has_room(self, key: str) -> bool:
         """Whether one more figure of a kind has room in this section of the page."""
@@ -232,35 +187,18 @@ class Book:
             UserError: a process that drew one ended without a word.
         """
         drawing, self._drawing = self._drawing, []
-        with crew.handed_out([work for _, work, _ in drawing], self.workers) as result:
-            for index, (block, _, part) in enumerate(drawing):
+        with crew.handed_out([work for _, work in drawing], self.workers) as result:
+            for index, (block, _) in enumerate(drawing):
                 try:
                     drawn = result(index)
+                except PASSED_ON:
+                    raise
                 except Exception as error:
-                    if left_out.passed_on(error):
-                        raise
-                    drawn = self._drawn_without(block, part, error)
+                    name = block.anchor.removeprefix("figure-")
+                    block.kind, block.anchor = "box", ""
+                    block.text = f"{CAPTION}, figure {name}: {explained(error)}"
+                    continue
                 block.svg = figures.placed(drawn, block.number, self.facets, self.styles)
-
-    def _drawn_without(self, block: Block, part: Part, error: Exception) -> str:
-        """A figure that could not be drawn, without the records to blame, and a box below it."""
-        name = block.anchor.removeprefix("figure-")
-        trial = _Trial(self, part, name)
-        blamed = left_out.culprits(part.data.cells, partial(self._attempt, trial))
-        boxes = self._boxes(part, blamed, error, name)
-        for section in self.sections:
-            for index, other in enumerate(section.blocks):
-                if other is block or block in other.items:
-                    section.blocks[index + 1 : index + 1] = boxes
-                    if not blamed or trial.caption is None:  # there is nothing left to draw
-                        if other is block:
-                            del section.blocks[index]
-                        else:
-                            other.items.remove(block)
-                        return ""
-                    break
-        block.text = trial.caption or ""
-        return self._work(name, trial.draw, block.badge)()
 
     def table(
         self,
@@ -346,32 +284,3 @@ class Book:
         more = items[headlines:]
         folded = words.count(len(more), "more finding")
         self._add(Block("findings", items=items[:headlines], more=more, folded=folded))
-
-
-class _Trial(Book):
-    """A book for a part that is done again to see what fails: nothing of it is kept.
-
-    Args:
-        wanted: the one figure that is drawn; none where the part itself fails.
-    """
-
-    def __init__(self, book: Book, part: Part, wanted: str = "") -> None:
-        super().__init__(book.folder)
-        self.part_of, self.wanted = part, wanted
-
-    def begin(self) -> None:
-        """Be as the book was before the part."""
-        self.common = dict(self.part_of.common)
-        self.sections = [Section(self.part_of.section, "", "")]
-        self.caption: Caption | None = None
-
-    def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
-        """Draw the wanted figure for nobody; note its caption."""
-        name = slug(self.prefix + name)
-        if name == self.wanted:
-            self.caption, self.draw = self.words("figures", key, **values), draw
-            with temporary.scratch() as folder:
-                figures.publish(name, draw, folder, self.origin)
-
-    def _write(self, name: str, text: str) -> None:
-        """Nothing."""

@@ -7,7 +7,7 @@ measured in the way that its cell names is no result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -51,7 +51,7 @@ OF_CELLS = (
     "predicted",
     "history",
 )
-OTHERS = ("outside", "models", "published_gaps", "attribution", "claims")
+OTHERS = ("outside", "unreadable", "models", "published_gaps", "attribution", "claims")
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
 
@@ -82,7 +82,7 @@ class Data:
     claims: list[Row] = field(default_factory=list)
     history: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.history`
     floors: Mapping[str, noise_floors.Floor] = field(default_factory=dict)  # host -> noise floor
-    damaged: list[Path] = field(default_factory=list)
+    unreadable: list[Row] = field(default_factory=list)  # records
     _only: dict[tuple, Data] = field(default_factory=dict, init=False)  # see `only`
 
     @property
@@ -99,14 +99,6 @@ class Data:
         if (source, host) not in self._only:  # nearly every part of the page asks
             self._only[source, host] = self._selected(selected)
         return self._only[source, host]
-
-    def without(self, cells: Collection[tuple]) -> Data:
-        """The same without some cells, named by their `traces.key`."""
-
-        def selected(row: Mapping[str, Any]) -> bool:
-            return table_files.key(row) not in cells
-
-        return self._selected(selected)
 
     def _selected(self, selected: Callable[[Mapping[str, Any]], bool]) -> Data:
         kept: dict[str, Any] = {
@@ -312,7 +304,6 @@ def load(
         results=results.tables.parent,
         probes=probes,
         floors=noise,
-        damaged=sorted((results.tables.parent / "damaged").glob("**/*.json")),
         **as_they_are,
     )
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from siliconprof.errors import UserError, stage
 from siliconprof.render.crew import most_workers, rare_collections
-from siliconprof.store import left_out, temporary
+from siliconprof.store import temporary
 from siliconprof.store.records import HERE
 
 
@@ -66,12 +66,14 @@ def build(data: Any, book: Any, command: str, again: str = "") -> dict[str, Any]
         book.part(lambda some, into: report.end(some, into, again), data)
     book.part(lambda some, _: book.compared.update(compared.listed(some, book.facets)), data)
     paper.settle(book)
+    n = len(data.unreadable)
+    unreadable = f", {words.count(n, 'record')} could not be read" if n else ""
     measured = sum(cell["status"] == "ok" for cell in own.cells)
     return {
         "title": data.matrix.report.get("title") or "siliconprof",
         "host_line": setting.host_line(data),
         "when": setting.when(own.cells),
-        "counts": f"{measured} of {words.count(len(own.cells), 'cell')} measured",
+        "counts": f"{measured} of {words.count(len(own.cells), 'cell')} measured{unreadable}",
         "closing": closing_texts[-1],
     }
 
@@ -81,17 +83,14 @@ def draw(arguments: argparse.Namespace) -> None:
     from siliconprof.render import blocks, style
     from siliconprof.render import data as data_
     from siliconprof.render.book import Book
+    from siliconprof.store.results import Results
 
-    data, unread = left_out.worked(
-        "page",
-        arguments.tables,
-        lambda results: data_.load(
-            arguments.matrix,
-            results,
-            arguments.published,
-            arguments.registry,
-            arguments.noise_floors,
-        ),
+    data = data_.load(
+        arguments.matrix,
+        Results(arguments.tables),
+        arguments.published,
+        arguments.registry,
+        arguments.noise_floors,
     )
     style.apply()
     # This host's first, so that they keep their markers whatever else is imported.
@@ -118,7 +117,6 @@ def draw(arguments: argparse.Namespace) -> None:
                 book.facets.listed(data.name_of_device, data.trainer_of) | book.compared,
                 css,
                 book.styles.css(),
-                [*left_out.of_tables(arguments.tables), *unread],
                 book.report,
             )
             (staged / blocks.FILE).write_text(page.to_json(), encoding="utf-8")

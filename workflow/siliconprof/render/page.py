@@ -14,7 +14,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from siliconprof.pipeline import ending, provenance
 from siliconprof.render import blocks
 from siliconprof.render.blocks import Caption, Section, Text
 from siliconprof.render.tables import CAPTION
-from siliconprof.store import left_out, temporary, validation
+from siliconprof.store import temporary, validation
 
 SCRIPTS = ("page.js", "save.js", "compared.js")  # one after the other on both pages
 
@@ -72,10 +72,7 @@ class Captions:
                 for one in (block, *(block.items if block.kind == "left-out" else ())):
                     one.text = self.words(one.text)
                 if block.kind == "box":
-                    (line,) = block.items
-                    part = line.part.replace(CAPTION, str(section.title))
-                    block.items = [replace(line, part=part)]
-                    block.text = str(block.items[0])
+                    block.text = str(block.text).replace(CAPTION, str(section.title))
                 described = str(escape(str(block.text).split(". ")[0]))
                 block.svg = Markup(block.svg.replace(CAPTION, described))
 
@@ -123,8 +120,8 @@ def write(arguments: argparse.Namespace) -> None:
     page = blocks.read(arguments.drawn / blocks.FILE)
     both = [*page.sections, *page.report]
     template.captions.fill_in(both)
-    boxes = (block for section in both for block in section.blocks if block.kind == "box")
-    missing = list(dict.fromkeys([*page.left_out, *(line for box in boxes for line in box.items)]))
+    boxes = [block for section in both for block in section.blocks if block.kind == "box"]
+    errors = "".join(f"{line}\n" for line in dict.fromkeys(str(block.text) for block in boxes))
     staged = temporary.beside(arguments.figures)
     try:
         temporary.remove(staged)
@@ -137,7 +134,6 @@ def write(arguments: argparse.Namespace) -> None:
         texts = {
             path: template.page.render(
                 **page.facts,
-                left_out=missing,
                 sections=sections,
                 facets=page.facets,
                 css=f"{page.colours}{template.style}{page.css}",
@@ -151,16 +147,15 @@ def write(arguments: argparse.Namespace) -> None:
                 (arguments.output, study, page.report),
             )
         }
-        temporary.write(study, texts[study], sealed=True)
-        with temporary.opened(arguments.output, sealed=True) as stream:
+        temporary.write(study, texts[study])
+        with temporary.opened(arguments.output) as stream:
             stream.write(texts[arguments.output].encode("utf-8"))
             stream.flush()
             temporary.replace_files(arguments.figures, staged)
-        for line in missing:
-            print(line, file=sys.stderr)
+        sys.stderr.write(errors)
         summary_file = arguments.output.with_name(ending.SUMMARY.name)
         temporary.write(summary_file, page.facts["closing"])
-        left_out.write(arguments.output.with_name(left_out.FILE), missing)
+        temporary.write(arguments.output.with_name(ending.ERRORS.name), errors)
     except jinja2.UndefinedError as error:
         raise UserError(f"{arguments.template / 'page.html.j2'}: {error}") from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Data quality and provenance: flags, failures, earlier and damaged records, what made this.
+"""Data quality and provenance: flags, failures, earlier and unreadable records, what made this.
 
 And the steps over time of trainings that were measured more than once.
 """
@@ -119,17 +119,17 @@ def _earlier(data: Data, book: Book) -> None:
 
 
 def _set_aside(data: Data, book: Book) -> None:
-    """Own records that are used in nothing: outside today's matrix, or damaged."""
+    """Own records that are used in nothing: outside today's matrix, or unreadable."""
     if data.outside:
         book.listing(
             [f"{row['record']}: {row['note']}" for row in data.outside],
             f"{words.count(len(data.outside), 'record')} of this host not in this experiment, used "
             "in nothing:",
         )
-    if data.damaged:
+    if data.unreadable:
         book.listing(
-            [path.as_posix() for path in data.damaged],
-            f"{words.count(len(data.damaged), 'damaged record')} set aside, used in nothing:",
+            [row["error"] for row in data.unreadable],
+            f"{words.count(len(data.unreadable), 'record')} could not be read:",
         )
 
 

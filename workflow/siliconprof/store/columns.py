@@ -38,7 +38,7 @@ def _document() -> Mapping[str, Any]:
 
 
 def tables() -> Mapping[str, str]:
-    """What each table is about, by name; `left_out` stands for that of every stage."""
+    """What each table is about, by name."""
     return {name: table["help"] for name, table in _document()["tables"].items()}
 
 

@@ -1,4 +1,4 @@
-"""The records of a checkout as a collection: listing them, finding damage, setting it aside."""
+"""The records of a checkout as a collection: listing them, and those that cannot be read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure
-from siliconprof.errors import UserError, writing
+from siliconprof.errors import UserError
 from siliconprof.store import documents, record, temporary
 from siliconprof.store.cell import RECORD
 
@@ -63,63 +62,31 @@ def _signature(path: str | Path) -> list[int]:
     return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def damaged(paths: Iterable[str | Path], notes: Notes) -> dict[Path, UserError]:
-    """Existing records that cannot be used, and why.
+def unreadable(
+    own: Iterable[str | Path], foreign: Iterable[str | Path], results: Path, dry_run: bool
+) -> list[str]:
+    """A line for each record that cannot be read.
 
-    Content, hash and place are checked, not the schema: this runs at every start. A record of another
-    version is not damaged: it does not answer for its cell, see `settle_records`.
-    """
-    errors = {}
-    for name in paths:
-        if os.path.exists(name) and notes.of(name) is None:
-            path = Path(name)
-            try:
-                notes.add(path, record.read(path, check_schema=False, in_place=True)["sha256"])
-            except record.OtherVersion:
-                continue
-            except UserError as error:
-                errors[path] = error
-    return errors
-
-
-def set_aside(path: Path, root: Path, to: Path, dry_run: bool = False) -> Path:
-    """Move a file to where no stage reads; its new path.
-
-    Args:
-        root: the folder that it lies below.
-        to: the folder in which it gets the same place, its name with the content's hash.
+    Content, hash and place are checked, not the schema: this runs at every start. One of this run's
+    hosts that is of another version is not among them: it does not answer for its cell, see
+    `pipeline.startup.settle_records`.
 
     Raises:
         CannotWrite: one line.
     """
-    target = to / path.relative_to(root)
-    target = target.with_name(f"{path.stem}.{closure.sha256(path)[:12]}{path.suffix}")
-    if not dry_run:
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, target)
-    return target
-
-
-def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool) -> None:
-    """Move damaged records to `results/damaged/`, where no stage reads, and stop.
-
-    Raises:
-        UserError: there were some; one line each says where it is now and how to go on.
-    """
     lines = []
     notes = Notes(results / "history")
-    errors = damaged(paths, notes)
+    for paths, hint in ((own, "; delete it to have its cell measured again"), (foreign, "")):
+        for path in map(Path, paths):
+            if os.path.exists(path) and notes.of(path) is None:
+                try:
+                    notes.add(path, record.read(path, check_schema=False, in_place=True)["sha256"])
+                except UserError as error:
+                    if not (hint and isinstance(error, record.OtherVersion)):
+                        lines.append(f"{error}; used in nothing{hint}")
     if not dry_run:
         notes.store()
-    for path, error in errors.items():
-        target = set_aside(path, results / "records", results / "damaged", dry_run)
-        lines.append(
-            f"{error}; {'would be ' * dry_run}set aside as {target}: run the same command again "
-            "to measure the cell anew, or restore a record from results/history/"
-        )
-    if lines:
-        raise UserError("\n".join(lines))
+    return lines
 
 
 def foreign_records(results: Path, own: Collection[str]) -> Iterator[Path]:

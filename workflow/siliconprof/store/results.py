@@ -9,11 +9,10 @@ No other file reads a table that a stage has written. Columns are typed as `colu
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from siliconprof.errors import UserError
 from siliconprof.plugins import PACKAGE_DIR
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PUBLISHED = PACKAGE_DIR.parents[1] / "config" / "published"
-SIDES = ("", "fast_", "slow_")  # how columns that name a cell begin: of a cell, of pairs of cells
 
 
 @dataclass
@@ -33,12 +31,9 @@ class Results:
 
     Args:
         tables: the folder, such as results/tables.
-        without: cells that are left out, named by their `table_files.key`: what is read is as if
-            they did not exist.
     """
 
     tables: Path
-    without: Collection[tuple[Any, ...]] = frozenset()
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[str, list[Row]] = field(default_factory=dict, init=False, repr=False)
 
@@ -49,7 +44,7 @@ class Results:
             UserError: the file is missing or not a table.
         """
         if name not in self._frames:
-            self._frames[name] = self._kept(table_files.read(table_files.path(self.tables, name)))
+            self._frames[name] = table_files.read(table_files.path(self.tables, name))
         return self._frames[name]
 
     def rows(self, name: str) -> list[Row]:
@@ -85,14 +80,6 @@ class Results:
         return sorted({*super().__dir__(), *columns.tables()})
 
     @cached_property
-    def left_out(self) -> pd.DataFrame:
-        """What the stages have left out of the tables."""
-        import pandas as pd
-
-        names = [path.stem for path in sorted(self.tables.glob(f"{table_files.LEFT_OUT}_*.csv"))]
-        return pd.concat([self.frame(name) for name in names], ignore_index=True)
-
-    @cached_property
     def hosts(self) -> pd.DataFrame:
         """The hosts of the run, a line each: system, processor, memory, versions, drivers."""
         import pandas as pd
@@ -116,15 +103,6 @@ class Results:
                 f"{PUBLISHED}: no published tables; install siliconprof from a checkout"
             )
         return pd.concat(frames, names=["table", None]).reset_index("table").reset_index(drop=True)
-
-    def _kept(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows that are about no cell left out."""
-        for side in SIDES if self.without else ():
-            names = [f"{side}{name}" for name in KEY]
-            if set(names) <= set(frame.columns) and len(frame):
-                keys = frame[names].itertuples(index=False, name=None)
-                frame = frame[[key not in self.without for key in keys]]
-        return frame
 
 
 def load(folder: str | Path = "results") -> Results:

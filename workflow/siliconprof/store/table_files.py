@@ -25,7 +25,6 @@ Row = dict[str, Any]
 Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
 KEY = ("source", *AXES)  # the columns that name a cell
 RESULTS = "results"  # the table that lies beside the folder of all others
-LEFT_OUT = "left_out"  # how the files begin that say what a stage leaves out
 
 
 def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -64,12 +63,12 @@ def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
 
 
 def _write(path: Path, values: Mapping[str, list[Any]]) -> None:
-    names = [name for name, of in columns.of(table_of(path)).items() if not of.optional]
+    names = [name for name, of in columns.of(path.stem).items() if not of.optional]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(values or names)
     writer.writerows(zip(*map(_alike, values.values()), strict=True))
-    temporary.write(path, stream.getvalue(), sealed=True)
+    temporary.write(path, stream.getvalue())
 
 
 def _alike(column: list[Any]) -> list[Any]:
@@ -119,11 +118,6 @@ def path(tables: Path, name: str) -> Path:
     return (tables.parent if name == RESULTS else tables) / f"{name}.csv"
 
 
-def table_of(path: Path) -> str:
-    """The name by which the columns of a file are declared."""
-    return LEFT_OUT if path.stem.startswith(f"{LEFT_OUT}_") else path.stem
-
-
 def read(path: Path) -> pd.DataFrame:
     """One table, its columns of the types that `columns` declares; missing values are missing.
 
@@ -135,7 +129,7 @@ def read(path: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    declared = columns.of(table_of(path))
+    declared = columns.of(path.stem)
     text = {name: "object" for name, column in declared.items() if column.type == "text"}
     try:
         frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
@@ -147,7 +141,7 @@ def read(path: Path) -> pd.DataFrame:
         if column.type == "boolean" and name in frame.columns:
             with suppress(TypeError, ValueError):  # what another version wrote may be no boolean
                 frame[name] = frame[name].astype("boolean")
-    if columns.of_cells(table_of(path)):
+    if columns.of_cells(path.stem):
         absent = [name for name in KEY if name not in frame.columns]
         if absent:
             raise UserError(f"{path}: no column {', '.join(absent)}")

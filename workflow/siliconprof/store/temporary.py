@@ -1,12 +1,8 @@
-"""Atomic writes: temporary files, the leftovers of dead processes, and seals.
+"""Atomic writes: temporary files, and the leftovers of dead processes.
 
 A file is written beside its place as `.{name}.{host}-{pid}.tmp` and renamed once it is whole. The
 name identifies the writer, so that the file of a killed process differs from one that is being
 written at this moment, on this host or on another that shares the folder.
-
-Prepared data, and the files that stages make from records, do not show whether they are whole: a
-table cut off after a line is still a table. Those are sealed: `.seals/{name}` beside them has
-their size and hash, and `damaged` compares.
 """
 
 from __future__ import annotations
@@ -21,13 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from siliconprof import closure
 from siliconprof.errors import writing
 from siliconprof.lifetime import exists
 
 SCRATCH = "siliconprof-scratch"
-SEALS = ".seals"
-HASHED_BYTES = 2**26  # a larger file is compared by size alone, since every start compares
 
 
 def _owner() -> str:
@@ -40,25 +33,22 @@ def beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{_owner()}-{os.getpid()}.tmp")
 
 
-def write(path: Path, content: bytes | str, sealed: bool = False) -> None:
+def write(path: Path, content: bytes | str) -> None:
     """Write a file, text as UTF-8, so that it is whole or absent, see `opened`.
 
     Raises:
         CannotWrite: a full disk, a read-only folder; one line.
     """
-    with opened(path, sealed) as stream:
+    with opened(path) as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def opened(path: Path, sealed: bool = False) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BinaryIO]:
     """A stream to a file that will be whole or absent, also after a power cut.
 
     The folder is synced as well: without that, a file that other files refer to may be missing
     after a crash. (Linux, `fsync(2)`: syncing a file does not sync the entry in its folder.)
-
-    Args:
-        sealed: whether to write a seal, for `damaged`.
 
     Raises:
         CannotWrite: a full disk, a read-only folder; one line.
@@ -73,40 +63,12 @@ def opened(path: Path, sealed: bool = False) -> Iterator[BinaryIO]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            if sealed:  # before: a file that is older than its seal is only made again
-                write(_seal_path(path), _seal(temporary))
             os.replace(temporary, path)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
-
-
-def _seal_path(path: Path) -> Path:
-    return path.parent / SEALS / path.name
-
-
-def _seal(path: Path) -> str:
-    """Size and SHA-256 of a file, `-` for that of a large one."""
-    size = path.stat().st_size
-    return f"{size} {'-' if size > HASHED_BYTES else closure.sha256(path)}\n"
-
-
-def sealed(path: Path) -> bool:
-    """Whether a file was written with a seal; a file that a person put there has none."""
-    return _seal_path(path).is_file()
-
-
-def damaged(path: Path) -> bool:
-    """Whether a sealed file has changed since it was written.
-
-    False for a file that is missing, unsealed or unreadable: its reader reports that.
-    """
-    try:
-        return _seal_path(path).read_text(encoding="ascii", errors="replace") != _seal(path)
-    except OSError:
-        return False
 
 
 def replace_files(folder: Path, staged: Path) -> None:
