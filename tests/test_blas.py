@@ -211,7 +211,7 @@ def test_a_slow_blas_stands_beside_every_number(tmp_path: Path) -> None:
     """What the process itself found counts, whatever its host was said to have."""
     made = render(results_of(tmp_path, REFERENCE, declared=OPENBLAS), ())
     assert backend_cells(made) == {"torch-cpu", "mlx (reference BLAS)"}
-    spoken = made.of("summary", "training", "memory", "cost", "ceilings", "matmul", "launch")
+    spoken = made.of("summary", "training", "memory", "ceilings", "matmul", "launch")
     assert "mlx (reference BLAS) · plain · fp32" in spoken
     # On a phone the remark of a figure's label stands in its second line; paths keep their names.
     two_lines = r" · \w+ · [\w()\- ]+ reference BLAS"

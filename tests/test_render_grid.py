@@ -51,19 +51,8 @@ def test_points_without_a_time_keep_status_and_reason(said: Page) -> None:
         found = [line for line in lines if status in line]
         assert len(found) == 2  # of torch and of MLX
         assert all(reason in line for line in found)
-        assert all(cell.startswith("–") for line in found for cell in line[-9:-2])
+        assert all(cell.startswith("–") for line in found for cell in line[-7:-2])
     assert "20 points: 16 ok, 2 oom, 2 skipped" in said.of("grid")
-
-
-def test_the_tools_timing_stands_beside_ours(said: Page) -> None:
-    """1.1 or 1.2 times ours, by layers; a point whose iteration exceeds 0.01 s had too little time."""
-    text = said.of("grid")
-    short = sum(point["times"]["step_s"][2] > 0.01 for point in small_grid()[:8])
-    assert 0 < short < 8
-    assert f"in {short} of them min_run_time was shorter than one iteration" in text
-    said_so = "ratio 1.15, the median of 8 points, from 1.10 to 1.20; 0 of them within 5 %"
-    assert said_so in text
-    assert "No timing by blocked_autorange for mlx · fp32: torch.utils.benchmark times" in text
 
 
 def test_the_fit_finds_what_is_fixed(said: Page) -> None:
@@ -147,8 +136,6 @@ def test_a_single_point(tmp_path: Path) -> None:
     text = render(make(tmp_path, own), drawn=()).of("grid")
     assert "3.00 times as long as expected by our own ceiling, the median of 1 point" in text
     assert "No whole training of a model is part of these results." in text
-    assert "blocked_autorange over that of our own timing" in text
-    assert "never shorter than one iteration" in text
 
 
 def test_without_points_or_a_ceiling_there_is_no_figure(tmp_path: Path) -> None:

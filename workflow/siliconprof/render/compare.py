@@ -83,18 +83,6 @@ def step_column(head: str, of: Callable[[Any], Row], help: str = UNSPLIT) -> Col
     return Column(head, "ms", True, help, value=value)
 
 
-def ratio_column(
-    head: str, of: Callable[[Any], tuple[Row, Row]], help: str, why: str = NO_STEP
-) -> Column:
-    """How many times as long the first of two takes, and below what both intervals allow."""
-
-    def value(item: Any) -> Value:
-        slow, fast = map(Step.of, of(item))
-        return spanned(*slow.over(fast)) if slow and fast else missing(why)
-
-    return Column(head, "", True, help, value=value)
-
-
 def steps(data: Data) -> dict[Family, list[Step]]:
     """Family -> its measured step times; a mechanism check has none."""
     timed = filter(None, map(Step.of, data.with_speed()))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.scaling import ABOUT_BACKEND, ABOUT_SHAPE
-from siliconprof.render import chart, grid_points, hover, style, tables, timers
+from siliconprof.render import chart, grid_points, hover, style, tables
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
@@ -31,7 +31,7 @@ from siliconprof.render.grid_points import (
     values,
 )
 from siliconprof.render.grid_points import Scale as Ramp
-from siliconprof.render.tables import Column, Table, Value, count, number, quantity, ranged, told
+from siliconprof.render.tables import Column, Table, Value, count, number, ranged, told
 from siliconprof.render.variants import Row, point_status
 
 SETTINGS = (
@@ -63,7 +63,6 @@ def add(data: Data, book: Book) -> None:
         if grid.timed:
             add_expected(data, book, grid)
             add_fits(data, book, grid)
-            timers.add(book, grid)
         else:
             book.note(
                 "No point of this grid was measured, so there is nothing to draw; the table "
@@ -230,24 +229,6 @@ def _stem(point: Row) -> str:
     return "unsplit_step" if point.get("unsplit_step_median_s") else "step"
 
 
-def _no_tool(point: Row) -> str:
-    return str(point.get("autorange_reason") or "blocked_autorange did not time it")
-
-
-def _blocks(point: Row) -> str:
-    blocks, each = (words.number(point.get(f"autorange_{name}")) for name in ("blocks", "number"))
-    return f"{blocks:g} × {each:g}" if blocks and each else ""
-
-
-def _over(point: Row) -> Value:
-    """The ratio; marked where the tool had less time than one iteration takes."""
-    value = quantity(timers.ratio(point), _no_tool(point))
-    if value.reason or not timers.is_short(point):
-        return value
-    short = "min_run_time is shorter than one iteration, so nothing was repeated on purpose"
-    return replace(value, title=short, reason=short)
-
-
 def _against(head: str, column: str, of: str, otherwise: str) -> Column:
     """How many times as long as expected a point took."""
 
@@ -272,19 +253,15 @@ def _if_measured(column: Column) -> Column:
     return replace(column, value=value)
 
 
-TOOL = "torch.utils.benchmark: median of its blocks, their number and the iterations in each below"
 FORMULA = "operations of the model's formula per second"
-OURS, RATIO = "our timing: median and quartiles", "blocked_autorange's median over ours"
+OURS = "median and quartiles"
 SIZE, SIZE_PEAK = "exact, by the size estimator", "peak by the size estimator"
 PEAK, UNCOUNTED = "of device memory, measured", "not counted for every point"
-BLOCKS = "blocks × iterations"
 TIMES = (
     Column(
         "iteration", "ms", True, OURS, value=lambda p: ranged(p, _stem(p), MS, NO_TIME, digits=3)
     ),
     count("n", lambda point: point.get(f"{_stem(point)}_n"), NO_TIME, "iterations timed"),
-    number("autorange", "ms", "autorange_median_s", _no_tool, TOOL, under=_blocks, below=BLOCKS),
-    Column("over ours", "", True, RATIO, value=_over),
     number("tokens", "1/s", "tokens_per_s", NO_TIME),
     number("achieved", "GFLOP/s", "flop_per_s", NO_FORMULA, FORMULA),
     _against("over expected", "expected_ceiling", "the measured ceiling", NO_CEILING),

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 
 from siliconprof.render import (
     ceilings,
-    choices,
     claims,
     classic,
     clocks,
-    cost,
     declared,
     energy,
     launch,
@@ -42,7 +40,7 @@ EACH, TRAINED = "each host's", "each host's that trains"
 # Section, whose results are drawn, what draws them. A section of several lines stands in several.
 SECTIONS: tuple[tuple[str, str, tuple[Add, ...]], ...] = (
     ("setting", ALL, (stack.add, setting.add)),
-    ("training", TRAINED, (training.add, operators.add, choices.add)),
+    ("training", TRAINED, (training.add, operators.add)),
     ("training", OWN, (training.add_steps, losses.add)),
     ("paper", ALL, (paper.add,)),
     ("grid", EACH, (study.add,)),
@@ -65,7 +63,6 @@ SECTIONS: tuple[tuple[str, str, tuple[Add, ...]], ...] = (
     ("published", ALL, (published.add,)),
     ("claims", ALL, (claims.add,)),
     ("others", ALL, ()),  # a part for each host, see `drawn`
-    ("cost", OWN, (cost.add,)),
 )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import DISTURBED, NOISY
-from siliconprof.render import choices, memory, ratios, study_findings, uncertainty, why, wide_deep
+from siliconprof.render import memory, ratios, study_findings, uncertainty, why, wide_deep
 from siliconprof.render.book import Book
 from siliconprof.render.compare import (
     Comparison,
@@ -69,7 +69,7 @@ def findings(data: Data) -> list[Finding]:
     """All findings of this host that its data support, the most important first.
 
     Which is faster, what less precision buys, how much of the hardware is used, whether all compute
-    the same, and how far to trust it: these come first, then LoRA, the gaps, and one for each study.
+    the same, and how far to trust it: these come first, then the gaps, and one for each study.
     The page shows `HEADLINES` of them and folds the rest.
     """
     makers: Sequence[Callable[[Data], Finding | None]] = (
@@ -78,7 +78,6 @@ def findings(data: Data) -> list[Finding]:
         hardware,
         losses,
         noise,
-        choices.finding,
         why.finding,
         ratios.finding,
         study_findings.grid,
