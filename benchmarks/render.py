@@ -168,9 +168,6 @@ def stages(results: Path, jobs: int | None) -> dict[str, list[str]]:
     options = shared.stages()
     if bundles := sorted(path.as_posix() for path in results.glob("reference/*")):
         options["analyse.aggregate"] += ["--reference", *bundles]
-    if floors := sorted(path.as_posix() for path in results.glob("noise-floor/*.json")):
-        for stage in ("pipeline.analyse", "render.draw"):
-            options[stage] += ["--noise-floors", *floors]
     options["render.draw"] += ["--jobs", str(jobs)] if jobs else []
     return options
 

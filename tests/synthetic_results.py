@@ -41,7 +41,7 @@ from siliconprof.hosts import registry  # noqa: E402
 from siliconprof.pipeline import cli  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
 from siliconprof.render import draw, figures, page  # noqa: E402
-from siliconprof.store import noise_floors, record, table_files  # noqa: E402
+from siliconprof.store import record, table_files  # noqa: E402
 from siliconprof.store.results import Results  # noqa: E402
 
 PUBLISH = figures.publish
@@ -313,20 +313,15 @@ def kernel_launch(**axes: Any) -> dict[str, Any]:
     return made
 
 
-def noise_floor(
-    path: Path, values: Sequence[float], *cells: str, metric: str = "step_s", point: str = "{}"
-) -> Path:
-    """A file of this host's noise floor: what processes of one point of each cell took."""
-    figures = [
-        dict(zip(("cell", "device", "backend"), (cell, *cell.split("/")[1:3]), strict=True))
-        | {"metric": metric, "point": point, "group": "g", "values": list(values), "records": []}
-        for cell in cells
-    ]
-    run = {"added_at": "2026-01-01", "source": "x", "figures": figures}
-    document = {"floor_version": noise_floors.VERSION, "host": "desk", "runs": [run]}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document), encoding="utf-8")
-    return path
+def repeated(made: dict[str, Any], *factors: float) -> dict[str, Any]:
+    """The same cell with further processes, each so many times as slow as the first."""
+    made = json.loads(json.dumps(made))
+    for point in made["points"]:
+        point["repeats"] = [
+            {"times": {name: [f * t for t in times] for name, times in point["times"].items()}}
+            for f in factors
+        ]
+    return made
 
 
 def flagged(made: dict[str, Any], **details: str) -> dict[str, Any]:
@@ -494,8 +489,7 @@ def run(stage: ModuleType, **options: Any) -> None:
 
     All parts read one registry, whose check takes longer than most of their work.
     """
-    given = {"noise-floors": []} | options
-    arguments = Namespace(**{name.replace("-", "_"): value for name, value in given.items()})
+    arguments = Namespace(**{name.replace("-", "_"): value for name, value in options.items()})
     with patch.object(registry, "load", READ_ONCE):
         if stage is published_gaps:
             stage.write(arguments)

@@ -25,9 +25,7 @@ from synthetic_results import (
     base_record,
     kernel_launch,
     make,
-    noise_floor,
-    options_of,
-    run,
+    repeated,
     table,
 )
 
@@ -130,7 +128,10 @@ LAUNCHES = 397  # of two layers in torch on a CPU, see the last tests
 FEW = LAUNCHES * 2e-6
 # Of the large shape: what its step moves at least, all but what the cache of 32 MiB holds.
 MOVED_S = 3.8e9 / MEMORY
-UNSURE = [point(SMALL, 1, 1.5 * FEW), point(SMALL, 2, 2.2 * FEW)]
+UNSURE = [
+    point(SMALL, batch, 0, times={"step_s": [seconds * factor for factor in (0.75, 1.0, 1.3)]})
+    for batch, seconds in ((1, 1.5 * FEW), (2, 2.2 * FEW))
+]
 TWO_SHAPES = [*UNSURE, *steps(SMALL | {"n_layer": 3}, FEW / 50, FEW)]
 BOTH = [*steps(SMALL, 1.5 * FEW, 1e-5), *steps(LARGE, 1.5 * MOVED_S, 1e-2)]
 DOUBTFUL = {"launch_s": 5e-7, "memory": MEMORY / 3}
@@ -241,17 +242,14 @@ def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
     assert backend["flop_per_s_largest_model"] == pytest.approx(large["best_flop_per_s"])
 
 
-def test_noise_floor_of_the_host_widens_or_narrows_the_line(tmp_path: Path) -> None:
-    results = analysed(tmp_path, [*beside(), grid(steps(SMALL, 2e-3, 1e-3))])
-    (assumed,), _ = scaled(results)
-    name = "desk/cpu-x/torch-cpu/grid/auto/fp32"
-    floor = noise_floor(tmp_path / "desk.json", [1.0, 1.01, 0.99] * 4, name)
-    run(expected, **options_of(results) | {"noise-floors": [floor]})
-    (known,), _ = scaled(results)
-    assert "assumed" in assumed["noise_basis"] and "noisiest of 1 points" in known["noise_basis"]
-    assert known["fixed_s"] == pytest.approx(assumed["fixed_s"])
-    width, assumed_width = (s["fixed_high_s"] - s["fixed_low_s"] for s in (known, assumed))
-    assert width < assumed_width / 4
+def test_the_processes_of_a_cell_widen_the_line(tmp_path: Path) -> None:
+    cell = grid(steps(SMALL, 2e-3, 1e-3))
+    (one,), _ = scaled(analysed(tmp_path / "one", [*beside(), cell]))
+    several = repeated(cell, 0.8, 1.25)
+    (between,), _ = scaled(analysed(tmp_path / "several", [*beside(), several]))
+    assert between["fixed_s"] == pytest.approx(one["fixed_s"])
+    width, own_width = (s["fixed_high_s"] - s["fixed_low_s"] for s in (between, one))
+    assert width > 4 * own_width
 
 
 def test_error_of_the_line_is_that_of_repeated_draws() -> None:

@@ -42,7 +42,6 @@ from siliconprof.analyse import (
 from siliconprof.backends import _saved
 from siliconprof.cells import config, matrix
 from siliconprof.claims import claims_file
-from siliconprof.compare import noise_floor, result_sets
 from siliconprof.datasets import source_files, token_data
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, registry
@@ -51,17 +50,14 @@ from siliconprof.pipeline import progress
 from siliconprof.remote import bundle_check, bundle_import, collect_hosts
 from siliconprof.render import figures
 from siliconprof.store import (
-    contents,
     documents,
     matrix_file,
     names,
-    noise_floors,
     record,
     records,
     table_files,
     validation,
 )
-from siliconprof.store.contents import Record
 from synthetic_cells import everything, named
 from synthetic_results import base_record, make, matmul, render, table
 from test_bundle import a_host, bundle_of
@@ -295,29 +291,6 @@ def configured(path: Path) -> None:
     config.resolve(validation.load_yaml(path), path.name)
 
 
-FIGURE = {
-    "cell": "desk/cpu-x/torch-cpu/product/auto/fp32",
-    "device": "cpu-x",
-    "metric": "step_s",
-    "backend": "torch-cpu",
-    "point": "{}",
-    "group": "a" * 64,
-    "records": ["b" * 64],
-    "values": [0.1, 0.11, 0.12, 0.1, 0.11, 0.12, 0.13],
-}
-RUN = {"added_at": "2026-01-02", "source": "x", "figures": [FIGURE]}
-FLOOR = {"floor_version": 1, "host": "desk", "runs": [RUN]}
-
-
-def floor_lines(path: Path) -> None:
-    """A noise floor and what it says of a cell."""
-    cell = FAR["cell"] | {"host": "desk"}
-    far, near = (contents.made(Record, data) for data in (FAR, FAR | {"cell": cell}))
-    measured = result_sets.Measured(near, [far])
-    noise_floors.read(path).deviation(vars(measured.cell), "{}", "step_s")
-    noise_floor.lines(path)
-
-
 MATRIX = {
     "experiment": EXPERIMENT,
     "host": HOST,
@@ -436,7 +409,7 @@ REGISTRY = validation.load_yaml(ROOT / "config" / "devices.yaml")
 REGISTRY["devices"] = {name: REGISTRY["devices"][name] for name in ("h200", "m2-ultra-76")}
 PRINTED = "config/published/table4_pass_time.csv"
 RECORD = "results/records/desk/cpu-x/torch-cpu/p/auto/fp32.json"
-DESK, FLOOR_FILE = "results/hosts/desk.json", "results/noise-floor/desk.json"
+DESK = "results/hosts/desk.json"
 READERS = {
     "record, damaged": Reader(RECORD, bytewise(*RECORD_FILES), record.read, 26_000),
     "record, forged": Reader(RECORD, forged, rows_of, 2_500),
@@ -465,10 +438,6 @@ READERS = {
     "published tables": Reader(
         PRINTED, bytewise((ROOT / PRINTED).read_bytes()), published_values.read_table, 6_000
     ),
-    "noise floor, damaged": Reader(
-        FLOOR_FILE, bytewise(json.dumps(FLOOR).encode()), floor_lines, 8_000
-    ),
-    "noise floor, changed": Reader(FLOOR_FILE, structured(FLOOR), floor_lines, 5_000),
     "matrix.json, changed": Reader("results/matrix.json", structured(MATRIX), of_matrix, 1_500),
     "dataset.json": Reader(
         "results/data/d/dataset.json",
@@ -661,7 +630,7 @@ def test_aliases_reach_the_config_by_the_command_line_too() -> None:
     ],
 )
 def test_json_that_breaks_what_comes_after(text: Any, why: str, tmp_path: Path) -> None:
-    for read in (record.read, host_file.load, noise_floor.read, matrix_file.read):
+    for read in (record.read, host_file.load, matrix_file.read):
         assert why in refused(read, tmp_path / "x.json", text)
 
 

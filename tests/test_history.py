@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 import siliconprof
+from siliconprof.store import record
 from synthetic_results import make, matmul, render, training
-from test_compare import process, put
 
 
 def test_the_study_shows_what_was_measured_again_and_nothing_else(tmp_path: Path) -> None:
     once = render(make(tmp_path / "once", [training(0.1), matmul()]))
     assert 'id="figure-history"' not in once.html
-    for factor, at_s in ((1.0, 0), (0.5, 60)):
-        put(tmp_path / "twice" / "results", process(training(0.1), factor, at_s))
-    results = make(tmp_path / "twice", [process(training(0.1), 0.5, 60), matmul()])
+    old = training(0.2) | {"started_at": "2026-03-01T12:00:00+00:00"}
+    new = training(0.1) | {"started_at": "2026-03-02T12:00:00+00:00"}
+    folder = tmp_path / "twice" / "results" / "history" / record.cell_path(old)
+    old["sha256"] = record.content_sha256(old)
+    record.keep_in_history(folder, old["sha256"], json.dumps(old))
+    results = make(tmp_path / "twice", [new, matmul()])
     lines = siliconprof.load(results).history
-    assert len(lines) == 2 and lines["step_s"].iloc[0] == 2 * lines["step_s"].iloc[1]
+    assert len(lines) == 2 and lines["step_s"].iloc[0] == pytest.approx(2 * lines["step_s"].iloc[1])
     assert 'id="figure-history"' in render(results).html

@@ -28,7 +28,7 @@ from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session import inventory, operators
 from siliconprof.session.timing import PhaseClock
-from synthetic_results import CPU, make, noise_floor, render, run, table, training
+from synthetic_results import CPU, make, render, repeated, table, training
 
 # A model that each workload trains -> what its parameters are here, operations over its formula's.
 MODELS: Mapping[str, tuple[dict[str, Any], tuple[float, float]]] = {
@@ -435,15 +435,10 @@ def test_a_parts_interval_is_as_wide_as_its_steps_and_processes_differ(tmp_path:
     part = "elementwise operators"
     alike = intervals(gap(tmp_path / "alike", pair())[1])
     assert alike[part] == pytest.approx((4e-3, 4e-3))
-    results, lines = gap(tmp_path / "scattered", pair(scatter=0.2))
-    scattered = intervals(lines)
+    scattered = intervals(gap(tmp_path / "scattered", pair(scatter=0.2))[1])
     assert scattered[part] == pytest.approx((3e-3, 5e-3))
     # Operators of one step are fast together: what is left of the phase is as uncertain as all.
     assert scattered[FRAMEWORK] == pytest.approx((2e-3 - 1.4e-3, 2e-3 + 1.4e-3))
-    cells = [f"desk/cpu-x/torch-cpu/gpt2-nano-{name}/auto/fp32" for name in ("plain", "hf")]
-    values = [1 + 0.1 * (i % 5 - 2) for i in range(12)]
-    floor = noise_floor(tmp_path / "desk.json", values, *cells, metric="unsplit_step_s")
-    folders = dict.fromkeys(("tables", "output-dir"), results / "tables")
-    run(attribution, **folders, **{"noise-floors": [floor]})
-    joined = intervals(table(results, "attribution"))
+    several = [repeated(cell, 0.8, 0.9, 1.1, 1.2) for cell in pair(scatter=0.2)]
+    joined = intervals(gap(tmp_path / "several", several)[1])
     assert joined[part][0] < scattered[part][0] and joined[part][1] > scattered[part][1]

@@ -4,7 +4,6 @@
 #
 # in:   results/tables/{cells,points,energy,operators,step_parts,probes,curves,…}.csv,
 #       results/matrix.json, config/{devices,claims}.yaml, config/published/*.csv,
-#       results/noise-floor/{host}.json of the hosts that have one
 # out:  results/tables/{ceilings,checks,expected,scaling,attribution,predicted,published_gaps,claims}.csv,
 #       results/results.csv
 
@@ -20,7 +19,6 @@ rule analyse:
         published=FLOW.published,
         matrix="results/matrix.json",
         tables=rules.aggregate.output,
-        floors=FLOW.noise_floors,
     output:
         "results/results.csv",
         "results/tables/ceilings.csv",
@@ -41,7 +39,6 @@ rule analyse:
             --registry {input.registry:q} \
             --claims {input.claims:q} \
             --published config/published \
-            --noise-floors {input.floors:q} \
             --output-dir results/tables \
             >{log:q} 2>&1
         """

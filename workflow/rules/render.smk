@@ -1,7 +1,6 @@
 # render: tables into figures and one page that opens offline.
 #
 # in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/,
-#       results/noise-floor/{host}.json of the hosts that have one
 # out:  results/drawn/: all that the page says but its captions, so that a new word draws nothing;
 #       results/report.html, results/study.html, results/figures/, which `snakemake --report` shows with captions,
 #       results/errors.txt: what could not be drawn; results/summary.txt: what a run ends with;
@@ -18,7 +17,6 @@ rule draw:
         matrix="results/matrix.json",
         tables=rules.aggregate.output,
         analysed=rules.analyse.output,
-        floors=FLOW.noise_floors,
     output:
         directory("results/drawn"),
     log:
@@ -32,7 +30,6 @@ rule draw:
             --tables results/tables \
             --published config/published \
             --registry {input.registry:q} \
-            --noise-floors {input.floors:q} \
             --drawn {output:q} \
             --figures results/figures \
             --again {params.again:q} \
@@ -91,7 +88,6 @@ rule figures:
             --tables results/tables \
             --published config/published \
             --registry {input.registry:q} \
-            --noise-floors {input.floors:q} \
             --drawn {output:q} \
             --figures results/figures \
             --print \

@@ -14,7 +14,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "registry": {"required": True, "help": "the device registry"},
     "published": {"required": True, "help": "folder of published tables"},
     "claims": {"required": True, "help": "config/claims.yaml"},
-    "noise-floors": {"nargs": "*", "default": [], "help": "of any hosts"},
     "results": {"default": Path("results"), "help": "of a run"},
     "reference": {"nargs": "*", "default": [], "help": "unpacked bundles"},
     "output-dir": {"required": True, "help": "folder for what is written"},

@@ -72,7 +72,7 @@ FLAG_WORDS = {
     "governor": "The CPU's governor holds its clock at the lowest.",
     "above_peak": "A throughput lies above the data sheet's peak: either the work was not finished when "
     "the clock was read, or the device ran above the clock that the sheet assumes.",
-    "above_ceiling": "A throughput lies above our own ceiling by more than noise: either the work was "
+    "above_ceiling": "A throughput lies above our own ceiling by more than a quarter: either the work was "
     "not finished when the clock was read, or the ceiling was measured too low.",
     "energy_one_die": "The library counts the energy of one die of two on this chip: no figure "
     "for the SoC.",

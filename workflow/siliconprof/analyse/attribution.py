@@ -13,7 +13,6 @@ import argparse
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import NamedTuple
 
 from siliconprof import words
@@ -27,8 +26,8 @@ from siliconprof.analyse.equal_work import (
     work,
 )
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
-from siliconprof.analyse.throughputs import Noise, device_of, place
-from siliconprof.store import noise_floors, table_files
+from siliconprof.analyse.throughputs import device_of, estimate, interval_text, place
+from siliconprof.store import table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import KEY, Row, by, grouped, point_key
@@ -144,11 +143,7 @@ def ordered(a: Row, b: Row, rule: str) -> Pair:
 # -- lines -----------------------------------------------------------------------------------------
 
 
-class Measured(NamedTuple):
-    """What a gap is taken apart with."""
-
-    noise: Noise
-    parts: Mapping[tuple, Mapping[str, Row]]  # see `step_parts.by_point`
+Parts = Mapping[tuple, Mapping[str, Row]]  # see `step_parts.by_point`
 
 
 class Amount(NamedTuple):
@@ -170,17 +165,17 @@ def difference(fast: Amount, slow: Amount) -> Amount:
     )
 
 
-def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
+def rows_of(index: int, pair: Pair, parts: Parts) -> Iterator[Row]:
     """The lines of one pair."""
-    gap = _gap(pair, inputs.noise)
+    gap = _gap(pair)
     lines = [_line(GAP, GAP, gap, (_step_s(pair.fast), _step_s(pair.slow)), (gap.how, ""))]
     lines += _phases(pair, gap.seconds)
-    costs = by_operators(pair, inputs)
+    costs = by_operators(pair, parts)
     if costs:
         lines += _causes(pair, gap, costs)
         verdict = _verdict(pair, costs, gap.seconds, lines[-1]["seconds"])
     else:
-        lines.append(_line(LEFT, LEFT, None, reason=_untimed(pair, inputs)))
+        lines.append(_line(LEFT, LEFT, None, reason=_untimed(pair, parts)))
         verdict = NOT_TIMED
     lines[-1]["verdict"] = lines[0]["verdict"] = verdict if gap.low > 0 else NO_GAP
     for line in lines:
@@ -207,19 +202,19 @@ def _causes(pair: Pair, gap: Amount, costs: Mapping[str, tuple[Amount, Amount]])
     yield _line(LEFT, LEFT, left, _left_of_sides(pair, costs))
 
 
-def _untimed(pair: Pair, inputs: Measured) -> str:
+def _untimed(pair: Pair, parts: Parts) -> str:
     """Whose operators were not timed."""
     names = dict.fromkeys(
         "/".join(str(row[axis]) for axis in ("workload", "backend", "precision"))
         for row in (pair.fast, pair.slow)
-        if point_key(row) not in inputs.parts
+        if point_key(row) not in parts
     )
     return f"the operators of {words.listing(names)} are not timed, so the gap is not taken apart"
 
 
-def by_operators(pair: Pair, inputs: Measured) -> dict[str, tuple[Amount, Amount]]:
+def by_operators(pair: Pair, parts: Parts) -> dict[str, tuple[Amount, Amount]]:
     """Part of a step -> what either side spends on it; empty where operators were not timed in both."""
-    fast, slow = (_costs_of_parts(row, inputs) for row in (pair.fast, pair.slow))
+    fast, slow = (_costs_of_parts(row, parts) for row in (pair.fast, pair.slow))
     if not fast or not slow:
         return {}
     none = {
@@ -233,14 +228,15 @@ def by_operators(pair: Pair, inputs: Measured) -> dict[str, tuple[Amount, Amount
     }
 
 
-def _costs_of_parts(row: Row, inputs: Measured) -> dict[str, Amount]:
-    """Part of a side's step -> what it takes, its interval joined with the noise between processes.
+def _costs_of_parts(row: Row, parts: Parts) -> dict[str, Amount]:
+    """Part of a side's step -> what it takes, its interval joined with that between processes.
 
-    A noise floor is of whole steps: a part is taken to differ between processes in proportion.
+    The latter is of whole steps: a part is taken to differ between processes in proportion.
     """
-    reach = inputs.noise.reach(row, "unsplit_step")
+    known = estimate(row, "unsplit_step") if row["processes"] > 1 else None
+    reach = known.interval()[1] / known.ratio - 1 if known else 0.0
     costs = {}
-    for part, line in inputs.parts.get(point_key(row), {}).items():
+    for part, line in parts.get(point_key(row), {}).items():
         seconds = line["seconds"]
         between = reach * seconds
         low = seconds - math.hypot(seconds - line["low_s"], between)
@@ -301,21 +297,17 @@ def _line(
     }
 
 
-def _gap(pair: Pair, noise: Noise) -> Amount:
+def _gap(pair: Pair) -> Amount:
     """The difference of both unsplit steps with what both 95 % intervals allow.
 
     The ends are the worst of both intervals, as in every ratio of the page: wider than a 95 %
     interval of the difference.
     """
-    ends, bases = [], []
-    for row in (pair.fast, pair.slow):
-        middle = _step_s(row)
-        low, high, basis = noise.interval(row, "unsplit_step") or (middle, middle, None)
-        ends.append((low, high))
-        bases.append(basis or "the interval within its own process")
-    (fast_low, fast_high), (slow_low, slow_high) = ends
+    (fast_low, fast_high), (slow_low, slow_high) = (
+        [row[f"unsplit_step_{end}_s"] for end in ("low", "high")] for row in (pair.fast, pair.slow)
+    )
     seconds = _step_s(pair.slow) - _step_s(pair.fast)
-    how = "; ".join(dict.fromkeys(bases))
+    how = "; ".join(dict.fromkeys(map(interval_text, (pair.fast, pair.slow))))
     return Amount(seconds, slow_low - fast_high, slow_high - fast_low, how)
 
 
@@ -358,21 +350,15 @@ def _verdict(
     return EXPLAINED if closed and by_the_others else PERHAPS
 
 
-def read(results: Results, floors: Iterable[Path]) -> tuple[list[Row], Measured]:
-    """(points of cells that are ok, what their gaps are taken apart with).
-
-    Args:
-        floors: files of noise floors, of any hosts.
-    """
-    noise = Noise(noise_floors.by_host(floors))
-    points = table_files.rows(results.of_ok_cells())
-    return points, Measured(noise, step_parts.by_point(results.step_parts))
+def read(results: Results) -> tuple[list[Row], Parts]:
+    """(points of cells that are ok, the parts of their steps)."""
+    return table_files.rows(results.of_ok_cells()), step_parts.by_point(results.step_parts)
 
 
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    points, inputs = read(results, arguments.noise_floors)
+    points, parts = read(results)
     rows = [
-        line for index, pair in enumerate(pairs(points)) for line in rows_of(index, pair, inputs)
+        line for index, pair in enumerate(pairs(points)) for line in rows_of(index, pair, parts)
     ]
     table_files.write(arguments.output_dir / "attribution.csv", rows)

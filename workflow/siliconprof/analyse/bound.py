@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from siliconprof.analyse import step_work
-from siliconprof.analyse.throughputs import NOISE_ASSUMED, mebibytes
+from siliconprof.analyse.throughputs import mebibytes
 from siliconprof.store.table_files import Row
 
 STATUSES = ("ok", "oom", "skipped", "failed")
@@ -28,10 +28,8 @@ BOUND = 1 / 3
 # this, five times as much is no third.
 LOW_BY = step_work.EAGER_TRAFFIC
 CLEAR = BOUND / LOW_BY
-# An estimate further above the whole step than two processes differ does not describe the step.
-IMPOSSIBLE = 1 + NOISE_ASSUMED
-# Steps further from the line than two processes differ do not lie on one.
-MOST_RESIDUAL = NOISE_ASSUMED
+IMPOSSIBLE = 1.25  # of a step: an estimate further above it does not describe the step
+MOST_RESIDUAL = 0.25  # of a step: such as lie further from the line do not lie on one
 HOW = (
     f"Launch-bound: at the smallest batch at least {BOUND:.0%} of the step does not grow with the "
     "batch (lower end of its 95 % interval), and launches times their cost take as much of it, or "

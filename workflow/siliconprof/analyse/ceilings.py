@@ -10,7 +10,6 @@ what all of it comes to for each training and operation, see `results_table`.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,23 +19,23 @@ from siliconprof.analyse.throughputs import (
     FLOP,
     PLACE,
     Ceilings,
-    Noise,
     cache_sizes,
     describe,
     device_of,
+    estimate,
+    interval_text,
     place,
 )
 from siliconprof.hosts import caches, registry
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.store import columns, contents, matrix_file, noise_floors, table_files
+from siliconprof.store import columns, contents, matrix_file, table_files
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row, grouped
 
 KERNELS = ("copy", "triad", "reduction")
 LAUNCH_STEMS = ("context", "compile_and_load", "cold", "enqueue", "launch_and_wait", "amortised")
 NO_SHEET = "data sheets do not give it"
-ONE_PROCESS = "one process: its host has no noise floor (“siliconprof noise-floor”)"
 SECONDS = "s"
 
 
@@ -49,7 +48,7 @@ class Kind:
     unit: str
     rate: str  # the column of a point that has the figure
     counts: Callable[[Row], bool] = lambda point: True
-    series: str = "step_s"  # which the figure is made of, as the noise floor calls it
+    series: str = "step_s"  # which the figure is made of
     least: bool = False  # whether the smallest is the best: times
     # why there is none, where cells were measured
     none: str = "not measured: see the flags of its cell"
@@ -144,10 +143,8 @@ def kinds_of_backend(points: Sequence[Row]) -> list[Kind]:
 class Table:
     """Makes the lines of ceilings.csv from measured points."""
 
-    def __init__(
-        self, cells: Sequence[Row], points: Sequence[Row], sheets: DataSheets, noise: Noise
-    ) -> None:
-        self.cells, self.points, self.sheets, self.noise = cells, points, sheets, noise
+    def __init__(self, cells: Sequence[Row], points: Sequence[Row], sheets: DataSheets) -> None:
+        self.cells, self.points, self.sheets = cells, points, sheets
         self.caches = cache_sizes(cells)
 
     def rows(self) -> Iterator[Row]:
@@ -196,7 +193,8 @@ class Table:
         how = describe(point)
         if point.get("launch_bound"):
             how += "; launch-bound: at least this"
-        deviation = self.noise.deviation(point, kind.series)
+        stem = kind.series.removesuffix("_s")
+        known = estimate(point, stem)
         return line | {
             "blas": point["blas"],
             "precision": point["precision"],
@@ -205,9 +203,9 @@ class Table:
             "workload": point["workload"],
             "point": int(point["point"]),
             "record": point["record"],
-            "n": point.get(f"{kind.series.removesuffix('_s')}_n"),
-            "error": math.expm1(deviation[0].error) if deviation else None,
-            "error_basis": deviation[1] if deviation else ONE_PROCESS,
+            "n": point.get(f"{stem}_n"),
+            "error": known.interval()[1] / known.ratio - 1 if known else None,
+            "interval": interval_text(point),
             "burst_value": point["burst_flop_per_s"] if kind.unit == FLOP else None,
             "share": value / sheet.value if sheet.value else None,
         }
@@ -235,16 +233,15 @@ def why_none(kind: Kind, cells: Sequence[Row], number_format: str | None) -> str
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: all three tables."""
     matrix = matrix_file.read(arguments.matrix)
-    noise = Noise(noise_floors.by_host(arguments.noise_floors))
     sheets = DataSheets(registry.load(arguments.registry), matrix.host)
     points = table_files.rows(results.of_ok_cells())
-    table = Table(results.rows("cells"), points, sheets, noise)
+    table = Table(results.rows("cells"), points, sheets)
     lines = list(table.rows())
-    checks = list(throughputs.check(points, Ceilings.of(lines, table.cells), sheets, noise))
+    checks = list(throughputs.check(points, Ceilings.of(lines, table.cells), sheets))
     table_files.write(arguments.output_dir / "ceilings.csv", lines)
     table_files.write(arguments.output_dir / "checks.csv", checks)
     products = [line for line in lines if line["quantity"] == "matmul"]
-    listed = results_table.Table(products, checks, results.rows("energy"), sheets, noise)
+    listed = results_table.Table(products, checks, results.rows("energy"), sheets)
     table_files.write(
         table_files.path(arguments.output_dir, "results"),
         list(listed.rows(results.rows("cells"), points)),

@@ -11,10 +11,10 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from siliconprof.analyse import scaling
-from siliconprof.analyse.throughputs import Ceilings, Noise, metric, step_s
+from siliconprof.analyse.throughputs import Ceilings, metric, step_s
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import columns, matrix_file, noise_floors, table_files
+from siliconprof.store import columns, matrix_file, table_files
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
@@ -58,7 +58,6 @@ def expected_rows(points: Sequence[Row], ceilings: Ceilings, sheets: DataSheets)
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: both tables."""
     matrix = matrix_file.read(arguments.matrix)
-    noise = Noise(noise_floors.by_host(arguments.noise_floors))
     sheets = DataSheets(registry.load(arguments.registry), matrix.host)
     ceilings = Ceilings.of(results.rows("ceilings"), results.rows("cells"))
     points = table_files.rows(results.of_ok_cells())
@@ -66,4 +65,4 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     measured = [point for point in in_grids if scaling.is_measured(point)]
     folder = arguments.output_dir
     table_files.write(folder / "expected.csv", list(expected_rows(measured, ceilings, sheets)))
-    table_files.write(folder / "scaling.csv", list(scaling.rows(in_grids, ceilings, noise)))
+    table_files.write(folder / "scaling.csv", list(scaling.rows(in_grids, ceilings)))

@@ -1,7 +1,6 @@
 """results.csv: what a reader wants in a spreadsheet, one line per training and operation.
 
-Its numbers are those of the page: the step with the interval that the noise floor of its host
-gives, the share of the fastest product that the step may use, the flags of every check.
+Its numbers are those of the page: the step with its interval, the share of the fastest product that the step may use, the flags of every check.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from siliconprof.analyse.equal_work import has_no_speed, variant
 from siliconprof.analyse.throughputs import (
     FLAG_OF_VERDICT,
     PRODUCT_INTENSITY,
-    Noise,
     describe,
     fastest_product,
 )
@@ -57,7 +55,6 @@ class Table:
     checks: Sequence[Row]
     energy: Sequence[Row]
     sheets: DataSheets
-    noise: Noise
 
     def rows(self, cells: Sequence[Row], points: Sequence[Row]) -> Iterator[Row]:
         """A line for each point of the cells that are ok, and one for each other cell.
@@ -99,7 +96,7 @@ class Table:
         """What a point adds to the columns of its cell."""
         stem = next((stem for stem in SERIES if point.get(f"{stem}_median_s")), None)
         middle = point[f"{stem}_median_s"] if stem else None
-        low, high, _ = (self.noise.interval(point, stem) if stem else None) or (None, None, None)
+        low, high = ((point[f"{stem}_{end}_s"] if stem else None) for end in ("low", "high"))
         apart = variant(point) if point["trainer"] else []
         return {
             "point": int(point["point"]),
@@ -109,6 +106,7 @@ class Table:
             "step_ms": _scaled(middle, MS),
             "step_low_ms": _scaled(low, MS),
             "step_high_ms": _scaled(high, MS),
+            "processes": int(point["processes"]),
             "samples_per_s": point.get("samples_per_s"),
             "tokens_per_s": point.get("tokens_per_s"),
             "gflop_per_s": _scaled(point.get("flop_per_s"), GIGA),

@@ -15,13 +15,14 @@ from typing import Any
 from siliconprof.analyse import bound, step_work
 from siliconprof.analyse.bound import ENDS, STATUSES, UNKNOWN
 from siliconprof.analyse.equal_work import checkpointed
-from siliconprof.analyse.throughputs import Ceilings, Noise, device_of, metric, step_s
+from siliconprof.analyse.throughputs import Ceilings, device_of, estimate, metric, step_s
 from siliconprof.hosts import caches
 from siliconprof.stats import line_fit
 from siliconprof.store import columns
 from siliconprof.store.table_files import KEY, Row, by, grouped
 
 SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size", "n_parameters")
+LEAST_ERROR = 1e-3  # of a step: no interval of a few equal times is as narrow as it looks
 ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"
 
 
@@ -35,7 +36,7 @@ def is_measured(point: Row) -> bool:
     return point.get("point_status") in (None, "ok") and bool(step_s(point))
 
 
-def rows(points: Sequence[Row], ceilings: Ceilings, noise: Noise) -> Iterator[Row]:
+def rows(points: Sequence[Row], ceilings: Ceilings) -> Iterator[Row]:
     """Lines of scaling.csv: of each grid its model shapes and then its backend.
 
     Args:
@@ -43,9 +44,7 @@ def rows(points: Sequence[Row], ceilings: Ceilings, noise: Noise) -> Iterator[Ro
             that were not measured too.
     """
     for of_cell in grouped(points, by(KEY)).values():
-        shapes = [
-            Scaling(group, ceilings, noise).row() for group in grouped(of_cell, by(SHAPE)).values()
-        ]
+        shapes = [Scaling(group, ceilings).row() for group in grouped(of_cell, by(SHAPE)).values()]
         shapes.sort(key=lambda row: (row["n_parameters"] or 0, row["seq_len"] or 0))
         yield from shapes
         backend = {name: shapes[0][name] for name in KEY} | {"about": ABOUT_BACKEND}
@@ -55,8 +54,8 @@ def rows(points: Sequence[Row], ceilings: Ceilings, noise: Noise) -> Iterator[Ro
 class Scaling:
     """One model shape over its batch sizes."""
 
-    def __init__(self, points: Sequence[Row], ceilings: Ceilings, noise: Noise) -> None:
-        self.points, self.ceilings, self.noise = points, ceilings, noise
+    def __init__(self, points: Sequence[Row], ceilings: Ceilings) -> None:
+        self.points, self.ceilings = points, ceilings
         measured = [point for point in points if is_measured(point)]
         self.measured = sorted(measured, key=lambda point: point["batch_size"])
 
@@ -100,22 +99,18 @@ class Scaling:
         return columns
 
     def _line(self) -> Row:
-        """The straight line over batch sizes, with the noise that its points may have."""
-        known = [self.noise.known_or_assumed(point, metric(point)) for point in self.measured]
-        deviations = [(estimate.error, basis) for estimate, basis in known]
-        noise, basis = max(deviations)
-        columns: Row = {"noise": noise, "noise_basis": basis}
+        """The straight line over batch sizes, with the errors of its points."""
         times = [step_s(point) or 0.0 for point in self.measured]
         errors = [
-            max(share * seconds, _interval_error_s(point))
-            for point, seconds, (share, _) in zip(self.measured, times, deviations, strict=True)
+            max(_error_s(point), LEAST_ERROR * seconds)
+            for point, seconds in zip(self.measured, times, strict=True)
         ]
         batches = [float(point["batch_size"]) for point in self.measured]
         line = line_fit.fit(batches, times, errors)
         if line is None:
-            return columns | {"fit_reason": f"one batch size only, {int(batches[0])}"}
+            return {"fit_reason": f"one batch size only, {int(batches[0])}"}
         low, high = line.interval_s()
-        columns |= {
+        columns: Row = {
             "fixed_s": line.fixed_s,
             "fixed_low_s": low,
             "fixed_high_s": high,
@@ -188,11 +183,10 @@ class Scaling:
         return {f"{name}_share_{end}": seconds[end] / (step_s(p) or math.inf) for end, p in ends}
 
 
-def _interval_error_s(point: Row) -> float:
-    """Standard error of a median by the interval that ended its sampling, 0 where there is none."""
-    stem = metric(point).removesuffix("_s")
-    low, high = point[f"{stem}_low_s"], point[f"{stem}_high_s"]
-    return (high - low) / (2 * line_fit.NORMAL) if low and high else 0.0
+def _error_s(point: Row) -> float:
+    """Standard error of a step in seconds, 0 where it is unknown."""
+    known = estimate(point, metric(point).removesuffix("_s"))
+    return known.ratio * known.error if known else 0.0
 
 
 def counted(points: Sequence[Row]) -> Row:

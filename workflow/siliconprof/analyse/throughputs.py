@@ -2,7 +2,7 @@
 
 A synchronisation left out, a clock that is wrong or a product that was not what it claimed shows
 as a throughput that the hardware does not have. Any excess over the data sheet counts, over our own
-ceiling only an excess beyond the noise between two processes.
+ceiling, which has an error itself, only one of more than a quarter.
 """
 
 from __future__ import annotations
@@ -18,24 +18,17 @@ from siliconprof.declarations import mebibytes
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.stats import inference, line_fit
-from siliconprof.store.noise_floors import Floor
-from siliconprof.store.records import REFERENCE
+from siliconprof.stats import inference
 from siliconprof.store.table_files import KEY, Row
 
 OK = "ok"
 ABOVE_PEAK = "above the datasheet's peak"
-ABOVE_CEILING = "above our own ceiling by more than noise"
+ABOVE_CEILING = "above our own ceiling"
 NOT_COMPARED = "not compared"
 FLAG_OF_VERDICT = {ABOVE_PEAK: "above_peak", ABOVE_CEILING: "above_ceiling"}
 PLACE = ("source", "host", "device", "backend")
-# Ten fresh processes of one 512³ product gave medians 22 % apart on a virtual machine.
-NOISE_ASSUMED = 0.25
-NOISE_ASSUMED_BASIS = (
-    "assumed, for want of a noise floor of this host (“siliconprof noise-floor”): ten processes of "
-    "one product were seen to differ by 22 %"
-)
-ASSUMED_DF = 1000.0  # an assumption has none; with so many, t is the normal distribution
+MOST_OF_CEILING = 1.25
+MANY = 1000.0  # degrees of freedom of an interval that no few processes make: the normal one's
 # Below so many operations a byte the memory bounds an operation and not the speed of products: a
 # library whose products are slow may be faster at it.
 PRODUCT_INTENSITY = 2.0
@@ -85,72 +78,29 @@ def step_s(point: Mapping[str, Any]) -> float | None:
 
 
 def metric(point: Mapping[str, Any]) -> str:
-    """The series that a point's rate is made of, as `compare` and the noise floor call it."""
+    """The series that a point's rate is made of."""
     return "unsplit_step_s" if point.get("unsplit_step_median_s") else "step_s"
 
 
-@dataclass(frozen=True)
-class Noise:
-    """By how much one process differs from another, of the hosts that have measured it."""
+def estimate(point: Row, stem: str) -> inference.Estimate | None:
+    """The logarithm of a median with its standard error, by its 95 % interval; None without one.
 
-    floors: Mapping[str, Floor]  # host -> its noise floor
+    Args:
+        stem: of the series, such as `unsplit_step`.
+    """
+    middle, low, high = (point.get(f"{stem}_{part}_s") for part in ("median", "low", "high"))
+    if not (middle and low and high):
+        return None
+    df = point["processes"] - 1 or MANY
+    reach = inference.student_quantile((1 + inference.CONFIDENCE) / 2, df)
+    error = math.log(high / low) / 2 / reach
+    return inference.Estimate(math.log(middle), error, df, interval_text(point))
 
-    def deviation(self, point: Row, series: str) -> tuple[inference.Estimate, str] | None:
-        """(deviation of one process on a logarithm, where that is from), None when unknown.
 
-        A reference bundle was measured elsewhere, whatever its host is called.
-        """
-        floor = self.floors.get(point["host"])
-        if floor is None or point["source"] == REFERENCE:
-            return None
-        return floor.deviation(point, point["params"], series)
-
-    def interval(self, point: Row, stem: str) -> tuple[float, float, str | None] | None:
-        """(ends of a median's 95 % interval in seconds, where they are from); None without one.
-
-        They hold 95 % of what another process of the cell would give (Student's t on the logarithm)
-        where a noise floor tells it, never less than the process's own interval, which stands
-        alone, with None, elsewhere.
-
-        Args:
-            stem: of the series, such as `unsplit_step`.
-        """
-        middle, low, high = (point.get(f"{stem}_{part}_s") for part in ("median", "low", "high"))
-        if not (middle and low and high):
-            return None
-        split = stem == "step" and point.get("unsplit_step_median_s")  # no floor is made of it
-        deviation = None if split else self.deviation(point, f"{stem}_s")
-        if deviation is None:
-            return low, high, None
-        estimate, basis = deviation
-        ends = inference.Estimate(math.log(middle), estimate.error, estimate.df).interval()
-        return min(low, ends[0]), max(high, ends[1]), basis
-
-    def reach(self, point: Row, stem: str) -> float:
-        """The share by which another process's figure may differ from a point's, at 95 %.
-
-        0 where no noise floor tells it.
-        """
-        deviation = self.deviation(point, f"{stem}_s")
-        if deviation is None:
-            return 0.0
-        estimate, _ = deviation
-        return inference.Estimate(0.0, estimate.error, estimate.df).interval()[1] - 1
-
-    def known_or_assumed(self, point: Row, series: str) -> tuple[inference.Estimate, str]:
-        """`deviation`; where it is unknown, the one by which `NOISE_ASSUMED` holds 95 % of pairs."""
-        error = NOISE_ASSUMED / (line_fit.NORMAL * math.sqrt(2))
-        assumed = inference.Estimate(0.0, error, ASSUMED_DF), NOISE_ASSUMED_BASIS
-        return self.deviation(point, series) or assumed
-
-    def allowance(self, point: Row, series: str) -> tuple[float, str]:
-        """(by which share a figure may lie above that of another process, why so much)."""
-        deviation = self.deviation(point, series)
-        if deviation is None:
-            return NOISE_ASSUMED, NOISE_ASSUMED_BASIS
-        estimate, basis = deviation
-        reach = inference.student_quantile((1 + inference.CONFIDENCE) / 2, estimate.df)
-        return math.expm1(reach * math.sqrt(2) * estimate.error), basis
+def interval_text(point: Mapping[str, Any]) -> str:
+    """`between 5 processes`, or `within one process`."""
+    n = int(point["processes"])
+    return f"between {n} processes" if n > 1 else "within one process"
 
 
 def fastest_product(lines: Iterable[Row], row: Mapping[str, Any]) -> float | None:
@@ -254,9 +204,7 @@ def formats(precision: str) -> tuple[str, ...]:
     return (number_format,) if number_format == precision else (number_format, "fp32")
 
 
-def check(
-    points: Sequence[Row], ceilings: Ceilings, sheets: DataSheets, noise: Noise
-) -> Iterator[Row]:
+def check(points: Sequence[Row], ceilings: Ceilings, sheets: DataSheets) -> Iterator[Row]:
     """Lines of checks.csv.
 
     Args:
@@ -272,14 +220,14 @@ def check(
                 if point["bytes"] and point["flops"] < PRODUCT_INTENSITY * point["bytes"]:
                     own = Ceiling(None, reason="memory limits it, and no product does")
                 sheet = _highest([sheets.peak(point, f) for f in number_formats])
-                yield _checked(point, name, FLOP, point[name], own, sheet, noise)
+                yield _checked(point, name, FLOP, point[name], own, sheet)
         if point.get("bytes_per_s") and "bytes_per_s" in yields:
             compared, why = _from_memory(point, ceilings.caches.get(device_of(point)))
             bandwidth = ceilings.bandwidths.get(device_of(point))
             sheet = sheets.bandwidth(point)
             if compared is None:
                 bandwidth, sheet = Ceiling(None, reason=why), Figure(None, reason=why)
-            yield _checked(point, "bytes_per_s", BYTE, compared, bandwidth, sheet, noise)
+            yield _checked(point, "bytes_per_s", BYTE, compared, bandwidth, sheet)
 
 
 def _fastest(ceilings: Sequence[Ceiling | None]) -> Ceiling:
@@ -326,11 +274,9 @@ def _checked(
     compared: float | None,
     own: Ceiling | None,
     sheet: Figure,
-    noise: Noise,
 ) -> Row:
     """One throughput's verdict."""
     own = own or Ceiling(None, reason="no ceiling of ours: nothing that gives one was measured")
-    allowed, basis = noise.allowance(point, metric(point))
     of_sheet = compared / sheet.value if compared and sheet.value else None
     of_own = compared / own.value if compared and own.value else None
     verdict, reason = OK, None
@@ -340,12 +286,11 @@ def _checked(
             f"{_throughput_text(point, name)} is {of_sheet:.3g} times the data sheet's "
             f"{scaled(sheet.value or 0.0, unit)} ({sheet.source})"
         )
-    elif of_own is not None and of_own > 1 + allowed:
+    elif of_own is not None and of_own > MOST_OF_CEILING:
         verdict = ABOVE_CEILING
         reason = (
             f"{_throughput_text(point, name)} is {of_own:.3g} times our own ceiling of "
-            f"{scaled(own.value or 0.0, unit)} ({own.how}); noise explains {1 + allowed:.3g} times "
-            f"({basis})"
+            f"{scaled(own.value or 0.0, unit)} ({own.how})"
         )
     elif of_sheet is None and of_own is None:
         verdict = NOT_COMPARED
@@ -363,8 +308,6 @@ def _checked(
         "ceiling": own.value,
         "ceiling_how": own.how,
         "of_ceiling": of_own,
-        "noise": allowed,
-        "noise_basis": basis,
         "verdict": verdict,
         "reason": reason,
         "record": point["record"],

@@ -1,14 +1,14 @@
 """The measured data that published claims are tested with: rows, courses, and errors of figures.
 
-The error of a time is that between processes: from the host's noise floor where it has one, else
-the allowance that `throughputs` assumes, and never less than the process's own interval.
+The error of a time is that between processes where its cell was measured in several, else the one
+within its process.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,10 +17,10 @@ import pandas as pd
 
 from siliconprof.analyse import scaling
 from siliconprof.analyse.equal_work import compiles, has_no_speed
-from siliconprof.analyse.throughputs import Ceilings, Noise, metric, place
+from siliconprof.analyse.throughputs import Ceilings, estimate, metric, place
 from siliconprof.claims.figures import Figure
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.stats import inference, line_fit, training_course
+from siliconprof.stats import training_course
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import KEY, Row, grouped, point_key, rows
@@ -57,7 +57,6 @@ class Evidence:
 
     results: Results
     sheets: DataSheets
-    noise: Noise
     _figures: dict[tuple[str, int], Figure | Missing] = field(default_factory=dict)
     _places: dict[str, Mapping[tuple, Any]] = field(default_factory=dict)
     _columns: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
@@ -138,17 +137,10 @@ class Evidence:
         if value is None or not 0 < value < math.inf:
             raise Missing(none)
         series = series or metric(row)
-        between, basis = self.noise.known_or_assumed(row, series)
-        error = between.error
-        stem = series.removesuffix("_s")
-        low, high = row.get(f"{stem}_low_s"), row.get(f"{stem}_high_s")
-        own_error = math.log(high / low) / (2 * line_fit.NORMAL) if low and high else 0.0
-        if own_error > error:
-            error = own_error
-            basis = "the process's own interval, which is wider than that between processes"
-        return Figure(
-            value, inference.Estimate(math.log(value), error, between.df, basis), basis=basis
-        )
+        known = estimate(row, series.removesuffix("_s"))
+        if known is None:
+            raise Missing(none)
+        return Figure(value, replace(known, log=math.log(value)), basis=known.basis)
 
     def lines(
         self, table: str, row: Row, columns: Sequence[str], of_point: bool = False

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any
 
 from siliconprof.analyse.published_values import Published
-from siliconprof.analyse.throughputs import Noise
 from siliconprof.claims import cases as claim_cases
 from siliconprof.claims import claims_file, consistency, verdicts
 from siliconprof.claims.cases import Case
@@ -27,7 +26,7 @@ from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE, Outcome
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import columns, matrix_file, noise_floors, table_files
+from siliconprof.store import columns, matrix_file, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
@@ -254,7 +253,6 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     claims = claims_file.load(arguments.claims, devices, published)
     consistent = consistency.answers(claims, published, str(arguments.claims))
     matrix = matrix_file.read(arguments.matrix)
-    noise = Noise(noise_floors.by_host(arguments.noise_floors))
-    evidence = Evidence(results, DataSheets(devices, matrix.host), noise)
+    evidence = Evidence(results, DataSheets(devices, matrix.host))
     lines = [row_of(claim, evidence, consistent[claim.id]) for claim in claims]
     table_files.write(arguments.output_dir / "claims.csv", lines)

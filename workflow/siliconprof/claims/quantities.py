@@ -212,7 +212,7 @@ def fixed_share(evidence: Evidence, row: Row) -> Figure:
         raise Missing(str(row.get("fit_reason") or "no line through its batch sizes"))
     low, high = (row.get(f"fixed_share_smallest_{end}") for end in ("low", "high"))
     low, high = (share if low is None else low), (share if high is None else high)
-    return Figure(share, None, max(low, 0.0), high, str(row.get("noise_basis") or ""))
+    return Figure(share, None, max(low, 0.0), high)
 
 
 # -- the course of a training ----------------------------------------------------------------------
@@ -270,11 +270,7 @@ def _n_parameters(row: Row) -> float:
 
 @_quantity("peak of device memory", "byte")
 def peak_memory(evidence: Evidence, row: Row) -> Figure:
-    peak, deviation = _device_peak(row), evidence.noise.deviation(row, "device_peak_bytes")
-    if deviation is None:
-        return Figure.exact(peak, "counted by the framework's allocator; its spread is unknown")
-    estimate = replace(deviation[0], log=math.log(peak), basis=deviation[1])
-    return Figure(peak, estimate, basis=deviation[1])
+    return Figure.exact(_device_peak(row), "counted by the framework's allocator")
 
 
 @_quantity("parameters", "million")

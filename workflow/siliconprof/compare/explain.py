@@ -70,8 +70,7 @@ def lines(folder: Path, names: Sequence[str]) -> list[Row]:
     Raises:
         UserError: see `chosen`; or they did not do the same work, or are one.
     """
-    floors = sorted((folder / "noise-floor").glob("*.json"))
-    points, inputs = attribution.read(results.load(folder), floors)
+    points, parts = attribution.read(results.load(folder))
     a, b = (chosen(points, name, attribution.has_parts, NO_PARTS) for name in names)
     if a is b:
         raise UserError(f"{names[0]} and {names[1]} are one training; name two")
@@ -82,7 +81,7 @@ def lines(folder: Path, names: Sequence[str]) -> list[Row]:
     ]
     if apart:
         raise UserError(f"{names[0]} and {names[1]} differ in their work: {'; '.join(apart)}")
-    return list(attribution.rows_of(0, attribution.ordered(a, b, ASKED), inputs))
+    return list(attribution.rows_of(0, attribution.ordered(a, b, ASKED), parts))
 
 
 def as_text(found: Sequence[Row]) -> str:

@@ -30,7 +30,7 @@ STAGES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write all tables."""
-    names = ("matrix", "tables", "registry", "claims", "published", "noise-floors", "output-dir")
+    names = ("matrix", "tables", "registry", "claims", "published", "output-dir")
     arguments = options.parsed(main, argv, *names)
     published_gaps.write(arguments)
     results = Results(arguments.tables)

@@ -23,8 +23,6 @@ VERBS = {  # verb -> (module, one line of help)
     "compare": ("compare.compare", "say which points of two result sets are faster or slower"),
     "explain": ("compare.explain", "say why one training takes longer than another"),
     "predict": ("compare.predict", "say how long a training step should take that was never run"),
-    "replicate": ("compare.replicate", "measure cells in fresh processes, two sides in turn"),
-    "noise-floor": ("compare.noise_floor", "measure by how much processes of one cell differ here"),
 }
 
 

@@ -83,7 +83,6 @@ class Workflow:
     records: list[Callable[[Any], list[str]]]  # of those hosts; on a cluster it shows later which
     foreign: list[str]  # other hosts', plain leaf inputs
     reference: list[str]  # folders of shipped bundles
-    noise_floors: list[str]  # of the hosts that have measured one
     template: list[str]  # the page's own files
     published: list[str]
     shown: provenance.Shown  # what Snakemake's own report says of figures and tables
@@ -443,7 +442,6 @@ def prepare(
         records=run.records(),
         foreign=foreign,
         reference=[f"results/reference/{path.stem}" for path in _files("config/measured/*.zip")],
-        noise_floors=[path.as_posix() for path in _files("results/noise-floor/*.json")],
         template=[path.as_posix() for path in _files("report/*")],
         published=[path.as_posix() for path in _files("config/published/*.csv")],
         shown=provenance.Shown(RESULTS / "figures"),

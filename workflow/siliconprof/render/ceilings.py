@@ -109,9 +109,8 @@ def _share(line: Row) -> Value:
 
 
 def _error(line: Row) -> Value:
-    """By how much one process differs from another, with what that rests on."""
-    basis = str(line["error_basis"] or line["reason"])
-    return quantity(line["error"], basis, 0.01, 2, title=basis)
+    """Half of its 95 % interval as a share, with what that is."""
+    return quantity(line["error"], str(line["reason"]), 0.01, 2, title=line["interval"])
 
 
 def _burst(line: Row) -> Value:
@@ -160,7 +159,7 @@ def ceilings_table(data: Data) -> Table:
         column("cache", "GB/s", _figure, cache, best, "kernel"),
     ]
     for name, of in (("± product", product), ("± memory", memory)):
-        differ = "by how much processes differ, one standard deviation"
+        differ = "half of its 95 % interval"
         columns.append(replace(column(name, "%", _error, of, differ, "range"), folds=True))
     lines = _by(data, OF_FORMAT, lambda line: (*place(line), line["precision"]))
     return Table.of(lines, columns, partial(_behind, data))

@@ -3,8 +3,7 @@
 Many comparisons are one sentence: which side, how often, and how far apart at least and at most. One
 that was measured while other processes used the processor counts only where there is no other.
 
-Every interval here is made from the 95 % intervals of the two sides, which rest on the noise floor
-of their host where there is one and else hold within a process, see `uncertainty`.
+Every interval here is made from the 95 % intervals of the two sides, see `uncertainty`.
 """
 
 from __future__ import annotations

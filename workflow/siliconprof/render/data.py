@@ -20,10 +20,9 @@ from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, device_of, fastest_
 from siliconprof.errors import UserError
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.render import uncertainty
 from siliconprof.render.traces import Traces, key, point_key
 from siliconprof.render.variants import Family, Row, family, family_order, label, model, order, stem
-from siliconprof.store import matrix_file, noise_floors, table_files
+from siliconprof.store import matrix_file, table_files
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
@@ -81,7 +80,6 @@ class Data:
     predicted: list[Row] = field(default_factory=list)
     claims: list[Row] = field(default_factory=list)
     history: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.history`
-    floors: Mapping[str, noise_floors.Floor] = field(default_factory=dict)  # host -> noise floor
     unreadable: list[Row] = field(default_factory=list)  # records
     _only: dict[tuple, Data] = field(default_factory=dict, init=False)  # see `only`
 
@@ -274,13 +272,8 @@ def read_published(folder: Path) -> dict[str, list[Row]]:
     return tables
 
 
-def load(
-    matrix: Path, results: Results, published: Path, registry_: Path, floors: Sequence[Path] = ()
-) -> Data:
+def load(matrix: Path, results: Results, published: Path, registry_: Path) -> Data:
     """Everything, checked as far as the page needs it.
-
-    Args:
-        floors: noise floors of any hosts, on which the intervals of their cells then rest.
 
     Raises:
         UserError: a file is missing or damaged.
@@ -291,8 +284,6 @@ def load(
     _circumstances(cells, probes)
     _flag_impossible(cells, results.rows("checks"))
     points = _measured(results, cells)
-    noise = noise_floors.by_host(floors)
-    uncertainty.rest_on(points, noise)
     as_they_are: dict[str, Any] = {name: results.rows(name) for name in (*OF_CELLS, *OTHERS)}
     return Data(
         matrix=document,
@@ -303,7 +294,6 @@ def load(
         published=read_published(published),
         results=results.tables.parent,
         probes=probes,
-        floors=noise,
         **as_they_are,
     )
 

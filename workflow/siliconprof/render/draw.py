@@ -90,7 +90,6 @@ def draw(arguments: argparse.Namespace) -> None:
         Results(arguments.tables),
         arguments.published,
         arguments.registry,
-        arguments.noise_floors,
     )
     style.apply()
     # This host's first, so that they keep their markers whatever else is imported.
@@ -150,7 +149,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("figures", "where figures and tables will lie as files, for links to them"),
     ):
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
-    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
     parser.add_argument("--again", default="", help="the command that makes it all again")
     parser.add_argument(
         "--print", action="store_true", help="every figure as SVG, PNG and PDF, and nothing else"

@@ -89,7 +89,7 @@ def median(row: Mapping[str, Any], stem: str) -> str:
 def interval_name(row: Mapping[str, Any], stem: str) -> str:
     """What the ends of a median's interval are."""
     n = words.number(row.get(f"{stem}_n"))
-    few = n is not None and n < FEW and row.get(f"{stem}_interval") != uncertainty.BETWEEN
+    few = n is not None and n < FEW and row.get("interval") != uncertainty.BETWEEN
     return RANGE if few else INTERVAL
 
 

@@ -56,20 +56,13 @@ class Work(NamedTuple):
 
 
 def per_sample(point: Row, stem: str) -> Span | None:
-    """Seconds of a phase, or of the unsplit step, by sample of the batch.
-
-    Where the host's noise floor gives how far processes differ, a phase's interval is no narrower
-    than the unsplit step's, relative to the median.
-    """
+    """Seconds of a phase, or of the unsplit step, by sample of the batch."""
     samples = words.number(point["samples_per_step"])
     middle, low, high = _times(point, stem)
     if not samples or not middle:
         return None
     if low is None or high is None:
         return Span(middle / samples)
-    step, least, most = _times(point, "unsplit_step")
-    if step and least and most and uncertainty.origin(point) == uncertainty.BETWEEN:
-        low, high = min(low, middle * least / step), max(high, middle * most / step)
     return Span(middle / samples, low / samples, high / samples)
 
 

@@ -97,7 +97,7 @@ def add(data: Data, book: Book) -> None:
             ("CPU threads", words.listing(map(str, threads))),
             ("Measured", when(own.cells)),
             ("Code", commits(own.cells)),
-            ("Intervals", uncertainty.method(own.points, host["label"], data.floors)),
+            ("Intervals", f"95 %, {uncertainty.origin_text(own.points)}"),
             ("Cells", f"{len(own.cells)}: {statuses(own.cells)}" if own.cells else "none"),
         ]
     )

@@ -397,8 +397,6 @@ def noise(data: Data) -> Finding | None:
         f"{words.count(len(measured), 'measured cell')}: {' and '.join(counts)}. "
         f"95 % intervals are {uncertainty.origin_text(data.points)}"
     )
-    if uncertainty.origin_text(data.points) == uncertainty.WITHIN:
-        sentence += f", and fresh processes may differ by more ({uncertainty.COMMAND} measures it)"
     rows = [
         f"Flagged {code}: {words.listing(map(_name, cells), MOST_NAMED)}: {words.FLAG_WORDS[code]}"
         for code, cells in groups.items()
