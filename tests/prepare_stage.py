@@ -6,14 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import ROOT
-from measuring import python
 from siliconprof.datasets import data_folder, dataset_spec, prepare, prepared
 
 WORKFLOW = ROOT / "workflow"
@@ -96,15 +94,6 @@ def objection(dataset: dict[str, Any], output: Path) -> str:
     assert "\n" not in str(error.value)
     assert not output.exists()
     return str(error.value)
-
-
-def loaded_by(program: str, *arguments: str) -> set[str]:
-    """The installed packages that a program imports, beside this one."""
-    script = (
-        f"import sys\nbefore = set(sys.modules)\n{program}\n"
-        "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
-    )
-    return set(python(script, *arguments).split()) & set(packages_distributions()) - {"siliconprof"}
 
 
 def write_parquet(path: Path, **columns: list[Any]) -> None:

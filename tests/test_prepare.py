@@ -23,7 +23,6 @@ import pytest
 from hub_server import COMMIT
 from prepare_stage import (
     WORKFLOW,
-    loaded_by,
     made,
     objection,
     prepare_here,
@@ -35,13 +34,10 @@ from siliconprof.cells import config
 from siliconprof.datasets import (
     data_folder,
     dataset_spec,
-    prepare_text,
     source_files,
     token_data,
 )
-from siliconprof.datasets import repository as repository_module
 from siliconprof.datasets.tokenizer import END_OF_TEXT
-from siliconprof.store import temporary
 
 DATA = WORKFLOW / "siliconprof" / "datasets" / "data"
 BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
@@ -144,26 +140,6 @@ def test_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
     assert data.vocab_size == 65537 > facts["vocab_size_actual"] > data.tokens.max()
 
 
-def test_a_crash_while_writing_leaves_no_mixture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small = BUILTIN | {"max_bytes": 20_000}
-    prepare_here(small, tmp_path)
-    token_data.load(tmp_path)
-    opened = temporary.opened
-
-    def crash(path: Path) -> Any:
-        if path.name == "tokenizer.json":
-            raise KeyboardInterrupt
-        return opened(path)
-
-    monkeypatch.setattr(temporary, "opened", crash)
-    with pytest.raises(KeyboardInterrupt):
-        prepare_here(small, tmp_path)
-    with pytest.raises(token_data.DataError, match=r"no dataset\.json"):
-        token_data.load(tmp_path)
-
-
 # A folder in the hub's layout ----------------------------------------------------------------
 
 
@@ -237,15 +213,6 @@ def test_json_lines_without_a_card_are_cut_at_max_bytes(tmp_path: Path) -> None:
     prepare_here(dataset, output)
     facts, text = prepared(output)
     assert joined("train", 50).startswith(text) and facts["licence"] is None
-    documents = ["aé", "", "😀😀", "b"]
-    whole = END_OF_TEXT.join(filter(None, documents))
-    n_whole = len(whole.encode())
-    for max_bytes in range(1, n_whole + 3):
-        text = END_OF_TEXT.join(prepare_text.limited(documents, max_bytes))
-        n_bytes = len(text.encode())
-        assert whole.startswith(text) and n_bytes <= max_bytes
-        # All is used, or nothing more fits: no character, and no separator with a character.
-        assert n_bytes == n_whole or n_bytes > max_bytes - len(END_OF_TEXT) - 4
 
 
 # Refusals ------------------------------------------------------------------------------------
@@ -281,22 +248,11 @@ def test_a_wrong_source_is_one_line(
         ({"source": "web"}, "builtin, hub, folder"),
         ({"vocab_size": 256}, "at least 257"),
         ({"vocab_size": "512"}, "expected int"),
-        ({"vocab_size": True}, "expected int"),
-        ({"max_bytes": 0}, "at least 1"),
         ({"spilt": "a"}, "unknown key spilt"),
-        ({"source": "hub"}, "'path': is missing; expected a name on the hub"),
-        ({"source": "folder"}, "'path': is missing; expected a folder"),
-        ({"n_mels": 80}, "belongs to kind speech"),
-        ({"source": "folder", "path": "y", "revision": "z"}, "'revision': a folder has one revis"),
         ({"kind": "sound"}, "expected one of: text, speech, images"),
         ({"kind": "speech", "clip_seconds": 31}, "at most 30"),
-        ({"kind": "speech", "clip_seconds": 0}, "at least 1"),
-        ({"kind": "speech", "clip_seconds": 2.5}, "expected int"),
         ({"kind": "speech", "n_mels": 81}, "80, 128"),
-        ({"kind": "speech", "max_bytes": 1000}, "belongs to kind text"),
-        ({"kind": "speech", "vocab_size": 260}, "at least 261"),
         ({"kind": "speech", "split": "train[:10%]"}, "whole splits"),
-        ({"kind": "images"}, "belongs to kind text or speech"),
         ({"kind": "images", "vocab_size": None, "n_test": 0}, "n_test is 0; expected at least 1"),
         ("{", "not JSON"),
         ("[]", "expected a JSON object"),
@@ -458,29 +414,6 @@ def test_ptb_from_the_hubs_parquet_copy_its_cache_and_a_folder(hub: str, tmp_pat
     assert prepared(output, run_stage(local, output, fresh))[1] == joined("train", 60)
 
 
-def test_old_layouts_of_the_parquet_copy() -> None:
-    names = [
-        "en/imdb-train.parquet",
-        "en/csv-test-00000-of-00002.parquet",
-        "en/csv-test-00001-of-00002.parquet",
-        "en/validated/0000.parquet",
-        "en/partial-other/0000.parquet",
-        "de/train/0000.parquet",
-        "README.md",
-    ]
-    spec = dataset_spec.parse(json.dumps(PTB | {"subset": "en"}))
-    files = repository_module._files_of_copy(spec, names)
-    by_split = {
-        "train": names[:1],
-        "test": names[1:3],
-        "validated": names[3:4],
-        "other": names[4:5],
-    }
-    assert files == by_split
-    with pytest.raises(dataset_spec.PrepareError, match="several subsets; set subset.*de, en"):
-        repository_module._files_of_copy(dataset_spec.parse(json.dumps(PTB)), names)
-
-
 # A given tokenizer ------------------------------------------------------------------------------
 
 
@@ -586,21 +519,6 @@ def test_damage_of_any_kind_of_data_is_noticed(kind: str, tmp_path: Path) -> Non
     noticed("is of kind 'video'; expected one of: text")
     (tmp_path / "dataset.json").unlink()
     noticed(r"no dataset\.json")
-
-
-@pytest.mark.parametrize("kind", SMALL)
-def test_reading_needs_numpy_only_and_so_does_drawing_images(kind: str, tmp_path: Path) -> None:
-    prepare_here(SMALL[kind], tmp_path / "data")
-    program = """
-from pathlib import Path
-from siliconprof.cells import config
-from siliconprof.datasets import data_folder, dataset_spec, prepare
-next(data_folder.load(sys.argv[1]).batches(2, **{"seq_len": 8} if "text" in sys.argv else {}, seed=0))
-if "images" in sys.argv:
-    prepare.prepare(dataset_spec.parse(sys.argv[3]), Path(sys.argv[1]))
-"""
-    arguments = (str(tmp_path / "data"), kind, json.dumps(SMALL[kind]))
-    assert loaded_by(program, *arguments) == {"numpy"}
 
 
 def test_batches_visit_every_window_once_an_epoch(folder: Path) -> None:
