@@ -19,7 +19,7 @@ import hub_server
 import numpy as np
 import prepare_stage
 import pytest
-from conftest import ROOT, Checkout
+from conftest import Checkout
 from hub_server import COMMIT
 from prepare_stage import objection, prepare_here, refused, run_stage
 from siliconprof.cells import config, matrix
@@ -29,7 +29,6 @@ from siliconprof.datasets import (
     log_mel,
     prepare_speech,
     prepared,
-    preparing,
     source_files,
     speech_data,
     speech_synthesis,
@@ -38,7 +37,6 @@ from siliconprof.datasets import (
 )
 from test_config import cpu_host
 
-WORKFLOW = ROOT / "workflow"
 RATE = 16_000
 BUILTIN = {"name": "words", "kind": "speech", "source": "builtin", "vocab_size": 512}
 ARRAYS = ("features", "decoder_input_ids", "labels")
@@ -133,13 +131,6 @@ def test_builtin_speech_is_the_same_on_every_host(tmp_path: Path) -> None:
     fewer = prepare_here(BUILTIN | {"max_clips": 8}, tmp_path / "few")
     assert fewer["sha256"] != facts["sha256"]
     assert np.array_equal(data_folder.load(tmp_path / "few").features, data.features[:8])
-
-
-def test_no_entry_of_the_sine_hangs_on_the_last_bits_of_a_library() -> None:
-    """The table is rounded to integers; even a sine that is off by 1e-13 rounds to them."""
-    for error in (1 - 1e-13, 1 + 1e-13):
-        wave = 32767 * np.sin(2 * np.pi * np.arange(4096) / 4096)
-        assert np.array_equal(np.rint(wave * error), speech_synthesis.sine())
 
 
 @pytest.mark.parametrize(("clip_seconds", "n_mels"), [(1, 80), (5, 128)])
@@ -404,20 +395,6 @@ def test_a_given_tokenizer_keeps_its_own_ids(tmp_path: Path) -> None:
     assert facts["vocab_size_actual"] == size
     (given / "tokenizer.json").write_text(trained.to_str().replace("<|en|>", "<|fr|>"))
     assert "has no token <|en|>" in objection(asked, tmp_path / "none")
-
-
-def test_a_transcript_longer_than_the_decoder_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    samples = speech_synthesis.clip(0, 1)[0]
-    # No pair of these bytes comes twice, so each is a token; 4 more of prompt and 1 of end.
-    texts = ["fits", "".join(map(chr, range(0x4E00, 0x4E00 + 160))), "fits too"]
-    source = (iter([(text, samples) for text in texts]), preparing.Origin(None))
-    monkeypatch.setattr(prepare_speech, "read_speech", lambda spec: source)
-    facts = prepare_here(BUILTIN | {"clip_seconds": 1, "vocab_size": 261}, tmp_path)
-    assert facts["n_clips"] == 2 and facts["left_out"] == {prepare_speech.TOO_MANY_TOKENS: 1}
-    assert facts["text_sha256"] == hashlib.sha256(f"fits{END}fits too".encode()).hexdigest()
-    assert data_folder.load(tmp_path).labels.shape[1] == 4 + len("fits too") < 448
 
 
 # -- what the measured process reads ------------------------------------------------------------
