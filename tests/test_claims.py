@@ -6,8 +6,6 @@ read as it is, and broken ones are refused line by line.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import shutil
@@ -24,22 +22,18 @@ from siliconprof.claims.consistency import CONSISTENT, INCONSISTENT
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import VERDICTS
 from siliconprof.errors import UserError
-from siliconprof.render import claims as claims_section
-from siliconprof.render.book import Book
 from siliconprof.store import columns, table_files
 from siliconprof.store.records import HERE, REFERENCE
 from siliconprof.store.table_files import KEY
 from synthetic_results import (
     CPU,
     host_file,
-    load,
     make,
     of_the_paper,
     options_of,
     render,
     run,
     table,
-    training,
 )
 
 YES, NO, OPEN, ABSENT = VERDICTS
@@ -713,18 +707,6 @@ def test_consistency_follows_the_published_row(
     assert {answers[name][0], word} == {CONSISTENT, INCONSISTENT} and says in reason, reason
 
 
-def test_two_statements_can_hold_or_not(tmp_path: Path) -> None:
-    """Their expectations are compared, and neither is called right."""
-    check = {"consistency": [{"kind": "claim", "id": "trend"}]}
-    less = altered(GROWS, "shrinks", expect="less") | check
-    rows = judged(
-        tmp_path, [GROWS, less, GROWS | {"id": "again"} | check], grid({1: 0.01, 8: 0.02})
-    )
-    assert [row["consistency"] for row in rows] == [None, INCONSISTENT, CONSISTENT]
-    assert [row["verdict"] for row in rows] == [YES, NO, YES]
-    assert "states above 1, this one below 1" in rows[1]["consistency_reason"]
-
-
 # -- the claims file -----------------------------------------------------------------------------
 
 
@@ -750,28 +732,18 @@ IN_TABLE = {"table": "daniel2023_speedups", "statement": "M2 Max is always faste
     ("where", "value", "line"),
     [
         ("id", "Bad Id", "claims.0.id: is 'Bad Id'; expected text that matches"),
-        ("verdict", "reproduced", "claims.0.verdict: unknown key"),
         ("untestable", "why", "expected either compare or untestable"),
         ("published", IN_TABLE, "expected either source or published"),
         ("source", IN_TABLE | {"statement": "x"}, "no row of daniel2023_speedups.csv has it"),
-        ("source", IN_TABLE | {"table": "x"}, "x.csv: cannot be read"),
         ("source", IN_TABLE | {"table": "table1_devices"}, "table1_devices.csv has no statements"),
-        ("compare.kind", "trends", "kind: is 'trends'"),
         ("compare.along", None, "claims.0.compare.along: is missing"),
         ("compare.a", {}, "claims.0.compare.a: unknown key; expected one of: kind"),
-        ("compare.expect", "at_most", "compare.expect: is 'at_most'; expected one of: more"),
         ("compare.quantity", "througput", "did you mean 'throughput'?"),
         ("compare.quantity", "heat", "trend.compare.quantity: a finding is a word"),
-        ("compare.workloads", ["transformer_gird"], "did you mean 'transformer_grid'?"),
-        ("compare.of", {"device": "m4-100"}, "of.device: is 'm4-100'; expected"),
         ("compare.of", {"vendor": "appel"}, "did you mean 'apple'?"),
-        ("compare.devices", ["m4-100"], "compare.devices.0: is 'm4-100'; expected"),
         ("compare.tolerance", 0.1, "compare.tolerance_reason: is missing"),
-        ("check", {"kind": "ratios"}, "claims.0.consistency.0.kind: is 'ratios'"),
         ("check", {"kind": "ratio", "a": PASS}, "consistency.0.expect: is missing"),
-        ("check", RATIO | {"a": PASS | {"table": "x"}}, "trend.consistency.0.table: "),
         ("check", RATIO | {"a": PASS | {"column": "x"}}, "table4_pass_time has no such column"),
-        ("check", RATIO | {"a": PASS | {"where": {"device": "x"}}}, "no row of table4_pass_time"),
         ("check", {"kind": "claim", "id": "x"}, "consistency.0.id: no claim 'x'"),
     ],
 )
@@ -865,37 +837,3 @@ def test_the_papers_devices_decide_its_claims(tmp_path: Path) -> None:
     short = rows["paper-scenario-1-whisper-medium"]
     assert short["verdict"] == ABSENT
     assert "Apple M2 Max, 38 GPU cores was not measured" in short["reason"], short
-
-
-def test_page_shows_what_is_a_verdict_and_what_is_none(tmp_path: Path) -> None:
-    """A decided claim; two backends of this host, analogues of MLX against MPS, with their cells."""
-    results = make_results(tmp_path, [training(0.010), training(0.030, backend="mlx")])
-    lines = [
-        *judged(tmp_path / "small", [GROWS], grid({1: 0.01, 8: 0.02})),
-        *written(results).values(),
-    ]
-    table_files.write(results / "tables/claims.csv", lines)
-    book = Book(results / "figures")
-    book.section("claims")
-    claims_section.add(load(results), book)
-    counts, note, *_ = book.sections[-1].blocks
-    total = dict(zip((c.head for c in counts.table.columns), counts.rows[-1], strict=True))
-    assert (total["claims"].text, total[YES].text) == (str(len(lines)), "1")
-    assert note.text.startswith("Analogues, which count in no verdict: ")
-    heads = [(column.head, column.unit) for column in counts.table.columns]
-    assert heads[-2:] == [("consistent", "no verdict"), ("inconsistent", "no verdict")]
-    text = (results / "figures/table-claims.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert rows[0]["Verdict"] == YES and "A trend" in rows[0]["Claim and source"]
-    (at,) = (i for i, row in enumerate(rows) if "The MLX framework" in row["Claim and source"])
-    assert rows[at]["Verdict"] == ABSENT
-    assert rows[at]["Analogue (no verdict)"].startswith("disagrees")
-    own = rows[at]["Sources' own numbers (no verdict)"]
-    assert own.startswith("consistent: time of a pass, MLX over MPS")
-    facets, numbers = book.facets.listed(), book.sections[-1].blocks[-1].of[at].split()
-    backends = {facets["backend"][facets["cells"][int(number)][1]][0] for number in numbers}
-    assert backends == {"torch-cpu", "mlx"}
-    (wrong,) = (row for row in rows if "30%-40%" in row["Claim and source"])
-    assert "3.239 over 2.710 = 1.2" in wrong["Sources' own numbers (no verdict)"]
-    # what is our reading stands beside it
-    assert "read as training with MLX against MPS" in wrong["Claim and source"]
