@@ -21,7 +21,6 @@ from conftest import ROOT, Checkout, cpu_cell, defaults, own_project
 from measuring import python
 from siliconprof import plugins
 from siliconprof.cells import config, plan
-from siliconprof.errors import UserError
 from siliconprof.hosts import cgroups, registry
 from siliconprof.memory import footprint, memory_model
 from siliconprof.memory.memory_model import Question, decide
@@ -283,20 +282,6 @@ def test_what_becomes_of_a_cell(
     assert bool(decision.reason) == bool(status)
 
 
-def test_the_batch_that_fills_a_capacity() -> None:
-    calls: list[int] = []
-
-    def predict(batch_size: int) -> int:
-        calls.append(batch_size)
-        return 100 + 7 * batch_size
-
-    for allowed in (106, 107, 113.9, 114, 800, 10**6):
-        found = memory_model.largest_batch(predict, allowed)
-        assert found == max(0, int((allowed - 100) // 7))
-    assert len(calls) < 120
-    assert memory_model.largest_batch(lambda _: 5, 10) == memory_model.MOST_SAMPLES
-
-
 def test_capacity_of_unified_memory() -> None:
     device = {"kind": "gpu", "memory_kind": "unified", "memory_bytes": 16 * GIB}
     told = memory_model.usable(device | {"working_set_bytes": 11 * GIB})
@@ -411,11 +396,6 @@ def test_every_row_of_table_3_would_be_run_in_its_scenario() -> None:
     assert {question: any(found) for question, found in met.items()} == dict.fromkeys(met, True)
     disagreeing = {question[:2] for question, found in met.items() if len(found) > 1}
     assert disagreeing == {("rtx-4090", "GPT2-XL"), ("m2-max-38", "Whisper-large")}
-
-
-def test_auto_needs_a_scenario_that_says_how_large() -> None:
-    with pytest.raises(UserError, match="batch_size is 'auto' in scenario auto"):
-        Trial(cell(parameters=parameters(batch_size="auto")))
 
 
 # -- the real command ------------------------------------------------------------------------------
@@ -733,29 +713,3 @@ def test_the_default_cell_near_capacity_has_room_beside_the_libraries(
     assert 0.7 * 2 * GIB < scenario["predicted_bytes"] <= 0.75 * 2 * GIB
     offloaded = trial.workload.offloaded_memory_bytes("fp32", backend, capability)
     assert offloaded["temporary"] >= mib * 2**20
-
-
-class Counters:
-    """torch.cuda's and torch.mps's counters."""
-
-    max_memory_reserved = staticmethod(lambda device: 900 * 2**20)
-    max_memory_allocated = staticmethod(lambda device: 800 * 2**20)
-    memory_reserved = staticmethod(lambda device: 850 * 2**20)
-    mem_get_info = staticmethod(lambda device: (22 * GIB, 24 * GIB))
-    driver_allocated_memory = staticmethod(lambda: 3 * GIB)
-    current_allocated_memory = staticmethod(lambda: 2 * GIB)
-
-
-def test_a_limited_training_says_what_arrays_leave_of_the_memory() -> None:
-    """Reserved and not used, CUDA's context, and on a Mac the rest of the heaps."""
-    for name, kind, said in (
-        ("torch-cuda", "cuda", ("up to 100 MiB more", "take 1198 MiB of the GPU besides")),
-        ("torch-mps", "mps", ("1024 MiB more than torch's arrays",)),
-    ):
-        backend = plugins.load("backends", name)()
-        backend.torch, backend.device = SimpleNamespace(**{kind: Counters}), kind
-        backend.step_peak_bytes = lambda step, standing: (800 * 2**20, "counted")
-        scenario = {"limit": {"enforced": True, "how": "by torch"}, "capacity_bytes": 2 * GIB}
-        scenario["confirmed_peak_bytes"] = None
-        memory_limit.held(SimpleNamespace(backend=backend, scenario=scenario), None, [])
-        assert all(words in scenario["limit"]["how"] for words in said)
