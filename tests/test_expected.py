@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import siliconprof
 from siliconprof import plugins
-from siliconprof.analyse import aggregate, expected, step_work
+from siliconprof.analyse import aggregate, expected
 from siliconprof.session import quality
 from siliconprof.stats import line_fit
 from synthetic_cells import bandwidth, fastest, grid, network, sweep, whole_training
@@ -103,17 +103,6 @@ def test_expected_is_operations_over_peak_and_over_the_measured_ceiling(tmp_path
     assert cpu["actual_over_datasheet"] is cpu["actual_over_ceiling"] is None
     assert "not in the registry" in cpu["expected_datasheet_reason"]
     assert cpu["expected_ceiling_reason"]
-
-
-def test_number_format_decides_which_ceiling_counts(tmp_path: Path) -> None:
-    narrow = fastest(3e12, precision="bf16", **GPU)
-    cells = [*beside(**GPU), narrow]
-    cells += [grid([point(SMALL, 4, 5e-3)], precision=p, **GPU) for p in ("fp32", "amp-bf16")]
-    results = analysed(tmp_path, cells, devices=(CPU, H200))
-    fp32, amp = table(results, "expected")
-    assert fp32["ceiling_flop_per_s"] == pytest.approx(PRODUCTS, rel=0.01)
-    assert amp["ceiling_flop_per_s"] == pytest.approx(3e12, rel=0.01)
-    assert amp["datasheet_flop_per_s"] > 10 * fp32["datasheet_flop_per_s"]
 
 
 # -- verdicts ------------------------------------------------------------------------------------
@@ -382,11 +371,3 @@ def test_epochs_in_points_are_medians(tmp_path: Path) -> None:
     (row,) = of_cell(results, "points", "mlp")
     assert (row["epoch_s"], row["epoch_train_s"], row["epoch_means"]) == (6.0, 5.0, "measured")
     assert (row["network"], row["test_accuracy"], row["test_samples"]) == ("mlp", 0.75, 400)
-
-
-def test_backends_differ_in_what_they_update_at_once() -> None:
-    counts = {name: step_work.launches(name, 4, "fp32", False)[0] for name in step_work.OF_BACKEND}
-    assert counts["torch-cuda"] < counts["torch-cpu"] < counts["torch-mps"]  # type: ignore[operator]
-    assert step_work.launches("another", 4, "fp32", False)[0] is None
-    unclipped = step_work.launches("torch-mps", 4, "fp32", False, clipped=False)[0]
-    assert counts["torch-mps"] - unclipped == 2 * (7 * 4 + 3) + 6  # type: ignore[operator]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from conftest import QUICK, ROOT, Checkout, own_project
 from siliconprof.cells import config, matrix
 from siliconprof.hosts import registry
 from siliconprof.stats import statistics
-from siliconprof.workloads import matmul
 from siliconprof.workloads._operation import WRONG_ABOVE
 from test_config import cpu_host
 
@@ -166,31 +164,3 @@ def test_the_search_finds_its_best_within_its_budget(project: Checkout, backend:
     assert said["spent_s"] < 1.5 * said["budget_s"]  # what one try costs is a forecast
     assert said["stopped_by"]
     assert all(p["params"].keys() == {"batch", "m", "k", "n"} for p in record["points"])
-
-
-def test_the_search_climbs_and_ends() -> None:
-    """On a device that likes deep batches of tall matrices up to a size, then no more."""
-
-    def search(limit_bytes: int, cost_s: float = 0.0) -> tuple[matmul.Search, str]:
-        def rate(shape: tuple[int, ...]) -> float:
-            batch, m, k, n = shape
-            small = min(1.0, batch * m * k * n / 1024**3)
-            return small * (1 + 0.1 * math.log2(min(batch, 16)) + 0.2 * (m > n) - 0.3 * (k > n))
-
-        found = matmul.Search(
-            rate, lambda shape: cost_s, lambda s: 4 * math.prod(s), 1.0, limit_bytes
-        )
-        return found, found.run()
-
-    found, why = search(2**60)
-    assert why == matmul.SETTLED
-    assert found.best is not None
-    batch, m, k, n = found.best
-    assert batch >= 16 and m > n and k <= n
-    assert len(found.rates) < 60
-    small, why = search(4 * 512**3)
-    assert why == "memory"
-    assert all(4 * math.prod(shape) <= 4 * 512**3 for shape in small.rates)
-    first, why = search(2**60, cost_s=2.0)
-    assert why == "its budget of 1 s"
-    assert len(first.rates) == 1  # measured whatever it costs

@@ -133,16 +133,6 @@ def test_an_update_of_all_weights_in_one_call_moves_what_updates_one_by_one_do()
     assert moved("foreach") == pytest.approx(moved("for-loop"), rel=1e-3)
 
 
-def test_what_mlx_repeats_is_read_once() -> None:
-    rows = looked_at("gpt2", "mlx")[0]["rows"]
-    (scaled,) = (
-        row
-        for row in rows
-        if row["inputs"] == "float32[512, 64] float32[]" and row["kind"] == "Multiply"
-    )
-    assert scaled["bytes"] == 4 * (512 * 64 + 1 + 512 * 64)
-
-
 def products(module: str, backend: str) -> dict[tuple[str, str], int]:
     """(phase, role) -> how often it multiplies matrices; torch's names of GPT-2's modules."""
     counts: Counter[tuple[str, str]] = Counter()

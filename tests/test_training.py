@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -239,32 +238,6 @@ def test_faults_that_are_the_allocator_s_habit_can_be_told_apart(study: Checkout
     given_back = faults("not-retained")
     assert sum(given_back) > 1000
     assert statistics.median(faults("retained")) < sum(given_back) / len(given_back) / 10
-
-
-def test_tables_carry_the_study(study: Checkout) -> None:
-    def rows(table: str) -> list[dict[str, str]]:
-        path = study.path / f"results/tables/{table}.csv"
-        with open(path, newline="", encoding="utf-8") as stream:
-            return list(csv.DictReader(stream))
-
-    records = [r for r in study.records().values() if r["status"] == "ok"]
-    steps = sum(len(r["points"][0]["loss"]) for r in records)
-    assert len(rows("training_steps")) == steps
-    lora = [row for row in rows("points") if row["workload"] == "lora-plain"]
-    assert {row["n_trainable_parameters"] for row in lora} == {"2048"}
-    assert all(float(row["minor_faults_per_step"]) >= 0 for row in lora)
-    if sys.platform == "linux":  # where the wall time of a step went sums to it
-        for row in lora:
-            parts = ("cpu", "waiting", "blocked")
-            went = sum(float(row[f"{part}_per_step_s"]) for part in parts)
-            assert went == pytest.approx(float(row["wall_per_step_s"]), rel=0.05)
-    models = {(row["model"], row["size"]): row for row in rows("models")}
-    assert models["gpt2", "large"]["n_parameters"] == "774030080"
-    assert models["gpt2", "xl"]["n_parameters"] == "1557611200"
-    # One line each even where nothing could be read: with its reason.
-    energy = rows("energy")
-    assert {row["workload"] for row in energy} >= {"full-plain", "lora-hf"}
-    assert all(row["energy_per_step_j"] or row["reason"] for row in energy)
 
 
 def test_loss_falls_on_the_built_in_text(study: Checkout) -> None:
