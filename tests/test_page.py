@@ -707,10 +707,9 @@ def test_sorting_sorts(browser: Browser, study: Path) -> None:
     browser.one(f"#{table} thead button").send_keys(Keys.ARROW_RIGHT)
     second = "return document.querySelectorAll(`#${arguments[0]} thead button`)[1]"
     assert browser.js(f"{second} === document.activeElement", table)
-    # By its number too where the head is of words (an interval, a shape), or a mark follows.
+    # By its number too where the head is of words (an interval), or a mark follows.
     for table, name in (
         ("table-training-times", "unsplit, 95 %"),
-        ("table-matmul", "Shape"),
         ("table-published-6", "cold launch"),
     ):
         column = browser.js(

@@ -41,17 +41,9 @@ def test_expected_against_actual_in_numbers(said: Page) -> None:
     """Batch 1 takes 3 times as long, batch 8 (3 + 7 × 1.5) / 8 = 1.69 times; half of each."""
     ours = "2.34 times as long as expected by our own ceiling, the median of 8 points, from 1.69"
     assert f"{ours} to 3.00" in said.of("grid")
-    told = [line["over expected×"][:4] for line in said.lines("table-grid-grid-small")]
-    assert told[:4] == ["3.00", "1.69", "3.00", "1.69"]
 
 
-def test_points_without_a_time_keep_status_and_reason(said: Page) -> None:
-    lines = said.tables["table-grid-grid-small"]
-    for status, reason in (("oom", "cannot allocate <3 GiB>"), ("skipped", "predicted 61 GiB")):
-        found = [line for line in lines if status in line]
-        assert len(found) == 2  # of torch and of MLX
-        assert all(reason in line for line in found)
-        assert all(cell.startswith("–") for line in found for cell in line[-7:-2])
+def test_points_without_a_time_keep_their_status(said: Page) -> None:
     assert "20 points: 16 ok, 2 oom, 2 skipped" in said.of("grid")
 
 
@@ -103,10 +95,6 @@ def test_pairs_are_of_one_size_and_of_one_setting() -> None:
 def test_divergence_is_an_outcome(said: Page) -> None:
     assert "least final loss 4.000 at learning rate 0.0001" in said.of("grid")
     assert "1 of 6 settings diverged" in said.of("grid")
-    lines = said.tables["table-optimizer-optimizer"]
-    [lost_one] = [line for line in lines if "diverged" in line]
-    assert "loss not finite" in lost_one
-    assert "off" in lost_one
 
 
 def test_whole_trainings_are_in_no_figure_of_phases(said: Page) -> None:

@@ -40,7 +40,7 @@ Made = dict[str, Any]
 # What is about published numbers, models and devices of the registry, measured or not.
 OF_NO_CELL = re.compile(
     r"(figure-(stack|scenarios|paper-.*)"
-    r"|table-(published-.*|models|claims.*|classic-published|paper-.*|scenario-parts))"
+    r"|table-(published-.*|models|claims.*|classic-published|paper-.*))"
 )
 
 

@@ -1,4 +1,4 @@
-"""What each device does at most by its own measurement, and whether any throughput claims more.
+"""What each device does at most by its own measurement.
 
 With its memory bandwidth over the size of the working set, a curve for each backend.
 """
@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, NOT_COMPARED, place
-from siliconprof.render import chart, hover, operations, style, tables
+from siliconprof.analyse.throughputs import place
+from siliconprof.render import chart, hover, operations, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.operations import GIGA, MEMORY
-from siliconprof.render.tables import SIZES, Column, Table, Value, missing, number, quantity, told
+from siliconprof.render.tables import SIZES, Column, Table, Value, missing, quantity, told
 from siliconprof.render.variants import Row
 
 OF_FORMAT = ("matmul", "memory_bandwidth", "cache_bandwidth")
@@ -37,7 +37,7 @@ Lines = dict[str, Row]  # lines of csv of one place by their quantity
 
 
 def add(data: Data, book: Book) -> None:
-    """The ceilings, the bandwidth curves, and what was found above a ceiling."""
+    """The ceilings, the bandwidth curves, and the costs."""
     if book.origin and all(line["value"] is None for line in data.ceilings):
         return  # why there is none is said of this host alone
     if not data.ceilings:
@@ -46,7 +46,6 @@ def add(data: Data, book: Book) -> None:
     book.table("ceilings", "ceilings", ceilings_table(data))
     _bandwidth(data, book)
     book.table("costs", "costs", costs_table(data))
-    _checks(data, book)
 
 
 def caution(data: Data, line: Row) -> str:
@@ -188,49 +187,6 @@ def costs_table(data: Data) -> Table:
     ]
     lines = _by(data, [*TRANSFERS, "page_fault", *LAUNCHES], place)
     return Table.of(lines, columns, partial(_behind, data))
-
-
-def _checks(data: Data, book: Book) -> None:
-    """How many throughputs were held against a ceiling, and those that lie above one."""
-    above = [check for check in data.checks if check["verdict"] in FLAG_OF_VERDICT]
-    compared = [check for check in data.checks if check["verdict"] != NOT_COMPARED]
-    with_sheet = sum(check["of_datasheet"] is not None for check in compared)
-    summary = (
-        f"{words.count(len(compared), 'throughput')} of {len(data.checks)} could be held against a "
-        f"ceiling, {with_sheet or 'none'} of them against a data sheet as well; "
-        f"{len(above) or 'none'} {'lie' if len(above) > 1 else 'lies'} above. All are in "
-        f"{data.results.as_posix()}/tables/checks.csv."
-    )
-    book.note(summary if data.checks else "No throughput was measured, so none was checked.")
-    if above:
-        book.table("above", "above", above_table(above))
-
-
-def above_table(checks: Sequence[Row]) -> Table:
-    """Throughputs that the hardware does not have."""
-
-    def verdict(check: Row) -> Value:
-        name = check["verdict"]
-        return Value(name, sort=name, mark="bad", title=check["reason"])
-
-    def point(check: Row) -> str:
-        return check["how"] + (", in a burst" if check["quantity"].startswith("burst") else "")
-
-    columns = [
-        tables.DEVICE,
-        tables.BACKEND,
-        told("Workload", "workload"),
-        tables.PRECISION,
-        told("Point", point),
-        number(
-            "Throughput", "", lambda check: check["value"] / GIGA, "", title=lambda c: c["record"]
-        ),
-        told("Unit", lambda check: f"G{check['unit']}"),
-        number("of data sheet", "%", "of_datasheet", "no data sheet gives this figure"),
-        number("of own ceiling", "%", "of_ceiling", "no ceiling of ours"),
-        told("Verdict", verdict),
-    ]
-    return Table.of(checks, columns)
 
 
 KERNELS = ("copy", "triad", "reduction")

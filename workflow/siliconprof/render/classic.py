@@ -5,13 +5,10 @@ Ratios themselves are made in `ratios`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from operator import attrgetter
-from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.throughputs import device_of
@@ -19,14 +16,13 @@ from siliconprof.render import beside, ratios, tables, training, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.ratios import Case, Foretold, Pair, Ratio, epoch, network, side_name, times
+from siliconprof.render.ratios import Case, Pair, Ratio, epoch, network, side_name, times
 from siliconprof.render.tables import Column, Table, Value, count, missing, number, spanned, told
 from siliconprof.render.training import PHASES
 from siliconprof.render.variants import Row, order, point_status, precision
 from siliconprof.store.records import HERE
 
 Cases = Mapping[Case, Sequence[Row]]
-MISLED_TITLE = "What TFLOPS alone would have said:"
 
 
 def add(data: Data, book: Book) -> None:
@@ -45,9 +41,6 @@ def add(data: Data, book: Book) -> None:
         book.note(f"No figure: no network was measured ({reasons}).")
     timed = times_table(data, cases)
     book.table("classic-times", "classic-times", timed, counted="line")
-    if any(words.number(point.get("test_accuracy")) is not None for point in points):
-        learned = Table.of(of_cases(cases), ACCURACY)
-        book.table("classic-accuracy", "classic-accuracy", learned, counted="line")
     if points:
         _ratios(data, book, points)
 
@@ -92,18 +85,9 @@ def _ratios(data: Data, book: Book, points: Sequence[Row]) -> None:
         )
         book.note(f"No device ratios: {why}.")
         return
-    book.table("classic-ranges", "classic-ranges", ranges(data, pairs))
     every = [ratio for pair in pairs for ratio in pair.ratios]
     single = Table.of(every, RATIOS, attrgetter("rows"))
     book.table("classic-ratios", "classic-ratios", single, counted="line")
-    judgements = [judgement for pair in pairs if (judgement := ratios.judged(data, pair))]
-    if judgements:
-        book.listing(judgements, MISLED_TITLE)
-    else:
-        book.note(
-            "TFLOPS are held against these ratios where matrix products of both sides were "
-            "measured or both data sheets are known; no pair here has either."
-        )
 
 
 def step_label(row: Row) -> str:
@@ -113,13 +97,8 @@ def step_label(row: Row) -> str:
     return f"{name} · {remark}" if remark else name
 
 
-CLASSES = 10  # of the last layer of each of the article's networks
-CHANCE = 1 / CLASSES
-Z_95 = 1.959964  # of a normal distribution
-NO_ENDS: tuple[None, None] = (None, None)
 NO_EPOCH = "no epoch was measured or extrapolated"
 NO_STEP = "no unsplit step was timed"
-NO_TEST = "the network was not run on the test data"
 UNRECORDED = "not recorded"
 NOT_BOTH = "not both devices were measured with the same network and batch size"
 ONLY_PICTURES = "other values only in a picture, not published as numbers"
@@ -234,70 +213,6 @@ TIMES = (
 )
 
 
-# -- accuracy --------------------------------------------------------------------------------------
-
-
-def trained_steps(row: Row) -> int | None:
-    """How many steps the network was trained before it was tested."""
-    steps = words.number(row.get("test_trained_steps")) or words.number(row.get("training_steps"))
-    return int(steps) if steps else None
-
-
-def accuracy_interval(row: Row) -> tuple[float, float] | None:
-    """95 % interval of a test accuracy over test samples (Wilson 1927), None without their number.
-
-    It says how far other test images might move it, and nothing of other seeds.
-    """
-    share, n = words.number(row.get("test_accuracy")), words.number(row.get("test_samples"))
-    if share is None or not n:
-        return None
-    widened = 1 + Z_95**2 / n
-    middle = (share + Z_95**2 / (2 * n)) / widened
-    reach = Z_95 / widened * math.sqrt(share * (1 - share) / n + Z_95**2 / (4 * n * n))
-    return middle - reach, middle + reach
-
-
-def synthetic(row: Row) -> bool:
-    """Whether the images of a cell were generated."""
-    return bool(row.get("data_synthetic"))
-
-
-def _seen(row: Row) -> int | None:
-    steps = trained_steps(row)
-    return steps * row["case"].batch_size if steps else None
-
-
-def _accuracy(row: Row) -> Value:
-    share, (low, high) = words.number(row.get("test_accuracy")), accuracy_interval(row) or NO_ENDS
-    return missing(NO_TEST) if share is None else spanned(share, low, high, 0.01)
-
-
-def _over_chance(row: Row) -> Value:
-    share = words.number(row.get("test_accuracy"))
-    return missing(NO_TEST) if share is None else Value(times(share / CHANCE), share / CHANCE)
-
-
-def _images(row: Row) -> str | None:
-    name = row.get("dataset")
-    return f"{name} (synthetic)" if synthetic(row) else name
-
-
-OF_TRAINED = "every step before the test, warm-up included"
-AT_MOST = "steps × batch size; an epoch's last batch may be smaller"
-OVER_IMAGES = "95 % interval over the test images below; other seeds are not tried"
-ACCURACY = (  # what each network learned in the steps that it was given
-    *NAMES,
-    count("trained", trained_steps, UNRECORDED, OF_TRAINED, "steps"),
-    count("samples seen, at most", _seen, UNRECORDED, AT_MOST),
-    Column("test accuracy", "%", True, OVER_IMAGES, "interval", value=_accuracy),
-    number("chance", "%", lambda row: CHANCE, "", f"one of {CLASSES} classes", folds=True),
-    Column("over chance", "", True, value=_over_chance),
-    number("test loss", "nats", "test_loss", NO_TEST),
-    replace(count("test images", "test_samples", NO_TEST), folds=True),
-    told("Data", _images, folds=True),
-)
-
-
 # -- ratios ----------------------------------------------------------------------------------------
 
 
@@ -323,61 +238,6 @@ RATIOS = (  # every ratio with its interval, and the same of steps alone
     number("by steps alone", "×", attrgetter("of_steps"), NO_STEP, OF_STEPS),
     told("Epochs are", lambda r: ratios.EXTRAPOLATED if r.extrapolated else "measured", folds=True),
 )
-
-
-GEOMETRIC = "the mean that suits ratios"
-ARITHMETIC = "an average as the article gives one"
-PRODUCTS = "fastest matrix product of a over that of b, measured here; GFLOP/s below"
-SHEETS = "peak of a over peak of b; GFLOP/s below"
-
-
-def ranges(data: Data, pairs: Sequence[Pair]) -> Table:
-    """Least, means and most of each pair, network by network, beside what TFLOPS say."""
-
-    def end(head: str, name: str) -> Column:
-        def value(part: Pair) -> Value:
-            ratio: Ratio = getattr(part, name)
-            several = len({one.case.network for one in part.ratios}) > 1
-            case = str(ratio.case) if several else f"batch {ratio.case.batch_size}"
-            return Value(words.significant(ratio.middle), ratio.middle, case)
-
-        return Column(head, "×", True, "its batch size below", "case", value=value)
-
-    def name(part: Pair) -> str:
-        names = {ratio.case.network for ratio in part.ratios}
-        return "all" if len(names) > 1 else names.pop()
-
-    def foretold(head: str, predict: Any, help: str, **more: Any) -> Column:
-        def value(part: Pair) -> Value:
-            return _foretold(predict(data, part))
-
-        return Column(head, "×", True, help, "GFLOP/s", value=value, **more)
-
-    parts = []
-    for pair in pairs:
-        names = list(dict.fromkeys(ratio.case.network for ratio in pair.ratios))
-        parts += [pair.of_network(name) for name in names] + [pair] * (len(names) > 1)
-    columns = (
-        told("Side a", lambda part: side_name(part.a), folds=True),
-        told("Side b", lambda part: side_name(part.b), folds=True),
-        told("Network", name),
-        count("cases", lambda part: len(part.ratios), ""),
-        end("min", "least"),
-        number("geometric mean", "×", attrgetter("geometric"), "", GEOMETRIC),
-        number("arithmetic mean", "×", attrgetter("arithmetic"), "", ARITHMETIC),
-        end("max", "most"),
-        foretold("by products", ratios.by_products, PRODUCTS),
-        foretold("by data sheets", ratios.by_sheets, SHEETS, folds=True),
-    )
-    return Table.of(parts, columns, lambda part: [row for one in part.ratios for row in one.rows])
-
-
-def _foretold(foretold: Foretold) -> Value:
-    value = tables.quantity(foretold.ratio, foretold.reason)
-    if not (foretold.a and foretold.b):
-        return value
-    rates = " / ".join(words.significant(rate / 1e9) for rate in (foretold.a, foretold.b))
-    return replace(value, below=rates)
 
 
 # -- published -------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Workloads and probes without exhibits of their own, by what their plug-ins declare.
 
-Of a workload a figure of its first quantity for each device, and a table of all; of a probe a table
-of what it read beside each cell.
+Of a workload a table of all its quantities, of a probe one of what it read beside each cell.
 """
 
 from __future__ import annotations
@@ -13,12 +12,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from siliconprof import plugins, words
-from siliconprof.analyse import throughputs
 from siliconprof.declarations import Parameter, Quantity
-from siliconprof.render import chart, hover, style
-from siliconprof.render.book import Book, parts
-from siliconprof.render.chart import Chart, Mark, Panel, Scale
-from siliconprof.render.data import Data, grouped
+from siliconprof.render import hover
+from siliconprof.render.book import Book
+from siliconprof.render.data import Data
 from siliconprof.render.tables import ONE_PLACE, Column, Table, Value, quantity, ranged, text, told
 from siliconprof.render.variants import Row
 from siliconprof.workloads.base import KernelWorkload
@@ -35,7 +32,6 @@ WITH_EXHIBIT = (
 )
 PROBES_WITH_EXHIBIT = ("clocks", "energy", "interference", "memory", "page_faults")
 NAMES = (told("Workload", "workload", folds=True), *ONE_PLACE)
-ROWS_PER_FIGURE = 40
 TINY = 1e-3  # a number below it is written with an exponent
 NOT_MEASURED = "the record does not hold it"
 
@@ -96,18 +92,6 @@ def add(data: Data, book: Book) -> None:
         if not quantities:
             book.note(f"Nothing of {module} is shown: its records hold no times.")
             continue
-        first = quantities[0]
-        timed = [point for point in points if (first.ends(point)[0] or 0) > 0]
-        for device, rows in grouped(timed, lambda point: point["device"]).items():
-            for name, part in parts(f"{module}-{device}", rows, ROWS_PER_FIGURE):
-                book.figure(
-                    name,
-                    "declared",
-                    partial(draw, part, first),
-                    module=module,
-                    quantity=first.label,
-                    device=data.device_name(rows[0]),
-                )
         book.table(module, "declared", table(points, quantities), module=module)
     for probe in probes(data):
         book.table(f"probe-{probe}", "declared-probe", probe_table(data, probe), probe=probe)
@@ -157,38 +141,6 @@ def _unit(unit: str, typical: float) -> tuple[str, float]:
 def _plugin(module: str) -> Any:
     has_plugin = module in plugins.names("workloads")
     return plugins.load("workloads", module) if has_plugin else KernelWorkload
-
-
-def label(point: Row, workloads: int) -> str:
-    """`512 MiB, cold`; with the entry of the config where there are several of the workload."""
-    point_text = throughputs.describe(point)
-    return f"{point['workload']}: {point_text}" if workloads > 1 else point_text
-
-
-def draw(points: Sequence[Row], of: Shown) -> Any:
-    """A row for each point, a dot with its interval for each backend and precision."""
-    workloads = len({point["workload"] for point in points})
-    rows = grouped(points, lambda point: label(point, workloads))
-    ways = list(dict.fromkeys((p["backend"], p["precision"]) for p in points))
-    quantity_text = f"{of.label} / {of.unit}" if of.unit else of.label
-    better = f" ({of.better} is better)" if of.better else ""
-    shown: list[Mark] = []
-    for at, (name, row) in enumerate(rows.items()):
-        for point in row:
-            place = ways.index((point["backend"], point["precision"])) + 0.5
-            y = at + 0.6 * (place / len(ways) - 0.5)
-            middle, start, end = of.ends(point)
-            if middle is None or middle <= 0:
-                continue
-            if start and end:
-                shown.append(chart.line([start, end], [y, y], point))
-            what = hover.interval_name(point, of.name.removesuffix("_s"))
-            value_text = hover.spanned(middle, start, end, of.unit, what=what)
-            text = f"{hover.cell(point)}, {name}: {value_text}"
-            shown.append(chart.dot(middle, y, point, text))
-    scale = Scale(f"{quantity_text}{better}", log=10)
-    panel = Panel(shown, scale, labels=list(rows), label_rows=list(rows.values()))
-    return Chart([panel], style.backends(points, 3.4)).figure()
 
 
 def table(points: Sequence[Row], quantities: Sequence[Shown]) -> Table:

@@ -33,7 +33,6 @@ def build(data: Any, book: Any, command: str, again: str = "") -> dict[str, Any]
         compared,
         declared,
         glance,
-        paper,
         quality,
         report,
         setting,
@@ -65,7 +64,6 @@ def build(data: Any, book: Any, command: str, again: str = "") -> dict[str, Any]
     with book.on_report():
         book.part(lambda some, into: report.end(some, into, again), data)
     book.part(lambda some, _: book.compared.update(compared.listed(some, book.facets)), data)
-    paper.settle(book)
     n = len(data.unreadable)
     unreadable = f", {words.count(n, 'record')} could not be read" if n else ""
     measured = sum(cell["status"] == "ok" for cell in own.cells)

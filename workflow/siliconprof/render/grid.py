@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
@@ -22,7 +21,6 @@ from siliconprof.render.data import Data, grouped
 from siliconprof.render.grid_points import (
     MS,
     NO_FORMULA,
-    UNTIMED,
     Grid,
     devices_said,
     place,
@@ -31,7 +29,7 @@ from siliconprof.render.grid_points import (
     values,
 )
 from siliconprof.render.grid_points import Scale as Ramp
-from siliconprof.render.tables import Column, Table, Value, count, number, ranged, told
+from siliconprof.render.tables import Column, Table, Value, number, told
 from siliconprof.render.variants import Row, point_status
 
 SETTINGS = (
@@ -48,7 +46,6 @@ VERDICTS = {
     "both": "launch-bound and memory-bound",
     "neither": "neither launch-bound nor memory-bound",
 }
-NO_TIME, NO_CEILING = "no iteration was timed", "no ceiling was measured"
 
 
 def add(data: Data, book: Book) -> None:
@@ -64,18 +61,7 @@ def add(data: Data, book: Book) -> None:
             add_expected(data, book, grid)
             add_fits(data, book, grid)
         else:
-            book.note(
-                "No point of this grid was measured, so there is nothing to draw; the table "
-                "below has the reason of each."
-            )
-        book.table(
-            f"grid-{grid.workload}",
-            "grid-points",
-            table(grid),
-            folded=folded(grid.points),
-            workload=grid.workload,
-            device=where,
-        )
+            book.note("No point of this grid was measured, so there is nothing to draw.")
 
 
 def folded(points: Sequence[Row]) -> str:
@@ -215,77 +201,6 @@ FIT_COLUMNS = (
         "best", "GFLOP/s", "best_flop_per_s", NO_FORMULA, BEST, under=_of_ceiling, below=OF_BEST
     ),
 )
-
-
-# -- points ------------------------------------------------------------------------------------
-
-
-def _status(point: Row) -> Value:
-    state = point_status(point)
-    return Value(state, sort=state, mark=f"status-{state}", title=words.STATUS_WORDS.get(state, ""))
-
-
-def _stem(point: Row) -> str:
-    return "unsplit_step" if point.get("unsplit_step_median_s") else "step"
-
-
-def _against(head: str, column: str, of: str, otherwise: str) -> Column:
-    """How many times as long as expected a point took."""
-
-    def over(point: Row) -> float | None:
-        wanted, took = words.number(point.get(f"{column}_s")), grid_points.seconds(point)
-        return took / wanted if wanted and took else None
-
-    def why(point: Row) -> str:
-        return str(point.get(f"{column}_reason") or otherwise)
-
-    return number(head, "×", over, why, f"over the time at {of}")
-
-
-def _if_measured(column: Column) -> Column:
-    """The column, whose reason is the status where a point was not measured."""
-
-    def value(point: Row) -> Any:
-        if point_status(point) != "ok":
-            return tables.missing(UNTIMED)
-        return column.value(point) if column.value else None
-
-    return replace(column, value=value)
-
-
-FORMULA = "operations of the model's formula per second"
-OURS = "median and quartiles"
-SIZE, SIZE_PEAK = "exact, by the size estimator", "peak by the size estimator"
-PEAK, UNCOUNTED = "of device memory, measured", "not counted for every point"
-TIMES = (
-    Column(
-        "iteration", "ms", True, OURS, value=lambda p: ranged(p, _stem(p), MS, NO_TIME, digits=3)
-    ),
-    count("n", lambda point: point.get(f"{_stem(point)}_n"), NO_TIME, "iterations timed"),
-    number("tokens", "1/s", "tokens_per_s", NO_TIME),
-    number("achieved", "GFLOP/s", "flop_per_s", NO_FORMULA, FORMULA),
-    _against("over expected", "expected_ceiling", "the measured ceiling", NO_CEILING),
-    _against("over data sheet", "expected_datasheet", "the data sheet's peak", "no data sheet"),
-    number("peak", "MiB", "device_peak_bytes", UNCOUNTED, PEAK),
-)
-COLUMNS = (
-    *(count(head, name, "not recorded", folds=True) for name, head in SETTINGS),
-    number("parameters", "10⁶", "n_parameters", "not counted", SIZE),
-    *tables.ONE_PLACE,
-    told("Status", _status),
-    told("Reason", "point_reason", folds=True, mark="note"),
-    *map(_if_measured, TIMES),
-    number("predicted", "MiB", "predicted_peak_bytes", "not predicted", SIZE_PEAK),
-)
-
-
-def table(grid: Grid) -> Table:
-    """Every point, measured or not."""
-
-    def css(point: Row) -> str:
-        return "" if point_status(point) == "ok" else "failed"
-
-    return Table.of(grid.points, COLUMNS, css=css)
 
 
 ROWS_PER_FIGURE = 5

@@ -164,10 +164,6 @@ PEAKS = (
 
 # -- over time --------------------------------------------------------------------------------
 
-NO_STEPS = "the training steps of this cell are not in its record"
-MEDIAN = "median of the unsplit steps"
-PER_STEP, TIMES = "KiB per step", "faults × page size"
-NO_PAGE = "the page size is unknown: the probe was not available"
 HIGH_IN, RUG_IN = 1.35, 0.05  # height of a panel, and of one cell's line of training steps
 MOST_TICKS = 160  # of one cell's line; more than that are one dark stripe
 
@@ -282,30 +278,6 @@ def _steps(data: Data, rows: Sequence[Row], row_height: float, end_s: float) -> 
                 heights = [-(index + 1) * row_height] * len(chosen)
                 shown.append(chart.dots(chosen, heights, row, size=size))
     return shown
-
-
-# -- page faults of steps ------------------------------------------------------------------------
-
-
-def add_faults(data: Data, book: Book) -> None:
-    """Page faults of every training step."""
-    rows = [row for points, _ in data.families().values() for row in points]
-    if not rows:
-        return
-    book.heading("Page faults", anchor="faults")
-    book.table("faults", "faults", Table.of(rows, FAULTS), counted="training cell")
-
-
-FAULTS = (  # the unsplit steps in counts and bytes, and the whole cell's counts
-    *NAMES,
-    count("minor faults", "minor_faults_per_step", NO_STEPS, MEDIAN, "per step"),
-    number("touched by them", PER_STEP, "minor_faulted_bytes_per_step", NO_PAGE, f"minor {TIMES}"),
-    count("major faults", "major_faults_per_step", NO_STEPS, MEDIAN, "per step"),
-    number("read by them", PER_STEP, "major_faulted_bytes_per_step", NO_PAGE, f"major {TIMES}"),
-    count("minor, whole cell", "minor_faults", NO_PAGE),
-    count("major, whole cell", "major_faults", NO_PAGE),
-    number("page", "KiB", "page_size_bytes", NO_PAGE, folds=True),
-)
 
 
 # -- models --------------------------------------------------------------------------------------

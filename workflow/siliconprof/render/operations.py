@@ -7,26 +7,18 @@ value once, against the memory's bandwidth.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from siliconprof import words
-from siliconprof.render import chart, hover, style, tables, uncertainty
+from siliconprof.render import chart, hover, style
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import RING, Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import (
-    Column,
-    Table,
     Value,
-    count,
-    median,
     missing,
-    number,
-    quantity,
     spanned,
 )
 from siliconprof.render.variants import PRECISION_ORDER, Row
@@ -148,8 +140,6 @@ def _add(data: Data, book: Book, operation: Operation) -> None:
                 workload=workload,
                 device=data.device_name(group[0]),
             )
-    if points:
-        book.table(operation.module, operation.module, table(data, operation, points))
 
 
 # -- figure ------------------------------------------------------------------------------------
@@ -239,89 +229,11 @@ def _marks(y: float, point: Row, operation: Operation) -> Iterator[Mark]:
         yield chart.dot(rate.middle / GIGA, y, point, text, color=ink, **look)
 
 
-# -- table -------------------------------------------------------------------------------------
-
-SYNCHRONISED = "each call synchronised; 95 % interval below"
-OF_MEDIAN = "from the median; 95 % interval below"
-BURST = "launches in a row, synchronised once"
-SAME = "the same calls, by the other measure of work"
-
-
-def table(data: Data, operation: Operation, points: Sequence[Row]) -> Table:
-    """Every point: times, both throughputs, shares of both ceilings, and how exact the result was."""
-    limit = operation.limit
-    other = MEMORY if limit is PRODUCTS else PRODUCTS
-    apart = [tables.told(operation.apart.capitalize(), operation.apart)] if operation.apart else []
-
-    def rate(point: Row) -> Value:
-        return with_interval(median_rate(limit, point))
-
-    def share(head: str, over: str, of: str) -> Column:
-        value = partial(_share, data, limit, of)
-        return Column(head, "%", True, f"median over {over}", value=value)
-
-    columns = [
-        Column("Shape", value=shape),
-        *tables.PLACE,
-        *apart,
-        median("median", "ms", "step", UNTIMED, SYNCHRONISED, ("low", "high"), 3),
-        count("n", "step_n", UNTIMED, "calls timed"),
-        Column("median", limit.unit, True, OF_MEDIAN, value=rate),
-        Column("burst mean", limit.unit, True, BURST, value=partial(_burst, limit)),
-        number("median", other.unit, other.rate, UNTIMED, SAME),
-        share("of own ceiling", f"the {limit.label}", ""),
-        share(limit.share, f"the data sheet's {limit.sheet}", "datasheet_"),
-        Column("result error", "", True, "relative RMS error against float64", value=_error),
-        uncertainty.COLUMN,
-    ]
-    return Table.of(points, columns)
-
-
-def shape(point: Row) -> Value:
-    """The name of a shape, which sorts by its work."""
-    return Value(shape_name(point), sort=float(shape_key(point)[0]))
-
-
 def with_interval(rate: Rate) -> Value:
     """A throughput in 10⁹ a second, its interval below."""
     if rate.middle is None:
         return missing(UNTIMED)
     return spanned(rate.middle, rate.low, rate.high, GIGA)
-
-
-def _share(data: Data, limit: Limit, of: str, point: Row) -> Value:
-    """The share of our own ceiling, or of the data sheet's figure where `of` is `datasheet_`.
-
-    What fits a cache has no share of the memory's bandwidth.
-    """
-    line, check = data.ceiling(point, limit.ceiling), data.check(point, limit.rate)
-    rate = words.number(point[limit.rate])
-    if line is None or rate is None:
-        return missing("no ceiling of this device and backend" if rate else UNTIMED)
-    if check is not None and check["compared_value"] is None:
-        return missing("the operands fit the last-level cache, which is faster than memory")
-    ceiling = words.number(line[f"{of}value"])
-    none = "no data sheet" if of else "no ceiling of ours"
-    reason = f"{none}: {line[f'{of}reason']}"
-    return quantity(rate / ceiling, reason, 0.01) if ceiling else missing(reason)
-
-
-def _burst(limit: Limit, point: Row) -> Value:
-    """The burst's throughput, or why there is none, which leaves out the estimate of seconds."""
-    why = point["burst_reason"] or "not recorded"
-    value = quantity(
-        burst_rate(limit, point).middle,
-        "no burst: " + re.sub(r"about [\d.]+ s", "too long", why),
-        GIGA,
-    )
-    return replace(value, title=why) if value.reason else value
-
-
-def _error(point: Row) -> Value:
-    error = words.number(point["result_error"])
-    if error is None:
-        return missing("not recorded")
-    return Value(words.scientific(error), sort=error)
 
 
 def _where(name: str, value: str, limit: Limit, point: Row) -> Rate:

@@ -11,13 +11,12 @@ from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.render import chart, strokes, style, tables
+from siliconprof.render import chart, strokes, style
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.grid_points import Scale as Values
-from siliconprof.render.grid_points import by_place, devices_said, named, place_name, seconds, shape
-from siliconprof.render.tables import ONE_PLACE, Column, Table, Value, missing, number, told
+from siliconprof.render.grid_points import by_place, devices_said, named, place_name
 from siliconprof.render.variants import Row, point_status
 
 MODULE = "optimizer_sweep"
@@ -34,11 +33,10 @@ SETTINGS = {
     "max_gradient_norm": "clipping",
 }
 OFF = {"max_gradient_norm": "off"}
-HELP = {"max_gradient_norm": "the norm that all gradients together are scaled down to"}
 
 
 def add(data: Data, book: Book) -> None:
-    """Curves and every setting, sweep by sweep."""
+    """Curves, sweep by sweep."""
     sweeps = grouped(data.of_module(MODULE), lambda point: point["workload"])
     if not sweeps:
         no_sweep = data.why_none(MODULE, "an optimizer sweep")
@@ -57,7 +55,7 @@ def _sweep(data: Data, book: Book, workload: str, points: list[Row]) -> None:
         facts = ((place_name(some[0]), fact(some, varying)) for some in trained.values())
         book.facts(list(facts))
     else:
-        book.note("No setting of this sweep was trained; the table has the reason of each.")
+        book.note("No setting of this sweep was trained.")
     name = f"optimizer-curves-{workload}"
     for figure, part in parts(name, list(trained.values()), PLACES_PER_FIGURE):
         if any(data.traces.curve(point) is not None for place in part for point in place):
@@ -70,11 +68,6 @@ def _sweep(data: Data, book: Book, workload: str, points: list[Row]) -> None:
                 setting=SETTINGS[varying[0]],
                 chosen=left_out(part),
             )
-    table = Table.of(
-        points, columns(data), css=lambda p: "" if point_status(p) == "ok" else "failed"
-    )
-    key, model = "optimizer-sweep", shape(points[0])
-    book.table(f"optimizer-{workload}", key, table, counted="setting", model=model)
 
 
 def fact(points: Sequence[Row], varying: Sequence[str]) -> str:
@@ -182,60 +175,3 @@ def _line(data: Data, point: Row, colours: Values) -> Iterator[Mark]:
     else:
         text = f"{name}: final loss {words.significant(final, 4)} nat"
         yield chart.line(steps, losses, point, text, **look)
-
-
-# -- table -------------------------------------------------------------------------------------
-
-
-def columns(data: Data) -> list[Column]:
-    """Every setting, and how its training ended."""
-
-    def steps(point: Row) -> int | None:
-        frame = data.traces.curve(point)
-        return None if frame is None else len(frame)
-
-    return [
-        *(
-            Column(head, "", True, HELP.get(name, ""), folds=True, value=partial(_setting, name))
-            for name, head in SETTINGS.items()
-        ),
-        *ONE_PLACE,
-        told("Outcome", _outcome),
-        told("What shows it", _reason, folds=True, mark="note"),
-        Column("final loss", "nat", True, FINAL, value=_final),
-        tables.count("steps", steps, _why, "taken; a diverged training ends early"),
-        number("step", "ms", seconds, _why, "median"),
-    ]
-
-
-FINAL = "mean over the last tenth of the steps"
-
-
-def _outcome(point: Row) -> Value:
-    state = point_status(point)
-    if state != "ok":
-        return Value(state, mark=f"status-{state}")
-    return Value("diverged", mark="bad") if diverged(point) else Value("trained")
-
-
-def _why(point: Row) -> str:
-    """Why a number is missing."""
-    ok = point_status(point) == "ok"
-    return "not recorded" if ok else str(point.get("point_reason") or "no reason given")
-
-
-def _reason(point: Row) -> str | None:
-    return point.get("outcome_reason") if point_status(point) == "ok" else _why(point)
-
-
-def _final(point: Row) -> Value:
-    if diverged(point):
-        return missing("none: it diverged")
-    return tables.quantity(point.get("final_loss"), _why(point), digits=4)
-
-
-def _setting(name: str, point: Row) -> Value:
-    number = value(point, name)
-    if number is None:
-        return missing("not recorded")
-    return Value(value_text(name, number), sort=number)

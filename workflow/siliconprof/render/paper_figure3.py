@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.published_values import model_and_size
-from siliconprof.render import beside, chart, hover, style, tables, uncertainty
+from siliconprof.render import beside, chart, hover, style, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import HOST, Column, Table, Value, missing, number, spanned, told
 from siliconprof.render.variants import PRECISION_ORDER, Row, as_usual, has_no_speed, model, variant
 from siliconprof.store.records import HERE
 
@@ -141,14 +139,11 @@ def _one_precision(rows: Sequence[Row]) -> list[Row]:
 
 
 def add(data: Data, book: Book) -> None:
-    """The figure and the table; Table 3 says which of the paper's own trainings were measured."""
+    """The figure; Table 3 says which of the paper's own trainings were measured."""
     book.heading("Figure 3: forward and backward time", anchor="paper-figure-3")
     by_work = works(data.training())
     if by_work:
         _add_figures(data, book, by_work)
-        rows = [row | {"panel": work.panel} for work, part in by_work.items() for row in part]
-        numbers = Table.of(rows, columns(data))
-        book.table("paper-figure-3", "paper-figure-3", numbers, counted="line")
     else:
         book.note(
             "No figure: no GPT-2 or Whisper training was timed phase by phase on any host. "
@@ -281,38 +276,4 @@ def _is_the_papers(data: Data, work: Work, rows: Sequence[Row]) -> bool:
             )
         )
         for printed in data.published["table3_configurations"]
-    )
-
-
-def columns(data: Data) -> Sequence[Column]:
-    """The numbers of every bar, by sample."""
-
-    def time(stem: str) -> Column:
-        def value(row: Row) -> Value:
-            span = per_sample(row, stem)
-            assert span
-            return spanned(*span, MS)
-
-        return Column(stem, "ms per sample", True, "median, 95 % interval below", value=value)
-
-    def middles(row: Row) -> list[float]:
-        return [span.middle for stem in ("forward", "backward") if (span := per_sample(row, stem))]
-
-    return (
-        told("Panel", "panel"),
-        told("Model", lambda row: Value(model(row), row["n_parameters"], beside.length(row))),
-        told("Device", data.device_name),
-        replace(HOST, folds=True),
-        told("Backend", words.backend_name),
-        told("Trainer", "trainer"),
-        told("Precision", "precision", folds=True),
-        told("Ran as", applied),
-        tables.count("batch", "samples_per_step", "not recorded"),
-        time("forward"),
-        time("backward"),
-        number("both", "ms per sample", lambda row: sum(middles(row)) / MS, ""),
-        number("backward / forward", "", lambda row: middles(row)[1] / middles(row)[0], ""),
-        told(
-            "published", lambda row: missing(f"not published: {PICTURE}"), "the paper's bar", True
-        ),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,9 +13,7 @@ from siliconprof.render import chart
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import Column, Table, Value, number
 from siliconprof.render.traces import point_key
-from siliconprof.render.training import NAMES, workload_name
 from siliconprof.render.variants import Row, family_order, label
 from siliconprof.store import table_files
 
@@ -25,7 +22,7 @@ MOST_IN_A_ROW = 3
 
 
 def add(data: Data, book: Book) -> None:
-    """The figure and its sentences, then the table; nothing where no training was predicted."""
+    """The figure and its sentences; nothing where no training was predicted."""
     points = {point_key(point): point for point in data.points}
     found = [row for row in data.predicted if point_key(row) in points and row["others"]]
     settings = apart(points.values())
@@ -36,8 +33,6 @@ def add(data: Data, book: Book) -> None:
     if said:
         book.figure("predicted", "predicted", partial(draw, said))
     book.facts([(place, fact(own)) for place, own in places.items()])
-    if rows:
-        book.table("predicted", "predicted", Table.of(rows, COLUMNS, about=lambda row: row))
 
 
 def apart(points: Iterable[Row]) -> dict[tuple, str]:
@@ -108,25 +103,3 @@ def _dot(row: Row) -> chart.Mark:
         f"{words.significant(measured)} ms ({row['error']:+.0%})"
     )
     return chart.dot(measured, predicted, row, text)
-
-
-def _workload(row: Row) -> Value:
-    """As in other tables, with a sweep's setting."""
-    value = workload_name(row)
-    return replace(value, below=", ".join(filter(None, [value.below, row["apart"]])))
-
-
-def _why_not(row: Row) -> str:
-    return str(row["reason"])
-
-
-ERROR = "predicted over measured, less 1"
-ELSEWHERE = "of the operators' predicted time, what others have in the same shapes"
-COLUMNS = (
-    Column("Workload", below="variant, or setting of a sweep's point", value=_workload),
-    *NAMES[1:],
-    number("predicted", "ms", "predicted_s", _why_not, "from all others on the device"),
-    number("measured", "ms", "measured_s", _why_not, "median unsplit step"),
-    number("error", "%", "error", _why_not, ERROR),
-    number("timed elsewhere", "%", "timed_share", _why_not, ELSEWHERE),
-)

@@ -20,7 +20,6 @@ from siliconprof.render.variants import CIRCUMSTANCES, WORK, Row, has_no_speed, 
 
 TRAINER = "epochs"  # drives whole epochs of the article's networks
 EXTRAPOLATED = "extrapolated"
-MISLEADS_FROM = 1.05  # a ratio that is off by less is no news
 SEED_ORDER = ("mlp", "cnn", "lstm")
 # Of one side; of GPU and CPU the threads differ by nature.
 OF_A_SIDE = ("device", "backend", "threads")
@@ -174,15 +173,6 @@ class Pair:
         """The mean that suits ratios: that of b over a is its reciprocal."""
         return math.exp(sum(math.log(ratio.middle) for ratio in self.ratios) / len(self.ratios))
 
-    @property
-    def arithmetic(self) -> float:
-        """The mean that the article most likely gives."""
-        return sum(ratio.middle for ratio in self.ratios) / len(self.ratios)
-
-    def of_network(self, name: str) -> Pair:
-        """The same of one network."""
-        return Pair(self.a, self.b, [r for r in self.ratios if r.case.network == name])
-
     def gpu_against_cpu(self) -> bool:
         """Whether it is one, as in the article."""
         return self.a["device_kind"] != "cpu" and self.b["device_kind"] == "cpu"
@@ -229,73 +219,11 @@ def _faster_first(pair: Pair) -> Pair:
 # -- what TFLOPS say -------------------------------------------------------------------------------
 
 
-class Foretold(NamedTuple):
-    """What matrix products predict for a pair: ratio and both sides in FLOP/s, or why nothing."""
-
-    ratio: float | None
-    a: float | None = None
-    b: float | None = None
-    reason: str = ""
-
-
-def by_products(data: Data, pair: Pair) -> Foretold:
-    """The ratio of the fastest products measured here in the pair's number format."""
-    return _foretold(data, pair, "value", "reason", "no matrix product of it was measured")
-
-
-def by_sheets(data: Data, pair: Pair) -> Foretold:
-    """The ratio of the data sheets' peaks."""
-    if side(pair.a)[:3] == side(pair.b)[:3]:
-        return Foretold(None, reason="two backends of one device have one data sheet")
-    return _foretold(data, pair, "datasheet_value", "datasheet_reason", "no data sheet is known")
-
-
-def _foretold(data: Data, pair: Pair, column: str, why: str, none: str) -> Foretold:
+def by_products(data: Data, pair: Pair) -> float | None:
+    """The ratio of the fastest products measured in the pair's number format, None without both."""
     lines = [data.ceiling(row, "matmul") for row in (pair.a, pair.b)]
-    rates = [words.number(line[column]) if line else None for line in lines]
-    for row, line, rate in zip((pair.a, pair.b), lines, rates, strict=True):
-        if not rate:
-            return Foretold(None, reason=f"{side_name(row)}: {line[why] if line else none}")
-    a, b = rates
-    assert a and b
-    return Foretold(a / b, a, b)
-
-
-def judged(data: Data, pair: Pair) -> str | None:
-    """Whether TFLOPS alone would have misled, in words with numbers; None when none is known."""
-    verdicts = [
-        f"{source} {times(foretold.ratio)} as fast ({words.scaled(foretold.a, 'FLOP/s')} over "
-        f"{words.scaled(foretold.b, 'FLOP/s')}); {_verdict(pair, foretold.ratio)}"
-        for foretold, source in (
-            (by_products(data, pair), "The fastest products measured here say"),
-            (by_sheets(data, pair), "The data sheets’ peaks say"),
-        )
-        if foretold.ratio and foretold.a and foretold.b
-    ]
-    return f"{pair.name}: {'. '.join(verdicts)}." if verdicts else None
-
-
-def _verdict(pair: Pair, expected: float) -> str:
-    """Which ratios the foretold one misses beyond both intervals, and which are of the other side."""
-
-    def off(ratio: Ratio) -> float:
-        """The factor between a ratio and what was expected, 1 or more."""
-        return math.exp(abs(math.log(ratio.middle / expected)))
-
-    outside = [ratio for ratio in pair.ratios if not ratio.low <= expected <= ratio.high]
-    far = [ratio for ratio in outside if off(ratio) > MISLEADS_FROM]
-    span = " to ".join(dict.fromkeys(times(ratio.middle) for ratio in (pair.least, pair.most)))
-    if not far:
-        return f"an epoch is {span} as fast, which agrees within both intervals or 5 %"
-    worst, of = max(far, key=off), words.count(len(pair.ratios), "case")
-    text = (
-        f"an epoch is {span} as fast, so they would have misled in {len(far)} of {of}, most "
-        f"for {worst.case}, {worst}, by a factor of {words.significant(off(worst))}"
-    )
-    opposite = [r for r in pair.ratios if (r.high < 1 if expected > 1 else r.low > 1)]
-    if not opposite:
-        return text
-    return f"{text}; in {len(opposite)} of {of} even the other side is faster"
+    a, b = (words.number(line["value"]) if line else None for line in lines)
+    return a / b if a and b else None
 
 
 # -- the finding -----------------------------------------------------------------------------------
@@ -316,8 +244,8 @@ def finding(data: Data) -> Finding | None:
                 f"{b}, {times(pair.geometric)} in the geometric mean of {len(pair.ratios)} cases"
             )
         foretold = by_products(data, pair)
-        if foretold.ratio:
-            sentence += f"; matrix products alone would say {times(foretold.ratio)}"
+        if foretold:
+            sentence += f"; matrix products alone would say {times(foretold)}"
         if any(ratio.extrapolated for ratio in pair.ratios):
             sentence += "; epochs extrapolated"
         lines.append(compared(sentence, *steps))

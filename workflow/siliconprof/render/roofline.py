@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from siliconprof import words
-from siliconprof.analyse.throughputs import describe, device_of
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.render import chart, marks, style
 from siliconprof.render.book import Book
@@ -21,17 +20,13 @@ from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.operations import GIGA
 from siliconprof.render.roofline_points import (
-    NO_PRODUCT,
     TRAINING,
     Dot,
     above,
     points,
     remark,
-    roof,
 )
-from siliconprof.render.tables import Column, Table, Value, missing, quantity, told
-from siliconprof.render.traces import key
-from siliconprof.render.variants import backend_place, model
+from siliconprof.render.variants import backend_place
 
 TERA = 1e12
 FORMATS = ("fp32", "tf32", "fp16", "bf16")
@@ -46,7 +41,6 @@ BESIDE_MATVEC = 0.7  # FLOP per byte
 MOST_DOTS = 160  # of a panel; above it a cell is one mark
 MOST_NAMED = 5
 PALE = 25  # of a marker's face: hollow is what other processes disturbed
-FOLD_ABOVE = 12
 SHEET: dict[str, Any] = {"color": style.shade("other"), "linewidth": 1.0, "dashes": (3, 1.5)}
 HATCHED = style.published() | {"linewidth": 0, "edgecolor": style.shade("other", 60)}
 
@@ -69,14 +63,6 @@ def add(data: Data, book: Book) -> None:
             device=data.device_name(device_dots[0].row),
             above=_above_text(device_dots),
             lacking=_lacking_text(device_dots),
-        )
-    book.table("roofline", "roofline", table(dots), counted="point", above=FOLD_ABOVE)
-    shown = {key(dot.row) for dot in dots}
-    absent = sorted({model(row) for row in data.training() if key(row) not in shown})
-    if absent:
-        book.note(
-            f"Not on the roofline are trainings of {words.listing(absent)} that were offloaded, or "
-            "whose bytes of a step are unknown."
         )
 
 
@@ -297,71 +283,3 @@ def _hover_text(group: Sequence[Dot]) -> str:
         f"{len(group)} points of {group[0].row['workload']}; the nearest to the roof: "
         f"{best.hover_text}"
     )
-
-
-# -- table -------------------------------------------------------------------------------------
-
-
-def _roof(dot: Dot) -> Value:
-    if dot.roof is None:
-        return missing(NO_PRODUCT)
-    return replace(quantity(dot.roof.flop_per_s, "", GIGA), below=dot.roof.bound)
-
-
-def _rate(dot: Dot) -> Value:
-    caution = words.caution(dot.row).removeprefix("flagged ")
-    return replace(quantity(dot.flop_per_s, "", GIGA), badge=caution)
-
-
-def _intensity(dot: Dot) -> Value:
-    at_most = "≤ " if dot.kind == TRAINING else ""
-    return Value(f"{at_most}{words.significant(dot.intensity)}", sort=dot.intensity)
-
-
-def _share(dot: Dot) -> Value:
-    share = quantity(100 * dot.share if dot.share else None, NO_PRODUCT)
-    if share.reason or (dot.share or 0) <= 1:
-        return share
-    return replace(share, mark="bad", title="above the roof")
-
-
-def _sheet_value(dot: Dot) -> Value:
-    """The data sheet's roof; what fits a cache is compared with its products alone."""
-    promised = roof(dot.sheet, dot.intensity, False)
-    if promised is None:
-        return missing("no data sheet gives the peak of this device in this number format")
-    value = dot.sheet.product if dot.cached else promised.flop_per_s
-    return replace(quantity(value, "", GIGA), mark="published", title="from the data sheet")
-
-
-AT_MOST = (
-    "≤: for a training step the bytes are the least that must be moved, so its intensity is "
-    "at most this, and its share of the roof at least this. For decoder-only transformers "
-    "they are counted from the shape; for other models they are AdamW's passes and the "
-    "predicted activations, written and read once."
-)
-BYTES = (
-    "operations over the bytes that must at least be moved; for a training the most that it can be"
-)
-RATE = "by the median of single calls or unsplit steps"
-ROOF = "at this intensity, by our own measurements; which of them stands below"
-COLUMNS = (
-    told("Device", lambda dot: dot.row["device"], folds=True),
-    told("Backend", lambda dot: words.backend_name(dot.row)),
-    told("Workload", lambda dot: dot.row["workload"]),
-    told("Point", lambda dot: describe(dot.row) or missing("the only one of its cell")),
-    told("Precision", lambda dot: dot.row["precision"]),
-    Column("intensity", "FLOP/byte", True, BYTES, value=_intensity),
-    Column("rate", "GFLOP/s", True, RATE, value=_rate),
-    Column("roof", "GFLOP/s", True, ROOF, "bound", value=_roof),
-    Column("share of roof", "%", True, value=_share),
-    Column(
-        "data sheet's roof", "GFLOP/s", True, "at this intensity", folds=True, value=_sheet_value
-    ),
-)
-
-
-def table(dots: Sequence[Dot]) -> Table:
-    """Intensity, rate and share of the roof of every point."""
-    notes = [AT_MOST] if any(dot.kind == TRAINING for dot in dots) else []
-    return Table.of(dots, COLUMNS, about=lambda dot: dot.row, notes=notes)

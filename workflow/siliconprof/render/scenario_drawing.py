@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from siliconprof import plugins, words
@@ -23,7 +22,6 @@ from siliconprof.render.beside import SCENARIO_OF
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import Column, Table, Value, missing, number, quantity, told
 from siliconprof.render.variants import Row, backend_place, model, order, precision, variant
 
 MEANING = {"fits": "fits", "offload": "needs offload", "near-capacity": "near capacity"}
@@ -47,11 +45,9 @@ REACH_TRAININGS, REACH_MODELS = 1.3, 2.0  # shares of the capacity at which a ba
 
 
 def add(data: Data, book: Book) -> None:
-    """One figure and one table; a note says what cannot be drawn."""
+    """One figure; a note says what cannot be drawn."""
     own, here, paper = trainings(data), own_devices(data), paper_devices(data)
-    predicted = [needs(trained, device) for device in here for trained in PAPER]
-    elsewhere = [needs(trained, device) for device in paper for trained in PAPER]
-    if not (own or predicted or elsewhere):
+    if not (own or here or paper):
         book.note(
             "No scenarios are drawn: no training has a prediction, and the registry has no "
             "device of the paper."
@@ -61,7 +57,7 @@ def add(data: Data, book: Book) -> None:
     if len(own) > MOST_TRAININGS:
         left_out = (
             f" Of {len(own)} different trainings the {MOST_TRAININGS} that come nearest to their "
-            "capacity are drawn; all are in the table."
+            "capacity are drawn."
         )
     if len(here) > MOST_DEVICES:
         left_out += f" Of {len(here)} devices of this run the first {MOST_DEVICES} are drawn."
@@ -69,9 +65,6 @@ def add(data: Data, book: Book) -> None:
         left_out += " This run has no training with a prediction, so there is no panel of its own."
     shown = partial(draw, own[:MOST_TRAININGS], here[:MOST_DEVICES], paper)
     book.figure("scenarios", "scenarios", shown, left_out=left_out)
-    away = {capacity.device for capacity in paper} - {capacity.device for capacity in here}
-    parts = table([*own, *predicted, *elsewhere], away)
-    book.table("scenario-parts", "scenario-parts", parts, counted="prediction")
 
 
 # -- needs and capacities ----------------------------------------------------------------------
@@ -402,56 +395,3 @@ def _model(trained: Model, devices: Sequence[Capacity], away: bool) -> Panel:
         quiet=away,
         side_in=0.48,
     )
-
-
-# -- table -------------------------------------------------------------------------------------
-
-
-def table(every: Sequence[Need], away: set[str]) -> Table:
-    """The parts of every prediction.
-
-    Args:
-        away: devices of which nothing was measured here.
-    """
-
-    def is_absent(need: Need) -> bool:
-        return need.capacity.device in away and need.row is None
-
-    def device(need: Need) -> Value:
-        name = need.capacity.name
-        return Value(name, name, badge="not measured" if is_absent(need) else "")
-
-    def capacity(need: Need) -> Value:
-        value = quantity(need.capacity.size_bytes, UNKNOWN, MIB)
-        printed = {"mark": "published", "title": "from the data sheet"}
-        return replace(value, **printed) if is_absent(need) else value
-
-    def verdict(need: Need) -> Value:
-        return Value(need.verdict, need.share or 0.0) if need.scenario else missing(UNKNOWN)
-
-    def of_part(part: str) -> Column:
-        return number(part, "MiB", lambda need: need.parts.get(part), UNSPLIT, LARGEST)
-
-    columns = (
-        told("Training", attrgetter("name")),
-        told("Device", device),
-        told("Backend", attrgetter("backend")),
-        told("Precision", attrgetter("precision")),
-        *map(of_part, PARTS),
-        number("predicted", "MiB", attrgetter("total_bytes"), "", ALL),
-        Column("capacity", "MiB", True, "what a training may use of the device", value=capacity),
-        number("share", "%", attrgetter("share"), UNKNOWN),
-        told("Scenario", verdict, "as the memory model derives it"),
-        number("stays when offloaded", "MiB", attrgetter("offloaded_bytes"), KEPT, STAGE_3),
-        told("Evidence", attrgetter("evidence")),
-    )
-    sources = sorted({need.capacity.source for need in every if need.capacity.source})
-    notes = [f"Capacities are {words.listing(sources)}."]
-    return Table.of(every, columns, attrgetter("capacity.rows"), notes)
-
-
-UNKNOWN = "the device's memory is unknown"
-UNSPLIT = "its record does not split the prediction"
-LARGEST = "at the step's largest moment"
-KEPT, STAGE_3 = "was not offloaded", "ZeRO-Offload, stage 3"
-ALL = "all together, without offloading"

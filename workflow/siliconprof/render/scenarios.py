@@ -1,37 +1,19 @@
-"""Scenarios: which one each training asked for, which the memory model derived, which was run.
-
-Near capacity: memory and the time of each step on one clock, the paper's Figure 4.
-"""
+"""Scenarios: which one each training asked for, which the memory model derived, which was run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
-
-import numpy as np
-import pandas as pd
+from typing import Any
 
 from siliconprof import words
-from siliconprof.render import chart, hover, strokes, style
 from siliconprof.render.book import Book
-from siliconprof.render.chart import Chart, Panel, Scale
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Table, Value, count, missing, number, told
 from siliconprof.render.traces import key
 from siliconprof.render.training import NAMES
-from siliconprof.render.variants import Row, family_order, label, model, order
+from siliconprof.render.variants import Row, order
 
 MODEL_ONLY = "model only"
-MIB = 2.0**20
-MOST_STEPS = 600
-KINDS = {"warm-up": "warm-up", "split": "split step", "unsplit": "unsplit step"}
-INKS = {"warm-up": style.FAINT, "split": style.MUTED}  # unsplit steps have their backend's
-THIN: dict[str, Any] = {"linewidth": 0.8}
-LEVELS = (  # column, what it is called, how its line looks
-    ("capacity_bytes", "capacity", {"color": style.INK, **THIN}),
-    ("predicted_memory_bytes", "predicted", {"color": style.MUTED, "dashes": (3, 2), **THIN}),
-)
 NOT_RUN = ("unsupported", "skipped")
 
 
@@ -147,108 +129,3 @@ COLUMNS = (
     number("capacity", "MiB", "capacity_bytes", NO_CAPACITY, MAY_USE, **OF),
     number("confirmed peak", "MiB", "confirmed_peak_bytes", NO_LIMIT, "held under the limit"),
 )
-
-
-# -- near capacity -------------------------------------------------------------------------------
-
-
-class Run(NamedTuple):
-    """What is drawn of a cell."""
-
-    seconds: np.ndarray
-    held_bytes: np.ndarray
-    quantity: str  # what `held_bytes` is
-    course: pd.DataFrame
-
-
-def add_near_capacity(data: Data, book: Book) -> None:
-    """One figure for each device and backend whose limit was enforced; a sentence for the rest."""
-    points = [
-        point
-        for point in sorted(data.training(), key=family_order)
-        if "near-capacity" in (point.get("scenario_applied"), point["scenario"])
-    ]
-    drawn: set[tuple[str, str]] = set()
-    reasons = []
-    for point in points:
-        place = (point["device"], point["backend"])
-        name = f"{model(point)}, {label(point)}"
-        if not point.get("limit_enforced"):
-            why = unenforced(point) or "nothing enforces the limit"
-            reasons.append(f"{name}: the capacity is a number for the memory model only ({why}).")
-            continue
-        run = _run(data, point)
-        if run is None:
-            reasons.append(f"{name}: the probes left no samples, or the steps no times.")
-            continue
-        if place in drawn:
-            reasons.append(f"{name}: left out, one cell of this device and backend is shown.")
-            continue
-        drawn.add(place)
-        book.figure(
-            f"near-capacity-{point['device']}-{point['backend']}",
-            "near-capacity",
-            partial(draw, point, run),
-            cell=name,
-            device=data.device_name(point),
-            quantity=run.quantity,
-            how=point.get("limit_how") or "its means is not recorded",
-        )
-    if reasons:
-        book.listing(reasons, "No figure of memory and step times near capacity:")
-
-
-def _run(data: Data, point: Row) -> Run | None:
-    """Memory over time, of the device where it is counted, else of the process; and the steps."""
-    course = data.traces.course(point)
-    if course is None or course["step_s"].notna().sum() < 2:
-        return None
-    start = words.number(point["rss_at_start_bytes"]) or 0.0
-    for column, offset, quantity in (
-        ("device_memory_bytes", 0.0, "device memory as the framework counts it"),
-        ("rss_bytes", start, "the process's resident memory above that after its imports"),
-    ):
-        seconds, held = data.traces.sampled_values(point, column)
-        if len(held) > 1:
-            return Run(seconds, held - offset, quantity, course)
-    return None
-
-
-def draw(point: Row, run: Run) -> Any:
-    """Above the memory with its limit and its prediction, below the time of each step."""
-    ink, whose = style.shade(point["backend"]), hover.training(point)
-    held = run.held_bytes / MIB
-    text = f"{whose}: {run.quantity}, at most {hover.spanned(held.max(), None, None, 'MiB')}"
-    memory = [chart.line(run.seconds.tolist(), held.tolist(), point, text, color=ink)]
-    for column, name, look in LEVELS:
-        if value := words.number(point.get(column)):
-            text = f"{whose}: {name} {words.mebibytes(value)}"
-            memory.append(chart.across(value / MIB, point, text, **look))
-    steps, legend = [], []
-    for kind, name in KINDS.items():
-        part = run.course[run.course["kind"] == kind]
-        if part.empty:
-            continue
-        part = part[part["step_s"].notna()]
-        times = (part["step_s"] * 1e3).tolist()
-        xs, ys = strokes.thin(part["started_s"].tolist(), times, MOST_STEPS)
-        text = f"{whose}: {name}" + (f": {hover.of_several(times, 'ms')}" if times else "")
-        steps.append(chart.dots(xs, ys, point, text, 2.2, color=INKS.get(kind, ink)))
-        sample = style.sample("o", color=INKS.get(kind, ink), markersize=2.6)
-        legend.append((sample, name))
-    legend += [(style.sample(None, "-", **look), name) for _, name, look in LEVELS]
-    settled = run.course[~run.course["kind"].isin(("compile", "warm-up"))]["step_s"]
-    slow_ms = run.course["step_s"].max() * 1e3
-    top_ms = settled.max() * 1e3
-    if slow_ms > 1.5 * top_ms:
-        steps.append(chart.corner(f"warm-up ≤ {words.duration(slow_ms / 1e3)}"))
-        top_ms *= 1.2
-    else:
-        top_ms = slow_ms
-    x = Scale("time since the cell began / s", zero=True, most=6)
-    step_times = Scale("ms", ends=(0, top_ms * 1.08), most=4)
-    panels = [
-        Panel(memory, x, Scale("MiB", zero=True, most=4), title="Memory", high=1.25),
-        Panel(steps, x, step_times, title="Time of each step", high=1.25),
-    ]
-    return Chart(panels, legend, same_x=True).figure()

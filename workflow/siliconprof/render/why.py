@@ -9,7 +9,7 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE
-from siliconprof.analyse.equal_work import DISTURBED, compiles
+from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.analyse.operator_rows import FRAMEWORK, PARTS
 from siliconprof.render import chart, compare, style, why_gaps
 from siliconprof.render.blocks import Finding
@@ -18,9 +18,7 @@ from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.compare import Line
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, number, spanned, told
-from siliconprof.render.traces import point_key
-from siliconprof.render.training import NAMES as NAMES_OF_TRAINING
-from siliconprof.render.variants import Row, as_slug, flagged, has_no_speed
+from siliconprof.render.variants import Row, as_slug, flagged
 from siliconprof.render.why_gaps import MOST_SHOWN, MS, NAMES, Gap, ends_text, milliseconds
 
 FOLD_ABOVE = 8
@@ -34,7 +32,7 @@ DASHES = (2.5, 1.5)  # what is unexplained is an empty box
 
 
 def add(data: Data, book: Book) -> None:
-    """Sentences and a figure for each family, then tables of all pairs and what was not available."""
+    """A figure for each family, then a table of all pairs."""
     gaps = why_gaps.read(data)
     if not gaps:
         book.note(
@@ -53,17 +51,8 @@ def add(data: Data, book: Book) -> None:
             if len(shown) < len(family_gaps)
             else words.count(len(family_gaps), "pair"),
         )
-        sentences = [
-            _cautioned(gap, f"{why_gaps.sentence(gap)}{why_gaps.by_phase(gap)}") for gap in shown
-        ]
-        book.listing(sentences[:1], f"{kind.name}{lora}, in words:", more=sentences[1:])
     if gaps:
         _tables(book, gaps, "")
-        _unpaired(data, book, gaps)
-    used = [row for row in data.training() if row.get("cpu_per_step_s") is not None]
-    if used:
-        table = Table.of(used, TIME_USE)
-        book.table("time-use", "time-use", table, counted="training", above=FOLD_ABOVE)
 
 
 def add_others(data: Data, book: Book) -> None:
@@ -73,7 +62,7 @@ def add_others(data: Data, book: Book) -> None:
 
 
 def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
-    """Causes and phases of all pairs."""
+    """Causes of all pairs."""
     folded = words.count(len(gaps), "pair") if prefix or len(gaps) > FOLD_ABOVE else ""
     if timed := [gap for gap in gaps if gap.timed]:
         key = "why-parts-others" if prefix else "why-parts"
@@ -82,27 +71,6 @@ def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
         book.note(
             f"{words.count(untimed, 'pair')} of {len(gaps)}: split by phase alone, as the operators of "
             "a side are not timed."
-        )
-    phases = phases_table(gaps)
-    book.table(f"{prefix}why-phases", "why-phases", phases, counted="pair", above=0)
-
-
-def _unpaired(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
-    """Which trainings are in no pair, and why."""
-    in_pairs = {point_key(row) for gap in gaps for row in gap.of}
-    unpaired: dict[str, list[str]] = {}
-    for point in data.training():
-        if point_key(point) not in in_pairs:
-            why = "no other training here did the same work a step"
-            if has_no_speed(point):
-                why = "a mechanism check has no speed"
-            elif compiles(point):
-                why = "a compiled step has no phases"
-            unpaired.setdefault(why, []).append(f"{point['workload']}/{point['backend']}")
-    if unpaired:
-        book.listing(
-            [f"{words.listing(dict.fromkeys(n))}: {why}." for why, n in unpaired.items()],
-            "In no pair:",
         )
 
 
@@ -177,32 +145,6 @@ def causes_table(gaps: Sequence[Gap]) -> Table:
         Column("verdict", value=_verdict),
     )
     return Table.of(gaps, columns, attrgetter("of"))
-
-
-def phases_table(gaps: Sequence[Gap]) -> Table:
-    """Every pair: the gap by phase, which sums to it exactly."""
-    phases = (Column(name, "ms", True, value=partial(_part, PHASE, name)) for name in PHASE_STEP)
-    return Table.of(gaps, [*HEAD, *phases], attrgetter("of"))
-
-
-# -- time by use ----------------------------------------------------------------------------------
-
-UNTOLD = "the system does not count it"
-
-
-def _use(head: str, name: str, help: str) -> Column:
-    return number(head, "ms", f"{name}_per_step_s", UNTOLD, help)
-
-
-TIME_USE = (
-    *NAMES_OF_TRAINING,
-    _use("step", "wall", "mean of the unsplit steps"),
-    _use("on a core", "cpu", "the measuring thread"),
-    _use("of it in the kernel", "system", "page faults and system calls; counted in ticks"),
-    _use("waiting for a core", "waiting", "runnable, while others had the core"),
-    _use("blocked", "blocked", "asleep, or waiting for the device, a disk, or other threads"),
-    _use("all threads on cores", "all_threads_cpu", "of the whole process"),
-)
 
 
 # -- the figure ------------------------------------------------------------------------------------

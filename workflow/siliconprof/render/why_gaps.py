@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, NO_GAP, PHASE
+from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, NO_GAP
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, OPTIMIZER, PARTS
 from siliconprof.render.data import Data, grouped, sides
 from siliconprof.render.traces import point_key
@@ -198,15 +198,3 @@ def _left(gap: Gap) -> str:
         for side, row in (("slow", gap.slow), ("fast", gap.fast))
     )
     return f"the parts {sums}; they leave {of_sides}"
-
-
-def by_phase(gap: Gap) -> str:
-    """Where in the step a gap lies; empty for one within noise."""
-    if gap.verdict == NO_GAP:
-        return ""
-    parts = [
-        f"{line['part']} {words.significant(line['seconds'] / MS)}"
-        for line in gap.parts(PHASE)
-        if line["seconds"] is not None
-    ]
-    return f" By phase, in ms: {', '.join(parts)}."
