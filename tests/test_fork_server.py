@@ -36,20 +36,6 @@ from test_faults import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forked on Linux only")
 
 
-# A sitecustomize: processes of the tree fork so many times, then there is no room for another.
-FULL = """\
-import os, sys
-if "siliconprof.measure.fork_server" in sys.orig_argv:
-    right, left = os.fork, [{forks}]
-    def fork():
-        left[0] -= 1
-        if left[0] < 0:
-            raise BlockingIOError(11, "Resource temporarily unavailable")
-        return right()
-    os.fork = fork
-"""
-
-
 @pytest.fixture
 def forking(project: Checkout) -> Iterator[Checkout]:  # noqa: F811
     """A copy whose cells are forked."""
@@ -135,19 +121,6 @@ def test_a_cell_whose_parent_is_killed_is_measured_afresh(
     assert (made["status"], made["method"]["process"]) == ("ok", child.FRESH)
     assert "what had forked it was killed" in said(forking)
     assert lock_is_free(forking) and not processes(forking, "siliconprof.measure.worker")
-
-
-@pytest.mark.parametrize("forks", [0, 2])  # to the framework, to measure
-def test_a_full_process_table_costs_a_line(forks: int, forking: Checkout, tmp_path: Path) -> None:
-    """Whichever fork fails, the cell starts afresh."""
-    (tmp_path / "sitecustomize.py").write_text(FULL.format(forks=forks), encoding="utf-8")
-    forking.environment["PYTHONPATH"] = f"workflow{os.pathsep}{tmp_path}"
-    assert begin_measure(forking, cell("fine")).wait(120) == 0
-    made = read(forking.path / "faulty.json")
-    assert made["status"] == "ok"
-    started = str(made["method"]["process"])
-    assert re.fullmatch(f"{child.FRESH}, since .*temporarily unavailable.*", started)
-    assert "not forked: " in said(forking)
 
 
 @pytest.mark.parametrize("victim", ["supervisor", "guard"])

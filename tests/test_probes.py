@@ -244,33 +244,6 @@ def test_where_malloc_has_no_such_thresholds_there_is_a_reason(
     assert variables == {} and reason is not None and says in reason
 
 
-FAULTS_ANEW = """
-import ctypes, resource
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-libc.memset.argtypes, libc.free.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), (ctypes.c_void_p,)
-for _ in range(2):  # only the second time are there pages to keep
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    block = libc.malloc(2**26)
-    libc.memset(block, 1, 2**26)
-    libc.free(block)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-def test_an_older_glibc_keeps_freed_blocks_too() -> None:
-    """Before 2.35 it refuses the threshold above which blocks are mapped: the others must do."""
-    variables, reason = page_faults.allocator_environment()
-    if reason:
-        pytest.skip(reason)
-    for taken, kept in ((variables, True), ({}, False)):
-        older = {k: v for k, v in taken.items() if k != "MALLOC_MMAP_THRESHOLD_"}
-        environment = {n: v for n, v in os.environ.items() if not n.startswith("MALLOC_")} | older
-        command = [sys.executable, "-c", FAULTS_ANEW]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert (int(done.stdout) < 16) == kept  # of 16,384 pages, or of 32 huge ones
-
-
 def test_swap_is_the_host_s_in_bytes_or_none_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,20 +411,6 @@ def test_a_slow_counter_is_waited_for_and_a_dead_one_is_not(gpu: Nvidia, hasty: 
     assert slow.enough()
     slow.end(10, 4)
     assert "at least 20 are needed" in by_name(slow)["nvml-counter"]["reason"]
-
-
-def test_an_older_gpu_has_no_counter_and_keeps_its_power(gpu: Nvidia, hasty: None) -> None:
-    """Before Volta: NVML_ERROR_NOT_SUPPORTED for the counter alone."""
-    gpu.silence("energy")
-    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0.2))
-    meter.idle("before")
-    train(meter)
-    sources = by_name(meter)
-    assert "Not Supported" in sources["nvml-counter"]["reason"]
-    assert sources["nvml-counter"]["energy_j"] is None
-    assert sources["nvml-power"]["energy_j"] > 130
-    assert "idle after: not measured" in sources["nvml-power"]["reason"]
-    assert sources["nvml-power"]["net_energy_per_step_j"] is not None
 
 
 def test_a_gpu_that_is_lost_becomes_a_reason(gpu: Nvidia, hasty: None) -> None:
@@ -915,17 +874,6 @@ def test_thermal_pressure_from_heavy_on_is_throttling(
     assert ("throttled" in session.codes()) == throttled
     assert found["limits"] == ({f"thermal pressure {apple.PRESSURES[level]}": 1.0} if level else {})
     assert "powermetrics" in found["reasons"]["gpu"]
-
-
-def test_a_mac_that_does_not_publish_its_pressure_has_a_reason(
-    mac: Mac, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mac.pressure(status=9)
-    assert clocks.Plugin.available()[0] is False
-    assert "notify_register_check answers 9" in clocks.Plugin.available()[1]
-    monkeypatch.setattr(apple, "LIBRARY", "/no/libSystem.dylib")
-    host = apple.MacHost()
-    assert host.limits(host.clocks()) is None and "/no/libSystem" in host.limits_means()
 
 
 def test_a_mac_s_energy_model_that_fails_is_a_reason(

@@ -257,7 +257,7 @@ def what_an_mlx_stepper_holds() -> None:
     gc.collect()
     assert backend.memory_bytes() - held == pytest.approx(3 * weights, rel=0.1)  # AdamW's moments
     with tempfile.TemporaryDirectory() as folder:
-        stepper.save(Path(folder, "saved.safetensors"), {})
+        stepper.save(Path(folder, "saved.safetensors"))
         stepper.load(Path(folder, "saved.safetensors"))
     gc.collect()
     assert backend.memory_bytes() - held == pytest.approx(3 * weights, rel=0.1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -204,7 +204,7 @@ class MlxStepper(Stepper):
             self.model.train()
             self.model.update(self.parameters)  # frees the arrays of this pass that it held
 
-    def save(self, path: Path, facts: Mapping[str, str]) -> None:
+    def save(self, path: Path) -> None:
         """See `Stepper.save`."""
         from mlx.utils import tree_flatten
 
@@ -215,7 +215,7 @@ class MlxStepper(Stepper):
             for name in arrays
             for kind, short in STATE.items()
         }
-        metadata = _saved.metadata(self.steps, self.optimizer.step.item(), facts)
+        metadata = _saved.metadata(self.steps, self.optimizer.step.item())
         self.backend.mx.save_safetensors(str(path), arrays | moments, metadata)
 
     def load(self, path: Path) -> None:

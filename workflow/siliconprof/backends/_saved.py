@@ -2,7 +2,7 @@
 
 A trained weight `embedding.weight` stands under its own name, so that any reader of safetensors
 finds the model; its AdamW moments follow as `optimizer.embedding.weight.exp_avg` and
-`….exp_avg_sq`. The metadata hold the number of steps and of updates, and the caller's facts.
+`….exp_avg_sq`. The metadata hold the number of steps and of updates.
 Format: huggingface.co/docs/safetensors; it holds arrays and text, no code.
 """
 
@@ -25,12 +25,10 @@ def moment(name: str, kind: str) -> str:
     return f"optimizer.{name}.{kind}"
 
 
-def metadata(
-    steps: int, updates: int, facts: Mapping[str, str], scaler: str | None = None
-) -> dict[str, str]:
-    """A file's metadata: the caller's facts, the number of steps and updates, the scaler's state."""
+def metadata(steps: int, updates: int, scaler: str | None = None) -> dict[str, str]:
+    """A file's metadata: the number of steps and updates, the scaler's state."""
     own = {STEPS: str(steps), UPDATES: str(updates)}
-    return {**facts, **own, **({SCALER: scaler} if scaler else {})}
+    return {**own, **({SCALER: scaler} if scaler else {})}
 
 
 def read_metadata(path: Path, weights: Mapping[str, tuple[Sequence[int], str]]) -> dict[str, str]:

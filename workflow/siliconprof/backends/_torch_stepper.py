@@ -128,7 +128,7 @@ class TorchStepper(Stepper):
         with self.untrained(batch) as on_device:
             return self.workload.torch_output(self.model, on_device).float().cpu().numpy()
 
-    def save(self, path: Path, facts: Mapping[str, str]) -> None:
+    def save(self, path: Path) -> None:
         """See `Stepper.save`."""
         from safetensors.torch import save_file
 
@@ -140,7 +140,7 @@ class TorchStepper(Stepper):
                 updates = int(state["step"])
                 tensors |= {_saved.moment(name, kind): state[kind] for kind in _saved.MOMENTS}
         scaler = json.dumps(self.scaler.state_dict()) if self.scaling else None
-        metadata = _saved.metadata(self.steps, updates, facts, scaler)
+        metadata = _saved.metadata(self.steps, updates, scaler)
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
 
     def load(self, path: Path) -> None:

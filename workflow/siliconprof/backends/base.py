@@ -88,12 +88,8 @@ class Stepper:
         """The model's output on a batch without training: a float32 numpy array."""
         raise NotImplementedError
 
-    def save(self, path: Path, facts: Mapping[str, str]) -> None:
-        """Write trained weights, the optimizer's state and the number of steps as safetensors.
-
-        Args:
-            facts: text to store beside them, by name.
-        """
+    def save(self, path: Path) -> None:
+        """Write trained weights, the optimizer's state and the number of steps as safetensors."""
         raise NotImplementedError
 
     def load(self, path: Path) -> None:

@@ -21,11 +21,8 @@ HUGE = 1e100  # no measured value comes near, and the product of two is still fi
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-def parsed(content: bytes | str, constants: bool = False) -> Any:
+def parsed(content: bytes | str) -> Any:
     """The value of a JSON text.
-
-    Args:
-        constants: accept NaN and infinities, for our own files in which they mean something.
 
     Raises:
         ValueError: it is not JSON, or not every reader can use it; the message says why.
@@ -37,11 +34,11 @@ def parsed(content: bytes | str, constants: bool = False) -> Any:
         raise ValueError("nested too deeply") from None
     except UnicodeDecodeError as error:  # whose own text holds the whole file
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
-    check(value, constants, escapes="\\u" in text)
+    check(value, escapes="\\u" in text)
     return value
 
 
-def read(path: Path, constants: bool = False) -> Any:
+def read(path: Path) -> Any:
     """The value in a JSON file.
 
     Raises:
@@ -51,10 +48,10 @@ def read(path: Path, constants: bool = False) -> Any:
     size = path.stat().st_size
     if size > LIMIT_BYTES:
         raise ValueError(f"{size} bytes, over the limit of {LIMIT_BYTES}")
-    return parsed(path.read_bytes(), constants)
+    return parsed(path.read_bytes())
 
 
-def check(value: Any, constants: bool = False, escapes: bool = True) -> None:
+def check(value: Any, escapes: bool = True) -> None:
     """Check every entry once, level by level.
 
     Args:
@@ -69,7 +66,7 @@ def check(value: Any, constants: bool = False, escapes: bool = True) -> None:
         for entry in level:
             kind = type(entry)
             if kind is float:
-                if not (-HUGE < entry < HUGE or constants):
+                if not -HUGE < entry < HUGE:
                     problem = "is not a JSON number" if not math.isfinite(entry) else "is too large"
                     raise ValueError(f"{entry} {problem}")
             elif kind is str:

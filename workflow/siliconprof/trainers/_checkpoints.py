@@ -64,7 +64,7 @@ class Checkpoints:
         unfinished = temporary.beside(path).with_suffix(".safetensors")  # which MLX would add
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            stepper.save(unfinished, {"step": str(step)})
+            stepper.save(unfinished)
             of_file = {"bytes": unfinished.stat().st_size, "sha256": sha256(unfinished)}
             unfinished.replace(path)
             self.files |= dict.fromkeys(roles, {"path": path.name, "step": step, **of_file})

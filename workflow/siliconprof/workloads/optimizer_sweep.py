@@ -116,10 +116,6 @@ class Plugin(transformer_lm.Sweep):
             facts = {"params": self.params(workload)}
             steps = self.parameters["steps"]
             sweep.point(session, name(workload), facts, partial(train, session, workload, steps))
-        if "master_weights" not in session.evidence:  # all points are of an earlier process
-            stepper = session.backend.stepper(self.model({}), session.cell.seed)
-            batches = self.model({}).batches(session.data, session.cell.seed)
-            session.evidence |= stepper.dtypes(next(batches))
         session.method |= {
             "split": "not split: every step is timed whole",
             "sweep": "each setting from the same weights over the same batches; a training whose "
