@@ -296,56 +296,6 @@ def test_capacity_of_unified_memory() -> None:
     assert memory_model.capacity(None, None, None)[0] is None
 
 
-def test_scenarios_of_the_papers_cells_in_the_plan() -> None:
-    """GPT2-XL at batch 4: offloaded on an RTX 4090, skipped on a 16 GiB Mac, as the plan says."""
-    devices = registry.load(ROOT / "config" / "devices.yaml")
-    card = device("rtx-4090", "gpu", ["torch-cuda"], 24, "nvidia")
-    mac = device("m2-pro-19", "gpu", ["torch-mps", "mlx"], 16, "apple")
-    host = host_of("fake", {}, card, mac | {"memory_kind": "unified"})
-    entry = {"module": "gpt2", "trainer": "plain", "seq_len": 256, "dataset": "text"}
-    experiment = config.resolve(
-        {
-            "datasets": {"text": {"source": "builtin", "vocab_size": 8192}},
-            "workloads": {
-                "xl": entry | {"size": "xl", "batch_size": 4},
-                "full": entry
-                | {
-                    "size": "large",
-                    "batch_size": "auto",
-                    "scenarios": ["near-capacity"],
-                    "backends": ["torch-cuda"],
-                },
-                "tiny": entry | {"size": "tiny", "batch_size": 4},
-            },
-        }
-    )
-    made = plan.make(experiment, devices, host)
-    told = {(e["cell"]["backend"], e["cell"]["workload"]): e for e in made["cells"]}
-    big = told["torch-cuda", "xl"]
-    assert (big["scenario_derived"], big["scenario_applied"], big["state"]) == (
-        "offload",
-        "offload",
-        "to measure",
-    )
-    # Weights and moments alone are 17 GiB; without the moments and the gradients it fits.
-    assert sum(big["offloaded_parts_bytes"].values()) < 24 * GIB < big["predicted_memory_bytes"]
-    for backend in ("torch-mps", "mlx"):
-        refused = told[backend, "xl"]
-        assert (refused["state"], refused["expected_s"]) == ("skipped", 0)
-        assert refused["why"].startswith("predicted ") and "the device has 12 GiB" in refused["why"]
-        assert "assumption" in refused["capacity_source"]
-        assert told[backend, "tiny"]["scenario_applied"] == "fits"
-    near = told["torch-cuda", "full"]
-    assert near["batch_size_found"] and near["batch_size"] > 1
-    assert 0.85 * 24 * GIB < near["predicted_memory_bytes"] <= 0.9 * 24 * GIB
-    text = plan.as_text(made)
-    assert (
-        "1 cell: the memory model has found its batch size" in text
-        and "limit (the device's memory)" in text
-    )
-    assert "skipped" in text and "the device has 12 GiB" in text
-
-
 APPLIED = {"1": "fits", "2": "offload", "3": "near-capacity"}
 # Rows whose scenario our model finds only with gradient checkpointing, of which the paper says
 # nothing: without it the activations of 30 s of sound alone are more than the device has, and
@@ -639,35 +589,6 @@ def test_a_cgroup_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (kept["enforced"], kept["how"]) == (False, "model only")
     assert "no memory controller" in kept["reason"]
     assert not can_limit()
-
-
-def test_gpus_are_limited_by_their_framework() -> None:
-    """Shares as torch documents them: of the device's memory, and of Metal's recommendation.
-
-    There torch counts heaps: room for one of each kind is added.
-    """
-    asked: list[tuple[Any, ...]] = []
-    cuda = plugins.load("backends", "torch-cuda")()
-    cuda.device = "cuda:0"
-    cuda.torch = SimpleNamespace(
-        cuda=SimpleNamespace(
-            get_device_properties=lambda device: SimpleNamespace(total_memory=24 * GIB),
-            set_per_process_memory_fraction=lambda share, device: asked.append((share, device)),
-        )
-    )
-    mps = plugins.load("backends", "torch-mps")()
-    mps.torch = SimpleNamespace(
-        mps=SimpleNamespace(
-            recommended_max_memory=lambda: 12 * GIB,
-            set_per_process_memory_fraction=lambda share: asked.append((share,)),
-        )
-    )
-    for backend, limit in ((cuda, 6 * GIB), (cuda, 48 * GIB), (mps, 6 * GIB)):
-        kept = memory_limit.enforce(backend, limit)
-        assert kept["enforced"] and kept["limit_bytes"] == limit
-        by_share = "set_per_process_memory_fraction" in kept["how"]
-        assert by_share or (limit == 48 * GIB and "the GPU's own memory" in kept["how"])
-    assert asked == [(0.25, "cuda:0"), ((6 * GIB + 1064 * 2**20) / (12 * GIB),)]
 
 
 # -- what a GPU's libraries take ---------------------------------------------------------------------
