@@ -208,19 +208,6 @@ def test_memory_is_counted_or_said_to_be_unknown(name: str) -> None:
     assert backend.peak_memory_bytes() < held
 
 
-@pytest.mark.parametrize("name", CPU_BACKENDS)
-def test_a_description_goes_into_the_record(name: str) -> None:
-    """JSON with the framework, its version, and the settings that decide the arithmetic."""
-    for precision in ("fp32", "amp-bf16"):
-        described = opened(name, precision).describe()
-        json.dumps(described, allow_nan=False)
-        assert described["framework"] == plugins.load("backends", name).framework
-        assert described["framework_version"][0].isdigit()
-        assert name.removeprefix("torch-").replace("mlx", "cpu") in described["device"].lower()
-        told = json.dumps(described)
-        assert ("bf16" in told or "bfloat16" in told) == (precision == "amp-bf16")
-
-
 def numpy_of(value: Any) -> np.ndarray:
     """A framework's array as numpy's."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else np.array(value)
