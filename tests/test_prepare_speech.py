@@ -22,7 +22,6 @@ import pytest
 from conftest import Checkout
 from hub_server import COMMIT
 from prepare_stage import objection, prepare_here, refused, run_stage
-from siliconprof.cells import config, matrix
 from siliconprof.datasets import (
     data_folder,
     dataset_spec,
@@ -35,11 +34,9 @@ from siliconprof.datasets import (
     token_data,
     tokenizer,
 )
-from test_config import cpu_host
 
 RATE = 16_000
 BUILTIN = {"name": "words", "kind": "speech", "source": "builtin", "vocab_size": 512}
-ARRAYS = ("features", "decoder_input_ids", "labels")
 PROMPT = "<|en|><|transcribe|><|notimestamps|>"
 END = "<|endoftext|>"
 
@@ -427,32 +424,6 @@ def test_batches_visit_every_clip_once_an_epoch() -> None:
 
 
 # -- the pipeline --------------------------------------------------------------------------------
-
-
-def test_a_cell_knows_the_shape_of_its_data() -> None:
-    nano = {"module": "gpt2", "trainer": "plain", "size": "nano", "batch_size": 2}
-    speech_set = {"kind": "speech", "source": "builtin", "vocab_size": 512}
-    speech_set |= {"clip_seconds": 3, "n_mels": 128}
-    datasets = {"speech": speech_set, "text": {"source": "builtin", "vocab_size": 300}}
-    workloads = {"reads": nano | {"dataset": "text"}}
-    experiment = config.resolve(
-        {"backends": ["torch-cpu"], "datasets": datasets, "workloads": workloads}
-    )
-
-    def planned(dataset: str) -> matrix.PlannedCell:
-        experiment["workloads"]["reads"]["dataset"] = dataset
-        (cell,) = matrix.expand(experiment, {"devices": {}}, cpu_host("desk")).cells
-        return cell
-
-    text, speech = planned("text"), planned("speech")
-    assert text.data == ["results/data/text/dataset.json"]
-    assert text.arrays == ["results/data/text/tokens.npy"]
-    assert text.cell.parameters["dataset_vocab_size"] == 300
-    assert "dataset_n_mels" not in text.cell.parameters
-    assert speech.data == ["results/data/speech/dataset.json"]
-    assert speech.arrays == [f"results/data/speech/{array}.npy" for array in ARRAYS]
-    given = {k: v for k, v in speech.cell.parameters.items() if k.startswith("dataset_")}
-    assert given == {"dataset_vocab_size": 512, "dataset_clip_seconds": 3, "dataset_n_mels": 128}
 
 
 @pytest.mark.slow
