@@ -1,13 +1,12 @@
 """A host with a framework and nothing else: an environment that really holds no more than that.
 
 Not one with modules hidden: folders of site-packages that only the framework and its own
-requirements are linked into. What is measured there comes back as a bundle.
+requirements are linked into.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -30,7 +29,13 @@ DATA = {
     "garments": {"kind": "images", "source": "builtin"}
     | {"n_train": 60, "n_validation": 30, "n_test": 20},
 }
-COMMON = {"cpu_threads": 1, "timing": QUICK, "precisions": ["fp32"], "datasets": DATA}
+COMMON = {
+    "host": "desk",
+    "cpu_threads": 1,
+    "timing": QUICK,
+    "precisions": ["fp32"],
+    "datasets": DATA,
+}
 ENOUGH = {"energy_window_s": 0}
 SMALL = {"n_layer": [1], "n_embd": [16], "n_head": [2], "seq_len": [8], "batch_size": [1]}
 OF_TORCH = {
@@ -93,37 +98,24 @@ class Box(Checkout):
         self.path.mkdir()
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "workflow", self.path / "workflow", ignore=ignore)
-        self.environment |= {"PYTHONPATH": "workflow", "PYTHON": self.python}
+        self.environment |= {"PYTHONPATH": "workflow"}
 
     def has(self, module: str) -> bool:
         """Whether a module can be imported there."""
         return self.run(self.python, "-c", f"import {module}", check=False).returncode == 0
 
-    def asked_by(self, desk: Checkout, *carried: str) -> tuple[list[str], dict[str, Any]]:
-        """Detect there, plan on the desk, carry, measure there: (what was left out, records)."""
-        facts = self.run(self.python, "-m", "siliconprof.hosts.detect", "--json").stdout
-        (desk.path / "box.json").write_text(facts, encoding="utf-8")
-        script = desk.stage(
-            "pipeline.cli", "plan", "--commands", "--facts", "box.json", "--label", "box"
-        )
-        (self.path / "box.sh").write_text(script.stdout, encoding="utf-8")
-        to_carry = script.stdout.splitlines()[2]
+    def measured(self, desk: Checkout, *carried: str) -> dict[str, dict[str, Any]]:
+        """Plan on the desk, carry data, measure each cell there by hand: records by workload."""
         for folder in carried:
-            assert folder in to_carry
             shutil.copytree(desk.path / folder, self.path / folder)
-        assert "results/data" not in to_carry or carried
-        done = self.run("sh", "box.sh")
-        assert done.stdout.startswith("measured; now: ")
-        left_out = [line for line in script.stdout.splitlines() if line.startswith("# left out: ")]
-        return left_out, {r["cell"]["workload"]: r for r in self.records().values()}
-
-
-def brought_back(box: Box, desk: Checkout) -> dict[str, dict[str, Any]]:
-    """The records, packed there and imported on the desk."""
-    bundle = str(desk.path / "box.zip")
-    box.run(box.python, "-m", "siliconprof.remote.bundle_pack", "--output", bundle)
-    desk.stage("pipeline.cli", "import", bundle)
-    return desk.records()
+        plan = json.loads(desk.stage("pipeline.cli", "plan", "--json").stdout)
+        for entry in plan["cells"]:
+            cell = json.dumps(entry["cell"] | {"host": "box"})
+            output = entry["record"].replace("/desk/", "/box/")
+            command = ("-m", "siliconprof.measure", "--cell", cell, "--output", output)
+            done = self.run(self.python, *command)
+            assert "Traceback" not in done.stderr
+        return {r["cell"]["workload"]: r for r in self.records().values()}
 
 
 def test_torch_alone(checkout: Checkout, tmp_path: Path) -> None:
@@ -131,66 +123,37 @@ def test_torch_alone(checkout: Checkout, tmp_path: Path) -> None:
     assert box.has("torch")
     assert [name for name in (*OURS, "mlx") if box.has(name)] == []
     checkout.configure(**COMMON, workloads=OF_TORCH, backends=["torch-cpu"])
-    left_out, made = box.asked_by(checkout)
+    made = box.measured(checkout)
+    gpt2 = made.pop("gpt2")
+    said = "needs numpy, transformers, which this Python does not have: pip install numpy "
+    assert (gpt2["status"], gpt2["reason"]) == ("unsupported", f"{said}transformers")
     assert {name: (r["status"], r["reason"]) for name, r in made.items()} == {
         name: ("ok", None) for name in OF_TORCH if name != "gpt2"
     }
-    (line,) = left_out
-    assert "torch-cpu/gpt2/auto/fp32: needs numpy, transformers, which the host has not" in line
-    # By hand all the same: a record that says so, in a line.
-    plan = json.loads(checkout.stage("pipeline.cli", "plan", "--json").stdout)
-    (cell,) = (e["cell"] for e in plan["cells"] if e["cell"]["workload"] == "gpt2")
-    command = [box.python, "-m", "siliconprof.measure", "--cell", json.dumps(cell)]
-    done = box.run(*command, "--output", "gpt2.json")
-    said = "needs numpy, transformers, which this Python does not have: pip install numpy "
-    said += "transformers"
-    assert done.stderr.splitlines()[-1].endswith(f"gpt2/auto/fp32: unsupported: {said}")
-    assert "Traceback" not in done.stderr
-    old = box.run("env", "PYTHON=false", "sh", "box.sh", check=False)
-    said = "box.sh: false is no Python 3.11 or later; set PYTHON\n"
-    assert (old.returncode, old.stdout, old.stderr) == (2, "", said)
-    came = brought_back(box, checkout)
-    assert came == box.records() and len(came) == 3
-    for record in came.values():
+    for record in made.values():
         assert record["environment"]["packages"].get("numpy") is None
         assert record["precision"]["effective"] == "fp32"
         assert (
             "session.measurement" in {*record["modules_loaded"]} & record["code"]["modules"].keys()
         )
+    # Carried here, they are another host's.
+    shutil.copytree(box.path / "results/records/box", checkout.path / "results/records/box")
+    foreign = checkout.snakemake("-n", "results/tables/cells.csv").stdout
+    assert "results/records/box/" in foreign
 
 
 def test_mlx_alone_and_then_numpy(checkout: Checkout, tmp_path: Path) -> None:
-    """What was missing is installed, and the same two commands measure what was left out."""
     box = Box(tmp_path, "mlx[cpu]")
     assert box.has("mlx.core")
     assert [name for name in (*OURS, "torch", "jinja2") if box.has(name)] == []
     checkout.configure(**COMMON, workloads=OF_MLX, backends=["mlx"])
-    left_out, first = box.asked_by(checkout)
-    bare = ("vector", "gradient", "launch")
-    assert {name: r["status"] for name, r in first.items()} == dict.fromkeys(bare, "ok")
-    assert len(left_out) == 3
-    assert all(line.endswith("needs numpy, which the host has not") for line in left_out)
+    first = box.measured(checkout)
+    bare = {name: "ok" for name in ("vector", "gradient", "launch")}
+    assert {n: r["status"] for n, r in first.items()} == dict.fromkeys(OF_MLX, "unsupported") | bare
     install(tmp_path / "bare", "numpy")
     folders = [f"results/data/{name}" for name in DATA]
     checkout.snakemake(*(f"{folder}/dataset.json" for folder in folders))
-    left_out, made = box.asked_by(checkout, *folders)
-    assert left_out == []
+    made = box.measured(checkout, *folders)
     assert {name: (r["status"], r["reason"]) for name, r in made.items()} == {
         name: ("ok", None) for name in OF_MLX
     }
-    assert {name: made[name] for name in first} == first  # not measured again
-    assert brought_back(box, checkout) == box.records()
-
-
-def test_what_is_no_file_of_facts_is_one_line(checkout: Checkout) -> None:
-    checkout.configure(workloads={"product": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}})
-    (checkout.path / "box.json").write_text('{"hostname": "x\\n; touch pwned"}', encoding="utf-8")
-    for arguments, says in {
-        ("--facts", "box.json", "--label", "box"): "box.json: no facts of a host (KeyError",
-        ("--facts", "none.json", "--label", "box"): "none.json: cannot read: No such file",
-        ("--facts", "box.json", "--label", "b; touch pwned"): "--label: 'b; touch pwned' is no",
-    }.items():
-        done = checkout.stage("pipeline.cli", "plan", "--commands", *arguments, check=False)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert len(done.stderr.splitlines()) == 1 and says in done.stderr
-    assert not os.path.exists(checkout.path / "pwned")

@@ -1,7 +1,6 @@
 """What a run would do, before it does it: cells, scenario, memory, time and disk.
 
-`siliconprof plan` prints tables of 100 columns, `--json` the same as data, `--commands` a script that measures
-the cells on a host without the pipeline, see `by_hand`. A cell is due when its record differs from
+`siliconprof plan` prints tables of 100 columns, `--json` the same as data. A cell is due when its record differs from
 the cell's description, code or versions of today; `snakemake -n report` shows Snakemake's decision.
 """
 
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options
-from siliconprof.cells import by_hand, cluster, config, freshness, matrix
+from siliconprof.cells import cluster, config, freshness, matrix
 from siliconprof.datasets import image_data
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import host_file, registry
@@ -274,30 +273,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the plan."""
     parser = options.parser("siliconprof plan", __doc__)
     parser.add_argument("--configfile", default="config/config.yaml")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--json", action="store_true", help="print the plan as JSON")
-    how.add_argument(
-        "--commands", action="store_true", help="print a shell script that measures the cells"
-    )
-    parser.add_argument(
-        "--facts",
-        type=Path,
-        metavar="FILE",
-        help="with --commands: what `python -m siliconprof.hosts.detect --json` prints on another host",
-    )
-    parser.add_argument("--label", help="with --facts: the label of that host's records")
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     arguments = parser.parse_args(argv)
-    if bool(arguments.facts) != bool(arguments.label) or arguments.facts and not arguments.commands:
-        parser.error("--facts and --label go together, with --commands")
     experiment = config.resolve(config.read(arguments.configfile), arguments.configfile)
     devices = registry.load("config/devices.yaml")
-    if arguments.facts:
-        host = by_hand.host_from(arguments.facts, arguments.label, devices)
-    else:
-        host = host_file.resolve("results", experiment["host"], devices, write=False)
-    if arguments.commands:
-        print(by_hand.script(matrix.expand(experiment, devices, host), host))
-        return 0
+    host = host_file.resolve("results", experiment["host"], devices, write=False)
     cluster.check(experiment, devices, host["label"], [device["id"] for device in host["devices"]])
     plan = make(experiment, devices, host)
     print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
