@@ -123,7 +123,7 @@ class Scratch:
             products: of its cells so many, and the one that trains left out; 0 = all.
         """
         made = Scratch(folder, lock)
-        ignore = shutil.ignore_patterns("log", "locks", "siliconprof.*")
+        ignore = shutil.ignore_patterns("log", "locks")
         shutil.copytree(self.path, made.path, ignore=ignore)
         made.config = dict(self.config)
         if products:
@@ -158,7 +158,8 @@ class Scratch:
             )
 
     def begin_snakemake(self, target: str = TABLES) -> subprocess.Popen:
-        """Start the pipeline, and go on."""
+        """Start the pipeline as after `snakemake --unlock`, and go on."""
+        shutil.rmtree(self.path / ".snakemake/locks", ignore_errors=True)
         return self.begin("snakemake", "--cores", "1", target)
 
     def ended(
@@ -196,6 +197,7 @@ class Scratch:
 
     def snakemake(self, target: str = TABLES, *more: str, fails: bool = False) -> str:
         """The same of the pipeline."""
+        shutil.rmtree(self.path / ".snakemake/locks", ignore_errors=True)
         return self.run("snakemake", "--cores", "1", target, *more, fails=fails)
 
     def said_so_far(self) -> int:

@@ -2,10 +2,8 @@
 
 A scratch checkout with very short cells is measured; then copies of it are hurt at random moments:
 kill -9 of Snakemake, of supervisors and of measuring processes, of every later stage and of
-`pack` and `import`; SIGINT and SIGTERM; a full and a read-only disk (Linux, as root); a
-wall clock that jumps (Linux, with a C compiler); cells that leave daemons; files cut off, ending
-in zeros or dated ahead; two pipelines at once. After each: the rerun
-completes, records that were finished are as they were (by hash), nothing goes on running, no two
+`pack` and `import`; SIGINT; a full and a read-only disk (Linux, as root); cells that
+leave daemons; files cut off or ending in zeros; two pipelines at once. After each: the rerun completes, records that were finished are as they were (by hash), nothing goes on running, no two
 cells were measured at once, and the tables are those that the records give elsewhere.
 
 Prints its seed and how many faults of each kind were survived; 1 when one was not.
@@ -52,20 +50,16 @@ def whole(n_kills: int) -> list[Work]:
         (kinds.stage_kills, {}),
         (kinds.carrying_kills, {"count": 4}),
         (damage.cut_off_files, {}),
-        (damage.dated_ahead, {"count": 4}),
-        (kinds.two_pipelines, {"count": 8, "checkouts": 1}),
-        (kinds.two_pipelines, {"count": 4, "checkouts": 2}),
+        (kinds.two_pipelines, {"count": 4}),
         (damage.record_lengths, {}),
-        (damage.clock_jumps, {"count": 4}),
         (kinds.disk_full, {"count": 8}),
         (kinds.refusals, {}),
     ]
 
 
 def possible(kind: Callable[..., None]) -> bool:
-    """Whether there is a loader that preloads, or the right to mount something, as it needs."""
-    needs = {damage.clock_jumps: LINUX, kinds.disk_full: MOUNTS, kinds.refusals: MOUNTS}
-    return needs.get(kind, True)
+    """Whether there is the right to mount something, as it needs."""
+    return MOUNTS or kind not in (kinds.disk_full, kinds.refusals)
 
 
 def campaign(folder: Path, seed: int, work: Sequence[Work]) -> kinds.Log:
@@ -129,8 +123,6 @@ def main() -> int:
         log = campaign(folder, seed, whole(arguments.kills))
     print(summary(log))
     print(f"{time.monotonic() - began_s:.0f} s in all, {LANES} checkouts at a time")
-    if not LINUX:
-        print("not injected: a clock that jumps (needs Linux)")
     if not MOUNTS:
         print("not injected: a full disk, a read-only disk (they need root on Linux)")
     if arguments.json:

@@ -567,47 +567,12 @@ def test_a_plain_kill_is_never_oom(project):
     assert "oom_kill" not in made["reason"] and "kernel log" not in made["reason"]
 
 
-# -- killed pipelines: see also test_fault_campaign.py -----------------------------------------
-
-
-def test_locks_that_another_host_left_are_kept(tmp_path, monkeypatch):
-    """On a shared folder it may be running still."""
-    monkeypatch.setattr(lock, "_presence", [])  # not for the life of the tests
-    folder, locks = tmp_path / "state", tmp_path / "state" / "locks"
-
-    def clear(hostname: str) -> bool:
-        monkeypatch.setattr(lock.socket, "gethostname", lambda: hostname)
-        try:
-            return lock.clear_stale(folder)
-        finally:
-            os.close(lock._presence.pop())
-
-    assert clear("here") is False
-    locks.mkdir()
-    (locks / "0.output.lock").write_text("results/report.html")
-    assert clear("there") is False and list(locks.iterdir())
-    assert clear("there") is False and list(locks.iterdir())  # nor has it become theirs
-    assert clear("here") is True and not locks.exists()
-    assert clear("there") is False
-
-
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
-    """Lustre mounted without `flock`: a checkout there works, the host's lock cannot lie there."""
-
+def test_a_host_s_lock_needs_a_file_system_with_locks(tmp_path, monkeypatch):
     def flock(descriptor: int, how: int) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(lock, "_presence", [])
     monkeypatch.setattr(lock.fcntl, "flock", flock)
-    lock.start_alone(tmp_path / "state")
-    try:
-        (tmp_path / "state" / "locks").mkdir()
-        assert lock.clear_stale(tmp_path / "state") is False and lock.nobody_else()
-        assert (tmp_path / "state" / "locks").exists()  # whose they are nobody can know
-        os.close(lock._presence.pop())
-    finally:
-        lock.started()
-    with pytest.raises(UserError, match=f"host.lock: .* no locks.*{LOCK_VARIABLE}"):
+    with pytest.raises(UserError, match=f"host.lock: cannot be locked .*{LOCK_VARIABLE}"):
         with lock.alone(lambda: None, print, "desk/cpu", tmp_path / "host.lock"):
             pass
 

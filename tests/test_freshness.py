@@ -261,23 +261,6 @@ def test_another_data_set_under_the_same_name(measured, tmp_path):
         freshness.verify_data(folder, "words", entry)
 
 
-@pytest.mark.parametrize(
-    ("words", "nothing"),
-    [
-        ("-n report", True), ("-nF", True), ("--dry-run", True), ("--summary", True),
-        ("-D", True), ("--dag", True), ("--touch", True), ("--unlock", True), ("--report x", True),
-        ("--cores 1 report", False), ("-j1 -F", False), ("-k -p --keep-going", False),
-        ("-R measure", False), ("--configfile more.yaml", False), ("--until prepare", False),
-        ("-kn", True), ("-call report", False), ("-jall report", False), ("-eslurm", False),
-        ("-e dryrun", True), ("-kedryrun", True), ("--executor=touch", True),
-        ("--executor local report", False), ("-e local touch", False),
-    ],
-)  # fmt: skip
-def test_which_calls_of_snakemake_run_nothing(words: str, nothing: bool) -> None:
-    """Under those no record is moved."""
-    assert snakefile.dry_run_asked(["snakemake", *words.split()]) == nothing
-
-
 def test_what_forces_measuring() -> None:
     """Then no record is taken over, however the option is spelled or a profile says it."""
 

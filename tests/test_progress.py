@@ -139,15 +139,3 @@ def test_an_interrupted_run_says_how_far_it_came(checkout: Checkout, terminal: b
     checkout.configure(**study, workloads={"one": product, "two": product})  # has an end
     checkout.snakemake("measured")
     assert len(checkout.stamps()) == 2 and first.items() <= checkout.stamps().items()
-
-
-def test_a_run_that_is_interrupted_as_it_starts_ends_with_a_line(checkout: Checkout) -> None:
-    checkout.configure(host="desk", workloads={"one": {"module": "kernel_launch"}})
-    command = ("siliconprof.pipeline.cli", "run", "--cores", "1", "report")
-    process = checkout.begin(*command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    said = process.stderr.readline()  # what Snakemake begins with, before it has a workflow
-    process.send_signal(signal.SIGINT)
-    said += process.stderr.read()
-    assert process.wait() != 0 and "Traceback" not in said
-    assert said.splitlines()[-1] == "Interrupted. Run the same command to go on.", said

@@ -16,7 +16,7 @@ if not workflow.overwrite_configfiles:
 FLOW = snakefile.prepare(
     config,
     main_process=workflow.exec_mode == ExecMode.DEFAULT,
-    dry_run=snakefile.dry_run_asked(sys.argv),
+    dry_run=snakefile.runs_nothing(workflow.output_settings, sys.argv),
     through=executor.of(workflow.exec_mode, sys.argv),
     checkpoints=checkpoints,
     snakemake=workflow,

@@ -4,29 +4,18 @@ Snakemake's resource keeps cells of one pipeline apart; this lock keeps apart tw
 one and a cell started by hand. It is an advisory `flock` of the supervisor alone. Its file says who
 holds it and which child is measured, so that whoever gets it after a supervisor was killed waits
 for that child to end; and whoever waits for the lock says for whom. All users may write the file:
-nothing in it is believed that the system does not confirm.
-
-Snakemake's own lock on a folder is a file, which outlives a Snakemake that was killed;
-`clear_stale` removes it when no living process can own it. Snakemake looks for others' locks and
-only then writes its own, so that two that start at the same moment would both go on:
-`start_alone` has them start one after the other.
-
-The host's lock must work. A lock in a folder that hosts share is skipped where the file system has
-none (Lustre mounted without `flock`, NFS without its lock service).
+no process is waited for or ended that the system does not show to be a measuring one.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import getpass
 import json
 import math
 import os
-import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -47,14 +36,6 @@ ENDS_WITHIN_S = 2.0  # a measuring process whose supervisor was killed; it looks
 LINE_BYTES = 2048
 LONGEST = 200  # characters of a name in the file
 WORKER = "siliconprof.measure.worker"
-SNAKEMAKE_FOLDER = Path(".snakemake")
-PRESENCE_NAME = "siliconprof.lock"  # in that folder; every pipeline there holds it, shared
-
-START_NAME = "siliconprof.start"  # in that folder; held by the one that is starting
-NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
-
-_presence: list[int] = []  # descriptors, open as long as this process lives
-_start: list[int] = []  # of the one that starts, until it has Snakemake's own lock
 
 
 def lock_file() -> Path:
@@ -62,24 +43,6 @@ def lock_file() -> Path:
     configured = os.environ.get(LOCK_FILE_VARIABLE)
     shared = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
     return Path(configured) if configured else shared / NAME
-
-
-def _flock(descriptor: int, how: int) -> bool:
-    """Take a lock; False where the file system has no locks.
-
-    Args:
-        how: LOCK_EX or LOCK_SH of `fcntl`, perhaps with LOCK_NB.
-
-    Raises:
-        BlockingIOError: with LOCK_NB, when another process holds it.
-    """
-    try:
-        fcntl.flock(descriptor, how)
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-        return False
-    return True
 
 
 class Held:
@@ -159,37 +122,13 @@ def _orphan(line: dict[str, Any]) -> int | None:
 
 
 def _holder(descriptor: int) -> str:
-    """Who holds a lock file, for a person: `PID n, NAME, since HH:MM:SS`."""
+    """Who holds a lock file by its own words: `PID n, NAME, since HH:MM:SS`."""
     line = _noted(descriptor)
-    pid = _locker(descriptor)
-    noted = line.get("pid")
-    if pid is None and type(noted) is int and 0 < noted < 2**31:
-        pid = noted  # on another host, or of a system that does not list locks
-    if pid is None:
+    pid, name, since = line.get("pid"), line.get("name"), line.get("since")
+    if type(pid) is not int or type(name) is not str or type(since) is not int:
         return "another process"
-    since = os.fstat(descriptor).st_mtime
-    if pid == noted:
-        name = str(line.get("name"))
-        if line.get("host") != socket.gethostname():
-            name += f" on {line.get('host')}"
-        if type(line.get("since")) is int and 0 < line["since"] < since + 1:
-            since = line["since"]
-    else:
-        process = processes.look(pid)
-        name = process.name if process else "which has just ended"
-    shown = printable(name)[:LONGEST].replace("\n", " ")
-    return f"PID {pid}, {shown}, since {time.strftime('%H:%M:%S', time.localtime(since))}"
-
-
-def _locker(descriptor: int) -> int | None:
-    """The process that took the `flock` on a file, as Linux lists it; None where it does not."""
-    inode = os.fstat(descriptor).st_ino
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-            words = line.split()  # `1: FLOCK ADVISORY WRITE 123 00:2a:456 0 EOF`
-            if words[1] == "FLOCK" and words[5].endswith(f":{inode}") and int(words[4]) > 0:
-                return int(words[4])
-    return None
+    began = time.strftime("%H:%M:%S", time.localtime(since % 2**31))
+    return f"PID {pid}, {printable(name[:LONGEST])}, since {began}".replace("\n", " ")
 
 
 @contextmanager
@@ -227,15 +166,15 @@ def alone(
     try:
         while True:
             try:
-                locked = _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 wait(lambda: _holder(descriptor))
-        if not locked:
-            raise UserError(
-                f"{path}: its file system has no locks, and without one two cells could be "
-                f"measured at once; name a file on a local disk in {LOCK_FILE_VARIABLE}"
-            )
+            except OSError as error:  # Lustre mounted without `flock`, NFS without its lock service
+                raise UserError(
+                    f"{path}: cannot be locked ({error.strerror}), and without its lock two cells "
+                    f"could be measured at once; name a file on a local disk in {LOCK_FILE_VARIABLE}"
+                ) from None
         before, locked_s, told_s = _noted(descriptor), time.monotonic(), -math.inf
         while (orphan := _orphan(before)) is not None:
             wait(lambda: f"PID {orphan}, a measuring process whose supervisor has died")
@@ -270,79 +209,3 @@ def _opened_for_all(path: Path) -> int:
                 return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     finally:
         os.umask(before)
-
-
-def start_alone(folder: Path = SNAKEMAKE_FOLDER) -> None:
-    """Wait until no other pipeline is between here and `started`, or its end.
-
-    Raises:
-        CannotWrite: one line.
-    """
-    descriptor = _opened(folder / START_NAME)
-    _start.append(descriptor)
-    try:
-        _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print("another pipeline is starting in this folder; waiting for it", file=sys.stderr)
-        _flock(descriptor, fcntl.LOCK_EX)
-
-
-def _opened(path: Path) -> int:
-    """A descriptor of a lock file of this checkout.
-
-    Raises:
-        CannotWrite: one line.
-    """
-    with writing(path):
-        path.parent.mkdir(exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-
-
-def started() -> None:
-    """Let others start: from now on they see Snakemake's lock."""
-    while _start:
-        os.close(_start.pop())
-
-
-def clear_stale(folder: Path = SNAKEMAKE_FOLDER) -> bool:
-    """Remove the locks that a killed Snakemake left in this checkout; whether there were any.
-
-    Every pipeline holds a shared `flock` here from this call to its end, so a process that gets it
-    exclusively knows that no other is alive. Where a file system does not carry `flock` from host
-    to host, that is true of this host only; so another host's locks stay, and Snakemake's own
-    message says what to do.
-
-    Raises:
-        CannotWrite: one line.
-    """
-    locks = folder / "locks"
-    descriptor = _opened(folder / PRESENCE_NAME)
-    _presence.append(descriptor)
-    cleared = False
-    try:
-        exclusive = _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        exclusive = False  # another runs here: Snakemake checks whether the two conflict
-    if exclusive:
-        hostname = socket.gethostname().encode()
-        has_locks = locks.is_dir() and any(locks.iterdir())
-        if has_locks and os.pread(descriptor, 1024, 0) == hostname:
-            shutil.rmtree(locks)
-            cleared = True
-        if cleared or not has_locks:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, hostname, 0)
-    _flock(descriptor, fcntl.LOCK_SH)
-    return cleared
-
-
-def nobody_else() -> bool:
-    """Whether no other pipeline runs in this checkout; call `clear_stale` first."""
-    descriptor = _presence[-1]
-    try:
-        _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        _flock(descriptor, fcntl.LOCK_SH)  # trying for the exclusive lock released the shared one
-    return True

@@ -1,10 +1,8 @@
 """A run on a cluster as Snakemake sees it: rules per label, cells once a node has been detected.
 
-Snakemake 9 forgets the jobs of a Snakemake that was killed: under `rerun-incomplete` it drops the
-ids that it has stored (`DAG.incomplete_external_jobid`), and no executor plug-in reads them. So
-the next one submits their cells again while the first jobs may still run. Slurm's are cancelled
-first (`slurm.clear_left_jobs`). Under any scheduler the host's lock keeps two from being timed at
-once; each writes a whole record under a temporary name, so the last stands and the history has both.
+Snakemake 9 forgets the jobs of a Snakemake that was killed, so the next one submits their cells
+again while the first jobs may still run. The host's lock keeps two on one node apart; each writes a
+whole record under a temporary name, so the last stands and the history has both.
 """
 
 from __future__ import annotations

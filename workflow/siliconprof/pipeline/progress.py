@@ -148,7 +148,6 @@ class State:
         self.running: dict[int, tuple[str, str, float]] = {}  # job -> cell or "", label, start
         self.cell_seconds: list[float] = []
         self.interrupted = False
-        self.failed_log = ""  # of the job that failed last
 
     def run_info(self, counts: dict[str, int]) -> None:
         """The jobs that are due, by rule."""
@@ -252,8 +251,6 @@ class CellHandler(logging.Handler):
             job = int(fields.get("job_id", fields.get("jobid", -1)))
             _, label, _ = self.state.running.get(job, ("", "", now))
             cell = self.state.finished(job, now, failed=event == "JOB_ERROR")
-            if event == "JOB_ERROR":
-                self.state.failed_log = next(iter(fields.get("log") or ()), "")
             if cell and event == "JOB_FINISHED":
                 self._tell(cell)
             elif label == "retry" and event == "JOB_FINISHED":

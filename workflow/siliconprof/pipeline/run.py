@@ -22,7 +22,6 @@ from siliconprof.store.cell import canonical_json
 from siliconprof.store.validation import one_line
 
 OPTIONS = ("--configfile", "--configfiles")
-LAUNCH = "siliconprof.pipeline.launch"
 CACHES = Path(".snakemake/cache")
 
 
@@ -107,4 +106,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault("MPLCONFIGDIR", str(CACHES.absolute() / "matplotlib"))
         os.environ.setdefault("TRITON_CACHE_DIR", str(CACHES.absolute() / "triton"))
         print(f"{folder}: cannot be written to; caches go below {CACHES}", file=sys.stderr)
-    os.execv(sys.executable, [sys.executable, "-m", LAUNCH, *words])
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])

@@ -8,17 +8,13 @@ records and may stop; jobs read what it has stored.
 from __future__ import annotations
 
 import gc
-import inspect
-import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +24,15 @@ from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import USER_ERROR_EXIT_STATUS, CannotWrite, UserError, printable
 from siliconprof.hosts import detect, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
-from siliconprof.measure import fork_server, lock, takeover
+from siliconprof.measure import fork_server, takeover
 from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
 from siliconprof.pipeline import (
     cluster_run,
     doctor,
     ending,
-    launch,
     progress,
     provenance,
     run_here,
-    slurm,
     startup,
 )
 from siliconprof.pipeline.run import command as command_again
@@ -111,8 +105,6 @@ class Workflow:
                 raise UserError(f"{what}, see `siliconprof plan`")
             return known[wildcards.cell][key]
 
-        # Snakemake asks a function for it five times a job, and to find it out takes long.
-        needed.__signature__ = inspect.signature(needed)  # type: ignore[attr-defined]
         return needed
 
     def time_limit_s(self) -> str | Callable[[Any], str]:
@@ -154,22 +146,21 @@ class Workflow:
 
 
 INTERRUPTED_STATUS = 130  # what a shell says of a program that Ctrl-C has ended
-# Options of Snakemake under which no job runs; before a letter of these others that take no value.
-RUNS_NOTHING = re.compile(
-    r"-[aFfhkpv]*[nlSDt][a-zA-Z]*"
-    r"|(?:-[aFfhkpv]*e[= ]?|--ex[a-z]*[= ])(?:dryrun|touch)"
-    r"|--(?:dry-?run|lint|list-.*|summary|detailed-summary|dag|rulegraph|filegraph|d3dag|touch"
-    r"|unlock|report|archive|cleanup-metadata|delete-.*|containerize|generate-unit-tests)(?:=.*)?"
-)
+# Options of Snakemake under which no job runs, beside those of a dry run.
+ONLY_LOOKS = {
+    *("-l", "-S", "-D", "--lint", "--list-rules", "--summary", "--detailed-summary", "--dag"),
+    *("--rulegraph", "--filegraph", "-t", "--touch", "--unlock", "--report", "--cleanup-metadata"),
+}
 
 
-def dry_run_asked(argv: Sequence[str]) -> bool:
+def runs_nothing(settings: Any, argv: Sequence[str]) -> bool:
     """Whether this is `snakemake -n`, or another that measures nothing.
 
-    Snakemake itself knows only after the parse.
+    Args:
+        settings: Snakemake's `OutputSettings`.
+        argv: the command line; of other options Snakemake has no settings yet.
     """
-    words = argv[1:]
-    return any(map(RUNS_NOTHING.fullmatch, [*words, *map(" ".join, pairwise(words))]))
+    return settings.dryrun or any(word.partition("=")[0] in ONLY_LOOKS for word in argv)
 
 
 def forces_measuring(settings: Any) -> bool:
@@ -237,7 +228,6 @@ def _in_plain_lines() -> Iterator[None]:
 
 _display: progress.CellHandler | None = None  # of a run that may write
 _remedies: Callable[[], Iterator[str]] | None = None  # of the host, where its cells are measured
-_made_before: int | None = 0  # when the page was last made; 0 where the run is for no page
 
 
 def started(settings: Any, dag: Any) -> None:
@@ -247,17 +237,11 @@ def started(settings: Any, dag: Any) -> None:
         settings: Snakemake's `DAGSettings`.
         dag: Snakemake's `DAG`, which has decided what runs.
     """
-    lock.started()
-    with _in_plain_lines():
-        startup.bring_to_now({str(path) for job in dag.needrun_jobs() for path in job.input})
-    global _made_before
-    _made_before = ending.made_at() if ending.wants_page(settings.targets) else 0
     if _display and _remedies and any(j.rule.name == "measure" for j in dag.needrun_jobs()):
         for line in _remedies():
             _display.say(line)
     if forces_measuring(settings):
         takeover.offer([], RESULTS / "history")
-    startup.hear_sigterm()
 
 
 def failed() -> None:
@@ -266,15 +250,10 @@ def failed() -> None:
     Raises:
         SystemExit: the latter, of which Snakemake has nothing more to say.
     """
-    interruption = failed_log = ""
+    interruption = ""
     if _display:
         _display.end()
         interruption = _display.state.interruption()
-        failed_log = _display.state.failed_log
-    startup.explain(RESULTS)
-    if _made_before != 0:
-        how = "was interrupted" if interruption else "failed"
-        ending.mark_stale(_made_before, how, failed_log)
     if interruption:
         print(interruption, file=sys.stderr, flush=True)
         raise SystemExit(INTERRUPTED_STATUS)
@@ -282,10 +261,6 @@ def failed() -> None:
 
 def check_readable(configfile: str) -> str:
     """The same name, once the file is known to be YAML: Snakemake would not say where it is not."""
-    import yaml
-
-    # Snakemake reads it with this class, and libyaml's does the same ten times as fast.
-    yaml.FullLoader = getattr(yaml, "CFullLoader", yaml.FullLoader)  # type: ignore[misc]
     with _in_plain_lines():
         config.read(configfile)
     return configfile
@@ -406,18 +381,12 @@ def prepare(
             print(printable(line).replace("\n", "\\n"), file=sys.stderr)
         if not dry_run:
             _store_code_cache()
-            startup.prepare(RESULTS, run.planned(), through)
-            if through == slurm.EXECUTOR:
-                from siliconprof.pipeline import shared_jobs  # imports the plug-in, and pandas
-
-                shared_jobs.install()
-                slurm.warn({label: experiment["cluster"][label] for label in run.labels})
+            startup.prepare(RESULTS, run.planned())
             run.prepare()
             global _display
             _display = progress.attach(cells_here=through is None)
         else:
             startup.settle_records(run.planned(), RESULTS, dry_run=True)
-            startup.show_set_back(RESULTS)
     if isinstance(run, run_here.Here):
         global _remedies
         cells = [planned.cell for planned in run.planned()]
@@ -425,9 +394,8 @@ def prepare(
         # Before anything of this run's own is started and not waited for.
         busy_cores = load.cores(time.monotonic() - began_s)
         _remedies = partial(doctor.before_a_run, run.host, busy_cores, has_fp16)
-    # Where cells are measured: in the one process of a run here, or in a job on a node.
-    if main_process == (through is None) and not dry_run:
-        fork_server.start()
+        if main_process and not dry_run:
+            fork_server.start()
     workflow = Workflow(
         experiment=experiment,
         cells=run.cells,
@@ -466,8 +434,5 @@ def prepare(
             for name in experiment["datasets"]
         },
     )
-    if main_process and not dry_run:
-        sys.excepthook = launch.say_interrupted
-        logging.getLogger(progress.SNAKEMAKE_LOGGER).addHandler(ending.NothingToDo(snakemake))
     gc.freeze()  # it all lives as long as the process, so the collector need not walk it again
     return workflow

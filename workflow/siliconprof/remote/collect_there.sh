@@ -42,18 +42,15 @@ if sys.version_info < (3, 11):
     [ -n "$(ls -A)" ] || mkdir $own
     [ -d $own ] ||
         refuse "$here: is not empty and was not made by collect; name a new or empty folder"
-    # Every pipeline in a checkout holds this file, shared; Python has `flock` on every system.
+    # A run here holds this file; Python has `flock` on every system.
     "$python" -c 'import fcntl, sys
-try:
-    lock = open(".snakemake/siliconprof.lock", "a")
-except FileNotFoundError:
-    sys.exit()
+lock = open(sys.argv[1], "a")
 try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
     sys.stderr.write("collect: waiting: another run is active on the host\n")
     sys.stderr.flush()
-    fcntl.flock(lock, fcntl.LOCK_EX)' </dev/null
+    fcntl.flock(lock, fcntl.LOCK_EX)' $own/lock </dev/null
 }
 
 measure() {
@@ -81,6 +78,10 @@ measure() {
         python=$PWD/.venv/bin/python
     fi
     PATH=$(dirname "$python"):$PATH
+    # Held by all that runs here, to its end. Then a lock of Snakemake's is one that was killed.
+    exec 9>>$own/lock
+    "$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
+    rm -rf .snakemake/locks
     status=0
     echo "collect: measuring" >&2
     "$python" -m snakemake --cores 1 measured --configfile $own/experiment.json </dev/null >&2 ||
