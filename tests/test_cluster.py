@@ -97,7 +97,6 @@ def planned(copy: Checkout) -> list[dict[str, Any]]:
         ("slurm_extra", "touch pwned", "letters, digits and spaces"),
         ("mem_mb", "16 GB", "a whole number of megabytes"),
         ("runtime", "2h", "a whole number of minutes"),
-        ("cells_per_job", "all", "a whole number of cells"),
         ("accelerator", 1, "the pipeline's own"),
     ],
 )

@@ -28,7 +28,7 @@ OPTION_PATTERNS = {
     ),
     "slurm_extra": (re.compile(r"--[A-Za-z0-9._:,=@%+/ -]*"), "spaces and . _ : , = @ % + / -"),
 }
-UNITS = {"runtime": "minutes", "cells_per_job": "cells"}  # what ends in _mb or _mib: megabytes
+UNITS = {"runtime": "minutes"}  # what ends in _mb or _mib: megabytes
 START_S = 300.0  # of Snakemake, and a cell's end, on a slow shared disk; a guess
 DETECTION_MINUTES = 15  # hosts.DETECT_LIMIT_S and START_S
 

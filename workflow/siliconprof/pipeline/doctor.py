@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options, plugins, words
-from siliconprof.cells import config
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
 from siliconprof.hosts.remedies import REGISTRY, Remedy, remedy
-from siliconprof.pipeline import slurm
 from siliconprof.store import validation
 
 RESULTS = Path("results")
@@ -244,17 +242,6 @@ def _now_row(name: str, value: Any) -> tuple[str, str]:
 # -- command -----------------------------------------------------------------------------------
 
 
-def _cluster_advice(path: Path) -> Iterator[Remedy]:
-    """Labels of the config's `cluster` that Slurm, where it is installed, would refuse."""
-    try:
-        section = config.resolve(validation.load_yaml(path))["cluster"]
-    except UserError:
-        return  # a run reports what is wrong with it
-    if section and shutil.which("sbatch"):
-        for label, line in slurm.refusals(section).items():
-            yield remedy("Slurm", line, f"mend cluster.{label}.resources in {path}")
-
-
 def _configured_label(path: Path) -> str:
     """The config's `host`; `auto` without one, since a wrong config must not stop the doctor."""
     try:
@@ -298,7 +285,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     document = examine(_configured_label(arguments.config))
-    document["advice"] += _cluster_advice(arguments.config)
     text = json.dumps(document, indent=2) if arguments.json else as_text(document)
     print(text)
     return 0
