@@ -47,7 +47,7 @@ OF_TORCH = {
 OF_MLX = {
     "vector": {"module": "matvec", "shapes": [[16, 16]], "burst": 0},
     "gradient": {"module": "vjp", "shapes": [[1, 16, 16, 16]], "burst": 0},
-    "launch": {"module": "kernel_launch", "repeats": 10},
+    "launch": {"module": "kernel_launch", "bursts": 10},
     "grid": {"module": "transformer_grid", "vocab_size": 64} | SMALL,
     "mlp": {"module": "mlp", "trainer": "epochs", "batch_sizes": [8]}
     | {"max_steps": 4, "max_validation_steps": 1, "max_test_steps": 1}

@@ -28,7 +28,7 @@ def shipped(name: str) -> dict[str, Any]:
 EXPERIMENTS = sorted(
     path.name
     for path in (ROOT / "config").glob("*.yaml")
-    if path.name not in ("devices.yaml", "claims.yaml", "hosts.yaml")
+    if path.name not in ("devices.yaml", "claims.yaml", "hosts.yaml", "careful.yaml")
 )
 
 

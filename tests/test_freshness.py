@@ -33,7 +33,7 @@ TINY: dict[str, Any] = {
     "workloads": {
         "small": {"module": "matmul", "shapes": [[1, 8, 8, 8]]},
         "large": {"module": "matmul", "shapes": [[1, 16, 16, 16]]},
-        "launch": {"module": "kernel_launch", "repeats": 10},
+        "launch": {"module": "kernel_launch", "bursts": 10},
         "nano": NANO,
     },
 }

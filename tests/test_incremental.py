@@ -37,7 +37,7 @@ TINY: dict[str, Any] = {
     "workloads": {
         "product": PRODUCT | {"backends": ["mlx"]},
         "product-torch": PRODUCT | {"backends": ["torch-cpu"]},
-        "launch": {"module": "kernel_launch", "backends": ["mlx"], "repeats": 10},
+        "launch": {"module": "kernel_launch", "backends": ["mlx"], "bursts": 10},
         "nano-2": NANO | {"backends": ["mlx"]},
     },
 }

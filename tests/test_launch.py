@@ -94,7 +94,7 @@ def launch_cell(**timing: Any) -> Cell:
         backend="mlx",
         workload="launch",
         module="kernel_launch",
-        parameters={"burst": 100, "repeats": 10, "processes": PROCESSES},
+        parameters={"burst": 100, "bursts": 10, "processes": PROCESSES},
         timing=QUICK | timing,
     )
 
@@ -127,7 +127,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         workloads={
             "launch": {
                 "module": "kernel_launch",
-                "repeats": 20,
+                "bursts": 20,
                 "backends": ["mlx"],
                 "device_kinds": ["cpu"],
                 "precisions": ["fp32"],

@@ -55,7 +55,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     "bandwidth": {"module": "bandwidth", "burst_budget_s": 0.01, "caches": ["warm"]}
     | {"working_sets_bytes": [2**18, 2**24], "backends": ["torch-cuda", "mlx"]},
     # Its fresh processes have half of the limit; those that come later are said to be missing.
-    "launch": {"module": "kernel_launch", "repeats": 10, "backends": ["torch-cuda", "mlx"]}
+    "launch": {"module": "kernel_launch", "bursts": 10, "backends": ["torch-cuda", "mlx"]}
     | {"timing": TIMING | {"time_limit_s": 60}},
     "copy": {"module": "copy", "transfer_bytes": [2**16, 2**18]},
 }

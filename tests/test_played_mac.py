@@ -39,7 +39,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     "matmul": {"module": "matmul", "shapes": [[1, 128, 128, 128]], "search_budget_s": 0.1},
     "bandwidth": {"module": "bandwidth", "working_sets_bytes": [2**20, 2**23], "caches": ["warm"]},
     # Its fresh processes have half of the limit; those that come later are said to be missing.
-    "launch": {"module": "kernel_launch", "repeats": 10, "timing": TIMING | {"time_limit_s": 60}},
+    "launch": {"module": "kernel_launch", "bursts": 10, "timing": TIMING | {"time_limit_s": 60}},
 }
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import siliconprof
+from conftest import QUICK, ROOT, Checkout
 from scipy import stats
+from siliconprof.measure import supervise
 from synthetic_results import AWAY, make, matmul, render, repeated, shown_table, training
 
 FACTORS = (0.80, 0.95, 1.0, 1.05, 1.2, 1.1)  # of further processes
@@ -34,6 +36,16 @@ def test_several_processes_of_a_cell_make_its_interval(tmp_path: Path) -> None:
     assert set(siliconprof.load(results).points["interval"]) == {"within one process"}
 
 
+def test_a_further_process_that_fails_is_a_flag_and_no_repeat() -> None:
+    report, again = matmul(), matmul() | {"flags": [{"code": "contended", "detail": "another"}]}
+    failed = {"status": "failed", "reason": "killed by signal 11"}
+    for further in (again, failed, failed):
+        supervise.repeat(report, further)
+    assert [flag["code"] for flag in report["flags"]] == ["contended", "repeat_failed"]
+    for one, other in zip(report["points"], again["points"], strict=True):
+        assert one["repeats"] == [{"times": other["times"]}]
+
+
 @pytest.mark.slow
 def test_the_page_says_what_its_intervals_are(tmp_path: Path) -> None:
     """4 % are more than a series varies, and less than processes do."""
@@ -55,3 +67,25 @@ def test_the_page_says_what_its_intervals_are(tmp_path: Path) -> None:
     assert "no difference beyond noise between torch-cpu and mlx" in page.of("summary")
     for line in ("its 95 % interval, between processes", "its middle half (IQR), within one"):
         assert line in page.of("training")
+
+
+@pytest.mark.slow
+def test_a_cell_is_measured_in_as_many_processes_as_asked_for(checkout: Checkout) -> None:
+    workload = {"module": "matmul", "shapes": [[1, 8, 8, 8]], "precisions": ["fp32"]}
+    experiment = {"backends": ["mlx"], "timing": QUICK, "workloads": {"product": workload}}
+    checkout.configure(**experiment, repeats=3)
+    checkout.snakemake("results/tables/points.csv")
+    (made,) = checkout.records().values()
+    (point,) = made["points"]
+    processes = [point["times"]["step_s"], *(r["times"]["step_s"] for r in point["repeats"])]
+    assert len(processes) == 3 and all(len(times) > 1 for times in processes)
+    assert len({tuple(times) for times in processes}) == 3
+    (line,) = siliconprof.load(checkout.path / "results").points.to_dict("records")
+    found = [line[f"step_{part}_s"] for part in ("median", "low", "high")]
+    assert found == pytest.approx(between([statistics.median(times) for times in processes]))
+    assert (line["processes"], line["interval"]) == (3, "between processes")
+    checkout.configure(**experiment, repeats=2)
+    assert "rule measure" in checkout.snakemake("-n", "results/tables/points.csv").stdout
+    careful = ("--configfile", str(ROOT / "config/config.yaml"), str(ROOT / "config/careful.yaml"))
+    plan = checkout.snakemake("-n", "-p", "report", *careful).stdout
+    assert '"repeats":5' in plan

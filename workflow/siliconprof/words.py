@@ -36,6 +36,7 @@ FLAG_WORDS = {
     "table, the rest of the record is.",
     "crashed_at_exit": "The measuring process crashed or hung after it had left its whole result, in "
     "the teardown of a library; the numbers stand.",
+    "repeat_failed": "A further process of the cell did not come to its end, so the interval rests on fewer.",
     "left_processes": "The cell left processes behind, which its supervisor ended before the next "
     "cell began; the numbers stand.",
     "clock": "The host's clock is coarse or slow to read, or measured a known sleep otherwise than a "

@@ -163,5 +163,6 @@ def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
         filled.setdefault("device_kinds", ["cpu", "gpu"])
         for axis in ("backends", "precisions", "scenarios"):
             filled.setdefault(axis, list(resolved[axis]))
+        filled.setdefault("repeats", resolved["repeats"])
         resolved["workloads"][key] = filled
     return resolved

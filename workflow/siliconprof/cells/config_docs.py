@@ -19,7 +19,9 @@ INTRODUCTION = """\
 # Configuration
 
 `config.yaml` is the default experiment, `paper.yaml` the paper's; pass another with
-`snakemake --configfile FILE` or `make report ARGS="--configfile FILE"`. What belongs to a machine
+`snakemake --configfile FILE` or `make report ARGS="--configfile FILE"`. Of several files a later one
+is laid over an earlier one: `--configfile config/config.yaml config/careful.yaml` measures each cell in
+five processes. What belongs to a machine
 or a cluster (cores, limits, scheduler) is in `profiles/`, not here. Units end every physical
 name: `_s` seconds, `_bytes` bytes, `_gib` GiB. A wrong file is refused with all its mistakes,
 one line each. This page is made from the schema by `make docs`.

@@ -190,6 +190,8 @@ def _planned(
     parameters = _parameters(experiment, entry)
     if entry.get("capture"):  # only then is it part of the cell
         parameters["capture"] = entry["capture"]
+    if entry.get("repeats", 1) > 1:
+        parameters["repeats"] = entry["repeats"]
     folder, data, arrays = None, [], []
     if dataset := entry.get("dataset"):
         folder = f"{DATA_DIR}/{dataset}"

@@ -48,7 +48,8 @@ def expected_seconds(planned: matrix.PlannedCell, earlier: Record | None) -> flo
     workload = planned.trial.workload
     # A training has split and unsplit steps.
     repeats = workload.n_points() if workload.kind == "kernels" else 2
-    return START_UP_S[planned.trial.backend.framework] + repeats * once
+    processes = planned.cell.parameters.get("repeats", 1)
+    return processes * (START_UP_S[planned.trial.backend.framework] + repeats * once)
 
 
 def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
 from siliconprof.store import record, temporary
 from siliconprof.store.cell import Cell, canonical_sha256
+from siliconprof.store.contents import point_name
 
 NO_POINT = "it came to its end without a point: nothing was measured"
 CHECKOUT = PACKAGE_DIR.parent.parent
@@ -214,11 +215,13 @@ def run(
     result: Path,
     host: Host,
     launch: Launch,
+    spent_s: float = 0.0,
 ) -> dict[str, Any]:
     """Run one child to its end: its outcome, its progress and how long it took.
 
     Args:
         result, launch: see `Child`.
+        spent_s: seconds of the cell's time limit that earlier processes have taken.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended.
@@ -226,7 +229,7 @@ def run(
     limit_s = Plan.of(trial.cell.timing).time_limit_s
     child = Child(trial, result, host.held, host.output, launch)
     try:
-        code, wall_s = child.wait(limit_s)
+        code, wall_s = child.wait(limit_s - spent_s)
         if code is not None and -code in descendants.FORWARDED:
             time.sleep(REACHES_ALL_WITHIN_S)  # if it ends us as well, there is no record
     finally:
@@ -278,18 +281,20 @@ def run_on(
     host: Host,
     arguments: Sequence[str],
     under: Sequence[str],
+    spent_s: float = 0.0,
 ) -> dict[str, Any]:
     """Run a child to its end, or another where what had forked it was killed.
 
     Args:
         arguments: of the worker, beside those of every one.
         under: the command that starts it, of `capture_command`.
+        spent_s: see `run`.
     """
-    report = run(trial, result, host, Launch(arguments, under, forked=may_fork(trial)))
+    report = run(trial, result, host, Launch(arguments, under, forked=may_fork(trial)), spent_s)
     if report.pop("lost"):
         require_pipeline()
         print(f"what had forked it was killed; {FRESH} measures it", file=sys.stderr)
-        report = run(trial, result, host, Launch(arguments, under))
+        report = run(trial, result, host, Launch(arguments, under), spent_s)
         report.pop("lost")
     if report["status"] == "ok" and not report.get("points"):
         report |= {"status": "failed", "reason": NO_POINT}
@@ -298,6 +303,21 @@ def run_on(
         report["flags"] = [*report.get("flags", []), {"code": "captured", "detail": detail}]
     report["method"] = dict(report.get("method") or {}) | {"process": report.pop("started")}
     return report
+
+
+def repeat(report: dict[str, Any], further: Mapping[str, Any]) -> None:
+    """Add the raw times of a further process, or that it failed, to the report of the first."""
+    flags = report.setdefault("flags", [])
+    codes = {flag["code"] for flag in flags}
+    if further["status"] != "ok":
+        flag = {"code": "repeat_failed", "detail": f"{further['status']}: {further['reason']}"}
+        flags += [flag] if flag["code"] not in codes else []
+        return
+    flags += [flag for flag in further.get("flags", []) if flag["code"] not in codes]
+    times = {point_name(point["params"]): point["times"] for point in further["points"]}
+    for point in report["points"]:
+        if any((own := times.get(point_name(point["params"]), {})).values()):
+            point.setdefault("repeats", []).append({"times": own})
 
 
 def checkpoint_folder(
@@ -354,15 +374,22 @@ def supervise(
     with locked as held, temporary.scratch() as folder:
         require_pipeline()
         before = surroundings(cell)
-        arguments = ["--expect", json.dumps(expected)] if expected else []
+        arguments, own = ["--expect", json.dumps(expected)] if expected else [], []
         if checks and (shared := shared_checks(trial, checks)):
             arguments += ["--checks", str(shared)]
         if checkpoints:
-            own = checkpoint_folder(checkpoints, cell, before, declared)
-            arguments += ["--checkpoints", str(own)]
+            own = ["--checkpoints", str(checkpoint_folder(checkpoints, cell, before, declared))]
         host = Host(held)
         with closing(host.output):
-            report = run_on(trial, folder / "result.json", host, arguments, under)
+            report = run_on(trial, folder / "result.json", host, [*arguments, *own], under)
+            accounting = report["accounting"]
+            for index in range(1, cell.parameters.get("repeats", 1)):
+                if report["status"] == "ok":
+                    require_pipeline()
+                    spent_s, file = accounting["child_wall_s"], folder / f"result-{index}.json"
+                    further = run_on(trial, file, host, arguments, under, spent_s)
+                    accounting["child_wall_s"] += further["accounting"]["child_wall_s"]
+                    repeat(report, further)
         report["surroundings"] = before
         report["flags"] = [*report.get("flags", []), *host.flags()]
         report["accounting"]["waited_for_lock_s"] = held.waited_s

@@ -40,6 +40,11 @@ class Part:
 # -- a point -------------------------------------------------------------------------------------
 
 
+def point_name(params: Mapping[str, Scalar]) -> str:
+    """Parameters as canonical JSON: what tells a point from the others of its cell."""
+    return canonical_json({k: v for k, v in params.items() if k not in WORDS})
+
+
 class Memory(Part):
     """Device memory of a point."""
 
@@ -254,7 +259,7 @@ class Point(Part):
     @property
     def name(self) -> str:
         """Its parameters as canonical JSON: what tells it from the others of its cell."""
-        return canonical_json({k: v for k, v in self.params.items() if k not in WORDS})
+        return point_name(self.params)
 
     def of_processes(self, name: str) -> list[Series]:
         """The raw times of this name in each process that has any."""

@@ -94,7 +94,7 @@ class Plugin(KernelWorkload):
             "where the backend's queue takes fewer without waiting",
             minimum=1,
         ),
-        "repeats": integer(200, "bursts measured for enqueue and amortised time, each", minimum=10),
+        "bursts": integer(200, "bursts measured for enqueue and amortised time, each", minimum=10),
         "processes": integer(
             10,
             "fresh processes, one after the other, each with one cold launch; on a CPU "
@@ -178,7 +178,7 @@ class Plugin(KernelWorkload):
         stepping = session.stepping(f"{what} burst")
         begin = time.perf_counter()
         enqueue, amortised = [], []
-        for index in range(self.parameters["repeats"]):
+        for index in range(self.parameters["bursts"]):
             stepping("measure", index)
             start = time.perf_counter()
             for _ in range(below_depth):
