@@ -16,14 +16,14 @@ from quiet import MACHINE
 from siliconprof import plugins
 from siliconprof.analyse import ceilings
 from siliconprof.backends import _streams
-from siliconprof.backends.base import Backend, Unsupported
+from siliconprof.backends.base import Backend
 from siliconprof.hosts import caches, machine
 from siliconprof.probes import page_faults
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
 from siliconprof.stats import statistics
-from siliconprof.store.cell import PRECISIONS, Cell
-from siliconprof.workloads import bandwidth, first_touch
+from siliconprof.store.cell import Cell
+from siliconprof.workloads import bandwidth
 
 CPU_BACKENDS = ("torch-cpu", "mlx")
 SMALL, LARGE = 2**16, 2**20
@@ -178,25 +178,6 @@ def test_arrays_that_memory_cannot_hold_are_left_out_and_named() -> None:
     assert [flag["code"] for flag in small.flags] == ["not_measured"] * 2
     assert f"working set of {LARGE} bytes" in small.flags[0]["detail"]
     assert "cold arrays" in small.flags[1]["detail"]
-
-
-def test_the_sweep_reaches_from_the_smallest_to_beyond_the_cache() -> None:
-    sizes = list(bandwidth.sweep(2**25, 4))
-    assert sizes == [2**15, 2**17, 2**19, 2**21, 2**23, 2**25, 2**27]
-    assert list(bandwidth.sweep(3 * 2**20, 64)) == [2**15, 2**21, 12 * 2**20]
-
-
-def test_what_moves_no_values_has_no_precision() -> None:
-    """Refused before anything is imported: formats that are none in memory, or do not matter."""
-    for module, refused in (
-        ("bandwidth", {"tf32", "amp-fp16", "amp-bf16"}),
-        ("copy", {*PRECISIONS} - {"fp32"}),
-        ("first_touch", {*PRECISIONS} - {"fp32"}),
-    ):
-        asked = cell("mlx", module)
-        for precision in PRECISIONS:
-            refusal = Trial(dataclasses.replace(asked, precision=precision)).refusal()
-            assert (refusal is not None) == (precision in refused), (module, precision)
 
 
 # -- a card whose calls are shorter than their launch ------------------------------------------
@@ -381,27 +362,6 @@ def test_a_first_touch_faults_once_a_page_and_a_second_does_not(records: Any, ba
         assert 0 < point["quantities"]["fault_s_per_page"] < first / pages
     assert "faults_differ" not in codes(record)
     assert "huge pages" in record["method"]["first_touch"]["huge_pages"]
-
-
-def test_huge_pages_show_in_the_faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for instead of refused, one fault brings hundreds of pages in: that is flagged."""
-    told = machine.read_text(first_touch.HUGE_PAGES)
-    monkeypatch.setattr(mmap, "MADV_NOHUGEPAGE", getattr(mmap, "MADV_HUGEPAGE", None), False)
-    asked = session(cell("mlx", "first_touch", pages=[16384]))
-    asked.workload.measure(asked)
-    flagged = [flag["code"] for flag in asked.flags]
-    assert flagged == (["faults_differ"] if told and "[never]" not in told else [])
-
-
-def test_a_mapping_is_small_beside_the_available_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_touch, "available_bytes", lambda: 16 * 512 * mmap.PAGESIZE)
-    asked = session(cell("mlx", "first_touch", pages=[2048, 512]))
-    asked.workload.measure(asked)
-    assert [point["params"]["pages"] for point in asked.points] == [512]
-    assert [flag["code"] for flag in asked.flags] == ["not_measured"]
-    none = session(cell("mlx", "first_touch", pages=[2048]))
-    with pytest.raises(Unsupported, match="2048 pages .* available memory"):
-        none.workload.measure(none)
 
 
 # -- the last-level cache ----------------------------------------------------------------------

@@ -10,7 +10,6 @@ import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from siliconprof import closure, fingerprint, plugins
@@ -295,13 +294,6 @@ def test_which_modules_are_hashed(tmp_path: Path, main: str, others: list[str]) 
     assert list(found.modules) == sorted([*others, "method.main"])
 
 
-def test_an_init_with_code_is_hashed_with_what_is_in_its_folder(tmp_path: Path) -> None:
-    plain = of_main(tmp_path, "x = 1")
-    found = of_main(tmp_path, "x = 1", {"method/__init__": "y = 2"})
-    assert list(found.modules) == ["method", "method.main"]
-    assert fingerprint.changed(plain.modules, found.modules) == ["method"]
-
-
 def test_what_is_passed_on_is_followed(tmp_path: Path) -> None:
     main = "from siliconprof.method.passing import f, pi\nf(pi)"
     before = of_main(tmp_path, main)
@@ -331,31 +323,3 @@ def test_roots(tmp_path: Path) -> None:
     )
     with pytest.raises(SyntaxError, match="main.py"):
         of_main(tmp_path, "x = = 1")
-
-
-@pytest.mark.parametrize("how", ["", "nonsense", "cut off", "another hash", "of another shape"])
-def test_a_damaged_cache_is_none(tmp_path: Path, how: str, monkeypatch: Any) -> None:
-    """What was read of the code is kept between processes, and believed as far as it is whole."""
-    roots = [plugins.module_name("workloads", "matmul")]
-    monkeypatch.setattr(fingerprint, "_read_before", {})
-    monkeypatch.setattr(fingerprint, "_unstored", [])
-    right = fingerprint.of(roots, fingerprint.Package())
-    text = fingerprint.cache_text()
-    assert text is not None
-    cache = tmp_path / fingerprint.CACHE
-    cache.write_text(
-        {
-            "nonsense": "[[[" * 10_000,
-            "cut off": text[: len(text) // 2],
-            "another hash": text.replace(
-                next(iter(fingerprint._read_before.values())).sha256, "0" * 64
-            ),
-            "of another shape": text.split("\n")[0] + "\n{}\n",
-        }.get(how, text)
-    )
-    fingerprint._read_before.clear()
-    fingerprint._unstored.clear()
-    fingerprint.load_cache(cache)
-    assert bool(fingerprint._read_before) == (how == "")
-    assert fingerprint.of(roots, fingerprint.Package()) == right
-    assert (fingerprint.cache_text() is None) == (how == "")

@@ -24,7 +24,6 @@ from siliconprof.backends import _cuda_driver, mlx, torch_cuda
 from siliconprof.hosts import frameworks
 from siliconprof.measure import fork_server
 from siliconprof.probes import interference
-from siliconprof.session import cold_launch
 from siliconprof.stats import statistics
 from siliconprof.store.cell import Cell
 from test_faults import begin_measure, measure, processes, until
@@ -227,24 +226,6 @@ def test_fresh_processes_that_fail_leave_a_reason_and_the_others_stand(checkout:
     (flag,) = [flag for flag in data["flags"] if flag["code"] == "fresh_process_failed"]
     assert flag["detail"] == "; ".join([died, hung, without])
     assert len(point["times"]["launch_and_wait_s"]) > 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="fresh processes fork on Linux only")
-def test_forks_are_as_many_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the import takes long in one process and not in the next."""
-    imports_s, asked = iter((0.6, 0.4, 0.4)), []
-
-    def fresh(cell: Cell, limit_s: float, on_stage: Any, forks: int) -> list[Any]:
-        asked.append(forks)
-        return [({"import_s": next(imports_s)}, None), *[({}, None)] * (forks - 1)]
-
-    monkeypatch.setattr(cold_launch, "fresh", fresh)
-    cell = launch_cell()
-    workload = plugins.load("workloads", "kernel_launch")(cell.parameters)
-    session: Any = SimpleNamespace(cell=cell, method={}, timed=lambda seconds: None)
-    session.stepping = lambda what: None
-    assert workload.cold(session).seconds == {"import_s": [0.6, 0.4, 0.4]}
-    assert asked == [0, 5, PROCESSES - 6]
 
 
 @pytest.mark.slow
