@@ -454,7 +454,5 @@ def test_a_page_stands_whatever_becomes_of_the_next(project):
     done = project.snakemake(*again, check=False)
     assert done.returncode and "results/report.html: the page stands" in done.stderr
     assert culprit in done.stderr
-    for path in (page, study):
-        boxed = html.unescape(path.read_text(encoding="utf-8"))
-        assert culprit in boxed, path
-    assert 'id="launch"' in boxed
+    boxed = html.unescape(study.read_text(encoding="utf-8"))
+    assert culprit in boxed and 'id="launch"' in boxed
