@@ -609,11 +609,11 @@ def test_two_hosts_with_the_same_device_stay_apart(tmp_path, monkeypatch):
     assert points == pytest.approx({"desk": 0.020, "alpha": 0.010, "beta": 0.040}, rel=1e-3)
     monkeypatch.setattr(figures, "publish", lambda *_, **__: "")  # the tables are enough
     render(results)
-    (across,) = results.glob("figures/table-across-*.csv")
-    rows = shown_table(results, across.stem.removeprefix("table-"))
-    assert [row["Host"].split(" ")[0] for row in rows] == ["alpha", "desk", "beta"]
+    rows = shown_table(results, "training-times")
+    hosts = [row["Workload"].partition(" [")[2] for row in rows]
+    assert hosts == ["", "other host: alpha]", "other host: beta]"]
     shown = [float(row["unsplit step (ms)"]) for row in rows]
-    assert shown == pytest.approx([10, 20, 40], rel=1e-3)
+    assert shown == pytest.approx([20, 10, 40], rel=1e-3)
 
 
 def test_two_references_of_one_cell_are_refused_unless_they_are_the_same(tmp_path, monkeypatch):

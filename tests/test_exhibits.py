@@ -186,7 +186,7 @@ def test_every_mark_and_row_leads_to_its_cells(results: Path, page: Page) -> Non
         for line, of in zip(lines, rows, strict=True):
             (cell,) = {known[int(n)] for n in of.split()}
             said = {
-                axis: line[axis.capitalize()].split(" (")[0]  # (manual), (reference BLAS)
+                axis: re.split(r" [(\[]", line[axis.capitalize()])[0]  # (manual), [other host: …]
                 for axis in AXES
                 if axis.capitalize() in line
             }

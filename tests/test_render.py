@@ -137,9 +137,11 @@ def test_what_is_absent_or_odd_is_said(full_page: Page, section: str, said: str)
 
 
 def test_states_and_flags_of_cells_stand_in_tables(full_page: Page) -> None:
-    statuses = full_page.column("table-cells", "Status")
-    assert statuses["mlx/gpt2-nano-plain/amp-bf16"] == "oom"
-    assert statuses["mlx/gpt2-nano-hf/fp32"] == "unsupported"
+    lines = full_page.lines("table-cells")
+    names = ("Workload", "Backend", "Precision")
+    statuses = {tuple(line[name] for name in names): line["Status"] for line in lines}
+    assert statuses["gpt2-nano-plain", "mlx", "amp-bf16"] == "oom"
+    assert statuses["gpt2-nano-hf", "mlx", "fp32"] == "unsupported"
     kept = r"an earlier record with status ok is kept at \S*history/desk/cpu-x/mlx"
     assert re.search(kept, full_page.of("quality"))
     flags = [line[2] for line in full_page.tables["table-flags"] if line[1].endswith("hf/fp32")]
@@ -147,10 +149,11 @@ def test_states_and_flags_of_cells_stand_in_tables(full_page: Page) -> None:
 
 
 def test_a_missing_number_is_a_dash_with_its_reason(full_page: Page) -> None:
-    trace = full_page.column("table-training-times", "trace")
-    assert trace["gpt2-nano-plain/mlx/fp32"].startswith("0.500")
-    assert trace["gpt2-nano-plain/torch-cpu/fp32"] == "–a"
-    assert full_page.column("table-training-rates", "MFU")["gpt2-nano-plain/mlx/fp32"] == "–a"
+    lines = full_page.lines("table-training-times")
+    trace = {(line["Workload"], line["Backend"], line["Precision"]): line for line in lines}
+    assert trace["gpt2-nano-plain", "mlx", "fp32"]["tracems"].startswith("0.500")
+    assert trace["gpt2-nano-plain", "torch-cpu", "fp32"]["tracems"] == "–a"
+    assert full_page.column("table-training-rates", "MFU")["gpt2-nano-plain/cpu-x/mlx"][0] == "–"
     assert "peak unknown: the registry has no sourced figure" in full_page.of("training")
     said = {" ".join(text).strip() for _, _, text in full_page.cells}
     assert not said & {"nan", "None", "inf", "NaN"}
@@ -201,19 +204,17 @@ def test_measured_values_stand_beside_published_ones(full_page: Page) -> None:
     assert launch["NVIDIA RTX A6000/0.0225P/0.0064P"].startswith("–")
 
 
-def test_other_hosts_are_badged_and_apart(full_page: Page) -> None:
-    own = full_page.of("summary", "training", "matmul", "launch")
-    own += str(full_page.tables["table-cells"])  # the stack's drawing names other hosts as such
-    assert "gpu-box" not in own and "rtx-4090" not in own
-    said = full_page.of("others")
-    assert "gpu-box other host" in said and "lab reference" in said
-    others = full_page.html.partition('id="others"')[2].partition('id="across-hosts"')[0]
-    captions = re.findall(r"<b>(?:Figure|Table) \d+\.</b>(.*?)</figcaption>", others, re.S)
-    assert captions and all('class="badge"' in caption for caption in captions)
-    across = full_page.tables["table-across-gpt2-nano-4-256-198400"]
-    assert {line[0] for line in across[1:]} == {"desk", "gpu-box other host", "lab reference"}
-    differing = full_page.tables["table-losses-across-hosts"]
-    assert any(line[2] == "gpu-box other host" and line[6] == "1.9 × 10⁻⁵" for line in differing)
+def test_other_hosts_are_badged_beside_this_one(full: Path, full_page: Page) -> None:
+    assert "gpu-box" not in full_page.of("summary")
+    for name in ("cells", "training-times", "kernel-launch", "ceilings"):
+        text = str(full_page.tables[f"table-{name}"])
+        assert "other host: gpu-box" in text, name
+        assert ("reference: lab" in text) == (name != "kernel-launch"), name  # it trained alone
+    times = shown_table(full, "training-times")
+    away = [line for line in times if "[other host: gpu-box]" in line["Workload"]]
+    assert [float(line["unsplit step (ms)"]) for line in away] == pytest.approx([1.0], rel=0.01)
+    drawn = full_page.markup["figure-training-gpt2-nano-4-256"]
+    assert "[other host: gpu-box]" in drawn and "[reference: lab]" in drawn
 
 
 # -- the training study ---------------------------------------------------------------------------
@@ -640,4 +641,4 @@ def test_hover_titles_hold_the_medians_of_the_table(full: Path, full_page: Page)
         for phase, what in (quartiles | {"unsplit step": "95 %"}).items():
             median = words.duration(float(line[f"{phase} (ms)"]) * 1e-3)
             assert f": {phase} {median} ({what} " in titles[of], (line, phase)
-    assert timed == 4
+    assert timed == 6  # two of them of other hosts

@@ -109,13 +109,13 @@ def test_whole_trainings_are_in_no_figure_of_phases(said: Page) -> None:
 
 
 @pytest.mark.slow
-def test_a_study_of_reference_bundles_is_among_the_others(tmp_path: Path) -> None:
+def test_a_study_of_reference_bundles_is_drawn_like_our_own(tmp_path: Path) -> None:
     fast = {"host": "box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
     reference = [whole_training("wide", 0.01, **fast), whole_training("deep", 0.02, **fast)]
     reference += [fastest(PEAK, **fast), grid(small_grid(), **fast)]
     found = render(make(tmp_path, [], reference=reference), drawn=())
-    assert "20 points" not in found.of("grid")
-    assert "10 points: 8 ok, 1 oom, 1 skipped" in found.of("others")
+    assert "10 points: 8 ok, 1 oom, 1 skipped" in found.of("grid")
+    assert "[reference: box]" in found.of("grid")
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(folder: Path) -> Page:
-    return render(folder, drawn=("paper-", "across-gpt2-large"))
+    return render(folder, drawn=("paper-", "glance"))
 
 
 def number_after(text: str, word: str) -> float:
@@ -86,8 +86,7 @@ def test_figure3_is_by_sample_and_names_the_papers_workloads(whole: Page) -> Non
 
 
 def test_printed_passes_stand_on_the_axis_of_equal_work(whole: Page) -> None:
-    figures = [block for name, block in whole.markup.items() if name.startswith("figure-across-")]
-    (drawn,) = [figure for figure in figures if "published" in figure]
+    drawn = whole.markup["figure-glance"]
     shown = set(re.findall(r"<title>(published, Table 4[^<]*)</title>", drawn))
     ultra = "Apple M2 Ultra, 76 GPU cores"
     assert {text for text in shown if ultra in text} == {

@@ -146,7 +146,7 @@ def test_long_names_leave_room_to_draw(tmp_path: Path, monkeypatch: pytest.Monke
 
     def publish(name: str, draw: figures.Draw, *_: Any) -> str:
         assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name)
-        figure = figures._marked(draw(), "")
+        figure = figures.fitted(draw())
         for ax in figure.axes:
             x0, y0, x1, y1 = ax.get_position().extents
             assert x1 > x0 >= 0 and y1 > y0, name

@@ -82,6 +82,12 @@ REFERENCE_BLAS = "reference BLAS"  # how `frameworks` and the backends begin its
 SOURCE_BADGES = {"another host": "other host", "reference": "reference"}
 
 
+def whose(row: Mapping[str, Any]) -> str:
+    """`other host: gpu-box` of a row that is not this host's; else empty."""
+    badge = SOURCE_BADGES.get(row.get("source", ""))
+    return f"{badge}: {row['host']}" if badge else ""
+
+
 def number(value: Any) -> float | None:
     """A finite number, or None for anything that is not one."""
     if value is None or isinstance(value, str):

@@ -59,6 +59,5 @@ class Shown:
         entry = self._entry(name)
         if not entry:
             return ""
-        origin = f"[{entry['origin']}] " if entry["origin"] else ""
-        text = f"{entry['kind'].capitalize()} {entry['number']}. {origin}{entry['caption']}"
+        text = f"{entry['kind'].capitalize()} {entry['number']}. {entry['caption']}"
         return _SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -53,7 +53,6 @@ class Block:
     table: Table | None = None
     rows: list[list[Value]] = field(default_factory=list)
     footnotes: list[tuple[str, str]] = field(default_factory=list)
-    badge: str = ""
     folded: str = ""  # the summary line under which a long table is folded away
     items: list[Any] = field(default_factory=list)
     more: list[Any] = field(default_factory=list)  # findings under a line that opens them

@@ -70,8 +70,6 @@ class Book:
         self.sections = self.study  # those of the page that is added to
         self.numbers = {"figure": 0, "table": 0}
         self.common: dict[str, Any] = {}  # values that any text may name
-        # What marks figures and tables that are not this host's, and begins their names.
-        self.origin = self.prefix = ""
 
     @contextmanager
     def on_report(self) -> Iterator[None]:
@@ -81,15 +79,6 @@ class Book:
             yield
         finally:
             self.sections = self.study
-
-    @contextmanager
-    def of_host(self, badge: str, host: str) -> Iterator[None]:
-        """Mark what is added as another host's; no name of it is one of this host's."""
-        self.origin, self.prefix = f"{badge}: {host}", f"{badge.replace(' ', '-')}-{host}-"
-        try:
-            yield
-        finally:
-            self.origin = self.prefix = ""
 
     def see(self, anchor: str) -> bool:
         """Show a figure or table of the study here too; whether there is one of that name."""
@@ -141,13 +130,12 @@ class Book:
 
     def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
         """Draw and add a figure; `name`, as a slug, is that of its files."""
-        name = slug(self.prefix + name)
+        name = slug(name)
         block = Block(
             "figure",
             self.words("figures", key, **values),
             f"figure-{name}",
             self._numbered("figure"),
-            badge=self.origin,
         )
         if self._has_room(key):
             self._add(block)
@@ -156,7 +144,7 @@ class Book:
             if not self.for_print:
                 return
         publish = figures.publish_for_print if self.for_print else figures.publish
-        work = partial(publish, name, draw, self.staged, self.origin)
+        work = partial(publish, name, draw, self.staged)
         self._drawing.append((block, work))
 
     def _has_room(self, key: str) -> bool:
@@ -218,7 +206,7 @@ class Book:
         """
         if counted and len(table.rows) > above:
             folded = words.count(len(table.rows), counted)
-        stem = slug(f"table-{self.prefix}{name}")
+        stem = slug(f"table-{name}")
         self._write(f"{stem}.csv", table.to_csv())
         shown = table.on_page()
         shown = shown.first(min(MOST_ROWS, MOST_VALUES // len(shown.columns)))
@@ -235,7 +223,6 @@ class Book:
                 rows=rows,
                 footnotes=footnotes,
                 folded=folded,
-                badge=self.origin,
                 of=[self.facets.of(cells) for cells in shown.row_cells],
             )
         )
@@ -246,21 +233,13 @@ class Book:
         self.staged.mkdir(parents=True, exist_ok=True)
         (self.staged / name).write_text(text, encoding="utf-8")
 
-    def heading(self, text: str, badge: str = "", anchor: str = "") -> None:
+    def heading(self, text: str, anchor: str = "") -> None:
         """Add a heading within the section."""
-        anchor = anchor and self.prefix + anchor
-        self._add(Block("heading", text, anchor, badge=badge or self.origin))
+        self._add(Block("heading", text, anchor))
 
     def note(self, text: str) -> None:
         """Add a sentence, such as why a figure is absent."""
         self._add(Block("note", text))
-
-    def why_none(self, text: str, heading: str = "", anchor: str = "") -> None:
-        """Say why there is nothing to show, under its heading; of another host nothing is said."""
-        if not self.origin:
-            if heading:
-                self.heading(heading, anchor=anchor)
-            self.note(text)
 
     def banner(self, text: str) -> None:
         """Add a sentence that a reader must see before any number."""

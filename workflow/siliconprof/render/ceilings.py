@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse.throughputs import place
+from siliconprof.analyse.throughputs import device_of, place
 from siliconprof.render import chart, hover, operations, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
@@ -38,8 +38,6 @@ Lines = dict[str, Row]  # lines of csv of one place by their quantity
 
 def add(data: Data, book: Book) -> None:
     """The ceilings, the bandwidth curves, and the costs."""
-    if book.origin and all(line["value"] is None for line in data.ceilings):
-        return  # why there is none is said of this host alone
     if not data.ceilings:
         book.note("No ceilings: no cell is part of these results.")
         return
@@ -197,8 +195,9 @@ def _bandwidth(data: Data, book: Book) -> None:
     points = data.of_module("bandwidth")
     if not points:
         book.note(data.why_none("bandwidth", "memory bandwidth"))
-    for device, every in grouped(points, lambda point: point["device"]).items():
+    for every in grouped(points, device_of).values():
         group = [point for point in every if point["bytes_per_s"]]
+        device = data.slug_of(every[0])
         if not group:
             book.note(f"No memory bandwidth of {device} is drawn: its records hold no times.")
             continue
@@ -208,7 +207,7 @@ def _bandwidth(data: Data, book: Book) -> None:
             f"bandwidth-{device}",
             "bandwidth",
             partial(draw, data, group),
-            device=data.device_name(group[0]),
+            device=data.place(group[0]),
             cache=f" The {upright if size else 'size of its last-level cache is unknown'}.",
         )
 

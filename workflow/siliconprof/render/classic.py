@@ -20,15 +20,14 @@ from siliconprof.render.ratios import Case, Pair, Ratio, epoch, network, side_na
 from siliconprof.render.tables import Column, Table, Value, count, missing, number, spanned, told
 from siliconprof.render.training import PHASES
 from siliconprof.render.variants import Row, order, point_status, precision
-from siliconprof.store.records import HERE
 
 Cases = Mapping[Case, Sequence[Row]]
 
 
 def add(data: Data, book: Book) -> None:
-    """Everything of one host."""
+    """Everything of all hosts, and the article's ratios beside them."""
     if not _cells(data):
-        book.why_none("No MLP, CNN or LSTM is part of these results.")
+        book.note("No MLP, CNN or LSTM is part of these results.")
         return
     points = ratios.measured(data)
     cases = ratios.cases(points)
@@ -43,15 +42,10 @@ def add(data: Data, book: Book) -> None:
     book.table("classic-times", "classic-times", timed, counted="line")
     if points:
         _ratios(data, book, points)
-
-
-def add_published(data: Data, book: Book) -> None:
-    """The article's ratios beside everyone's, where this host has such a network."""
-    if _cells(data.only(HERE)):
-        printed = published_table(data)
-        measured = any(value.mark == "measured" for row in printed.rows for value in row)
-        counted = "" if measured else "line"
-        book.table("classic-published", "classic-published", printed, counted=counted)
+    printed = published_table(data)
+    measured = any(value.mark == "measured" for row in printed.rows for value in row)
+    counted = "" if measured else "line"
+    book.table("classic-published", "classic-published", printed, counted=counted)
 
 
 def _cells(data: Data) -> list[Row]:

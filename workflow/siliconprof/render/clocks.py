@@ -11,6 +11,7 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import DISTURBED
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import chart, hover, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Panel, Scale
@@ -55,13 +56,13 @@ def add(data: Data, book: Book) -> None:
         return
     book.facts(facts(data, rows["clocks"], rows["interference"]))
     measured = (cell for cell in data.cells if cell["status"] == "ok")
-    for device, cells in grouped(measured, lambda cell: cell["device"]).items():
+    for cells in grouped(measured, device_of).values():
         if panels(data, cells):
             book.figure(
-                f"clocks-{device}",
+                f"clocks-{data.slug_of(cells[0])}",
                 "clocks",
                 partial(draw, data, cells),
-                device=data.device_name(cells[0]),
+                device=data.place(cells[0]),
             )
     if shown := [row for row in rows["clocks"] if _has_reading(row)]:
         place = {key(cell): index for index, cell in enumerate(data.cells)}

@@ -8,14 +8,14 @@ Every interval here is made from the 95 % intervals of the two sides, see `uncer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from siliconprof import words
 from siliconprof.render.blocks import Finding
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import Column, Value, missing, spanned
+from siliconprof.render.tables import Value, spanned
 from siliconprof.render.variants import Family, Row, family, twins, variant
 
 NO_STEP = "no unsplit step was timed"
@@ -66,20 +66,6 @@ class Step:
     def overlaps(self, other: Step) -> bool:
         """Whether no difference is certain."""
         return self.low <= other.high and other.low <= self.high
-
-
-def step_column(head: str, of: Callable[[Any], Row], help: str = UNSPLIT) -> Column:
-    """A column of unsplit steps in ms, their intervals below.
-
-    Args:
-        of: the training of a row of the table.
-    """
-
-    def value(item: Any) -> Value:
-        step = Step.of(of(item))
-        return step.value() if step else missing(NO_STEP)
-
-    return Column(head, "ms", True, help, value=value)
 
 
 def steps(data: Data) -> dict[Family, list[Step]]:

@@ -106,11 +106,6 @@ class Data:
         kept["attribution"] = [row for row in self.attribution if all(map(selected, sides(row)))]
         return replace(self, **kept)
 
-    def hosts(self) -> list[tuple[str, str]]:
-        """(source, host) of the records that are not this host's."""
-        pairs = {(row["source"], row["host"]) for row in self.cells}
-        return sorted(pair for pair in pairs if pair[0] != HERE)
-
     def of_module(self, module: str) -> list[Row]:
         """Measured points of one workload module, in the page's order."""
         return sorted((p for p in self.points if p["module"] == module), key=order)
@@ -239,9 +234,12 @@ class Data:
 
     def place(self, row: Mapping[str, Any]) -> str:
         """A row's device, and its host where that is not this one."""
-        badge = words.SOURCE_BADGES.get(row["source"])
-        name = self.device_name(row)
-        return f"{name} [{badge}: {row['host']}]" if badge else name
+        whose, name = words.whose(row), self.device_name(row)
+        return f"{name} [{whose}]" if whose else name
+
+    def slug_of(self, row: Mapping[str, Any]) -> str:
+        """A row's device in the names of figures, with its host where that is not this one."""
+        return row["device"] if row["source"] == HERE else f"{row['host']}-{row['device']}"
 
 
 grouped = table_files.grouped

@@ -42,7 +42,7 @@ def build(data: Any, book: Any, command: str, again: str = "") -> dict[str, Any]
     from siliconprof.render.uncertainty import origin_text
 
     own, again = data.only(HERE), again or quality.AGAIN
-    book.common["intervals"] = origin_text(own.points)
+    book.common["intervals"] = origin_text(data.points)
     with book.on_report():
         book.section("answer")
         book.part(report.begin, data)
@@ -50,10 +50,10 @@ def build(data: Any, book: Any, command: str, again: str = "") -> dict[str, Any]
     book.part(here(summary.add_findings), data)
     closing_texts = [""]
     book.part(lambda some, _: closing_texts.append(closing.text(some)), data)
-    book.part(here(glance.add), data)
+    book.part(glance.add, data)
     book.part(here(summary.add_absent), data)
-    for key, add in drawn(data):
-        if key == "declared" and not declared.anything(own):
+    for key, add in drawn():
+        if key == "declared" and not declared.anything(data):
             continue  # there is nothing to show in it
         if book.sections[-1].anchor != key:
             book.section(key)

@@ -21,21 +21,20 @@ MARGIN_IN = 0.1  # around a figure in its files; the page has margins of its own
 Draw = Callable[[], Figure]
 
 
-def publish(name: str, draw: Draw, folder: Path, origin: str) -> str:
+def publish(name: str, draw: Draw, folder: Path) -> str:
     """Draw a figure, write its file and give what the page shows of it.
 
     Args:
         name: file name without suffix.
-        origin: written into the figure where it is not of this host, since files travel alone.
     """
-    text = _svg(_marked(draw(), origin))
+    text = _svg(fitted(draw()))
     _write_svg(name, text, folder)
     return svg.inline(text)
 
 
-def publish_for_print(name: str, draw: Draw, folder: Path, origin: str) -> str:
+def publish_for_print(name: str, draw: Draw, folder: Path) -> str:
     """Draw a figure and write it as SVG, PNG and PDF; the page shows nothing."""
-    figure = _marked(draw(), origin)
+    figure = fitted(draw())
     _write_svg(name, _svg(figure), folder)
     width, height = figure.get_size_inches()
     frame = Bbox([[-MARGIN_IN, -MARGIN_IN], [width + MARGIN_IN, height + MARGIN_IN]])
@@ -63,19 +62,9 @@ def placed(drawn: str, number: int, facets: marks.Facets, styles: svg.Styles) ->
     return styles.shared(svg.numbered(marks.resolve(drawn, facets), number))
 
 
-def _marked(figure: Figure, origin: str) -> Figure:
+def fitted(figure: Figure) -> Figure:
+    """The figure, its labels as long as there is room."""
     style.fit_labels(figure)
-    if origin:
-        figure.text(
-            0,
-            0,
-            origin,
-            ha="left",
-            va="bottom",
-            size=style.SMALL_PT,
-            weight="bold",
-            color=style.shade("other"),
-        )
     return figure
 
 

@@ -61,7 +61,9 @@ def _whole_trainings(data: Data) -> list[Row]:
         for point in data.whole_trainings(trainer)
         if words.number(point.get("samples_per_s"))
     ]
-    alike = grouped(timed, lambda point: tuple(point[n] for n in ("workload", *marks.FACETS)))
+    alike = grouped(
+        timed, lambda point: tuple(point[n] for n in ("source", "host", "workload", *marks.FACETS))
+    )
     return [
         max(group, key=lambda point: point["samples_per_step"] or 0) for group in alike.values()
     ]

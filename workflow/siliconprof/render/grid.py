@@ -52,7 +52,7 @@ def add(data: Data, book: Book) -> None:
     """Every grid of these results, device by device."""
     all_grids = grid_points.grids(data)
     if not all_grids:
-        book.why_none(data.why_none(grid_points.MODULE, "transformer grid"))
+        book.note(data.why_none(grid_points.MODULE, "transformer grid"))
     for grid in all_grids:
         where = grid_points.devices_said(data, grid.points)
         book.heading(f"Grid search: {grid.workload}", anchor=f"grid-{grid.workload}")

@@ -91,10 +91,10 @@ def named(data: Data, points: Sequence[Row]) -> list[Row]:
 
     See `place_name`.
     """
-    several = len({point["device"] for point in points}) > 1
+    several = len({place(point)[:3] for point in points}) > 1
 
     def name(point: Row) -> str:
-        device = f"{data.device_name(point)} · " if several else ""
+        device = f"{data.place(point)} · " if several else ""
         return f"{device}{words.backend_name(point)} · {point['precision']}"
 
     return [point | {"place_name": name(point)} for point in points]
@@ -107,7 +107,7 @@ def place_name(row: Row) -> str:
 
 def devices_said(data: Data, points: Iterable[Row]) -> str:
     """The devices of points by name, or how many they are."""
-    names = list(dict.fromkeys(data.device_name(point) for point in points))
+    names = list(dict.fromkeys(map(data.place, points)))
     return words.listing(names) if len(names) <= MOST_NAMED else words.count(len(names), "device")
 
 

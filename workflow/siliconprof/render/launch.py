@@ -31,7 +31,7 @@ def add(data: Data, book: Book) -> None:
     """Two tables."""
     points = data.of_module("kernel_launch")
     if not points:
-        book.why_none(data.why_none("kernel_launch", "kernel launch"))
+        book.note(data.why_none("kernel_launch", "kernel launch"))
         return
     book.table("kernel-launch", "launch", table(data, points))
     book.table("cold-launch", "launch-cold", cold_table(data, points))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from siliconprof import words
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import chart, hover, strokes, style, variants
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
@@ -84,16 +85,16 @@ def add(data: Data, book: Book) -> None:
         baseline = group[0]
         kind, sha = family(baseline), baseline["data_sha256"][:12]
         apart = work_apart(baseline) + _settings_apart(baseline, groups)
-        for device, rows in grouped(group, lambda point: point["device"]).items():
+        for device, rows in grouped(group, device_of).items():
             others = [row for row in rows if row is not baseline]
-            where = "" if baseline["device"] == device else f" on {data.device_name(baseline)}"
-            name = f"loss-{kind.slug}{variants.as_slug(apart)}-{device}-{sha}"
+            where = "" if device_of(baseline) == device else f" on {data.place(baseline)}"
+            name = f"loss-{kind.slug}{variants.as_slug(apart)}-{data.slug_of(rows[0])}-{sha}"
             for figure, part in parts(name, others, LINES_PER_FIGURE):
                 book.figure(
                     figure,
                     "losses",
                     partial(draw, data, [baseline, *part]),
-                    family=f"{kind.label}{apart}, {data.device_name(part[0])}",
+                    family=f"{kind.label}{apart}, {data.place(part[0])}",
                     baseline=label(baseline) + where,
                     sha=sha,
                     dataset=baseline["dataset"],

@@ -14,6 +14,7 @@ import numpy as np
 from siliconprof import words
 from siliconprof.analyse.equal_work import compiles
 from siliconprof.analyse.published_values import model_and_size
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.memory import memory_model
 from siliconprof.render import chart, hover, style
 from siliconprof.render.blocks import Finding
@@ -196,7 +197,8 @@ QUANTITIES = (
 def add_over_time(data: Data, book: Book) -> None:
     """Resident and device memory and page faults of every training family, device by device."""
     for kind, (points, _) in data.families().items():
-        for device, every in grouped(points, lambda point: point["device"]).items():
+        for every in grouped(points, device_of).values():
+            device = data.slug_of(every[0])
             rows = [row for row in every if not row.get("probes_off")]
             if not rows:
                 continue
@@ -213,7 +215,7 @@ def add_over_time(data: Data, book: Book) -> None:
                 "memory",
                 partial(draw_memory, data, rows),
                 family=kind.label,
-                device=data.device_name(rows[0]),
+                device=data.place(rows[0]),
                 silent=f" No device memory is drawn for {silent}: no counter." if silent else "",
             )
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from siliconprof import words
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import chart, hover, style
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import RING, Chart, Mark, Panel, Scale
@@ -122,23 +123,23 @@ def _add(data: Data, book: Book, operation: Operation) -> None:
     """Figures for each device and workload, and a table of all points."""
     points = data.of_module(operation.module)
     if not points:
-        book.why_none(data.why_none(operation.module, operation.what))
+        book.note(data.why_none(operation.module, operation.what))
 
-    def place(point: Row) -> tuple[str, str]:
-        return point["device"], point["workload"]
+    def place(point: Row) -> tuple:
+        return device_of(point), point["workload"]
 
     # a record may lack the times of a point
     timed = [p for p in points if any(rate for way in operation.ways for rate in way.rate(p))]
-    for (device, workload), group in grouped(timed, place).items():
+    for (_, workload), group in grouped(timed, place).items():
         shapes = sorted(set(map(shape_key, group)))
-        name = f"{operation.module}-{workload}-{device}"
+        name = f"{operation.module}-{workload}-{data.slug_of(group[0])}"
         for part_name, part in parts(name, shapes, SHAPES_PER_FIGURE):
             book.figure(
                 part_name,
                 operation.module,
                 partial(draw, data, [p for p in group if shape_key(p) in part], operation),
                 workload=workload,
-                device=data.device_name(group[0]),
+                device=data.place(group[0]),
             )
 
 

@@ -39,8 +39,8 @@ def add(data: Data, book: Book) -> None:
     """Curves, sweep by sweep."""
     sweeps = grouped(data.of_module(MODULE), lambda point: point["workload"])
     if not sweeps:
-        no_sweep = data.why_none(MODULE, "an optimizer sweep")
-        book.why_none(no_sweep, "Optimizer sweep", "optimizer-sweep")
+        book.heading("Optimizer sweep", anchor="optimizer-sweep")
+        book.note(data.why_none(MODULE, "an optimizer sweep"))
     for workload, points in sweeps.items():
         _sweep(data, book, workload, named(data, points))
 

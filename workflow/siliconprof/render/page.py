@@ -185,7 +185,6 @@ def write_captions(page: blocks.Page, folder: Path) -> None:
                 "section_number": number,
                 "section": section.title,
                 "caption": block.text,
-                "origin": block.badge,
             }
     text = json.dumps(index, indent=1, ensure_ascii=False) + "\n"
     (folder / provenance.INDEX).write_text(text, encoding="utf-8")

@@ -53,7 +53,8 @@ def apart(points: Iterable[Row]) -> dict[tuple, str]:
 
 
 def _place(row: Row) -> str:
-    return f"{words.backend_name(row)} on {row['device']}"
+    whose = words.whose(row)
+    return f"{words.backend_name(row)} on {row['device']}" + (f" [{whose}]" if whose else "")
 
 
 def _said(row: Row) -> bool:

@@ -55,12 +55,12 @@ def add(data: Data, book: Book) -> None:
         )
         return
     for device_dots in grouped(dots, lambda dot: device_of(dot.row)).values():
-        name = device_dots[0].row["device"]
+        name = data.slug_of(device_dots[0].row)
         book.figure(
             f"roofline-{name}",
             "roofline",
             partial(draw, device_dots),
-            device=data.device_name(device_dots[0].row),
+            device=data.place(device_dots[0].row),
             above=_above_text(device_dots),
             lacking=_lacking_text(device_dots),
         )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from siliconprof import plugins, words
 from siliconprof.analyse.record_rows import PARTS
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.hosts import registry
 from siliconprof.memory import footprint, memory_model
 from siliconprof.render import chart, style
@@ -197,7 +198,7 @@ def needs(trained: Model, capacity: Capacity) -> Need:
 def own_devices(data: Data) -> list[Capacity]:
     """Every device with cells, and what its cells may use where no budget limits them."""
     capacities = []
-    for device, rows in grouped(sorted(data.cells, key=order), lambda row: row["device"]).items():
+    for rows in grouped(sorted(data.cells, key=order), device_of).values():
         known = {row["backend"] for row in rows} & set(plugins.names("backends"))
         sized = (row for row in rows if words.number(row["capacity_bytes"]))
         unlimited = [r for r in sized if r["capacity_source"] != memory_model.BUDGET_SOURCE]
@@ -205,9 +206,11 @@ def own_devices(data: Data) -> list[Capacity]:
         size = words.number(row["capacity_bytes"] if unlimited else row["device_memory_bytes"])
         source = (row["capacity_source"] if unlimited else None) or memory_model.DEVICE_SOURCE
         if known:
-            name, first = data.device_name(row), min(known, key=backend_place)
+            name, first = data.place(row), min(known, key=backend_place)
             on_cpu = row["device_kind"] == "cpu"
-            capacities.append(Capacity(device, name, first, size, source, tuple(rows), on_cpu))
+            capacities.append(
+                Capacity(row["device"], name, first, size, source, tuple(rows), on_cpu)
+            )
     return capacities
 
 
@@ -238,7 +241,7 @@ def trainings(data: Data) -> list[Need]:
 
     def work(need: Need) -> tuple:
         of = need.capacity
-        return (need.name, need.precision, need.total_bytes, of.device, of.backend, of.size_bytes)
+        return (need.name, need.precision, need.total_bytes, of.name, of.backend, of.size_bytes)
 
     chosen = [
         next((need for need in needs if need.evidence == MEASURED), needs[0])
@@ -254,7 +257,7 @@ def _need(data: Data, cell: Row) -> Need:
     apart = [label for label in variant(cell) if not label.startswith("near capacity")]
     capacity = Capacity(
         cell["device"],
-        data.device_name(cell),
+        data.place(cell),
         cell["backend"],
         words.number(cell["capacity_bytes"]),
         str(cell["capacity_source"] or ""),

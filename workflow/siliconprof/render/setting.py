@@ -101,9 +101,9 @@ def add(data: Data, book: Book) -> None:
             ("Cells", f"{len(own.cells)}: {statuses(own.cells)}" if own.cells else "none"),
         ]
     )
-    if own.cells:
-        book.table("cells", "cells", cells_table(own.cells), counted="cell", above=FOLD_ABOVE)
-    else:
+    if data.cells:
+        book.table("cells", "cells", cells_table(data.cells), counted="cell", above=FOLD_ABOVE)
+    if not own.cells:
         book.note("The experiment has no cell on this host.")
 
 

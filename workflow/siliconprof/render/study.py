@@ -11,9 +11,9 @@ def add(data: Data, book: Book) -> None:
     """The study's exhibits."""
     modules = (grid_points.MODULE, optimizer_sweep.MODULE)
     if not any(c["module"] in modules or c["trainer"] == wide_deep.TRAINER for c in data.cells):
-        book.why_none(
+        book.note(
             "No transformer grid, no whole training and no optimizer sweep is part of the "
-            "experiment on this host; what the wide/deep report printed stands among the claims."
+            "experiment; what the wide/deep report printed stands among the claims."
         )
         return
     grid.add(data, book)

@@ -76,6 +76,8 @@ class Table:
     ) -> Table:
         """A row for each item, in which every column has its `value`.
 
+        What is not this host's has its host and source beside the first value.
+
         Args:
             about: the row or rows of results that an item is about; see `add`.
             why_none: the reason why an item has nothing but its name, or None.
@@ -88,6 +90,7 @@ class Table:
             shown = columns if why is None else columns[:naming]
             values = [column.value(row) for column in shown if column.value]
             values += [missing(why)] * (len(columns) - len(shown)) if why else []
+            values[:1] = [_labelled(value, about(row)) for value in values[:1]]
             table.add(*values, css=css(row), of=about(row))
         return table
 
@@ -205,6 +208,14 @@ def split(text_: str, limit: int, **more: Any) -> Value:
     if head == text_:
         return Value(text_, **more)
     return Value(head, more=text_[len(head) - 1 :].lstrip(), **more)
+
+
+def _labelled(value: Any, of: Any) -> Value:
+    """A value with a badge that says whose the rows behind it are, where that is one other host."""
+    shown = value if isinstance(value, Value) else text(value)
+    rows = [of] if isinstance(of, Mapping) else of or ()
+    hosts = {words.whose(row) for row in rows}
+    return replace(shown, badge=shown.badge or hosts.pop()) if len(hosts) == 1 else shown
 
 
 def text(value: Any, **more: Any) -> Value:
@@ -348,7 +359,7 @@ PLACE, ONE_PLACE = (DEVICE, BACKEND, PRECISION), (DEVICE, BACKEND, ONE_PRECISION
 
 def badged(name: str, row: Mapping[str, Any]) -> Value:
     """What a row has in a column, with a badge where it is of another host or a reference."""
-    return Value(row[name], row[name], badge=words.SOURCE_BADGES.get(row["source"], ""))
+    return Value(row[name], row[name], badge=words.whose(row))
 
 
 HOST = told("Host", partial(badged, "host"))

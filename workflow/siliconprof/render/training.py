@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import DISTURBED, flagged
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import chart, hover, strokes, style, tables, uncertainty, variants
 from siliconprof.render.book import Book, told_parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
@@ -116,8 +117,8 @@ def draw(
         ),
     ]
     panels = []
-    for group in grouped(rows, lambda row: row["device"]).values():
-        device = data.device_name(group[0])
+    for group in grouped(rows, device_of).values():
+        device = data.place(group[0])
         times = Scale("time of one step / ms", zero=True, unit=MS)
         shares = Scale(f"share of the step's {parts.what} / %", ends=(0, 1), most=4, unit=0.01)
         for title, shown, scale in (
@@ -371,10 +372,8 @@ def draw_steps(data: Data, points: Sequence[Row]) -> Any:
         (style.sample("o", color=ink, markersize=2.4), "unsplit step, in its backend's colour"),
         (style.sample(None, "-", color=style.INK, linewidth=0.8), "median of unsplit steps"),
     ]
-    several = len({point["device"] for point in points}) > 1
-    panels = [
-        _panel(data, point, f"{data.device_name(point)}\n" if several else "") for point in points
-    ]
+    several = len(set(map(device_of, points))) > 1
+    panels = [_panel(data, point, f"{data.place(point)}\n" if several else "") for point in points]
     columns = 3 if len(points) in (1, 2, 3, 5, 6, 9) else 4
     return Chart(panels, legend, columns=columns).figure()
 

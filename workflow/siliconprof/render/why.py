@@ -36,7 +36,7 @@ def add(data: Data, book: Book) -> None:
     gaps = why_gaps.read(data)
     if not gaps:
         book.note(
-            "Nothing to explain: no two trainings of equal work were measured on this host. Two "
+            "Nothing to explain: no two trainings of equal work were measured on any host. Two "
             "backends, devices, precisions or trainers of one training workload are needed."
         )
     for (kind, rank), family_gaps in why_gaps.by_family(gaps).items():
@@ -52,21 +52,14 @@ def add(data: Data, book: Book) -> None:
             else words.count(len(family_gaps), "pair"),
         )
     if gaps:
-        _tables(book, gaps, "")
+        _table(book, gaps)
 
 
-def add_others(data: Data, book: Book) -> None:
-    """Tables of the pairs with a side of another host."""
-    if gaps := why_gaps.read(data, everyone=True):
-        _tables(book, gaps, "others-")
-
-
-def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
+def _table(book: Book, gaps: Sequence[Gap]) -> None:
     """Causes of all pairs."""
-    folded = words.count(len(gaps), "pair") if prefix or len(gaps) > FOLD_ABOVE else ""
+    folded = words.count(len(gaps), "pair") if len(gaps) > FOLD_ABOVE else ""
     if timed := [gap for gap in gaps if gap.timed]:
-        key = "why-parts-others" if prefix else "why-parts"
-        book.table(f"{prefix}why-parts", key, causes_table(timed), folded=folded)
+        book.table("why-parts", "why-parts", causes_table(timed), folded=folded)
     if untimed := len(gaps) - len(timed):
         book.note(
             f"{words.count(untimed, 'pair')} of {len(gaps)}: split by phase alone, as the operators of "
@@ -85,8 +78,7 @@ def _cautioned(gap: Gap, sentence: str) -> str:
 def _side(row: str, below: Callable[[Gap], str], gap: Gap) -> Value:
     """What one side of a gap is called."""
     side = getattr(gap, row)
-    badge = words.SOURCE_BADGES.get(side["source"], "")
-    return Value(gap.name(side), gap.name(side), below(gap), badge=badge)
+    return Value(gap.name(side), gap.name(side), below(gap), badge=words.whose(side))
 
 
 def _size(gap: Gap) -> Value:

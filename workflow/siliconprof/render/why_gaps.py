@@ -93,7 +93,7 @@ class Gap:
 
     def name(self, row: Row) -> str:
         """`mlx · plain · fp32`, with device and host where there are several."""
-        where = [row["host"]] if "host" in self.apart else []
+        where = [row["host"]] if "host" in self.apart or words.whose(row) else []
         where += [row["device"]] if self.several_devices or "device" in self.apart else []
         parts = [*where, words.backend_name(row), row["trainer"], precision(row), *variant(row)]
         return " · ".join(parts)
@@ -104,21 +104,15 @@ class Gap:
         return float(self.gap["slow_s"] / self.gap["fast_s"])
 
 
-def read(data: Data, everyone: bool = False) -> list[Gap]:
-    """Gaps between measured trainings, family by family, the most telling first.
-
-    Args:
-        everyone: those with other hosts' cells, and only those, else this data's own.
-    """
+def read(data: Data) -> list[Gap]:
+    """Gaps between measured trainings, family by family, the most telling first."""
     points = {point_key(point): point for point in data.training()}
     several = len({point["device"] for point in points.values()}) > 1
     gaps = []
     for lines in grouped(data.attribution, lambda line: line["pair"]).values():
         fast, slow = (points.get(point_key(side)) for side in sides(lines[0]))
         if fast and slow:
-            own = {fast["source"], slow["source"]} == {"this host"}
-            if not everyone or not own:
-                gaps.append(Gap(fast, slow, lines, several))
+            gaps.append(Gap(fast, slow, lines, several))
     return sorted(gaps, key=lambda gap: (gap.family.order, gap.telling))
 
 

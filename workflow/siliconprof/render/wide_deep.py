@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from siliconprof import words
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import chart, hover, losses, strokes, style, tables
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import RING, Chart, Mark, Panel, Scale
@@ -37,10 +38,10 @@ STEP, TIME = "training step", "time since the cell began / s"
 def trainings(data: Data) -> list[Row]:
     """Whole trainings that were measured, wide models first."""
     rows = data.whole_trainings(TRAINER)
-    devices = list(dict.fromkeys((row["source"], row["host"], row["device"]) for row in rows))
+    devices = list(dict.fromkeys(device_of(row) for row in rows))
 
     def place(row: Row) -> tuple[int, float]:
-        return devices.index((row["source"], row["host"], row["device"])), -aspect(row)
+        return devices.index(device_of(row)), -aspect(row)
 
     return sorted(rows, key=place)
 
@@ -53,13 +54,12 @@ def deeper(points: Sequence[Row]) -> str:
 
 def add(data: Data, book: Book) -> None:
     """Both models, the course of their trainings, and what came out."""
+    book.heading("Wide against deep", anchor="wide-deep")
     points = trainings(data)
     failed = [c for c in data.cells if c["trainer"] == TRAINER and c["status"] != "ok"]
     if not points and not failed:
-        no_training = "No whole training of a model is part of these results."
-        book.why_none(no_training, "Wide against deep", "wide-deep")
+        book.note("No whole training of a model is part of these results.")
         return
-    book.heading("Wide against deep", anchor="wide-deep")
     for cell in failed:
         book.note(
             f"{cell['workload']} on {words.backend_name(cell)}, {cell['precision']}: "
@@ -69,17 +69,17 @@ def add(data: Data, book: Book) -> None:
         return
     book.table("wide-deep-models", "wide-deep-models", models_table(points), deeper=deeper(points))
 
-    def place(point: Row) -> tuple[str, str]:
-        return point["device"], point["precision"]
+    def place(point: Row) -> tuple:
+        return device_of(point), point["precision"]
 
-    for (device, precision), group in grouped(points, place).items():
-        figures = parts(f"wide-deep-{device}-{precision}", group, LINES_PER_FIGURE)
+    for (_, precision), group in grouped(points, place).items():
+        figures = parts(f"wide-deep-{data.slug_of(group[0])}-{precision}", group, LINES_PER_FIGURE)
         for name, part in figures:
             book.figure(
                 name,
                 "wide-deep",
                 partial(draw, data, part),
-                device=data.device_name(part[0]),
+                device=data.place(part[0]),
                 precision=precision,
                 smoothed=smoothing_note(data, part),
             )
