@@ -19,7 +19,6 @@ from synthetic_results import (
     H200,
     flagged,
     make,
-    render,
     repeated,
     table,
     training,
@@ -54,31 +53,6 @@ def test_a_gap_without_operators_has_phases_and_no_causes(tmp_path: Path) -> Non
     assert left["reason"].startswith(f"the operators of {names} are not timed")
     told = explain.as_text(lines)
     assert "backward" in told and "are not timed" in told
-
-
-@pytest.mark.slow
-def test_page_says_by_phase_what_it_cannot_take_apart(tmp_path: Path) -> None:
-    cells = [training(0.010), training(0.002, **GPU)]
-    explained(tmp_path, cells, foreign=[training(0.001, **AWAY)])
-    page = render(tmp_path / "results", ())
-    said = page.of("why").replace("\u2009", " ")
-    assert "1 pair of 1: split by phase alone" in said
-    assert "takes 8.00 ms" in page.of("summary").replace("\u2009", " ")
-    assert 'id="figure-why-parts-gpt2-nano-4-256"' in page.html
-    assert "table-why-parts" not in page.tables
-
-
-@pytest.mark.slow
-def test_equal_steps_have_nothing_to_explain(tmp_path: Path) -> None:
-    lines = explained(tmp_path, [training(0.010), training(0.01001, backend="mlx")])
-    assert line_of(lines, "gap")["verdict"] == "no gap beyond noise"
-
-
-def test_without_a_plain_fp32_cell_the_rule_says_so(tmp_path: Path) -> None:
-    half = {"precision": "amp-bf16"}
-    cells = [training(0.010, **half), training(0.030, backend="mlx", **half)]
-    lines = explained(tmp_path, cells, last=attribution)
-    assert {line["rule"] for line in lines} == {"against the fastest cell"}
 
 
 def names(lines: Sequence[dict[str, Any]]) -> set[frozenset[str]]:

@@ -45,9 +45,9 @@ def edit(folder: Path, name: str, rows: list[dict[str, str]]) -> None:
         writer.writerows([first | row for row in rows])
 
 
-def analysed(folder: Path, registry: Path = REGISTRY) -> list[dict[str, Any]]:
+def analysed(folder: Path) -> list[dict[str, Any]]:
     """What the stage writes."""
-    options = {"published": folder / "published", "registry": registry, "output-dir": folder}
+    options = {"published": folder / "published", "registry": REGISTRY, "output-dir": folder}
     run(published_gaps, **options)
     return table_files.rows(table_files.read(folder / "published_gaps.csv"))
 
@@ -76,10 +76,6 @@ def test_bounds_of_the_shipped_tables_hold_together(printed: Path) -> None:
         assert together["most_share"] <= sum(row["most_share"] for row in single) + 1e-9
         assert together["least_share"] >= sum(row["least_share"] for row in single) - 1e-9
         assert ("something else" in together["conclusion"]) == (together["most_share"] < 1)
-    pictured = [row for row in rows if row["published_in"] == "Figure 3"]
-    assert len(pictured) == 6 + 10 + 1  # devices of Table 3, two by two
-    assert {row["reason"] for row in pictured} == {published_gaps.A_PICTURE}
-    assert {row["gap_s_per_sample"] for row in pictured} == {None}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -117,12 +113,8 @@ def test_a_planted_division_lies_within_the_bounds(printed: Path, seed: int) -> 
     ("side", "reason"),
     [
         ({"pass_time_s": ""}, "prints no pass_time_s of M2 Ultra"),
-        ({"precision": ""}, "prints no precision of M2 Ultra"),
         ({"batch_size": ""}, None),  # shares nothing with the other row: no pair
         ({"precision": "bf16"}, "nobody has counted the operators of GPT2-large in bf16"),
-        ({"precision": "bf16"}, "no source gives a peak for bf16 on Apple M2 Ultra, 76 GPU cores"),
-        ({"device": "t4", "batch_size": "8"}, "Table 6 has no launch of NVIDIA T4, torch-mps"),
-        ({"pass_time_s": "0.001"}, "shorter than its products and traffic"),
     ],
 )
 def test_what_nobody_printed_is_a_reason(
