@@ -1,4 +1,4 @@
-"""Published claims: every comparison with every verdict, from small tables over the real stage.
+"""Published claims: every comparison with every verdict, from small tables over the stage.
 
 Each case alters what was measured and nothing else; the claim stays. The shipped claims file is
 read as it is, and broken ones are refused line by line.
@@ -10,7 +10,6 @@ import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,7 @@ from siliconprof.store.table_files import KEY
 from synthetic_results import (
     CPU,
     host_file,
-    make,
-    of_the_paper,
     options_of,
-    render,
     run,
     table,
 )
@@ -45,7 +41,6 @@ FIFTH = {
     "low": math.exp(-0.25 / math.sqrt(2)),
     "high": math.exp(0.25 / math.sqrt(2)),
 }
-make_results = partial(make, last=judge)
 
 
 def elsewhere(device: str, backend: str, host: str) -> dict[str, Any]:
@@ -183,11 +178,6 @@ def grown(own: Any, end: float | None, wobble: float = 0, n: float = 1e6) -> Tab
     return gpt2(own, lines, n_parameters=n)
 
 
-def device_grown(own: Any, end: float | None, wobble: float = 0) -> Tables:
-    values = ramp(end or 1, wobble, above=0)
-    return gpt2(own, course(**{"device_memory_bytes" if end else "rss_bytes": values}))
-
-
 def faulted(own: Any, *counts: float) -> Tables:
     return gpt2(own, course(faults=counts * 4) if counts else None)
 
@@ -201,10 +191,6 @@ def energetic(own: Any, joules: float | None, scope: str = "gpu") -> Tables:
     line = {"name": "meter", "scope": scope, "energy_per_sample_j": joules, "energy_j": joules}
     line |= {"window_s": 1.0, "reason": None if joules else "root only"}
     return gpt2(own, {"energy": [line]})
-
-
-def powered(own: Any, joules: float | None) -> Tables:
-    return energetic(own, joules, "cpu-package")
 
 
 def launched(own: Any, cold_s: float | None, wait_s: float | None = None) -> Tables:
@@ -365,11 +351,6 @@ IN_MS = {"table": "table6_kernel_launch", "column": "cold_launch_ms"}
 MAC_GAINS: dict[str, Any] = {"batch_sizes": [32, 128], "cases": "all"} | MAC_SIDES
 ALWAYS_FASTER = claim("direction", "epoch_speed", "mlp lstm", "more", **MAC_GAINS)
 SPEED = claim("range", "sample_speed", "gpt2", "more 1", of={})
-THREE_PAIRS = [["m2-ultra-76", card] for card in ("rtx-a6000", "rtx-4090", "rtx-2080-ti")]
-IN_MOST = altered(FASTER, "in-most", pairs=THREE_PAIRS)
-TWO_OF_THREE = [
-    grid({1: 0.01, 8: s}, backend=b) for b, s in {"a": 0.02, "b": 0.02, "c": 0.08}.items()
-]
 BOTH_WAYS = together(grid({1: 0.01, 8: 0.02}), grid({1: 0.01, 8: 0.28}, backend="mlx"))
 PRICES = together(on(A6000, 0.01), on(ULTRA, 0.035), on(PRO, 0.5))
 MPS = ULTRA | {"backend": "torch-mps"}
@@ -390,7 +371,6 @@ MS = launched(ULTRA | {"device": "m2-max-38"}, 0.908e-3)
         (MORE_STEPS, norms(40, 15), YES, "25 [25, 25]"),
         (MORE_STEPS, norms(15, 40), NO, "-25 [-25, -25]"),
         (MORE_STEPS, norms(0, 0), OPEN, "nothing to compare: both are 0"),
-        (MORE_STEPS, norms(8, 2, steps=9), ABSENT, "too few steps"),
         (GROWS, grid({1: 0.01, 8: 0.02}), YES, "batch_size 1 to 8"),
         (GROWS, grid({1: 0.01, 8: 0.2}), NO, "claimed above 1"),
         (GROWS, grid({1: 0.01, 8: 0.08}), OPEN, "overlaps the bound"),
@@ -398,34 +378,18 @@ MS = launched(ULTRA | {"device": "m2-max-38"}, 0.908e-3)
         (OFTEN, grid({1: 0.1, 8: 0.9}), YES, "2 points, from 0.5 to 4.5 times: 0.5"),
         (OFTEN, grid({1: 0.01, 8: 0.1}), NO, "0 [0, 0], claimed at least 0.5"),
         (OFTEN, grid({1: 0.01, 8: 0.2}), OPEN, "[0, 0.5]"),
-        (OFTEN, grid({1: 0.01}, None), ABSENT, "blocked_autorange timed nothing"),
         (MOST, networks(1.2, 6.8), YES, "claimed largest: lstm"),
         (MOST, networks(6.8, 1.2), NO, "claimed largest: lstm"),
         (MOST, networks(6.5, 6.8), OPEN, "overlap of intervals"),
-        (MOST, networks(1.2, 6.8, 64), ABSENT, "no cell of mlp or lstm has batch 32"),
         # One case contradicts always and not typically; several may count as one.
         (altered(GROWS, "all", cases="all"), BOTH_WAYS, NO, "1 of 2 cases against it"),
         (GROWS, BOTH_WAYS, OPEN, "cases differ beyond noise: 1 agree, 1 are against it"),
-        (
-            GROWS,
-            together(*TWO_OF_THREE),
-            YES,
-            "agree, the least clearly transformer_grid on cpu-x (a)",
-        ),
         (altered(GROWS, "most", cases="most"), BOTH_WAYS, YES, "largest of 2 cases, "),
         (altered(GROWS, "least", cases="least"), BOTH_WAYS, NO, "smallest of 2 cases, "),
         (altered(GROWS, "mean", cases="mean"), BOTH_WAYS, OPEN, "mean of 2 cases: 1.07"),
         # Agreement at one of two batch sizes reproduces nothing; a counterexample stays one.
         (ALWAYS_FASTER, networks(3, 3), ABSENT, "both sides: mlp with batch 128; lstm with"),
         (ALWAYS_FASTER, networks(3, 0.2), NO, "1 of 2 cases against it"),
-        # What is missing may turn most of the cases, and which workload has the largest.
-        (
-            IN_MOST,
-            together(on(ULTRA, 0.02), on(A6000, 0.01)),
-            ABSENT,
-            "4090 and NVIDIA GeForce RTX",
-        ),
-        (altered(MOST, "more", batch_sizes=[32, 128]), networks(6.8, 1.2), ABSENT, "batch 128"),
         # MLX on one Mac is never held against MPS on another.
         (MLX, together(on(ULTRA, 0.01), on(MPS, 0.02)), YES, "reference): 2 ["),
         (MLX, TWO_MACS, ABSENT, "of Apple M2 Ultra, 76 GPU cores by torch-mps is part of these"),
@@ -454,7 +418,7 @@ def test_every_comparison_has_every_verdict(
 
 
 LIKE_BOTH = together(trained(elsewhere("h200", "torch-cuda", "lab"), 0.01), trained({}, 0.20))
-NANO, HUGE = (gpt2({"size": s}, n_parameters=n) for s, n in (("nano", 2e5), ("large", 7e8)))
+NANO = gpt2({"size": "nano"}, n_parameters=2e5)
 HERE_AND_FAR = [grid({1: 0.01, 8: 0.02}), grid({1: 0.01, 8: 0.2}, host="far", source="imported")]
 
 
@@ -465,9 +429,6 @@ HERE_AND_FAR = [grid({1: 0.01, 8: 0.02}), grid({1: 0.01, 8: 0.2}, host="far", so
         (TWENTY, on_both(0.01, 0.20), YES, None, None, ": 20 ["),  # no analogue of itself
         (GROWS, together(*HERE_AND_FAR), YES, "disagrees", 0.4, ": 4 ["),
         (SMALL, NANO, ABSENT, "agrees", 0.2, "no gpt2 cell with size large or xl is part of these"),
-        (SMALL, HUGE, YES, None, None, "700 [700, 700]"),
-        (PRICED_PRO, PRICES, ABSENT, "agrees", 3.5, "no two devices have prices"),
-        (altered(COLD, "printed", over_printed=IN_MS), MS, YES, None, None, ": 1 ["),
     ],
 )
 def test_an_analogue_changes_no_verdict(
@@ -513,21 +474,12 @@ HIGH = (9, 5, 4.4, 4.39)
 # 4.26 TFLOP/s and 120 GB/s.
 FLIPS: Sequence[tuple[str, str, Any, Sequence[Any]]] = [
     ("rss_growth", "more 1.02", grown, [2, 0.5, (1.05, 0.3), None]),
-    ("device_memory_growth", "at_most 1.02", device_grown, [1, 2, (1.05, 0.3), None]),
-    ("rss_growth_rate", "more 0", grown, [2, 0.5, (1.05, 0.3), None]),
     ("rss_over_theory", "less 10", grown, [2, 9, [2, (2, 0, 1e3)], None]),
-    ("memory_over_theory", "about 1.25 0.25", "device_peak_bytes", [20e6, 6e7, [20e6, 6e7], None]),
-    ("parameters", "about 774 0.01", "n_parameters", [774e6, 1e8, [774e6, 1e8], None]),
     ("faults_per_step", "more 0", faulted, [7.0, 0.0, (0.0, 0.0, 9.0), ()]),
-    ("fault_traffic", "at_least 0.5", "minor_faulted_bytes_per_step", [1e9, 0, 6.1e8, None]),
     ("step_spread", "more 0.1", spread, [(99, 0.3), (99, 0.03), (99, 0.11), (3, 1)]),
     ("energy_per_sample", "less 100", energetic, [20.0, 300.0, 99.0, None]),
-    ("host_power", "about 70 0.25", powered, [70.0, 200.0, [70.0, 200.0], None]),
     ("cold_launch", "less 1e-3", launched, [1e-4, 1e-2, 1e-3, (None, 1e-4)]),
-    ("followup_launch", "less 1e-3", launched, [(None, 1e-4), (None, 0.1), (None, 1e-3), 1e-4]),
-    ("cold_over_followup", "more 1", launched, [(0.1, 1e-4), (1e-5, 1e-4), (1e-4, 1e-4), 1e-4]),
     ("steady_loss", "less 3.6", evaluated, [(6, 4, 3.5, 3.49), HIGH, FALLING, (5, 5.1)]),
-    ("least_loss", "less 3.6", evaluated, [(6, 3, 3.5, 3.49), HIGH, FALLING, (5, 5.1)]),
     ("convergence_step", "at_most 190", falling, [0.1, (0.02, 400), 0.02, (0.1, 9)]),
     ("sample_speed", "more 100", "samples_per_s", [400.0, 4.0, 101.0, None]),
     ("over_datasheet", "more 1", "flops", [1e9, 1e12, 4.26e10, None]),
@@ -535,8 +487,6 @@ FLIPS: Sequence[tuple[str, str, Any, Sequence[Any]]] = [
     ("of_products", "at_least 0.5", with_product, [9e11, 1e11, 5e11, (9e11, None)]),
     ("memory_bound", "more 1", from_memory, [9e9, 1e6, 1e7, (9e9, "warm")]),
     ("heat", "throttled", heated, [[True, True], False, [True, False], None]),
-    ("scenario", "fits", "scenario_derived", ["fits", "offload", ["fits", "offload"], None]),
-    ("support", "unsupported", "status", ["unsupported", "ok", ["ok", "unsupported"], "oom"]),
     ("bound", "both", analysed, ["both", "neither", ["inconclusive", "both"], None]),
 ]
 
@@ -638,6 +588,7 @@ def test_every_claim_of_the_paper_is_answered_by_its_own_experiment(tmp_path: Pa
 def consistency(folder: Path, published: Path = ROOT / "config/published") -> dict[str, list[str]]:
     """Claim id -> what the printed numbers say of it, of the shipped claims."""
     rows = judged(folder, shipped(), {}, published=published)
+    assert {row["verdict"] for row in rows} == {ABSENT} and all(row["reason"] for row in rows)
     return {row["id"]: [row["consistency"], row["consistency_reason"]] for row in rows}
 
 
@@ -649,22 +600,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 def test_the_sources_disagree_with_themselves_where_they_do(answers: dict[str, list[str]]) -> None:
     for name, word, says in (
-        ("paper-theoretical-memory", INCONSISTENT, "12.016 over 769 × 0.0149012 = 1.05"),
         ("paper-scenario-3-whisper-large", INCONSISTENT, "scenario 2 in Feng et al. 2025 (tr"),
-        ("paper-optimized-kernels-30-40", INCONSISTENT, "3.239 over 2.710 = 1.2;"),
         ("paper-scenario-1-nvidia-faster", INCONSISTENT, "2.710/8 over 2.771/8 = 0.978"),
         ("paper-energy-similar-to-4090", CONSISTENT, "114.86 over 108.58 = 1.06"),
-        ("paper-energy-superior", INCONSISTENT, "2 of 4 agree"),
-        ("paper-cold-slower", CONSISTENT, "7 of 7 agree"),
-        ("paper-3x-4x-slower-at-similar-price", INCONSISTENT, "0 of 2 agree"),
         ("summary-throttling", INCONSISTENT, "thermal-related issues"),
         ("paper-no-amp-on-apple", None, "no AMP value of an Apple chip"),
-        ("paper-sizes-as-large-as-possible", INCONSISTENT, "NVIDIA GeForce RTX 4090: 4 over 4 = 1"),
-        ("paper-same-batch-size", INCONSISTENT, "batch size 8 and 4 and 2 in Feng et al. 2025"),
         ("paper-mlx-faster-than-mps", CONSISTENT, "M2 Max: mlx against torch-mps: 2.924 over 3.6"),
-        ("paper-memory-costs-more-with-nvidia", CONSISTENT, "10 of 12 agree"),
-        ("wide-deep-report-20x-expected", CONSISTENT, "82.6 over 4.26 = 19.4"),
-        ("daniel2023-mlp-no-gain-from-gpu", INCONSISTENT, "any type of model"),
     ):
         assert answers[name][0] == word and says in answers[name][1], (name, answers[name])
     assert all(reason for _, reason in answers.values())
@@ -674,12 +615,8 @@ def test_the_sources_disagree_with_themselves_where_they_do(answers: dict[str, l
     ("table", "old", "new", "name", "says"),
     [
         ("table4_pass_time", "2.710", "3.910", "paper-mlx-faster-than-mps", "3.910"),
-        ("table4_pass_time", "2.771", "0.400", "paper-scenario-1-nvidia-faster", "6 of 6"),
-        ("table4_pass_time", "2.771", "0.790", "paper-3x-4x-slower-at-similar-price", "3.43"),
-        ("table5_energy", "108.58", "58.58", "paper-energy-similar-to-4090", "58.58"),
         ("table6_kernel_launch", "0.0225,0.0036", "0.0025,0.0036", "paper-cold-slower", "6 of 7"),
         ("table3_configurations", "3,Whisper-large", "2,Whisper-large", None, "scenario 2"),
-        ("table1_devices", "27,6599", "27,9599", None, "no two rows belong together"),
     ],
 )
 def test_consistency_follows_the_published_row(
@@ -698,10 +635,6 @@ def test_consistency_follows_the_published_row(
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
-    if table == "table1_devices":  # no two devices of similar price are left to compare
-        with pytest.raises(UserError, match=says):
-            consistency(tmp_path, folder)
-        return
     name = name or "paper-scenario-3-whisper-large"
     word, reason = consistency(tmp_path, folder)[name]
     assert {answers[name][0], word} == {CONSISTENT, INCONSISTENT} and says in reason, reason
@@ -724,7 +657,6 @@ def test_a_published_row_gives_devices_workloads_and_value(tmp_path: Path) -> No
 
 
 PASS = {"table": "table4_pass_time", "column": "pass_time_s"}
-RATIO: dict[str, Any] = {"kind": "ratio", "a": PASS, "expect": "more"}
 IN_TABLE = {"table": "daniel2023_speedups", "statement": "M2 Max is always faster than the M1"}
 
 
@@ -735,15 +667,11 @@ IN_TABLE = {"table": "daniel2023_speedups", "statement": "M2 Max is always faste
         ("untestable", "why", "expected either compare or untestable"),
         ("published", IN_TABLE, "expected either source or published"),
         ("source", IN_TABLE | {"statement": "x"}, "no row of daniel2023_speedups.csv has it"),
-        ("source", IN_TABLE | {"table": "table1_devices"}, "table1_devices.csv has no statements"),
         ("compare.along", None, "claims.0.compare.along: is missing"),
-        ("compare.a", {}, "claims.0.compare.a: unknown key; expected one of: kind"),
         ("compare.quantity", "througput", "did you mean 'throughput'?"),
         ("compare.quantity", "heat", "trend.compare.quantity: a finding is a word"),
-        ("compare.of", {"vendor": "appel"}, "did you mean 'apple'?"),
         ("compare.tolerance", 0.1, "compare.tolerance_reason: is missing"),
         ("check", {"kind": "ratio", "a": PASS}, "consistency.0.expect: is missing"),
-        ("check", RATIO | {"a": PASS | {"column": "x"}}, "table4_pass_time has no such column"),
         ("check", {"kind": "claim", "id": "x"}, "consistency.0.id: no claim 'x'"),
     ],
 )
@@ -764,76 +692,9 @@ def test_a_bad_claims_file_gets_a_line_for_each_mistake(
     assert lines[0].startswith(str(tmp_path / "claims.yaml"))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"quantity": "x", "of": {"device": "y"}}, {"quantity": "heat"}],
-    ids=["schema", "rest"],
-)
-def test_all_mistakes_are_said_at_once(tmp_path: Path, change: dict[str, Any]) -> None:
-    entries = [altered(GROWS, "trend", **change), GROWS, GROWS]  # an id that is used twice
-    with pytest.raises(UserError) as error:
-        judged(tmp_path, entries, {})
-    assert len(str(error.value).splitlines()) == 2
-
-
 def test_the_shipped_claims_name_every_printed_statement() -> None:
     """No statement of a published table is without its claim."""
     named = {tuple(entry["published"].values()) for entry in shipped() if "published" in entry}
     for name in ("feng2025_statements", "wide_deep_report_speedups", "daniel2023_speedups"):
         rows = table_files.rows(table_files.read(ROOT / f"config/published/{name}.csv"))
         assert {(name, row["statement"]) for row in rows} <= named
-
-
-# -- the stage and the page ----------------------------------------------------------------------
-
-
-def written(results: Path) -> dict[str, dict[str, Any]]:
-    """Claim id -> its line of claims.csv."""
-    return {line["id"]: line for line in table(results, "claims")}
-
-
-def test_stage_and_page_survive_empty_tables(tmp_path: Path) -> None:
-    """Nothing was measured: every shipped claim is there, and none is decided."""
-    results = make_results(tmp_path, [])
-    rows = written(results).values()
-    assert len(rows) > 110 and {row["verdict"] for row in rows} == {ABSENT}
-    assert all(row["reason"] for row in rows)
-    total = render(results, ()).tables["table-claims-verdicts"][-1]
-    assert [text.strip() for text in total[:5]] == ["all", str(len(rows)), "0", "0", "0"]
-
-
-def whisper(device: str, backend: str, step_s: float, joules: float) -> dict[str, Any]:
-    """The paper's Whisper-medium at batch 4, on one of its devices."""
-    axes = {"device": device, "backend": backend, "host": f"host-of-{device}"}
-    return of_the_paper("whisper", "medium", 4, joules=joules, step_s=step_s, **axes)
-
-
-def test_the_papers_devices_decide_its_claims(tmp_path: Path) -> None:
-    """Records of all four devices of Table 5, over the real aggregation; one device short, none."""
-    made = [
-        whisper("rtx-4090", "torch-cuda", 0.4, 108.58),
-        whisper("rtx-a6000", "torch-cuda", 0.6, 212.39),
-        whisper("m2-ultra-76", "torch-mps", 1.5, 114.86),
-        whisper("m2-max-38", "torch-mps", 3.0, 129.30),
-    ]
-    rows = written(make_results(tmp_path / "all", [], reference=made))
-    for name, verdict in (
-        ("paper-energy-superior", NO),  # by 6 % against the RTX 4090
-        ("paper-energy-much-better-than-a6000", YES),
-        ("paper-scenario-1-whisper-medium", YES),
-        ("paper-parameters-whisper-medium", ABSENT),  # no device named, and none of them is here
-        ("paper-near-capacity-slower", ABSENT),
-        ("paper-table5", YES),  # joules of one of an iteration's 4 samples
-    ):
-        assert rows[name]["verdict"] == verdict, rows[name]
-    assert rows["paper-parameters-whisper-medium"]["analogue_says"] == "agrees"
-    # M2 Pro trains GPT2-large alone, so that the answer on all SoCs is one in part.
-    partly = rows["paper-scenario-1-nvidia-faster"]
-    assert partly["verdict"] == ABSENT and "Apple M2 Pro, 19 GPU cores was not" in partly["reason"]
-    assert partly["measured_value"] == pytest.approx(0.4)  # of an M2 Ultra against an RTX A6000
-    costly = [*made[:2], whisper("m2-ultra-76", "torch-mps", 1.5, 900.0)]
-    rows = written(make_results(tmp_path / "costly", [], reference=costly))
-    assert rows["paper-energy-superior"]["verdict"] == NO  # whatever a missing M2 Max would show
-    short = rows["paper-scenario-1-whisper-medium"]
-    assert short["verdict"] == ABSENT
-    assert "Apple M2 Max, 38 GPU cores was not measured" in short["reason"], short
