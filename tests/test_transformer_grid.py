@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +11,12 @@ import pytest
 from conftest import QUICK, cpu_cell
 from measuring import by_hand, session_of
 from siliconprof import plugins
-from siliconprof.session import memory_limit, sweep
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 from siliconprof.workloads import transformer_grid
 from test_faults import address_space
 
 SMALL = {"n_layer": [1, 2], "n_embd": [16], "n_head": [2], "seq_len": [16], "vocab_size": 64}
-ONE_MEASUREMENT = set(
-    "n_layer n_embd n_head head_dim d_ff seq_len batch_size vocab_size n_parameters "
-    "tokens_per_step samples_per_step".split()
-)
 
 
 def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: Any) -> Cell:
@@ -168,35 +161,6 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
     assert {p["status"] for p in forced["points"]} == {"ok"}
 
 
-# -- what is measured --------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_both_ways_of_timing_stand_side_by_side() -> None:
-    """On torch; a least time below a single iteration's is flagged, as the report suspected."""
-    for min_run_time_s, shorter in ((0.5, False), (1e-6, True)):
-        timing = {"iterations": 9, "max_iterations": 9}
-        sizes = {"n_layer": [2], "batch_size": [4]}
-        session = session_of(cell("torch-cpu", timing, **sizes, min_run_time_s=min_run_time_s))
-        session.workload.measure(session)
-        (point,) = session.points
-        theirs = point["blocked_autorange"]
-        assert theirs["reason"] is None and theirs["min_run_time_s"] == min_run_time_s
-        assert theirs["shorter_than_one_iteration"] is shorter
-        assert theirs["number_per_run"] * sum(theirs["times_s"]) >= min_run_time_s
-        if shorter:
-            assert theirs["number_per_run"] * len(theirs["times_s"]) == 1
-        else:  # of many: others may have had the core during a single one
-            assert 1 / 4 < min(theirs["times_s"]) / min(point["times"]["step_s"]) < 4
-        assert point["memory"]["device_peak_bytes"] > 16 * point["params"]["n_parameters"]
-    mlx = session_of(cell("mlx", n_layer=[1], batch_size=[1]))
-    mlx.workload.measure(mlx)
-    (point,) = mlx.points
-    assert set(point["blocked_autorange"]) == {"reason"}
-    assert "torch's own tool" in point["blocked_autorange"]["reason"]
-    assert set(point["params"]) == ONE_MEASUREMENT
-
-
 def test_the_grid_is_all_combinations_that_are_models() -> None:
     """Head dimensions that are no even number are left out and counted; the plan counts points."""
     grid = Trial(
@@ -207,38 +171,3 @@ def test_the_grid_is_all_combinations_that_are_models() -> None:
     names = {transformer_grid.name_of(model) for model in grid.models()}
     assert len(names) == grid.n_points() == 14  # 8/3 of 16 is 48: the same model twice
     assert all(model.head_dim % 2 == 0 for model in grid.models())
-
-
-@pytest.mark.slow
-def test_a_time_limit_keeps_what_is_finished(tmp_path: Path) -> None:
-    """The record of a timeout has the points so far."""
-    slow = {"budget_s": 2.5, "max_iterations": 10**6, "relative_interval": 1e-9}
-    batches = [1, 2, 3, 4]
-    made = by_hand(cell("mlx", slow | {"time_limit_s": 16}, batch_size=batches), tmp_path)
-    assert made["status"] == "timeout"
-    assert 1 <= len(by_size(made)) < 8
-
-
-def test_a_sampled_peak_is_of_the_points_own_time() -> None:
-    """A framework without a counter: no point has another's memory, nor one that failed any."""
-    session = session_of(cell("torch-cpu"))
-    samples = []
-
-    def measured(held_bytes: int) -> dict[str, Any]:
-        for more in (0, 5):
-            sample = {"t_s": time.perf_counter() - session.zero}
-            samples.append(sample | {"device_memory_bytes": held_bytes + more})
-        return {"memory": {"device_peak_bytes": None}}
-
-    def fails() -> dict[str, Any]:
-        measured(900)
-        raise MemoryError
-
-    for name, measure in (("a", partial(measured, 10)), ("b", fails), ("c", partial(measured, 20))):
-        sweep.point(session, name, {}, measure)
-    session.scenario = {"limit": None}
-    summary = {"device_peak_sampled_bytes": 905, "samples": 6, "device_means": "driver"}
-    memory_limit.sampled(session, summary, samples)
-    peaks = [point["memory"].get("device_peak_bytes") for point in session.points]
-    assert peaks == [15, None, 25]
-    assert [point["status"] for point in session.points] == ["ok", "oom", "ok"]

@@ -18,10 +18,8 @@ from test_memory_model import NEAR, kept_in_mlx, kept_in_torch
 SMALL = {"n_layer": 3, "n_embd": 24, "n_head": 3, "d_ff": 40, "seq_len": 17, "vocab_size": 50}
 # n_layer, n_embd, n_head, d_ff, seq_len, vocab_size
 SHAPES = [
-    (1, 8, 1, 8, 4, 11), (2, 64, 4, None, 32, 512), (3, 24, 3, 40, 17, 50), (4, 128, 4, None, 128, 1024),
-    (5, 96, 6, 301, 64, 777), (8, 32, 2, 256, 16, 300), (12, 16, 1, 16, 8, 2000), (2, 512, 8, 1024, 8, 64),
-    (16, 48, 4, 317, 64, 512), (12, 768, 12, None, 1024, 50257), (24, 1024, 16, 4096, 2048, 32000),
-    (40, 5120, 40, 13824, 2048, 32000),
+    (1, 8, 1, 8, 4, 11), (2, 64, 4, None, 32, 512), (5, 96, 6, 301, 64, 777),
+    (12, 768, 12, None, 1024, 50257), (40, 5120, 40, 13824, 2048, 32000),
 ]  # fmt: skip
 
 
@@ -116,11 +114,7 @@ def test_what_its_layers_keep_is_counted(precision: str) -> None:
         kept = sum(ledger.saved_bytes(stage) for stage in stages)
         if backend.habits.casts_stay and ledger.amp:  # counted apart, see `Ledger.peak`
             kept += 2 * workload.n_parameters()
-        found = (
-            kept_in(backend, workload, True)
-            if name == "torch-cpu"
-            else kept_in(backend, workload, False)
-        )
+        found = kept_in(backend, workload, name == "torch-cpu")
         assert kept == pytest.approx(found, rel=NEAR), name
 
 
@@ -135,12 +129,6 @@ def test_the_learning_rate_rises_falls_and_stays() -> None:
     assert rates[4:15] == sorted(rates[4:15], reverse=True)
     assert rates[14:] == pytest.approx([0.001] * 6)
     assert [lm(learning_rate=0.01).learning_rate_at(s) for s in (0, 500)] == [0.01, 0.01]
-    assert (
-        workload.max_gradient_norm() == 1.0
-        and lm(max_gradient_norm=None).max_gradient_norm() is None
-    )
-    settings = lm(betas=[0.8, 0.9], weight_decay=0.2).optimizer_settings("fp32")
-    assert settings == {"lr": 0.001, "betas": [0.8, 0.9], "eps": 1e-8, "weight_decay": 0.2}
 
 
 def test_held_out_tokens_are_never_trained_on() -> None:
@@ -172,21 +160,9 @@ def test_mistakes_in_an_entry_are_told() -> None:
     entry = {"batch_size": 2, "n_embd": 64, "n_head": 4}
     assert problems(entry, data) == []
     assert problems({**entry, "n_embd": 60, "n_head": 8}, data)[0].startswith("n_embd: is 60;")
-    assert "7 a head" in problems({**entry, "n_embd": 28}, data)[0]
-    assert problems({**entry, "n_head": "x"}, data) == []  # the schema's
-    both = {
-        "batch_size": 2,
-        "n_head": 4,
-        "parameter_budget": 500_000,
-        "aspect": "wide",
-        "seq_len": 64,
-    }
-    assert problems(both, data) == []
-    assert problems({**both, "aspect": None}, data)[0].startswith("aspect: is missing")
-    assert problems({**both, "n_layer": 2}, data) == [
-        "n_layer: is 2; parameter_budget solves it, leave it out"
-    ]
-    assert "the smallest deep one" in problems({**both, "parameter_budget": 5000}, data)[0]
+    both = {"batch_size": 2, "n_head": 4, "parameter_budget": 500_000, "seq_len": 64}
+    assert problems({**both, "aspect": "wide"}, data) == []
+    assert problems(both, data)[0].startswith("aspect: is missing")
 
 
 # -- wide against deep -------------------------------------------------------------------------
@@ -208,17 +184,9 @@ def test_wide_and_deep_match(budget: tuple[Any, ...]) -> None:
     assert deep.head_dim < wide.head_dim and deep.head_dim % 2 == wide.head_dim % 2 == 0
     counts, flops = [], []
     for aspect, shape in (("wide", wide), ("deep", deep)):
-        workload = transformer_lm.Plugin(
-            {
-                "batch_size": 1,
-                "n_head": n_head,
-                "vocab_size": vocab_size,
-                "seq_len": seq_len,
-                "parameter_budget": n_parameters,
-                "aspect": aspect,
-                "depth_ratio": ratio,
-            }
-        )
+        own = {"batch_size": 1, "n_head": n_head, "vocab_size": vocab_size, "seq_len": seq_len}
+        own |= {"parameter_budget": n_parameters, "aspect": aspect, "depth_ratio": ratio}
+        workload = transformer_lm.Plugin(own)
         assert workload.shape == shape and shape.problems() == []
         assert 0.9 <= shape.d_ff / shape.n_embd <= 8.5
         counts.append(sum(math.prod(s) for s in workload.weight_shapes().values()))
@@ -231,8 +199,5 @@ def test_wide_and_deep_match(budget: tuple[Any, ...]) -> None:
 def test_a_budget_that_no_pair_meets_is_one_clear_line() -> None:
     with pytest.raises(UserError, match=r"^parameter_budget: 1,000 .* the smallest deep one"):
         _wide_deep.solve(1000, 4, 512, 64)
-    with pytest.raises(UserError, match="differs by .* in compute, more than 5%"):
-        _wide_deep.solve(300_000, 4, 1024, 128)
-    for budget in (10**8, 10**15):  # of one head: for minutes, or for ever
-        with pytest.raises(UserError, match="more than 12,000 models have it, .* more heads"):
-            _wide_deep.solve(budget, 1, 1, 64)
+    with pytest.raises(UserError, match="more than 12,000 models have it, .* more heads"):
+        _wide_deep.solve(10**15, 1, 1, 64)  # of one head: for ever
