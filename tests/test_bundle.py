@@ -7,7 +7,6 @@ import io
 import json
 import socket
 import stat
-import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -21,7 +20,6 @@ from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file as hosts
 from siliconprof.remote import bundle_check, bundle_import, bundle_pack
-from siliconprof.render import figures
 from siliconprof.store import record
 from siliconprof.store.cell import AXES
 from synthetic_results import (
@@ -29,8 +27,6 @@ from synthetic_results import (
     command,
     host_file,
     make,
-    render,
-    shown_table,
     table,
     training,
     without_result,
@@ -45,13 +41,6 @@ def a_record(
     """A record of a cell that was skipped for a reason."""
     made = base_record("matmul", workload, host=host, backend="mlx")
     return without_result(made, "skipped", reason)
-
-
-def a_point(seconds: float) -> dict[str, Any]:
-    """A point of a product with one repeat."""
-    params = {"batch": 1, "m": 8, "k": 8, "n": 8}
-    times = {"step_s": [seconds]}
-    return {"params": params, "times": times, "flops": 1024, "bytes": 768, "memory": {}}
 
 
 def a_host(label: str, fingerprint: str = "e" * 64) -> dict[str, Any]:
@@ -115,7 +104,6 @@ def packed(there: Path, tmp_path: Path) -> Path:
 
 
 def test_a_measured_record_comes_through_byte_for_byte(tmp_path, here):
-    """As does one with samples by the hundred thousand and a loss nobody can take the exp of."""
     results = tmp_path / "there" / "results"
     parameters = {"shapes": [[1, 8, 8, 8]], "burst": 0, "burst_warmup": 0, "burst_budget_s": 0}
     cell = {"host": "far", "backend": "mlx", "workload": "product", "module": "matmul"}
@@ -123,16 +111,9 @@ def test_a_measured_record_comes_through_byte_for_byte(tmp_path, here):
     assert measured["status"] == "ok", measured["reason"]
     (results / MEMBER).parent.mkdir(parents=True)
     (tmp_path / "record.json").rename(results / MEMBER)
-    evaluation = {"step": 1, "loss": 500.0, "perplexity": 1e217, "seconds": 0.1}
-    data = a_record(workload="long")
-    data["points"] = record.finite([a_point(1.0) | {"evaluations": [evaluation]}])
-    data["method"] = data["method"] | {"many": list(range(250_000))}
-    long = put(results, data)
-    (found,) = record.read(long)["points"][0]["evaluations"]
-    assert (found["loss"], found["perplexity"]) == (500.0, None)
     bundle_pack.pack(results, ["far"], tmp_path / "far.zip")
     done = bundle_import.import_bundle(tmp_path / "far.zip", here)
-    assert (done.added, done.present, done.replaced) == (2, 0, 0)
+    assert (done.added, done.present, done.replaced) == (1, 0, 0)
     assert tree(here / "records/far") == tree(results / "records/far")
 
 
@@ -193,8 +174,6 @@ def test_what_cannot_be_packed_is_said(there, tmp_path):
 
     (line,) = refusal(hosts=["far", "nobody"])
     assert "no records of host nobody (records are of: far)" in line
-    (line,) = refusal(tmp_path / "nothing")
-    assert "name one with --host" in line
     (there / "records/far/cpu-x/mlx/product").rename(there / "records/far/cpu-x/mlx/renamed")
     (line,) = refusal()
     assert "renamed/auto/fp32.json: misplaced record" in line
@@ -225,9 +204,6 @@ def test_what_the_other_side_has_is_left_out(there, here, packed, tmp_path, caps
     assert bundle_import.main([str(output), "--results", str(here)]) == 0
     assert "nothing new: the bundle has no record" in capsys.readouterr().out
     assert tree(here) == before
-    known.write_text("no hash")
-    with pytest.raises(UserError, match="known: 'no' is no SHA-256 of a record"):
-        bundle_pack.main([*arguments, "--force"])
 
 
 # -- without names -----------------------------------------------------------------------------
@@ -245,16 +221,11 @@ def test_home_user_and_host_are_placeholders_in_the_bundle_alone(
         "mgarcia@marias-mac.lab.example.org: 3/4": "[user]@[host]: 3/4",
         "Marias-Mac is up, far too: /data/mgarcia/x": "[host] is up, far too: /data/[user]/x",
         "mgarcia2, my-mgarcia, marias-mac2 and mgarcia-x": None,
-        "mgarcia-product": None,  # of one word: a name in the config
     }
     data = a_record(workload="named", reason="; ".join(texts))
-    data["flags"] = [{"code": "mgarcia", "detail": text} for text in texts]
     data["cell"]["parameters"] = {"weights_path": "/home/mgarcia/gpt2"}
     data["environment"]["declared"] = {"blas": "mgarcia BLAS 1.2"}  # what the numbers are about
     path = put(there, data)
-    host = a_host("far")
-    host["backends"] = {"mlx": {**host["backends"]["torch-cpu"], "reason": "no /home/mgarcia/mlx"}}
-    put_host(there, host)
     before = tree(there)
     arguments = ["--results", str(there), "-o", str(tmp_path / "a.zip")]
     assert bundle_pack.main(arguments) == 0
@@ -263,28 +234,16 @@ def test_home_user_and_host_are_placeholders_in_the_bundle_alone(
     packed = bundle_check.read_bundle(tmp_path / "a.zip")
     member = MEMBER.replace("product", "named")
     changed = {name for name, content in packed.files.items() if content != before[name]}
-    assert changed == {member, "hosts/far.json"}
+    assert changed == {member}
     inside = json.loads(packed.files[member])
-    expected = [after or text for text, after in texts.items()]
-    assert [flag["detail"] for flag in inside["flags"]] == expected
-    assert inside["reason"] == "; ".join(expected)
+    assert inside["reason"] == "; ".join(after or text for text, after in texts.items())
     assert inside["cell"]["parameters"] == {"weights_path": "[home]/gpt2"}
-    same = ("flags", "reason", "cell", "sha256")  # all else is as it was measured
+    same = ("reason", "cell", "sha256")  # all else is as it was measured
     assert {k: v for k, v in inside.items() if k not in same} == {
         k: v for k, v in record.read(path).items() if k not in same
     }
     assert inside["sha256"] == record.content_sha256(inside)
-    assert (
-        json.loads(packed.files["hosts/far.json"])["backends"]["mlx"]["reason"] == "no [home]/mlx"
-    )
-
-    # What the other side has is known by the hash that it has there.
     assert bundle_import.import_bundle(tmp_path / "a.zip", here).added == 3
-    assert bundle_import.import_bundle(tmp_path / "a.zip", here).present == 3
-    known = tmp_path / "known"
-    known.write_text(inside["sha256"])
-    assert bundle_pack.main([*arguments, "--force", "--without", str(known)]) == 0
-    assert member not in bundle_check.read_bundle(tmp_path / "a.zip").files
 
 
 # -- what is refused ---------------------------------------------------------------------------
@@ -400,25 +359,18 @@ def test_what_is_no_sound_zip(packed, here, monkeypatch):
         (flipped, f"{MEMBER!r}: damaged: "),
         (bomb, f"{MEMBER!r}: compressed "),
         (lie, f"{MEMBER!r}: damaged: "),
-        (b"", "not a bundle: "),
-        (b"no zip at all", "not a bundle: "),
         (b"PK\x05\x06 and no more", "not a bundle: "),
     ):
         packed.write_bytes(content)
         assert unsound(packed, here)[0].startswith(says)
     packed.write_bytes(whole)
-    monkeypatch.setattr(bundle_check, "LIMIT_BYTES", total)
-    assert len(bundle_check.read_bundle(packed).records) == 2
-    for limit, says in ((total - 1, f"{total} bytes unpacked, over"), (100, "over the limit of 1")):
-        monkeypatch.setattr(bundle_check, "LIMIT_BYTES", limit)
-        with pytest.raises(UserError, match=says):
+    with monkeypatch.context() as patch:
+        patch.setattr(bundle_check, "LIMIT_BYTES", total - 1)
+        with pytest.raises(UserError, match=f"{total} bytes unpacked, over"):
             bundle_check.read_bundle(packed)
-    monkeypatch.undo()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr(MEMBER, "{}")
     assert unsound(packed, here)[0] == "no manifest.json: not a bundle of this program"
-    with pytest.raises(UserError, match="nowhere.zip: No such file"):
-        bundle_check.read_bundle(packed.with_name("nowhere.zip"))
 
 
 def test_versions_that_cannot_be_read(packed, here):
@@ -438,14 +390,6 @@ def test_versions_that_cannot_be_read(packed, here):
     rebuilt(packed, bundle_version=7)
     assert unsound(packed, here) == ["bundle version 7; this version reads 1"]
 
-    def many(files: dict[str, bytes]) -> None:
-        content = files.pop(MEMBER)
-        files.update({MEMBER.replace("product", f"p{n}"): content for n in range(50)})
-
-    rebuilt(packed, many, bundle_version=1)
-    lines = unsound(packed, here)
-    assert len(lines) == 21 and lines[-1] == "and 31 more"
-
 
 def test_records_that_are_not_what_they_say(packed, here):
     cell = a_record()["cell"]
@@ -459,17 +403,11 @@ def test_records_that_are_not_what_they_say(packed, here):
             lambda content: content.replace(b"2026-01-02", b"2026-01-03"),
             "its content does not match its own `sha256`",
         ),
-        "not-json": (lambda content: content[:-5], "damaged: "),
         "huge": (but(accounting={"wall_s": 1e308}), "damaged: 1e+308 is too large"),
-        "list": (lambda content: b"[]", "damaged: not a JSON object"),
         "off-schema": (but(surprise=1), "surprise: unknown key"),
         "host": (
             but(cell=cell | {"host": "desk"}),
             f"the record of another cell, {MEMBER.replace('far', 'desk')!r}",
-        ),
-        "place": (
-            but(cell=cell | {"precision": "bf16"}),
-            f"the record of another cell, {MEMBER.replace('fp32', 'bf16')!r}",
         ),
     }
 
@@ -499,11 +437,8 @@ def test_manifests_and_host_files_that_are_not_what_they_say(packed, here):
         "'hosts/lonely.json': the bundle has no record of that host",
     ]
     packed.write_bytes(whole)
-    for files in ([], None, 1):
-        rebuilt(packed, seal=False, files=files)
-        assert unsound(packed, here) == [
-            "manifest.json: no `files` with the SHA-256 of each member"
-        ]
+    rebuilt(packed, seal=False, files=None)
+    assert unsound(packed, here) == ["manifest.json: no `files` with the SHA-256 of each member"]
     rebuilt(packed, seal=False, files={"\x1b[31m\n": "0"})
     assert r"'\x1b[31m\n': listed in" in unsound(packed, here)[0]  # no colours, no new line
 
@@ -514,17 +449,13 @@ def test_manifests_and_host_files_that_are_not_what_they_say(packed, here):
 def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeypatch):
     monkeypatch.setattr(hosts, "default_label", lambda: "laptop")
 
-    def own_of(results: Path) -> set[str]:
-        results.mkdir(parents=True, exist_ok=True)
-        return bundle_import.own_labels(results)
-
     fresh = tmp_path / "fresh"
-    assert own_of(fresh) == {"laptop"}
+    fresh.mkdir()
+    assert bundle_import.own_labels(fresh) == {"laptop"}
     put_host(fresh, {"label": "Desk", "fingerprint": "0"}, "auto")
-    assert own_of(fresh) == {"desk"}
     put_host(fresh, a_host("cluster", hosts.fingerprint()))
     put_host(fresh, a_host("elsewhere"))
-    assert own_of(fresh) == {"desk", "cluster"}
+    assert bundle_import.own_labels(fresh) == {"desk", "cluster"}
     for label in ("DESK", "cluster"):
         put(there, a_record(label))
         bundle_pack.pack(there, [label], tmp_path / f"{label}.zip")
@@ -534,10 +465,6 @@ def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeyp
         assert tree(fresh) == before
         # but as a reference, marked as such, they may
         bundle_import.unpack_reference(tmp_path / f"{label}.zip", tmp_path / "reference" / label)
-        with pytest.raises(UserError, match="not empty"):
-            bundle_import.unpack_reference(
-                tmp_path / f"{label}.zip", tmp_path / "reference" / label
-            )
 
 
 def test_what_the_runs_of_this_checkout_measure_never_comes_from_outside(here, packed):
@@ -574,12 +501,6 @@ def test_a_different_record_is_replaced_only_when_asked_and_is_kept(there, here,
     assert kept.read_bytes() == before[MEMBER]
     assert record.earlier(kept.parent, record.read(here / MEMBER)["sha256"]) == [kept]
 
-    content = (here / MEMBER).read_bytes()[:-9]
-    (here / MEMBER).write_bytes(content)
-    assert refusal(remeasured, here)[0].endswith("the record here is damaged")
-    assert bundle_import.import_bundle(remeasured, here, replace=True).replaced == 1
-    assert record.read(here / MEMBER)["reason"] == "another day"
-
 
 def test_one_label_for_two_machines_is_refused(here, there, packed, tmp_path):
     bundle_import.import_bundle(packed, here)
@@ -607,13 +528,6 @@ def test_two_hosts_with_the_same_device_stay_apart(tmp_path, monkeypatch):
     make(Path(), [training(0.020)], hosts=[host_file()])
     points = {row["host"]: row["unsplit_step_median_s"] for row in table(results, "points")}
     assert points == pytest.approx({"desk": 0.020, "alpha": 0.010, "beta": 0.040}, rel=1e-3)
-    monkeypatch.setattr(figures, "publish", lambda *_, **__: "")  # the tables are enough
-    render(results)
-    rows = shown_table(results, "training-times")
-    hosts = [row["Workload"].partition(" [")[2] for row in rows]
-    assert hosts == ["", "other host: alpha]", "other host: beta]"]
-    shown = [float(row["unsplit step (ms)"]) for row in rows]
-    assert shown == pytest.approx([20, 10, 40], rel=1e-3)
 
 
 def test_two_references_of_one_cell_are_refused_unless_they_are_the_same(tmp_path, monkeypatch):
@@ -642,13 +556,3 @@ def test_a_refusal_is_lines_and_no_traceback(tmp_path):
     done = command("import", "no.zip", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "no.zip: not a bundle: File is not a zip file\n"
-
-
-def test_a_bare_host_packs_and_does_not_import(there, here, packed, tmp_path, monkeypatch):
-    for name in ("jsonschema", "yaml"):
-        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
-    output = tmp_path / "bare.zip"
-    assert bundle_pack.main(["-o", str(output), "--results", str(there)]) == 0
-    assert output.read_bytes() == packed.read_bytes()
-    with pytest.raises(UserError, match="needs jsonschema and PyYAML"):
-        bundle_import.import_bundle(output, here)
