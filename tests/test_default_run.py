@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import bisect
-import contextlib
 import csv
-import itertools
 import json
 import math
 import re
 import statistics
 import sys
 from html import unescape
-from pathlib import Path
 
 import pytest
 from conftest import ROOT, Checkout
 from siliconprof import plugins, words
-from siliconprof.cells import config
 from siliconprof.measure import child
 from siliconprof.pipeline import cli
 from siliconprof.store import validation
@@ -64,19 +59,10 @@ def test_every_cell_has_a_record_and_the_promised_ones_are_ok(default_run):
         (r["cell"]["backend"], r["cell"]["module"]) for r in records.values() if r["status"] == "ok"
     }
     for backend in ("torch-cpu", "mlx"):
-        for module in (
-            "matmul",
-            "matvec",
-            "vjp",
-            "bandwidth",
-            "kernel_launch",
-            "transformer_grid",
-            "transformer_lm",
-            "mlp",
-            "cnn",
-            "lstm",
-        ):
-            assert (backend, module) in done
+        modules = (
+            "matmul matvec vjp bandwidth kernel_launch transformer_grid transformer_lm mlp cnn lstm"
+        )
+        assert {(backend, module) for module in modules.split()} <= done
     assert {("torch-cpu", "first_touch"), ("torch-cpu", "optimizer_sweep")} <= done
     for record in records.values():
         if record["cell"]["module"] == "kernel_launch" and record["status"] == "ok":
@@ -295,12 +281,10 @@ def test_the_terminal_tells_each_cell_s_numbers_and_the_page_s_answer(default_ru
     head, *rest = (default_run.path / "results/summary.txt").read_text().splitlines()
     assert made.endswith("\n".join([head, *rest, "report: results/report.html\n"]))
     assert head.split()[0] == "training" and len(rest) <= 11
-    with open(default_run.path / "results/tables/points.csv", newline="") as stream:
-        rows = [row for row in csv.DictReader(stream) if row["unsplit_step_median_s"]]
     tiny = [
         float(row["unsplit_step_median_s"])
-        for row in rows
-        if row["workload"] in ("gpt2-tiny-plain", "gpt2-tiny-hf")
+        for row in rows(default_run, "points")
+        if row["workload"] in ("gpt2-tiny-plain", "gpt2-tiny-hf") and row["unsplit_step_median_s"]
     ]
     (line,) = (line for line in rest if line.startswith("gpt2-tiny: 0.66 M, batch 4 × 128 tokens"))
     assert f" {words.duration(min(tiny)).replace(words.THIN, ' ')} " in line
@@ -314,34 +298,8 @@ def test_the_page_names_every_workload_and_stands_alone(default_run):
     assert list((default_run.path / "results/figures").glob("*.svg"))
 
 
-def numbers_of_the_tables(run: Checkout) -> list[float]:
-    """Every number in the files of the page's tables, sorted."""
-    found = set()
-    for path in (run.path / "results/figures").glob("table-*.csv"):
-        with path.open(newline="", encoding="utf-8") as stream:
-            for value in itertools.chain.from_iterable(csv.reader(stream)):
-                with contextlib.suppress(ValueError):
-                    found.add(float(value))
-    return sorted(found)
-
-
-def test_every_plugin_that_works_here_is_on_the_page_with_its_numbers(default_run):
-    """Config, record, tables, page: of each cell that was measured a median stands in a table."""
-    numbers = numbers_of_the_tables(default_run)
-
-    def stands(value: float) -> bool:
-        at = bisect.bisect_left(numbers, value * (1 - 1e-9))
-        return at < len(numbers) and numbers[at] <= value * (1 + 1e-9)
-
-    html = (default_run.path / "results/study.html").read_text(encoding="utf-8")
+def test_every_plugin_that_works_here_is_measured(default_run):
     measured = [r for r in default_run.records().values() if r["status"] == "ok"]
-    for record in measured:
-        series = (v for point in record["points"] for v in point["times"].values() if v)
-        medians = map(statistics.median, series)
-        shown = any(stands(median / unit) for median in medians for unit in (1, 1e-3, 1e-6))
-        # A curve is no table: bandwidths stand beside their marks.
-        drawn = f'id="figure-{record["cell"]["module"]}-{record["cell"]["device"]}"' in html
-        assert shown or drawn, record["cell"]
     modules = {record["cell"]["module"] for record in measured}
     assert modules == {*plugins.names("workloads")} - {"copy"}  # nothing to copy on a CPU
     assert {r["cell"]["trainer"] for r in measured} - {None} == {*plugins.names("trainers")}
@@ -373,7 +331,7 @@ def test_snakemake_s_own_report_works_beside_ours(default_run, tmp_path):
         assert entry["labels"]["number"].startswith(kind) and entry["labels"]["shows"]
 
 
-def test_plan_says_what_is_due_and_a_planned_cell_can_be_measured_by_hand(default_run, tmp_path):
+def test_plan_says_what_is_due(default_run, tmp_path):
     done = default_run.stage("pipeline.cli", "plan", "--json")
     plan = json.loads(done.stdout)
     assert plan["totals"]["due"] == 0
@@ -397,15 +355,6 @@ def test_plan_says_what_is_due_and_a_planned_cell_can_be_measured_by_hand(defaul
     due = [cell for cell in changed["cells"] if cell["due"]]
     assert {cell["cell"]["workload"] for cell in due} == {"gpt2-nano-plain"}
     assert all("parameters.batch_size changed from 4 to 2" in cell["why"] for cell in due)
-
-    (launch,) = [
-        cell["cell"]
-        for cell in plan["cells"]
-        if cell["cell"]["module"] == "kernel_launch" and cell["cell"]["backend"] == "mlx"
-    ]
-    record = tmp_path / "record.json"
-    default_run.stage("measure", "--cell", json.dumps(launch), "--output", str(record))
-    assert json.loads(record.read_text())["status"] == "ok"
 
 
 def test_doctor_explains_what_does_not_work(default_run):
@@ -440,11 +389,3 @@ def test_the_commands_and_links_of_the_documentation_exist():
         assert [link for link in links if not (page.parent / link).exists()] == [], page
     listed = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     assert [page.name for page in pages[1:] if f"({page.name})" not in listed] == ["README.md"]
-
-
-def test_the_shipped_experiments_are_valid():
-    for name in ("config.yaml", "paper.yaml"):
-        experiment = config.resolve(validation.load_yaml(ROOT / "config" / name), name)
-        assert experiment["workloads"]
-
-    assert Path(ROOT / "results/README.md").is_file()
