@@ -141,30 +141,22 @@ def png(image: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-def write_parquet(root: Path, parts: dict[str, tuple[Any, Any]], **columns: str) -> None:
+def write_parquet(root: Path, parts: dict[str, tuple[Any, Any]]) -> None:
     """A data set as the hub has Fashion-MNIST: parquet files with png and class labels."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from datasets import ClassLabel, Features, Image
 
-    image, label = columns.get("image", "image"), columns.get("label", "label")
-    features = Features({image: Image(), label: ClassLabel(names=[f"c{i}" for i in range(12)])})
+    classes = ClassLabel(names=[f"c{i}" for i in range(12)])
+    features = Features({"image": Image(), "label": classes})
     (root / "data").mkdir(parents=True)
     for part, (images, labels) in parts.items():
         files = [i if isinstance(i, bytes) else png(i) for i in images]
         rows = [{"bytes": data, "path": None} for data in files]
-        values = {image: rows, label: [int(label) for label in labels]}
+        values = {"image": rows, "label": [int(label) for label in labels]}
         table = pa.table(values, schema=features.arrow_schema)
         pq.write_table(table, root / "data" / f"{part}-00000-of-00001.parquet")
     (root / "README.md").write_text("---\nlicense: mit\n---\n# Fashion\n")
-
-
-@pytest.fixture(scope="module")
-def fashion(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Fashion-MNIST in the hub's layout."""
-    root = tmp_path_factory.mktemp("fashion") / "repository"
-    write_parquet(root, {"train": TRAIN, "test": TEST})
-    return root
 
 
 def check_fashion(facts: dict[str, Any], data: image_data.ImageData, licence: str | None) -> None:
@@ -177,8 +169,9 @@ def check_fashion(facts: dict[str, Any], data: image_data.ImageData, licence: st
 HUB = {"name": "f", "kind": "images", "source": "hub", "path": "owner/fashion"} | SMALL
 
 
-def test_folder_in_the_hubs_layout(fashion: Path, tmp_path: Path) -> None:
-    own = HUB | {"source": "folder", "path": str(fashion)}
+def test_folder_in_the_hubs_layout(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "fashion", {"train": TRAIN, "test": TEST})
+    own = HUB | {"source": "folder", "path": str(tmp_path / "fashion")}
     output = tmp_path / "data"
     facts, data = prepare(own, output)
     check_fashion(facts, data, "mit")
@@ -186,11 +179,7 @@ def test_folder_in_the_hubs_layout(fashion: Path, tmp_path: Path) -> None:
     assert source_files.changed(output) == []
     for change, words in (
         ({"image_column": "img"}, "no column 'img'; set image_column to one of: image, label"),
-        ({"image_column": "label"}, "column 'label' of folder"),
-        ({"label_column": "image"}, "row 0 of folder"),
         ({"n_train": 39}, "has 50 images in train, 51 are needed; lower n_train and n_valid"),
-        ({"n_test": 16}, "has 15 images in test, 16 are needed; lower n_test"),
-        ({"path": str(fashion / "none")}, "no folder"),
     ):
         assert words in objection(own | change, tmp_path / "refused"), words
 
@@ -216,10 +205,8 @@ def test_folder_of_pictures_by_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("image", "label", "words"),
     [
-        (np.zeros((32, 28), np.uint8), 3, "(ValueError: it is 32 x 28 of mode L)"),
         (np.zeros((28, 28, 3), np.uint8), 3, "(ValueError: it is 28 x 28 of mode RGB)"),
         (b"no picture", 3, "is no grey image of 28 x 28 (UnidentifiedImageError"),
-        (png(TEST[0][0])[:200], 3, "is no grey image of 28 x 28"),
         (TEST[0][0], 11, "label is 11; expected 0 to 9"),
     ],
 )
@@ -279,25 +266,11 @@ def test_wrong_idx_files_are_named(tmp_path: Path) -> None:
     large[4] = 10
     for name, data, words in (
         (images, whole[labels], "begins with 00 00 08 01, but an IDX file with 00 00 08 03"),
-        (labels, b"", "begins with nothing, but an IDX file with 00 00 08 01"),
-        (images, gzip.compress(whole[images]), "begins with 1f 8b"),
-        (images, whole[images][:10], "ValueError: buffer is smaller"),
         (images, whole[images][:-1], "it has 39199 values; its header says 39200"),
-        (labels, whole[labels] + b"\0", "it has 51 values; its header says 50"),
         (labels, idx(TRAIN[1][:-1]), "has 50 images of 28 x 28, train-labels-idx1-ubyte 49 labels"),
         (labels, idx(large), "has label 10 at 4; expected 0 to 9"),
-        (images, idx(TRAIN[0][:, :20]), "has 50 images of 20 x 28"),
-        (images, None, "FileNotFoundError"),
     ):
-        (root / name).unlink() if data is None else (root / name).write_bytes(data)
+        (root / name).write_bytes(data)
         said = objection(own, tmp_path / "refused")
         assert words in said and name in said, said
         (root / name).write_bytes(whole[name])
-    assert "leave subset out" in objection(own | {"subset": "a"}, tmp_path / "refused")
-    (root / images).unlink()
-    for data, words in (
-        (gzip.compress(whole[images])[:-20], "EOFError"),
-        (whole[images], "BadGzipFile"),
-    ):
-        (root / f"{images}.gz").write_bytes(data)
-        assert words in objection(own, tmp_path / "refused")
