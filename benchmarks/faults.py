@@ -3,8 +3,9 @@
 A scratch checkout with very short cells is measured; then copies of it are hurt at random moments:
 kill -9 of Snakemake, of supervisors and of measuring processes, of every later stage and of
 `pack` and `import`; SIGINT; a full and a read-only disk (Linux, as root); cells that
-leave daemons; files cut off or ending in zeros; two pipelines at once. After each: the rerun completes, records that were finished are as they were (by hash), nothing goes on running, no two
-cells were measured at once, and the tables are those that the records give elsewhere.
+leave daemons; two pipelines at once. After each: the rerun completes, records that were finished
+are as they were (by hash), nothing goes on running, no two cells were measured at once, and the
+tables are those that the records give elsewhere.
 
 Prints its seed and how many faults of each kind were survived; 1 when one was not.
 """
@@ -26,7 +27,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import fault_damage as damage
 import fault_kinds as kinds
 from fault_checkout import PAGE, Broken, Scratch
 
@@ -49,9 +49,7 @@ def whole(n_kills: int) -> list[Work]:
         *work,
         (kinds.stage_kills, {}),
         (kinds.carrying_kills, {"count": 4}),
-        (damage.cut_off_files, {}),
         (kinds.two_pipelines, {"count": 4}),
-        (damage.record_lengths, {}),
         (kinds.disk_full, {"count": 8}),
         (kinds.refusals, {}),
     ]

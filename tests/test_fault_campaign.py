@@ -17,7 +17,6 @@ from conftest import ROOT, compile_package
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import fault_checkout  # noqa: E402
-import fault_damage as damage  # noqa: E402
 import fault_kinds as kinds  # noqa: E402
 import faults  # noqa: E402
 
@@ -31,8 +30,6 @@ KINDS = {
     "daemons that a cell leaves",
     "kill -9 of `siliconprof pack`",
     "kill -9 of `siliconprof import`",
-    "record cut off (reader)",
-    "cut off: the host file",
     "two pipelines at once on a host",
 }
 DISKS = {"disk full during a run", "read-only: measure"}
@@ -62,10 +59,8 @@ def test_nothing_is_lost_under_faults(folder):
         (kinds.stage_kills, {"stages": ("render.draw",)}),
         (kinds.disk_full, {"count": 1}),
         (kinds.refusals, {"disks": ("read-only",)}),
-        (damage.cut_off_files, {"records": False}),  # see test_config.py for them
         (kinds.two_pipelines, {"count": 1}),
         (kinds.carrying_kills, {"count": 1}),
-        (damage.record_lengths, {"step": 3}),
     ]
     log = faults.campaign(folder, seed, work)
     said = f"{SEED_VARIABLE}={seed}\n{faults.summary(log)}"
