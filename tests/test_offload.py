@@ -7,22 +7,14 @@ looks at how long they take.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from conftest import QUICK, ROOT, SHARED_CHECKS, Checkout, defaults, own_project
+from conftest import QUICK, SHARED_CHECKS, Checkout, own_project
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
-from siliconprof.hosts import host_file, offload_ops, registry
-from siliconprof.session import timing
-from siliconprof.trainers import _offload
+from siliconprof.hosts import host_file, registry
 from siliconprof.words import FLAG_WORDS
 
 pytestmark = pytest.mark.slow
@@ -53,8 +45,6 @@ WORKLOADS = {
     "speech-hf": SPEECH | OFFLOAD | {"trainer": "hf", "zero_stage": 3},
     "unified": TEXT | OFFLOAD | {"trainer": "plain", "backends": ["mlx"]},
 }
-# Takes DeepSpeed away from every process that has it on its path.
-BLOCKER = 'import sys\nsys.modules["deepspeed"] = None\n'
 
 
 @pytest.fixture(scope="module")
@@ -170,24 +160,6 @@ def test_a_record_says_how_it_offloads(study: dict) -> None:
     assert "offload_on_cpu" in FLAG_WORDS
 
 
-def test_phases_of_an_offloaded_step(study: dict) -> None:
-    """Forward, backward and update take their own time, under both trainers."""
-    for (name, scenario, _), record in study.items():
-        if scenario != "offload" or record["status"] != "ok":
-            continue
-        times = record["points"][0]["times"]
-        for phase in ("forward_s", "backward_s", "optimizer_s"):
-            assert len(times[phase]) == 4, (name, phase)
-            assert min(times[phase]) > 0, (name, phase)
-        whole = [
-            sum(parts)
-            for parts in zip(*(times[p] for p in timing.PHASES if p in times), strict=True)
-        ]
-        assert whole == pytest.approx(times["step_s"])
-        assert min(times["backward_s"]) > min(times["optimizer_s"]), name
-        assert min(times["other_s"]) < min(times["step_s"]) / 2, name
-
-
 def test_what_cannot_offload_says_why(study: dict) -> None:
     """MLX has no DeepSpeed; pure bf16 needs what is not built here."""
     unified = study["unified", "offload", "fp32"]
@@ -199,40 +171,6 @@ def test_what_cannot_offload_says_why(study: dict) -> None:
     for name in plugins.names("backends"):
         backend = plugins.load("backends", name)
         assert (backend.offload is None) == name.startswith("torch-c"), name
-
-
-def test_without_deepspeed_a_cell_says_how_to_get_it(
-    project: Checkout, cells: dict, tmp_path: Path
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(BLOCKER, encoding="utf-8")
-    search = os.pathsep.join([str(tmp_path), "workflow"])
-    cell = cells["text-plain", "offload", "fp32"]
-    record = measure(project, cell, "without", PYTHONPATH=search)
-    assert record["status"] == "unsupported"
-    assert "pip install -r envs/cpu.txt" in record["reason"]
-
-
-def test_on_a_gpu_an_adam_that_is_not_compiled_is_built_or_flagged() -> None:
-    """`make ENV=cuda` builds it; a cell that has to use torch's on the host says so."""
-    flags = {}
-    own = defaults(**TEXT | {"dataset_vocab_size": 300})
-    for compiled in (False, True):
-        session: Any = SimpleNamespace(
-            cell=SimpleNamespace(device_kind="gpu", precision="fp32"),
-            workload=plugins.load("workloads", "gpt2")(own),
-            method={},
-        )
-        session.flag = lambda code, detail, compiled=compiled: flags.update(
-            {compiled: (code, detail)}
-        )
-        fake = SimpleNamespace(__version__="1")
-        _offload.configured(session, torch.nn.Linear(2, 2), fake, compiled)
-    assert flags.keys() == {False} and flags[False][0] == "offload_not_compiled"
-    assert offload_ops.BUILD in flags[False][1] and "offload_not_compiled" in FLAG_WORDS
-    for kind, built in (("cuda", True), ("cpu", False)):
-        asked = ["make", "-n", f"ENV={kind}", "VENV=nowhere", "env"]
-        shown = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        assert ("siliconprof.hosts.offload_ops || true" in shown) == built
 
 
 def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout) -> None:
@@ -278,24 +216,3 @@ def test_building_without_a_compiler_is_one_clear_line(project: Checkout) -> Non
     assert done.returncode == 2
     assert done.stderr.startswith("offload-ops: no C++ compiler ('no-such-compiler')")
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_failed_build_is_one_clear_line(project: Checkout, cells: dict, tmp_path: Path) -> None:
-    """A compiler that breaks off, and an extension that cannot be loaded."""
-    broken = tmp_path / "c++"
-    broken.write_text(
-        f"#!/bin/sh\ncase $1 in --version|-dump*|-v) exec {shutil.which('c++')} $*;; esac\n"
-        "echo 'x.cpp:1: fatal error: no such header' >&2\nexit 1\n"
-    )
-    broken.chmod(0o755)
-    environment = {"CXX": str(broken), "TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions")}
-    done = project.stage("hosts.offload_ops", check=False, env=environment)
-    assert done.returncode == 2, done.stderr
-    assert "cpu_adam was not built: x.cpp:1: fatal error: no such header" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    (folder,) = (tmp_path / "extensions").glob("siliconprof-deepspeed*/cpu_adam")
-    (folder / "cpu_adam.so").write_bytes(b"no library")
-    cell = cells["text-plain", "offload", "fp32"]
-    record = measure(project, cell, "broken", **environment)
-    assert record["status"] == "failed"
-    assert "build it again: python -m siliconprof.hosts.offload_ops" in record["reason"]
