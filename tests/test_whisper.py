@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -78,18 +76,6 @@ def test_parameters_are_counted_as_transformers_does(size: str, clip_seconds: in
     assert workload.n_parameters() == sum(p.numel() for p in parameters)
     assert workload.n_trainable_parameters() == sum(
         p.numel() for p in parameters if p.requires_grad
-    )
-
-
-def test_the_paper_s_models_have_the_known_numbers_of_parameters() -> None:
-    """As counted from the published configurations; the paper rounds to 769 and 1550 million."""
-    assert whisper("medium", 30).n_parameters() == 763_857_920
-    assert whisper("large", 30).n_parameters() == 1_543_304_960
-    # 28 s fewer are 1400 positions of width 1024 fewer, none of them trained.
-    assert whisper("medium", 2).n_parameters() == 763_857_920 - 1400 * 1024
-    assert (
-        whisper("medium", 2).n_trainable_parameters()
-        == whisper("medium", 30).n_trainable_parameters()
     )
 
 
@@ -176,7 +162,6 @@ def study(tmp_path_factory: pytest.TempPathFactory, given: Path) -> Checkout:
             "hf": NANO | {"trainer": "hf"},
             "amp": NANO | {"precisions": ["amp-bf16"]},
             "given": pretrained,
-            "wrong": pretrained | {"size": "tiny"},
         },
     )
     copy.snakemake("aggregate", "--until", "measure")
@@ -229,11 +214,10 @@ def test_mixed_precision_is_what_was_computed(study: Checkout) -> None:
         assert amp != pytest.approx(full, rel=1e-6)  # it is another arithmetic
 
 
-@pytest.mark.parametrize("precision", ["amp-bf16", "bf16", "fp16"])
-def test_no_part_of_mlx_s_model_computes_in_fp32_unasked(precision: str) -> None:
+def test_no_part_of_mlx_s_model_computes_in_fp32_unasked() -> None:
     """MLX widens on contact: one table left in fp32 would turn half of the model into fp32."""
     backend = plugins.load("backends", "mlx")()
-    backend.open("cpu", 0, 2, precision)
+    backend.open("cpu", 0, 2, "bf16")
     workload = whisper(clip_seconds=1)
     stepper = backend.stepper(workload, 0)
     first = stepper.step(noise(workload), NoClock())()
@@ -293,29 +277,3 @@ def test_short_clips_take_a_checkpoint_s_first_positions(tmp_path: Path) -> None
     np.testing.assert_array_equal(
         read["encoder.embed_positions.weight"], stored[:50].detach().numpy()
     )
-
-
-def test_a_checkpoint_of_another_model_is_one_line(study: Checkout) -> None:
-    record = records(study)["wrong", "mlx"]
-    assert record["status"] == "failed"
-    assert "weights_path" in record["reason"] and "\n" not in record["reason"]
-    assert "has no tensor 'encoder.layers.2.self_attn.q_proj.weight'" in record["reason"]
-
-
-def test_without_its_library_mlx_says_how_to_get_it(study: Checkout, tmp_path: Path) -> None:
-    """The cell is unsupported, not failed: a host may have MLX and not mlx-audio."""
-    (tmp_path / "mlx_audio").mkdir()
-    (tmp_path / "mlx_audio" / "__init__.py").write_text("raise ModuleNotFoundError('taken away')")
-    cell = records(study)["plain", "mlx"]["cell"]
-    output = tmp_path / "record.json"
-    study.stage(
-        "measure",
-        "--cell",
-        json.dumps(cell),
-        "--output",
-        str(output),
-        env={"PYTHONPATH": f"workflow{os.pathsep}{tmp_path}"},
-    )
-    record = json.loads(output.read_text(encoding="utf-8"))
-    assert record["status"] == "unsupported"
-    assert "pip install mlx-audio" in record["reason"] and "\n" not in record["reason"]
