@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, ROOT, Checkout, own_project
-from siliconprof.cells import config
+from conftest import QUICK, Checkout, own_project
 from siliconprof.stats import statistics
-from siliconprof.store import validation
 from siliconprof.store.cell import PRECISIONS
 
 pytestmark = pytest.mark.slow
@@ -280,21 +277,3 @@ def test_pretrained_weights_are_read_from_a_folder_and_a_revision_of_the_hub(
     assert newest["method"]["weights"]["weights_revision"] == "6" * 40
     assert losses(newest)[0] != pytest.approx(expected, rel=1e-4)
     assert "weights_path 'maker/nano', weights_revision 'v2': neither" in unknown["reason"]
-
-
-def test_the_paper_s_experiment_has_every_row_of_table_4() -> None:
-    experiment = config.resolve(validation.load_yaml(ROOT / "config/paper.yaml"))
-    entries = list(experiment["workloads"].values())
-    path = ROOT / "config/published/table4_pass_time.csv"
-    with open(path, newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    for row in rows:
-        wanted_plain = ("gpt2", "large", int(row["batch_size"]), "plain")
-        assert any(
-            (e["module"], e.get("size"), e.get("batch_size"), e.get("trainer")) == wanted_plain
-            and not e["lora_rank"]
-            for e in entries
-            if e["module"] == "gpt2"
-        ), row
-    sizes = {e["size"] for e in entries if e["module"] == "gpt2" and e["trainer"] == "hf"}
-    assert sizes >= {"large", "xl"}
