@@ -28,7 +28,7 @@ from conftest import QUICK, cpu_cell, opened, record_problems, until
 from measuring import by_hand
 from siliconprof import plugins
 from siliconprof.hosts import machine
-from siliconprof.hosts.sensors import apple, linux, nvml, rapl
+from siliconprof.hosts.sensors import apple, linux, rapl
 from siliconprof.hosts.sensors.base import Unreadable
 from siliconprof.probes import clocks, interference, page_faults
 from siliconprof.session import energy, measurement, truth
@@ -327,25 +327,6 @@ def test_a_gpu_that_is_lost_becomes_a_reason(gpu: Nvidia, hasty: None) -> None:
     assert all("rss_bytes" in sample for sample in taken.samples)
     late = EnergyMeter.of(gpu.backend, plan(0.55, 0))
     assert not late.enabled and "GPU is lost" in late.summary()["reason"]
-
-
-def test_a_gpu_that_nvml_does_not_know_is_a_reason(
-    gpu: Nvidia, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for address, says in (("GPU-0", "Not Found"), ("MIG-1", "slice of a GPU")):
-        monkeypatch.setattr(
-            type(gpu.backend), "gpu_address", lambda self, name=address: ("nvidia", name)
-        )
-        meter = EnergyMeter.of(gpu.backend, plan(10, 5))
-        assert says in by_name(meter)["nvml-counter"]["reason"]
-        taken = run(Sampled(gpu.backend), 0.2)
-        assert says in taken.summaries["clocks"]["reasons"]["gpu"]
-        assert says in taken.summaries["interference"]["gpu_means"]
-    gpu.show(absent=1)
-    assert nvml.available() == (
-        False,
-        "no NVIDIA GPU with a working driver (NVML Shared Library Not Found)",
-    )
 
 
 def test_throttling_and_a_power_cap_are_told_apart(gpu: Nvidia) -> None:
