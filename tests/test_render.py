@@ -97,9 +97,8 @@ def test_findings_give_ratios_with_their_intervals(full_page: Page) -> None:
     ratio, low, high = map(float, found.groups())
     assert low < ratio < high and ratio == pytest.approx(3.0, rel=0.01)
     assert low == pytest.approx(3.0 * 0.998 / 1.002, rel=0.01)  # ends of both intervals
-    assert "hf changes a step of 10.0 ms by +0.999 ms [+0.9" in said
-    assert "flagged contended and noisy" in said
-    assert "faster than amp-bf16" in said and "fp32 is 1.01 ×" in said
+    assert re.search(r"torch-cpu, fp32\): plain is 1\.10 × \[\S+ \S+\] faster than hf", said)
+    assert "fp32 is 1.01 ×" in said and "faster than amp-bf16" in said
 
 
 @pytest.mark.slow
@@ -300,10 +299,6 @@ def test_offloading_on_a_cpu_is_in_no_statement_about_speed(study_page: Page) ->
     assert "offload" not in summary and "7.00 ms" not in summary
     rates = [line for line in study_page.tables["table-training-rates"] if "offload" in line[0]]
     assert [cell.strip()[0] for cell in rates[0][3:]] == ["–"] * len(rates[0][3:])
-    # what it computes is held against the plain training
-    assert "offload stage 2 against torch-cpu · plain · fp32: equal at all" in study_page.of(
-        "summary"
-    )
 
 
 def test_scenarios_say_how_the_limit_was_kept(study_page: Page) -> None:
@@ -323,7 +318,7 @@ def test_scenarios_say_how_the_limit_was_kept(study_page: Page) -> None:
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ("summary", "1 of 2 cells of nano, for which it promises nothing"),
+        ("summary", "predicted with a typical error of 30 % (2 checks)"),
         ("energy", "rapl-package (cpu-package): permission denied"),
         ("energy", "seen in 1 cell (gpt2-nano-hf/torch-cpu/fp32); not seen in 1 cell"),
         ("energy", "2900 to 3100 MHz"),
@@ -480,8 +475,8 @@ def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
 WHISPER, OFFLOADED = {"module": "whisper"}, GPU | {"scenario": "offload"}
 CPU_PLACE = {"device": "cpu-x", "backend": "torch-cpu"}
 TARGET, AGAIN = "target_len", "gradient_checkpointing"
-NOISE = "no difference beyond noise between torch-cpu and mlx"
-FASTER, LOSSES, OF_HF = "faster than mlx,", "differ by at most", "hf changes a step"
+NOISE = "torch-cpu is no faster beyond noise than mlx"
+FASTER, LOSSES, OF_HF = "faster than mlx,", "differ by at most", "faster than hf"
 DEVICES = "h200 (torch-cuda) is 3.00 × "
 
 
@@ -516,14 +511,13 @@ def test_only_equal_work_is_compared(
 
 def found(results: Path) -> str:
     """All findings of the summary."""
-    every = summary_.findings(load(results))
-    return " ".join(line for f in every for line in (f.sentence, *f.rows))
+    return " ".join(finding.sentence for finding in summary_.findings(load(results)))
 
 
 @pytest.mark.slow
 def test_neither_noise_nor_what_failed_nor_other_data_is_a_difference(tmp_path: Path) -> None:
     same = found(make(tmp_path / "same", [training(0.0100), training(0.010002, **MLX)]))
-    assert NOISE in same and "faster" not in same
+    assert NOISE in same and "×" not in same
     wrong = training(0.001, **MLX)
     wrong |= {"status": "failed", "reason": "asked for fp32, but the arithmetic was tf32"}
     assert "mlx" not in found(make(tmp_path / "failed", [training(0.010), wrong]))

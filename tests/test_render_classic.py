@@ -5,16 +5,14 @@ Every ratio that is looked for here was divided by hand from the epochs below.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from siliconprof import words
-from siliconprof.store import table_files
-from synthetic_cells import CPU_STEPS, GPU_STEPS, cells, fastest, network, whole_training
-from synthetic_results import CPU, GPU, H200, Page, make, matmul, render, shown_table, training
+from synthetic_cells import CPU_STEPS, GPU_STEPS, cells, fastest, network
+from synthetic_results import CPU, GPU, H200, Page, make, render, shown_table
 
 MLX = {"backend": "mlx"}
 # GPU against CPU: 0.5, 2, 10 and 20 × as fast. Geometric mean 200^(1/4), arithmetic 32.5 / 4.
@@ -59,17 +57,6 @@ def test_large_counts_are_whole_and_grouped(both: tuple[Page, Path]) -> None:
     assert written == {"435402.0", "81674.0"}
 
 
-def test_the_summary_leads_there(both: tuple[Page, Path]) -> None:
-    said = both[0].of("summary")
-    assert re.search(
-        r"h200 \(torch-cuda\) trains an epoch 0\.500 × \[\S+ \S+\] \(MLP, batch 32\) to 20\.0 × "
-        r"\[\S+ \S+\] \(LSTM, batch 128\) as fast as cpu-x \(torch-cpu\), 3\.76 × in the geometric "
-        r"mean of 4 cases; matrix products alone would say 100 ×\.",
-        said,
-    )
-    assert "classic" in both[0].ids
-
-
 def test_whole_epochs_are_not_called_extrapolated(both: tuple[Page, Path]) -> None:
     said, folder = both
     assert {row["Epoch is"] for row in shown_table(folder, "classic-times")} == {"measured"}
@@ -92,7 +79,6 @@ def test_extrapolated_epochs_are_marked_everywhere(tmp_path: Path) -> None:
     section = said.of("classic")
     ratios = {row["Epochs are"] for row in shown_table(folder, "classic-ratios")}
     assert ratios == {"extrapolated"}
-    assert "; epochs extrapolated" in said.of("summary")
     # no GPU: backend against backend, the faster one first, and products that agree with epochs
     (pair,) = {(r["Side a"], r["Side b"]) for r in shown_table(folder, "classic-ratios")}
     assert pair == ("cpu-x (torch-cpu)", "cpu-x (mlx)")
@@ -106,7 +92,6 @@ def test_one_backend_alone_has_no_ratios(tmp_path: Path) -> None:
     assert "No device ratios: cpu-x (torch-cpu) alone trained these networks here." in section
     assert "classic-phases-mlp" in said.figures
     assert not list((folder / "figures").glob("*classic-ratios*"))
-    assert "MLP, CNN and LSTM" not in said.of("summary")
 
 
 def test_nothing_measured_is_said_with_its_reason(tmp_path: Path) -> None:
@@ -154,43 +139,3 @@ def test_published_ratios_are_marked_and_get_ours_beside_them(tmp_path: Path) ->
     # no ratio between hosts is among our own
     own = said.html.partition('id="table-classic-ratios"')[2]
     assert "p100" not in own.partition('id="table-classic-published"')[0]
-
-
-# -- findings of both studies ----------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_what_is_asked_first_leads_and_five_stay_on_top(tmp_path: Path) -> None:
-    own = [
-        *cells({"mlp": {32: 0.002}}),
-        *cells({"mlp": {32: 0.003}}, **MLX),
-        *(training(0.01), training(0.03, **MLX), matmul()),
-        *(training(0.02, precision="amp-bf16"), training(0.02, trainer="hf")),
-        *(whole_training("wide", 0.020), whole_training("deep", 0.060)),
-    ]
-    results = make(tmp_path, own)
-    where = {"source": "this host", "host": "desk", "device": "cpu-x", "backend": "mlx"}
-    where |= {"workload": "grid", "scenario": "auto", "precision": "fp32"}
-    says = "Launch-bound in 1 of 2 model shapes, undecided in 1; 67% is fixed. Memory-bound in 0"
-    verdict = where | {"about": "backend", "verdict": "launch-bound", "says": says}
-    verdict |= {"launch_bound": "yes", "memory_bound": "no"}
-    # Of the other backend nobody knows whether memory bounds it: it does not lead.
-    unsure = verdict | {"backend": "torch-cpu", "memory_bound": "unknown"}
-    table_files.write(results / "tables/scaling.csv", [unsure, verdict])
-    table_files.write(results / "tables/expected.csv", [])
-    said = render(results, drawn=())
-    summary = said.of("summary")
-    bound = "Launch-bound in 1 of 2 model shapes, undecided in 1; 67% is fixed."
-    assert f"grid on mlx · fp32: launch-bound. {bound}" in summary
-    assert summary.index("grid on mlx") < summary.index("grid on torch-cpu")
-    assert re.search(
-        r"After 100 steps on torch-cpu \(cpu-x, fp32\), lm-deep .* ends with the", summary
-    )
-    assert "a step of lm-wide is 3.00 × [3.00, 3.00] faster than one of lm-deep" in summary
-    top, _, folded = said.html.partition("more findings</summary>")
-    titles = [re.findall(r"<li><h3>(.*?)</h3>", part) for part in (top, folded)]
-    leading = ["Backends", "Mixed precision", "How close to the hardware", "Losses", "Noise"]
-    small = "Small transformers: launches or memory"
-    rest = ["Why", "MLP, CNN and LSTM", small, "Wide against deep", "Trainer"]
-    assert titles == [leading, [*rest, "Fastest matrix product"]]
-    assert "counter-reset: n 5" in folded

@@ -189,14 +189,10 @@ def test_a_training_says_that_its_intensity_is_an_upper_bound() -> None:
     assert roofline_points.by_parts(row, None) is None
 
 
-def test_efficiency_is_of_the_data_sheet_and_of_the_best_product(page: Page) -> None:
-    """67/4 of 40 TFLOP/s and a quarter of the data sheet; a CPU has none, and bf16 no product."""
-    said = page.of("summary").partition("How close to the hardware")[2].partition("Losses")[0]
-    cuda, cpu = (f"(gpt2-nano, torch-{kind} · plain · fp32)" for kind in ("cuda", "cpu"))
-    for rate in (f"41.9 % [42, 42] {cuda} of the product", f"10.0 % [10, 10] {cpu} of the product"):
-        assert rate in said
-    assert f"25.0 % [25, 25] {cuda} of the data sheet" in said
-    assert said.count("of the data sheet") == 2 and "bf16" not in said
+def test_efficiency_is_of_the_best_product(page: Page) -> None:
+    """67/4 of 40 TFLOP/s."""
+    best = "gpt2-nano (torch-cuda · plain · fp32) reaches 41.9 % [42, 42] of the fastest matrix product"
+    assert best in page.of("summary")
 
 
 def test_nothing_measured_says_what_is_missing(tmp_path: Path) -> None:

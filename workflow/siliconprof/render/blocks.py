@@ -33,12 +33,11 @@ Text = Caption | str
 
 @dataclass
 class Finding:
-    """One headline, and the single comparisons behind it."""
+    """One sentence made of one row."""
 
     title: str
     sentence: str
-    rows: list[str] = field(default_factory=list)
-    anchor: str = ""  # where on the page the evidence is
+    anchor: str  # where on the page the evidence is
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Block:
     footnotes: list[tuple[str, str]] = field(default_factory=list)
     folded: str = ""  # the summary line under which a long table is folded away
     items: list[Any] = field(default_factory=list)
-    more: list[Any] = field(default_factory=list)  # findings under a line that opens them
+    more: list[Any] = field(default_factory=list)
     of: list[str] = field(default_factory=list)  # of each row the numbers of its cells
 
 

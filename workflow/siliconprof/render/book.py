@@ -258,8 +258,6 @@ class Book:
         """Add preformatted text under a line that opens it."""
         self._add(Block("folded", text, folded=summary))
 
-    def findings(self, items: list[Any], headlines: int) -> None:
-        """Add the findings of the summary; those beyond so many are folded away."""
-        more = items[headlines:]
-        folded = words.count(len(more), "more finding")
-        self._add(Block("findings", items=items[:headlines], more=more, folded=folded))
+    def findings(self, items: list[Any]) -> None:
+        """Add the findings of the summary."""
+        self._add(Block("findings", items=items))

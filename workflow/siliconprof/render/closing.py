@@ -24,8 +24,7 @@ def text(data: Data) -> str:
     if more := len(families) - len(rows):
         lines.append(f"and {words.count(more, 'training')} of smaller models: see the page")
     for finding in summary.findings(own)[:FINDINGS]:
-        first, stop, _ = finding.sentence.partition(". ")
-        lines.append(f"{finding.title}: {first}{stop.strip()}")
+        lines.append(f"{finding.title}: {finding.sentence}")
     return "".join(f"{line.replace(words.THIN, ' ')}\n" for line in lines)
 
 

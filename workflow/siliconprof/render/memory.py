@@ -5,7 +5,7 @@ And the exact parameter counts of all models, with both formulas for what traini
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,10 +23,9 @@ from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import Column, Table, Value, count, missing, number, published, told
 from siliconprof.render.training import NAMES
-from siliconprof.render.variants import Row, has_no_speed, label, model
+from siliconprof.render.variants import Row, has_no_speed, label
 
 WITHIN = 0.15  # of the measured peak: what the memory model promises, for tiny and larger models
-NOT_PROMISED = ("nano",)
 MIB = 2.0**20
 NO_PROBE = "the memory probe was not available"
 CHECK_ONLY = "a mechanism check: what is offloaded stays in the memory that the peak would count"
@@ -68,41 +67,16 @@ def checked(data: Data) -> list[tuple[Row, float]]:
 
 
 def finding(data: Data) -> Finding | None:
-    """How many predictions lie within the band, and each that does not."""
-    compared = checked(data)
-    if not compared:
+    """How far the predictions are from the measured peaks, in the median."""
+    ratios = [ratio for _, ratio in checked(data)]
+    if not ratios:
         return None
-    promised = [(row, ratio) for row, ratio in compared if row.get("size") not in NOT_PROMISED]
-    n_promised_within = sum(is_within(ratio) for _, ratio in promised)
-    rest = len(compared) - len(promised)
-    n_other_within = sum(is_within(ratio) for _, ratio in compared) - n_promised_within
-    within = f"within {words.whole_percent(WITHIN)} of the measured one"
-    parts = []
-    if promised:
-        parts.append(
-            f"{n_promised_within} of {words.count(len(promised), 'cell')} of tiny and larger models"
-        )
-    if rest:
-        parts.append(
-            f"{n_other_within} of {words.count(rest, 'cell')} of nano, for which it promises nothing"
-        )
-    sentence = f"The memory model's peak lies {within} in {' and in '.join(parts)}."
+    off = words.whole_percent(float(np.median([abs(ratio - 1) for ratio in ratios])))
     return Finding(
-        "Predicted memory", sentence, [_miss(*pair) for pair in missed(compared)], "peaks"
-    )
-
-
-def missed(compared: Iterable[tuple[Row, float]]) -> list[tuple[Row, float]]:
-    """Those outside, the farthest first."""
-    return sorted((p for p in compared if not is_within(p[1])), key=lambda pair: -abs(pair[1] - 1))
-
-
-def _miss(row: Row, ratio: float) -> str:
-    foretold, measured = predicted(row), peak(row)
-    assert foretold and measured
-    return (
-        f"Missed: {model(row)}, {label(row)}: predicted {words.mebibytes(foretold)}, measured "
-        f"{words.mebibytes(measured)} ({words.change(ratio - 1)})."
+        "Predicted memory",
+        f"Peak memory is predicted with a typical error of {off} "
+        f"({words.count(len(ratios), 'check')}).",
+        "peaks",
     )
 
 

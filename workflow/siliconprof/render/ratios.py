@@ -13,8 +13,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from siliconprof import words
-from siliconprof.render.blocks import Finding
-from siliconprof.render.compare import Line, Step, compared, told
+from siliconprof.render.compare import Step
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.variants import CIRCUMSTANCES, WORK, Row, has_no_speed, order, point_status
 
@@ -217,36 +216,3 @@ def _faster_first(pair: Pair) -> Pair:
 
 
 # -- what TFLOPS say -------------------------------------------------------------------------------
-
-
-def by_products(data: Data, pair: Pair) -> float | None:
-    """The ratio of the fastest products measured in the pair's number format, None without both."""
-    lines = [data.ceiling(row, "matmul") for row in (pair.a, pair.b)]
-    a, b = (words.number(line["value"]) if line else None for line in lines)
-    return a / b if a and b else None
-
-
-# -- the finding -----------------------------------------------------------------------------------
-
-
-def finding(data: Data) -> Finding | None:
-    """How far apart two sides are over the networks, and what matrix products would predict."""
-    lines: list[Line] = []
-    for pair in pairs(data):
-        least, most = pair.least, pair.most
-        steps = [step for ratio in pair.ratios for step in (ratio.a, ratio.b)]
-        a, b = side_name(pair.a), side_name(pair.b)
-        if len(pair.ratios) == 1:
-            sentence = f"{a} trains an epoch of {least.case} {least} as fast as {b}"
-        else:
-            sentence = (
-                f"{a} trains an epoch {least} ({least.case}) to {most} ({most.case}) as fast as "
-                f"{b}, {times(pair.geometric)} in the geometric mean of {len(pair.ratios)} cases"
-            )
-        foretold = by_products(data, pair)
-        if foretold:
-            sentence += f"; matrix products alone would say {times(foretold)}"
-        if any(ratio.extrapolated for ratio in pair.ratios):
-            sentence += "; epochs extrapolated"
-        lines.append(compared(sentence, *steps))
-    return told("MLP, CNN and LSTM", lines, "classic")

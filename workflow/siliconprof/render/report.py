@@ -14,7 +14,7 @@ from siliconprof.analyse.attribution import CAUSE, NO_GAP
 from siliconprof.analyse.equal_work import DISTURBED, NOISY
 from siliconprof.analyse.throughputs import device_of
 from siliconprof.hosts import remedies
-from siliconprof.render import memory, setting, summary, truth, uncertainty, why_gaps
+from siliconprof.render import memory, setting, truth, uncertainty, why_gaps
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step, steps
 from siliconprof.render.data import Data
@@ -23,7 +23,6 @@ from siliconprof.render.variants import Family, Row, flagged, label, variant, wo
 from siliconprof.store.records import HERE
 
 MOST_ROWS = 12  # of the largest models
-FINDINGS = 3
 MOST_REMEDIES = 4
 AGAIN = f"siliconprof remeasure --flagged {DISTURBED}"
 
@@ -267,7 +266,6 @@ def end(data: Data, book: Book, again: str) -> None:
             ("Flags", ", ".join(f"{words.count(n, 'cell')} {code}" for code, n in most) or "none"),
         ]
     )
-    book.findings(summary.findings(own)[:FINDINGS], FINDINGS)
     book.section("again")
     book.facts(
         [

@@ -11,11 +11,9 @@ from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE
 from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.analyse.operator_rows import FRAMEWORK, PARTS
-from siliconprof.render import chart, compare, style, why_gaps
-from siliconprof.render.blocks import Finding
+from siliconprof.render import chart, style, why_gaps
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
-from siliconprof.render.compare import Line
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, number, spanned, told
 from siliconprof.render.variants import Row, as_slug, flagged
@@ -65,11 +63,6 @@ def _table(book: Book, gaps: Sequence[Gap]) -> None:
             f"{words.count(untimed, 'pair')} of {len(gaps)}: split by phase alone, as the operators of "
             "a side are not timed."
         )
-
-
-def _cautioned(gap: Gap, sentence: str) -> str:
-    caution = words.caution(*gap.of)
-    return f"{sentence} ({caution.capitalize()}.)" if caution else sentence
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -227,19 +220,3 @@ def _bar(gap: Gap, y: int, parts: Sequence[tuple[Row, str]], pair: str) -> Itera
             colour = style.INK if hollow or not ink else style.readable(ink)
             number_text, middle = words.significant(seconds / MS), (start + end) / 2
             yield chart.note(middle, y, number_text, gap.of, (0, 0), ha="center", color=colour)
-
-
-# -- the finding -----------------------------------------------------------------------------------
-
-
-def finding(data: Data) -> Finding | None:
-    """What the gap between two backends or devices consists of."""
-    lines = []
-    for gap in why_gaps.read(data):
-        if gap.apart & {"device", "backend"} and not gap.apart & {"trainer", "precision"}:
-            sentence = _cautioned(gap, f"{gap.family.name}: {why_gaps.sentence(gap)}")
-            lines.append(
-                (gap.telling, Line(sentence, doubtful="contended" in words.caution(*gap.of)))
-            )
-    ordered = [line for _, line in sorted(lines, key=lambda pair: pair[0])]
-    return compare.told("Why", ordered, "why")
