@@ -9,7 +9,7 @@ from typing import Any
 from siliconprof import declarations
 from siliconprof.analyse import study_rows
 from siliconprof.hosts.sensors import sources
-from siliconprof.stats import statistics
+from siliconprof.stats import inference, statistics
 from siliconprof.store import contents
 from siliconprof.store.contents import EnergySource, Point, Record, Scalar, Series
 from siliconprof.store.table_files import Block, Row
@@ -124,7 +124,7 @@ SUMMARY = ("n", "median_s", "q25_s", "q75_s", "low_s", "high_s")
 def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | None]:
     """n, median, quartiles and 95 % interval of one series; `forward_s` -> `forward_median_s`.
 
-    With several processes the median and its interval are `statistics.between_processes`.
+    With several processes the median and its interval are `inference.between_processes`.
     """
     columns = [f"{name.removesuffix('_s')}_{part}" for part in SUMMARY]
     if not processes:
@@ -134,7 +134,7 @@ def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | N
     low, high = statistics.median_interval(values)
     medians = [statistics.median(times) for times in processes]
     if len(medians) > 1 and min(medians) > 0:
-        middle, low, high = statistics.between_processes(medians)
+        middle, low, high = inference.between_processes(medians)
     numbers = (len(values), middle, *quartiles, low, high)
     return dict(zip(columns, numbers, strict=True))
 

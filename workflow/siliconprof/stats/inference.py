@@ -36,6 +36,15 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
+def between_processes(medians: Sequence[float]) -> tuple[float, float, float]:
+    """Geometric mean of at least two processes' medians, all above 0, and its interval's ends."""
+    logs = [math.log(value) for value in medians]
+    n, mean = len(logs), math.fsum(logs) / len(logs)
+    error = math.sqrt(math.fsum((log - mean) ** 2 for log in logs) / (n - 1) / n)
+    estimate = Estimate(mean, error, n - 1)
+    return estimate.ratio, *estimate.interval()
+
+
 def difference(a: Estimate, b: Estimate, basis: str) -> Estimate:
     """The ratio b / a of two independent means, degrees of freedom after Welch."""
     variances = a.error**2, b.error**2

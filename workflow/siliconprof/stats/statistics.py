@@ -66,22 +66,6 @@ def block_median_interval(values: Sequence[float], confidence: float = 0.95) -> 
     return _stretched_interval(values, block_inflation(values), confidence)
 
 
-def between_processes(
-    medians: Sequence[float], confidence: float = 0.95
-) -> tuple[float, float, float]:
-    """Geometric mean of at least two processes' medians, all above 0, and its interval's ends.
-
-    Student's t on their logarithms.
-    """
-    from scipy import special  # here: a bare host measures without it
-
-    logs = [math.log(value) for value in medians]
-    n, mean = len(logs), math.fsum(logs) / len(logs)
-    error = math.sqrt(math.fsum((log - mean) ** 2 for log in logs) / (n - 1) / n)
-    reach = error * float(special.stdtrit(n - 1, (1 + confidence) / 2))
-    return math.exp(mean), math.exp(mean - reach), math.exp(mean + reach)
-
-
 def _stretched_interval(
     values: Sequence[float], inflation: float, confidence: float = 0.95
 ) -> tuple[float, float]:
