@@ -27,7 +27,6 @@ from synthetic_results import (
     command,
     host_file,
     make,
-    table,
     training,
     without_result,
 )
@@ -511,23 +510,7 @@ def test_one_label_for_two_machines_is_refused(here, there, packed, tmp_path):
         assert line.startswith("'far' is another machine here: give")
 
 
-# -- hosts that are alike ----------------------------------------------------------------------
-
-
-def test_two_hosts_with_the_same_device_stay_apart(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    results = Path("results")
-    results.mkdir()
-    for label, step_s in (("alpha", 0.010), ("beta", 0.040)):
-        away = Path(label, "results")
-        put(away, training(step_s, host=label))
-        put_host(away, a_host(label, label[0] * 64))
-        bundle_pack.pack(away, None, Path(f"{label}.zip"))
-        done = bundle_import.import_bundle(Path(f"{label}.zip"), results)
-        assert (done.added, done.hosts) == (1, [label])
-    make(Path(), [training(0.020)], hosts=[host_file()])
-    points = {row["host"]: row["unsplit_step_median_s"] for row in table(results, "points")}
-    assert points == pytest.approx({"desk": 0.020, "alpha": 0.010, "beta": 0.040}, rel=1e-3)
+# -- references ----------------------------------------------------------------------------------
 
 
 def test_two_references_of_one_cell_are_refused_unless_they_are_the_same(tmp_path, monkeypatch):

@@ -17,18 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import conftest
-import jsonschema
 import numpy as np
 import pytest
 from conftest import QUICK, cpu_cell, opened, record_problems
 from measuring import python, session_of
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import Stepper, Unsupported
-from siliconprof.cells.config import common_workload_schema
 from siliconprof.errors import UserError
 from siliconprof.probes import interference
 from siliconprof.session import measurement, timing
-from siliconprof.store import validation
 from siliconprof.store.cell import PRECISIONS, Cell
 from siliconprof.workloads.base import KernelWorkload, TrainingWorkload
 
@@ -97,22 +94,6 @@ def test_plugins_import_no_framework() -> None:
 
 
 # -- backends ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_backend_describes_itself(name: str) -> None:
-    """Framework, packages that are tracked, a word on every precision and on this host."""
-    plugin = plugins.load("backends", name)
-    assert plugin.framework in ("torch", "mlx")
-    assert plugin.device_kind in ("cpu", "gpu", None)
-    assert plugin.packages
-    assert set(plugin.packages) <= set(declarations.libraries())
-    assert set(plugin.precisions) == set(PRECISIONS)
-    for precision, reason in plugin.precisions.items():
-        assert reason is None or (isinstance(reason, str) and reason), precision
-    assert plugin.precisions["fp32"] is None
-    can, found = plugin().available()
-    assert isinstance(can, bool) and isinstance(found, str) and found
 
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
@@ -194,19 +175,6 @@ def numpy_of(value: Any) -> np.ndarray:
 
 
 # -- workloads ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_a_workloads_keys_are_described(name: str) -> None:
-    plugin = plugins.load("workloads", name)
-    assert plugin.PARAMETERS
-    assert set(plugin.REQUIRED) <= plugin.PARAMETERS.keys()
-    assert not plugin.PARAMETERS.keys() & common_workload_schema()["properties"].keys()
-    for key, schema in plugin.PARAMETERS.items():
-        jsonschema.Draft202012Validator.check_schema(schema)
-        assert schema["description"].strip(), key
-        assert ("default" in schema) != (key in plugin.REQUIRED), key
-        assert validation.problems(example(schema), schema) == [], key
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
