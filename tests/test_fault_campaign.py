@@ -27,8 +27,8 @@ KINDS = {
     "kill -9 of the child",
     "SIGINT to the terminal's group",
     "daemons that a cell leaves",
-    "kill -9 of `siliconprof pack`",
-    "kill -9 of `siliconprof import`",
+    f"kill -9 of {kinds.PACK}",
+    f"kill -9 of {kinds.IMPORT}",
     "two pipelines at once on a host",
 }
 DISKS = {"disk full during a run", "read-only: measure"}
