@@ -130,7 +130,7 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
     code = {"git_commit": "c" * 40, "declared": {"blas": "oneMKL 2024.2"}}
     framework = {"framework_version": "2.13.0", "device_name": None}
     return {
-        "schema_version": 4,
+        "schema_version": 5,
         "method_version": 2,
         "cell": cell,
         "status": "ok",

@@ -24,7 +24,7 @@ from siliconprof.store.cell import AXES, canonical_sha256
 if TYPE_CHECKING:
     from siliconprof.store.contents import Record
 
-SCHEMA_VERSION = 4  # the shape of the record
+SCHEMA_VERSION = 5  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
 RETIRED = "retired"  # in a cell's folder of the history: `retire` removed the cell's record
 ORDER = "order.txt"  # in a cell's folder of the history: hashes, the latest last
