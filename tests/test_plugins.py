@@ -22,14 +22,18 @@ import pytest
 from conftest import QUICK, cpu_cell, opened, record_problems
 from measuring import python, session_of
 from siliconprof import declarations, plugins
-from siliconprof.backends.base import Stepper, Unsupported
+from siliconprof.backends.base import Backend, Unsupported
+from siliconprof.cells.config import common_workload_schema
 from siliconprof.errors import UserError
 from siliconprof.probes import interference
+from siliconprof.probes.base import Probe
 from siliconprof.session import measurement, timing
-from siliconprof.store.cell import PRECISIONS, Cell
-from siliconprof.workloads.base import KernelWorkload, TrainingWorkload
+from siliconprof.store import validation
+from siliconprof.store.cell import AXES, PRECISIONS, Cell
+from siliconprof.trainers.base import Trainer
+from siliconprof.workloads.base import KernelWorkload, TrainingWorkload, Workload
 
-PARTS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+BASES = {"backends": Backend, "workloads": Workload, "trainers": Trainer, "probes": Probe}
 ALL = [(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)]
 BACKENDS = plugins.names("backends")
 CPU_BACKENDS = [
@@ -91,6 +95,19 @@ def test_plugins_import_no_framework() -> None:
         f"    assert not {HEAVY} & {{m.split('.')[0] for m in sys.modules}}, name\n"
     )
     python(program)
+
+
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_a_plugin_is_one_class_found_by_its_file(kind: str, name: str) -> None:
+    """`Plugin` derives from its kind's base, and carries the name of its file where it has one."""
+    plugin = plugins.load(kind, name)
+    assert issubclass(plugin, BASES[kind]) and plugin is not BASES[kind] and plugin.__doc__
+    if kind in ("backends", "probes"):
+        assert plugin.name == name
+    if kind == "backends":
+        assert set(plugin.packages) <= set(declarations.libraries())
+        assert set(plugin.precisions) == set(PRECISIONS)
+        assert plugin.precisions["fp32"] is None
 
 
 # -- backends ----------------------------------------------------------------------------------
@@ -175,6 +192,30 @@ def numpy_of(value: Any) -> np.ndarray:
 
 
 # -- workloads ---------------------------------------------------------------------------------
+
+
+TABLE_COLUMNS = {"source", *AXES, "module", "trainer", "point", "params", "point_status", "flags"}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_declares_its_keys_and_its_numbers(name: str) -> None:
+    """What a config may set, what tells points apart, and what they yield, with label and unit."""
+    plugin = plugins.load("workloads", name)
+    assert set(plugin.REQUIRED) <= plugin.PARAMETERS.keys()
+    assert not plugin.PARAMETERS.keys() & common_workload_schema()["properties"].keys()
+    for key, schema in plugin.PARAMETERS.items():
+        assert schema["description"].strip(), key
+        assert ("default" in schema) != (key in plugin.REQUIRED), key
+        assert validation.problems(example(schema), schema) == [], key
+    assert any(parameter.identifies for parameter in plugin.POINT.values())
+    assert all(p.type in declarations.TYPES and p.label for p in plugin.POINT.values())
+    assert plugin.QUANTITIES, "QUANTITIES is empty"
+    for key, quantity in plugin.QUANTITIES.items():
+        assert quantity.label and quantity.better in ("lower", "higher", ""), key
+        assert not quantity.series or (key.endswith("_s") and quantity.unit == "s"), key
+    assert not TABLE_COLUMNS & {*plugin.POINT, *plugin.QUANTITIES}
+    declarations.parameters()  # names of all workloads agree
+    declarations.quantities()
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -324,35 +365,6 @@ def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
             assert ("other_s" in half) == (clips or precision != "fp32")  # clipping, unscaling
             assert ("trace_s" in half) == (name == "mlx")
         assert found[True] == pytest.approx(found[False], rel=1e-6)
-
-
-def losses(backend: str, precision: str, steps: int) -> tuple[list[float], Stepper]:
-    """Losses of optimizer steps through the backend's own stepper, and the stepper."""
-    stepper = opened(backend, precision).stepper(gpt2("nano", learning_rate=0.003), 5)
-    fetch = [stepper.step(tokens(100 + step, rows=4), NoClock()) for step in range(steps)]
-    return [loss() for loss in fetch], stepper
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CPU_BACKENDS)
-def test_a_stepper_tells_the_dtypes_it_used(name: str) -> None:
-    """Master weights and activations as they are: half as precise a step shows in the loss too."""
-    exact = losses(name, "fp32", 2)[0]
-    for precision in (p for p in usable(name) if p != "tf32"):
-        found, stepper = losses(name, precision, 2)
-        half = precision.removeprefix("amp-")
-        expected = {
-            "master_weights": "float32" if precision.startswith("amp-") else PARTS[half],
-            "activations": PARTS[half],
-            "trained_parameters": gpt2("nano").n_parameters(),
-        }
-        assert stepper.dtypes(tokens(1)) == expected, precision
-        stepper.forward_only(tokens(1))()
-        if precision == "fp32":
-            assert found == pytest.approx(exact, rel=1e-6)
-        else:
-            assert found != pytest.approx(exact, rel=1e-7), precision
-            assert found == pytest.approx(exact, rel=2e-2), precision
 
 
 @pytest.mark.slow
