@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,14 +55,19 @@ def trained(module: str, name: str = "torch-cpu", **more: Any) -> tuple[Any, Pha
     return made.stepper, made.clock, made.batch
 
 
+def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
+    """`operators` of a training's point."""
+    session: Any = SimpleNamespace(
+        backend=backend, method={}, progress=lambda *_: None, timed=lambda _: None
+    )
+    return operators.of_step(session, step, clock)["operators"]
+
+
 def looked_at(module: str, name: str = "torch-cpu", **more: Any) -> tuple[dict[str, Any], Any]:
     """(`operators` of a real training's point, the workload)."""
     stepper, clock, batch = trained(module, name, **more)
     stepper.step(batch, clock)  # AdamW makes its moments
-    session: Any = SimpleNamespace(
-        backend=stepper.backend, method={}, progress=lambda *_: None, timed=lambda _: None
-    )
-    found = operators.of_step(session, lambda: stepper.step(batch, clock), clock)["operators"]
+    found = watched(stepper.backend, lambda: stepper.step(batch, clock), clock)
     point = {"params": {}, "times": {}, "flops": None, "bytes": None, "memory": {}}
     assert record_problems([{**point, "operators": found}], "points") == []
     return found, stepper.workload

@@ -16,7 +16,7 @@ GIB = 2**30
 RECOMMENDED_BYTES = 16 * GIB  # of the Mac's memory, by Metal
 # test_plugins.py: what it asks of every backend but for two kernels whose played seconds are many,
 # and that a training is the same as on the CPU.
-SELECTED = "(torch-cuda and (has_memory or not copy) and not bandwidth) or does_the_same_training"
+SELECTED = "(torch-cuda and not copy and not bandwidth) or does_the_same_training"
 
 
 def compiled(source: Path, library: Path, standard: str, *torch: str) -> None:
