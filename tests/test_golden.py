@@ -1,4 +1,4 @@
-"""Golden results: tables of frozen records, and what a dry run of each config would measure.
+"""Golden results: tables of frozen records and of their page, and what a dry run of each config would measure.
 
 `tests/golden/update.py` makes the expected tables anew where a change is meant, and says what changes.
 """

@@ -122,25 +122,29 @@ def freeze(name: str, run: Path) -> None:
 
 
 def make_tables(name: str, folder: Path) -> Path:
-    """The folder of the tables that today's code makes of a run's records."""
+    """The folder of the tables that today's code makes of a run's records, the page's among them."""
     unpack(HERE / "records" / f"{name}.tar.xz", folder)
-    matrix, tables = "results/matrix.json", "results/tables"
-    registry, published = ROOT / "config/devices.yaml", ROOT / "config/published"
+    tables, drawn = folder / "results/tables", folder / "results/drawn"
+    inputs = ["--registry", ROOT / "config/devices.yaml", "--published", ROOT / "config/published"]
     stages = (
-        ["analyse.aggregate", "--results", "results"],
-        ["pipeline.analyse", "--tables", tables, "--registry", registry]
-        + ["--claims", ROOT / "config/claims.yaml", "--published", published],
+        ["analyse.aggregate", "--output-dir", tables],
+        ["pipeline.analyse", "--tables", tables, "--output-dir", tables, *inputs]
+        + ["--claims", ROOT / "config/claims.yaml"],
+        ["render.draw", "--tables", tables, "--drawn", drawn, *inputs]
+        + ["--figures", folder / "results/figures"],
     )
+    environment = {"PYTHONPATH": str(ROOT / "workflow"), "SILICONPROF_ACCEPT_EMULATED": "1"}
     for module, *arguments in stages:
         subprocess.run(
-            [sys.executable, "-m", f"siliconprof.{module}", *map(str, arguments)]
-            + ["--matrix", matrix, "--output-dir", tables],
+            [sys.executable, "-m", f"siliconprof.{module}", "--matrix", "results/matrix.json"]
+            + list(map(str, arguments)),
             cwd=folder,
-            env=os.environ
-            | {"PYTHONPATH": str(ROOT / "workflow"), "SILICONPROF_ACCEPT_EMULATED": "1"},
+            env=os.environ | environment,
             check=True,
         )
-    return folder / tables
+    for path in drawn.glob("table-*.csv"):
+        path.replace(tables / path.name)
+    return tables
 
 
 def read(path: Path) -> pd.DataFrame:
