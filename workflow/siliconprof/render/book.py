@@ -20,10 +20,6 @@ from siliconprof.render.blocks import SEEN, Block, Caption, Section
 from siliconprof.render.tables import CAPTION, Table
 from siliconprof.store.names import slug
 
-# A page that draws everything of a thousand cells would be too large to open: beyond these, a
-# figure is files alone, named below those that are drawn, and a table shows its first rows.
-MOST_OF_A_KIND = 5  # in a section
-MOST_IN_SECTION = 24
 MOST_ROWS = 200
 MOST_VALUES = 1800  # rows × columns; so a table of eighteen columns shows 100 rows
 PASSED_ON = (UserError, OSError, MemoryError)  # no section is to blame
@@ -98,7 +94,7 @@ class Book:
             PASSED_ON: a person mends it, or another run has more room.
         """
         section, n_drawing = self.sections[-1], len(self._drawing)
-        n_sections, n_blocks, drawn = len(self.sections), len(section.blocks), section.drawn.copy()
+        n_sections, n_blocks = len(self.sections), len(section.blocks)
         numbers, common = dict(self.numbers), dict(self.common)
         try:
             add(data, self)
@@ -108,7 +104,7 @@ class Book:
             del self.sections[n_sections:]
             del section.blocks[n_blocks:]
             del self._drawing[n_drawing:]
-            self.numbers, self.common, section.drawn = numbers, common, drawn
+            self.numbers, self.common = numbers, common
             self._add(Block("box", f"{CAPTION}: {explained(error)}"))
 
     def words(self, kind: str, key: str, **values: Any) -> Caption:
@@ -137,36 +133,10 @@ class Book:
             f"figure-{name}",
             self._numbered("figure"),
         )
-        if self._has_room(key):
-            self._add(block)
-        else:
-            self._leave_out(block)
-            if not self.for_print:
-                return
+        self._add(block)
         publish = figures.publish_for_print if self.for_print else figures.publish
         work = partial(publish, name, draw, self.staged)
         self._drawing.append((block, work))
-
-    def _has_room(self, key: str) -> bool:
-        """Whether one more figure of a kind has room in this section of the page."""
-        here = self.sections[-1].drawn
-        here[key] += 1
-        return (
-            here[key] <= MOST_OF_A_KIND
-            and sum(min(number, MOST_OF_A_KIND) for number in here.values()) <= MOST_IN_SECTION
-        )
-
-    def _leave_out(self, block: Block) -> None:
-        """Name a figure below those that are shown."""
-        blocks = self.sections[-1].blocks
-        if not blocks or blocks[-1].kind != "left-out":
-            self._add(Block("left-out"))
-        here = blocks[-1]
-        here.items.append(block)
-        here.folded = (
-            f"{words.count(len(here.items), 'more figure')}, drawn by “make figures” alone: the page "
-            f"shows at most {MOST_OF_A_KIND} of a kind and {MOST_IN_SECTION} in a section"
-        )
 
     def finish(self) -> None:
         """Wait for the figures and put them in their places.

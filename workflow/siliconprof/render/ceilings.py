@@ -6,7 +6,7 @@ With its memory bandwidth over the size of the working set, a curve for each bac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,56 +18,26 @@ from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.operations import GIGA, MEMORY
-from siliconprof.render.tables import SIZES, Column, Table, Value, missing, quantity, told
+from siliconprof.render.tables import Column, Table, Value, missing, quantity, told
 from siliconprof.render.variants import Row
 
 OF_FORMAT = ("matmul", "memory_bandwidth", "cache_bandwidth")
-TRANSFERS = {
-    "host_to_device_pinned": "to device, pinned",
-    "host_to_device": "to device",
-    "device_to_host_pinned": "to host, pinned",
-    "device_to_host": "to host",
-}
-LAUNCHES = {
-    "launch_and_wait": "launch and wait",
-    "amortised": "amortised launch",
-    "enqueue": "enqueue only",
-}
 Lines = dict[str, Row]  # lines of csv of one place by their quantity
 
 
 def add(data: Data, book: Book) -> None:
-    """The ceilings, the bandwidth curves, and the costs."""
+    """The ceilings and the bandwidth curves."""
     if not data.ceilings:
         book.note("No ceilings: no cell is part of these results.")
         return
     book.table("ceilings", "ceilings", ceilings_table(data))
     _bandwidth(data, book)
-    book.table("costs", "costs", costs_table(data))
 
 
 def caution(data: Data, line: Row) -> str:
     """`noisy` where the cell that a line of csv is from is flagged so; see `words.caution`."""
     cells = (cell for cell in data.cells if cell["record"] == line["record"])
     return words.caution(*cells).removeprefix("flagged ")
-
-
-def _by(data: Data, quantities: Iterable[str], name: Callable[[Row], tuple]) -> list[Lines]:
-    """Lines of csv by what each is named; of several launchers the quickest counts."""
-    wanted = set(quantities)
-    lines = (
-        line | {"caution": caution(data, line)}
-        for line in data.ceilings
-        if line["quantity"] in wanted
-    )
-    groups = grouped(lines, name)
-
-    def last_is_quickest(group: list[Row]) -> list[Row]:
-        return sorted(reversed(group), key=lambda line: -(line["value"] or math.inf))
-
-    return [
-        {line["quantity"]: line for line in last_is_quickest(group)} for group in groups.values()
-    ]
 
 
 def _behind(data: Data, lines: Lines) -> list[Row]:
@@ -78,14 +48,9 @@ def _behind(data: Data, lines: Lines) -> list[Row]:
     return cells or [cell for cell in data.cells if place(cell) in where]
 
 
-def _any(lines: Lines) -> Row:
-    """A line, for what all of them have: the products', whose library is the backend's remark."""
-    return lines.get(OF_FORMAT[0]) or next(iter(lines.values()))
-
-
-def _figure(line: Row, scale: float = GIGA) -> Value:
+def _figure(line: Row) -> Value:
     """A ceiling with the point that it is from."""
-    value = quantity(line["value"], str(line["reason"]), scale)
+    value = quantity(line["value"], str(line["reason"]), GIGA)
     if value.reason:
         return value
     n = words.number(line["n"])
@@ -114,21 +79,9 @@ def _burst(line: Row) -> Value:
     return quantity(line["burst_value"], line["reason"] or "no burst was timed", GIGA)
 
 
-def _transfer(line: Row) -> Value:
-    """A transfer's throughput; below it the size alone, for the column says the rest."""
-    value = _figure(line)
-    return replace(value, below=value.below.split(", ")[-1])
-
-
-def _launch(name: str, lines: Lines) -> Value:
-    if name in lines:
-        return _figure(lines[name], SIZES["µs"])
-    return missing(str(lines["launch_and_wait"]["reason"] or "not measured"))
-
-
 PLACE = (
-    told("Device", lambda lines: _any(lines)["device"], folds=True),
-    told("Backend", lambda lines: words.backend_name(_any(lines))),
+    told("Device", lambda lines: lines[OF_FORMAT[0]]["device"], folds=True),
+    told("Backend", lambda lines: words.backend_name(lines[OF_FORMAT[0]])),
 )
 
 
@@ -158,33 +111,14 @@ def ceilings_table(data: Data) -> Table:
     for name, of in (("± product", product), ("± memory", memory)):
         differ = "half of its 95 % interval"
         columns.append(replace(column(name, "%", _error, of, differ, "range"), folds=True))
-    lines = _by(data, OF_FORMAT, lambda line: (*place(line), line["precision"]))
-    return Table.of(lines, columns, partial(_behind, data))
-
-
-def costs_table(data: Data) -> Table:
-    """Transfers, page faults and launches: one line for each device and backend."""
-
-    def column(head: str, unit: str, help: str, value: Callable[[Lines], Value]) -> Column:
-        return Column(head, unit, True, help, "which", value=value)
-
-    def transfer(name: str) -> Callable[[Lines], Value]:
-        return lambda lines: _transfer(lines[name])
-
-    def fault(lines: Lines) -> Value:
-        return _figure(lines["page_fault"], SIZES["ns"])
-
-    size = "largest throughput; the transfer's size below"
-    pages = "first touch of a page, over a later one; how many below"
-    what = "what was launched stands below"
-    columns = [
-        *PLACE,
-        *(column(head, "GB/s", size, transfer(name)) for name, head in TRANSFERS.items()),
-        column("page fault", "ns", pages, fault),
-        *(column(head, "µs", what, partial(_launch, name)) for name, head in LAUNCHES.items()),
-    ]
-    lines = _by(data, [*TRANSFERS, "page_fault", *LAUNCHES], place)
-    return Table.of(lines, columns, partial(_behind, data))
+    lines = (
+        line | {"caution": caution(data, line)}
+        for line in data.ceilings
+        if line["quantity"] in OF_FORMAT
+    )
+    groups = grouped(lines, lambda line: (*place(line), line["precision"]))
+    rows = [{line["quantity"]: line for line in group} for group in groups.values()]
+    return Table.of(rows, columns, partial(_behind, data))
 
 
 KERNELS = ("copy", "triad", "reduction")

@@ -18,7 +18,6 @@ from siliconprof.render.compare import Step
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.ratios import Case, Pair, Ratio, epoch, network, side_name, times
 from siliconprof.render.tables import Column, Table, Value, count, missing, number, spanned, told
-from siliconprof.render.training import PHASES
 from siliconprof.render.variants import Row, order, point_status, precision
 
 Cases = Mapping[Case, Sequence[Row]]
@@ -186,20 +185,13 @@ def _of(row: Row, part: str, whole: str) -> str:
 
 WHOLE = "measured as a whole, or made from some of its steps"
 OF_UNSPLIT, ENDS = "median, 95 % interval below", ("low", "high")
-OF_SPLIT = "median and quartiles of split steps"
 EPOCH = "training and validation; 95 % interval below, as wide as that of the steps"
 TIMES = (
     *NAMES,
     Column("epoch", "s", True, EPOCH, "interval", value=_epoch),
     Column("Epoch is", "", False, WHOLE, "validation", value=_means),
-    number("training", "s", "epoch_train_s", NO_EPOCH, "of the epoch"),
-    number("validation", "s", "epoch_validation_s", NO_EPOCH, "of the epoch"),
     tables.median(
         "unsplit step", "ms", "unsplit_step", NO_STEP, OF_UNSPLIT, ENDS, 3, below="interval"
-    ),
-    *(
-        tables.median(phase, "ms", phase, f"no {phase} phase is marked", OF_SPLIT)
-        for phase in PHASES
     ),
     number("samples", "1/s", "samples_per_s", NO_STEP, "of the unsplit step"),
     count("parameters", "n_parameters", UNRECORDED),

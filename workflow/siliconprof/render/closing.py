@@ -32,13 +32,13 @@ def _row(data: Data, name: str, trained: list[Step]) -> tuple[str, ...]:
     whole = [step for step in trained if not work_apart(step.row)] or trained
     best = min(whole, key=lambda step: step.middle)
     rate = words.number(best.row.get("samples_per_s"))
-    shares = [one.of_product for one in summary.efficiencies(data, [best.row]) if one.of_product]
+    share = summary.of_best_product(data, best.row)
     return (
         name.replace(" parameters", ""),
         str(len(whole)),
         label(best.row),
         words.duration(best.middle),
         words.significant(rate) if rate else words.DASH,
-        words.percent(shares[0]) if shares else words.DASH,
+        words.percent(share) if share else words.DASH,
         (best.row["flags"] or "").replace(";", ", "),
     )

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from statistics import median
 from typing import Any, NamedTuple
 
 from siliconprof import words
-from siliconprof.analyse.scaling import ABOUT_BACKEND, ABOUT_SHAPE
+from siliconprof.analyse.scaling import ABOUT_SHAPE
 from siliconprof.render import chart, grid_points, hover, style, tables
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
-from siliconprof.render.data import Data, grouped
+from siliconprof.render.data import Data
 from siliconprof.render.grid_points import (
     MS,
     NO_FORMULA,
@@ -32,20 +31,7 @@ from siliconprof.render.grid_points import Scale as Ramp
 from siliconprof.render.tables import Column, Table, Value, number, told
 from siliconprof.render.variants import Row, point_status
 
-SETTINGS = (
-    ("n_layer", "n_layer"),
-    ("n_embd", "n_embd"),
-    ("n_head", "n_head"),
-    ("head_dim", "head dimension"),
-    ("d_ff", "d_ff"),
-    ("seq_len", "seq_len"),
-    ("batch_size", "batch"),
-)
 EXACT = "two batch sizes: the line goes through both"
-VERDICTS = {
-    "both": "launch-bound and memory-bound",
-    "neither": "neither launch-bound nor memory-bound",
-}
 
 
 def add(data: Data, book: Book) -> None:
@@ -54,14 +40,16 @@ def add(data: Data, book: Book) -> None:
     if not all_grids:
         book.note(data.why_none(grid_points.MODULE, "transformer grid"))
     for grid in all_grids:
-        where = grid_points.devices_said(data, grid.points)
         book.heading(f"Grid search: {grid.workload}", anchor=f"grid-{grid.workload}")
-        book.facts(facts(grid, where))
-        if grid.timed:
-            add_expected(data, book, grid)
-            add_fits(data, book, grid)
-        else:
+        book.note(f"{folded(grid.points)}.")
+        if not grid.timed:
             book.note("No point of this grid was measured, so there is nothing to draw.")
+            continue
+        add_expected(data, book, grid)
+        if fits := rows_of(data, grid):
+            name = f"scaling-{grid.workload}"
+            table = Table.of(fits, FIT_COLUMNS)
+            book.table(name, "grid-scaling", table, counted="fit", above=0)
 
 
 def folded(points: Sequence[Row]) -> str:
@@ -71,70 +59,19 @@ def folded(points: Sequence[Row]) -> str:
     return f"{words.count(len(points), 'point')}: {statuses}"
 
 
-def facts(grid: Grid, where: str) -> list[tuple[str, str]]:
-    """What was combined, and what became of it."""
-    points = grid.points
-    settings = {called: values(points, name) for name, called in SETTINGS}
-    combined = [
-        f"{called} {', '.join(f'{value:g}' for value in taken)}"
-        for called, taken in settings.items()
-        if taken
-    ]
-    n_parameters = values(points, "n_parameters")
-    ends = (words.significant(n / 1e6) for n in n_parameters[:: max(len(n_parameters) - 1, 1)])
-    sizes = " to ".join(dict.fromkeys(ends))
-    return [
-        ("Measured on", where),
-        ("Points", folded(points)),
-        ("Combined", "; ".join(combined)),
-        ("Parameters", sizes and f"{sizes} million"),
-    ]
-
-
 # -- what of a step is fixed --------------------------------------------------------------------
 
 
-def rows_of(data: Data, grid: Grid, about: str) -> list[Row]:
-    """Lines of scaling.csv of a grid."""
+def rows_of(data: Data, grid: Grid) -> list[Row]:
+    """Lines of scaling.csv of a grid's model shapes."""
     names = {place(point): place_name(point) for point in grid.points}
     order = list(grid_points.by_place(grid.points))
     rows = [
         row | {"place_name": names[place(row)]}
         for row in data.scaling
-        if row["about"] == about and row["workload"] == grid.workload and place(row) in names
+        if (row["about"], row["workload"]) == (ABOUT_SHAPE, grid.workload) and place(row) in names
     ]
     return sorted(rows, key=lambda row: order.index(place(row)))
-
-
-def add_fits(data: Data, book: Book, grid: Grid) -> None:
-    """Verdicts in words, and the fits one by one.
-
-    The time of a step over its batch size is fitted by a fixed part and one for each sample. What
-    is fixed costs a small batch most, which is why larger batches give more tokens a second.
-    """
-    fits = rows_of(data, grid, ABOUT_SHAPE)
-    verdicts = rows_of(data, grid, ABOUT_BACKEND)
-    book.facts([(place_name(row), verdict_with_numbers(row)) for row in verdicts])
-    hows = sorted({str(row["how"]) for row in verdicts if row.get("how")})
-    reached = [f"How the verdicts are reached: {how}." for how in hows]
-    if fits:
-        book.table(
-            f"scaling-{grid.workload}",
-            "grid-scaling",
-            Table.of(fits, FIT_COLUMNS, notes=reached),
-            counted="fit",
-            above=0,
-        )
-    else:
-        for how in reached:
-            book.note(how)
-
-
-def verdict_with_numbers(row: Row) -> str:
-    """A verdict with its numbers."""
-    verdict = str(row.get("verdict") or "inconclusive")
-    verdict_text = f"Verdict: {VERDICTS.get(verdict, verdict)}"
-    return ". ".join(filter(None, [verdict_text, str(row.get("says") or "")]))
 
 
 def _model(row: Row) -> Value:
@@ -241,7 +178,7 @@ def lines(grid: Grid) -> Iterator[Line]:
 
 
 def add_expected(data: Data, book: Book, grid: Grid) -> None:
-    """The figure, then facts with numbers; a sentence where no point has an expected time."""
+    """The figure; a sentence where no point has an expected time."""
     all_lines = list(lines(grid))
     if not all_lines:
         why = sorted(
@@ -261,19 +198,6 @@ def add_expected(data: Data, book: Book, grid: Grid) -> None:
             device=devices_said(data, grid.points),
             below=below(part),
         )
-    by_name = grouped(all_lines, lambda line: line.name)
-    book.facts([(name, "; ".join(map(fact, group))) for name, group in by_name.items()])
-
-
-def fact(line: Line) -> str:
-    """How many times as long as expected the points of a line took."""
-    ratios = line.ratios()
-    low, high = words.significant(ratios[0]), words.significant(ratios[-1])
-    span = f", from {low} to {high}" if len(ratios) > 1 else ""
-    return (
-        f"{words.significant(median(ratios))} times as long as expected by {line.basis}, "
-        f"the median of {words.count(len(ratios), 'point')}{span}"
-    )
 
 
 def below(part: Sequence[Line]) -> str:

@@ -24,11 +24,6 @@ def training(row: Row) -> str:
     return f"{model(row)}, {label(row)}"
 
 
-def cell(row: Row) -> str:
-    """`matmul-small, torch-cpu fp32`, of a cell that is no training."""
-    return f"{row['workload']}, {words.backend_name(row)} {row['precision']}"
-
-
 def seconds(
     middle: float, low: float | None = None, high: float | None = None, what: str = INTERVAL
 ) -> str:

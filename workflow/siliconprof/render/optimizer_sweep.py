@@ -51,10 +51,7 @@ def _sweep(data: Data, book: Book, workload: str, points: list[Row]) -> None:
     book.heading(f"Optimizer sweep: {workload}, {where}", anchor=f"optimizer-{workload}")
     trained = by_place(point for point in points if point_status(point) == "ok")
     varying = [name for name in SETTINGS if len(values(points, name)) > 1] or ["learning_rate"]
-    if trained:
-        facts = ((place_name(some[0]), fact(some, varying)) for some in trained.values())
-        book.facts(list(facts))
-    else:
+    if not trained:
         book.note("No setting of this sweep was trained.")
     name = f"optimizer-curves-{workload}"
     for figure, part in parts(name, list(trained.values()), PLACES_PER_FIGURE):
@@ -68,20 +65,6 @@ def _sweep(data: Data, book: Book, workload: str, points: list[Row]) -> None:
                 setting=SETTINGS[varying[0]],
                 chosen=left_out(part),
             )
-
-
-def fact(points: Sequence[Row], varying: Sequence[str]) -> str:
-    """The best setting of a place, and how many diverged."""
-    n_diverged = sum(map(diverged, points))
-    finished = [
-        p for p in points if not diverged(p) and words.number(p.get("final_loss")) is not None
-    ]
-    ends = f"{n_diverged} of {words.count(len(points), 'setting')} diverged"
-    if not finished:
-        return ends
-    best = min(finished, key=lambda point: point["final_loss"])
-    setting = ", ".join(f"{SETTINGS[n]} {value_text(n, value(best, n))}" for n in varying)
-    return f"least final loss {words.significant(best['final_loss'], 4)} at {setting}; {ends}"
 
 
 # -- settings ----------------------------------------------------------------------------------

@@ -69,8 +69,7 @@ class Captions:
         for section in sections:
             section.title, section.intro = self.words(section.title), self.words(section.intro)
             for block in section.blocks:
-                for one in (block, *(block.items if block.kind == "left-out" else ())):
-                    one.text = self.words(one.text)
+                block.text = self.words(block.text)
                 if block.kind == "box":
                     block.text = str(block.text).replace(CAPTION, str(section.title))
                 described = str(escape(str(block.text).split(". ")[0]))

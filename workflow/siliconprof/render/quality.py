@@ -1,4 +1,4 @@
-"""Data quality and provenance: flags, failures, earlier and unreadable records, what made this.
+"""Data quality and provenance: checks, flags, unreadable records, what made this.
 
 And the steps over time of trainings that were measured more than once.
 """
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.render import chart, setting, style, tables, truth
+from siliconprof.render import chart, setting, style, truth
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
@@ -22,12 +22,11 @@ from siliconprof.store import columns, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.table_files import key
 
-FOLD_ABOVE = 12
 AGAIN = "snakemake --cores 1 report"
 
 
 def add(data: Data, book: Book, command: str, again: str) -> None:
-    """Checks, flags and failures first, then where every number comes from.
+    """Checks and flags first, then where every number comes from.
 
     Args:
         command: what this process was called with.
@@ -38,21 +37,12 @@ def add(data: Data, book: Book, command: str, again: str) -> None:
     book.heading("Flags", anchor="flags")
     flagged = [cell for cell in data.cells if cell["flags"]]
     if flagged:
-        fold = words.count(len(flagged), "flagged cell") if len(flagged) > FOLD_ABOVE else ""
         codes = sorted({code for cell in flagged for code, _ in words.flags(cell)})
         unknown = "this report has no explanation of this flag; see the column “What was seen”"
         book.facts([(code, words.FLAG_WORDS.get(code, unknown)) for code in codes])
-        book.table("flags", "flags", Table.of(flag_lines(flagged), FLAGS), folded=fold)
+        book.table("flags", "flags", Table.of(flag_lines(flagged), FLAGS), counted="flag")
     else:
         book.note("No cell was flagged.")
-    book.heading("Cells without a measurement", anchor="failures")
-    failed = [cell for cell in data.cells if cell["status"] != "ok"]
-    if failed:
-        failures = Table.of(failed, FAILURES, css=lambda cell: "failed")
-        book.table("failures", "failures", failures)
-    else:
-        book.note("Every cell was measured.")
-    _earlier(data, book)
     _set_aside(data, book)
     _provenance(data, book, own, command, again)
 
@@ -80,42 +70,6 @@ FLAGS = (
     told("Flag", "flag"),
     told("What was seen", lambda row: _note(row["seen"])),
 )
-
-
-def _earlier_record(cell: Row) -> Value | str:
-    earlier = cell["earlier_ok_record"]
-    kept = f"an earlier record with status ok is kept at {earlier}"
-    return _note(kept) if earlier else "none with status ok"
-
-
-FAILURES = (  # status, reason, and the earlier record that is still there
-    HOST,
-    told("Cell", _name),
-    told("Status", setting.status),
-    told("Reason", lambda cell: _note(cell["reason"] or "no reason given")),
-    told("Earlier record", _earlier_record),
-)
-
-
-def _earlier(data: Data, book: Book) -> None:
-    """Cells whose earlier records are in the history."""
-    cells = [cell for cell in data.cells if words.number(cell["earlier_records"])]
-    not_measured = [cell for cell in cells if cell["earlier_ok_record"]]
-    if not_measured:
-        book.listing(
-            [
-                f"{_name(cell)}: this cell {cell['status']} this time ({cell['reason']}); an earlier "
-                f"record with status ok is kept at {cell['earlier_ok_record']}"
-                for cell in not_measured
-            ],
-            "Measured before, not this time:",
-        )
-    n_remeasured = len(cells) - len(not_measured)
-    if n_remeasured:
-        book.note(
-            f"{words.count(n_remeasured, 'cell')} had been measured before; the earlier records are kept "
-            f"in {data.results.as_posix()}/history."
-        )
 
 
 def _set_aside(data: Data, book: Book) -> None:
@@ -158,18 +112,6 @@ def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> 
         ]
     )
     book.folded("The resolved configuration", json.dumps(experiment, indent=1, sort_keys=True))
-    if data.cells:
-        records = Table.of(data.cells, RECORDS)
-        book.table("records", "records", records, counted="record", above=0)
-
-
-RECORDS = (  # the file behind every cell, and the hash of its content
-    told("Record", lambda cell: _note(cell["record"])),
-    told("Source", partial(tables.badged, "source")),
-    told("SHA-256 of its content", lambda cell: Value(cell["record_sha256"], mark="hash")),
-    told("started, UTC", lambda cell: (cell["started_at"] or "")[:19].replace("T", " ")),
-    told("Code", lambda cell: (cell["git_commit"] or "")[:12]),
-)
 
 
 HIGH_IN = 2.4

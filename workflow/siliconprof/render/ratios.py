@@ -148,26 +148,6 @@ class Pair:
     ratios: Sequence[Ratio]
 
     @property
-    def name(self) -> str:
-        """`h200 (torch-cuda) against cpu-x (torch-cpu)`, `torch-cpu against mlx on cpu-x`."""
-        if self.a["device"] == self.b["device"]:
-            return (
-                f"{words.backend_name(self.a)} against {words.backend_name(self.b)} on "
-                f"{self.a['device']}"
-            )
-        return f"{side_name(self.a)} against {side_name(self.b)}"
-
-    @property
-    def least(self) -> Ratio:
-        """The smallest ratio."""
-        return min(self.ratios, key=lambda ratio: ratio.middle)
-
-    @property
-    def most(self) -> Ratio:
-        """The largest ratio."""
-        return max(self.ratios, key=lambda ratio: ratio.middle)
-
-    @property
     def geometric(self) -> float:
         """The mean that suits ratios: that of b over a is its reciprocal."""
         return math.exp(sum(math.log(ratio.middle) for ratio in self.ratios) / len(self.ratios))
@@ -213,6 +193,3 @@ def _faster_first(pair: Pair) -> Pair:
     if pair.gpu_against_cpu() or pair.geometric >= 1:
         return pair
     return Pair(pair.b, pair.a, [Ratio.of(r.case, r.b, r.a) for r in pair.ratios])
-
-
-# -- what TFLOPS say -------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ def end(data: Data, book: Book, again: str) -> None:
     """The other sections: figures of the study, and what to trust."""
     own = data.only(HERE)
     found = answers(own)
-    _seen(book, "devices", *_named(book, "figure-across-")[:1], "figure-glance")
+    _seen(book, "devices", "figure-glance")
     with_gap = [answer for answer in found if answer.gap]
     for answer in with_gap[:1]:
         gap = answer.gap

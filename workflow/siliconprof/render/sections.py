@@ -8,7 +8,6 @@ from siliconprof.render import (
     ceilings,
     claims,
     classic,
-    clocks,
     declared,
     energy,
     launch,
@@ -36,7 +35,7 @@ Add = Callable[[Data, Book], None]
 # Section, and what draws it of the results of all hosts.
 SECTIONS: tuple[tuple[str, tuple[Add, ...]], ...] = (
     ("setting", (stack.add, setting.add)),
-    ("training", (training.add, operators.add, training.add_steps, losses.add)),
+    ("training", (training.add, operators.add, losses.add)),
     ("paper", (paper.add,)),
     ("grid", (study.add,)),
     ("classic", (classic.add,)),
@@ -44,7 +43,7 @@ SECTIONS: tuple[tuple[str, tuple[Add, ...]], ...] = (
         "memory",
         (scenario_drawing.add, scenarios.add, memory.add, memory.add_over_time, memory.add_models),
     ),
-    ("energy", (energy.add, clocks.add)),
+    ("energy", (energy.add,)),
     ("why", (why.add, prediction.add)),
     ("ceilings", (ceilings.add, roofline.add)),
     ("matmul", (operations.add_products,)),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from siliconprof import words
-from siliconprof.render import uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import (
@@ -17,9 +15,7 @@ from siliconprof.render.tables import (
     Table,
     Value,
     badged,
-    count,
     missing,
-    number,
     told,
 )
 from siliconprof.render.variants import Row
@@ -74,42 +70,27 @@ def commits(cells: Iterable[Row]) -> str:
 def add(data: Data, book: Book) -> None:
     """Facts of this host, versions, and the table of all cells."""
     own = data.only(HERE)
-    host, cpu, os_ = data.host, data.host["cpu"], data.host["os"]
+    host, os_ = data.host, data.host["os"]
     system = f"{os_['system']} {os_['release']}, {os_['machine']}"
-    threads = sorted({int(c["threads"]) for c in own.cells if c["threads"]})
-    kernels = sorted({c["kernels"] for c in own.cells if c["kernels"]})
     packages = sorted(host["packages"].items())
     drivers = (f"{name.replace('_', ' ')} {v}" for name, v in host["driver"].items() if v)
     blas = (f"{name}: {library or 'unknown'}" for name, library in host["blas"].items())
     book.facts(
         [
-            ("Host", host["label"]),
-            ("Processor", f"{cpu['model']}, {_cores(cpu)}"),
-            ("Useful features", ", ".join(cpu["features"])),
-            ("Memory", words.mebibytes(cpu["memory_bytes"]) if cpu["memory_bytes"] else ""),
+            ("Host", host_line(data)),
             ("Devices", "; ".join(_device(device) for device in host["devices"])),
             ("System", ", ".join(filter(None, [os_["distribution"], system]))),
             ("Driver", ", ".join(drivers)),
             ("Packages", ", ".join(f"{name} {version}" for name, version in packages if version)),
-            ("Not installed", ", ".join(name for name, version in packages if not version)),
             ("BLAS", "; ".join(blas)),
-            ("Kernels of training steps", words.listing(f"“{names}”" for names in kernels)),
-            ("CPU threads", words.listing(map(str, threads))),
             ("Measured", when(own.cells)),
             ("Code", commits(own.cells)),
-            ("Intervals", f"95 %, {uncertainty.origin_text(own.points)}"),
-            ("Cells", f"{len(own.cells)}: {statuses(own.cells)}" if own.cells else "none"),
         ]
     )
     if data.cells:
         book.table("cells", "cells", cells_table(data.cells), counted="cell", above=FOLD_ABOVE)
     if not own.cells:
         book.note("The experiment has no cell on this host.")
-
-
-def _cores(cpu: Mapping[str, Any]) -> str:
-    physical = f"{cpu['physical_cores']} physical, " if cpu["physical_cores"] else ""
-    return f"{physical}{cpu['logical_cores']} logical, {cpu['usable_cores']} usable cores"
 
 
 def _device(device: Row) -> str:
@@ -125,10 +106,6 @@ def cells_table(cells: Iterable[Row]) -> Table:
 
 def _is_ok(cell: Row) -> bool:
     return bool(cell["status"] == "ok")
-
-
-def _why(cell: Row) -> str:
-    return "not recorded" if _is_ok(cell) else "ended before it was measured"
 
 
 def status(cell: Row) -> Value:
@@ -150,16 +127,6 @@ def _scenario(cell: Row) -> Value:
     return Value(f"{cell['scenario']} → {ran}")
 
 
-def _why_no_wall(cell: Row) -> str:
-    unstarted = cell["status"] == "unsupported" and not cell["child_wall_s"]
-    return "was not started" if unstarted else _why(cell)
-
-
-def _wall(cell: Row) -> float | None:
-    unstarted = cell["status"] == "unsupported" and not cell["child_wall_s"]
-    return None if unstarted else cell["wall_s"]
-
-
 SCENARIO = "asked for, and what was run; else what the memory model derives"
 CELLS = (
     told("Device", partial(badged, "device"), folds=True),
@@ -170,11 +137,9 @@ CELLS = (
     told("Reason, or flags", _remarks),
     told(
         "Effective precision",
-        lambda cell: cell["effective_precision"] or missing(_why(cell)),
+        lambda cell: cell["effective_precision"] or missing("not measured"),
         "proved by the error of a product",
     ),
     told("Scenario", _scenario, SCENARIO),
-    count("points", "points", _why),
-    number("wall", "s", _wall, _why_no_wall, "the whole cell's process"),
-    number("in timed regions", "s", "timed_s", _why, "warm-up and repeats"),
+    told("SHA-256", lambda cell: Value(cell["record_sha256"], mark="hash"), "of its record"),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -106,41 +105,25 @@ def hardware(data: Data) -> Finding | None:
     """The largest share of the fastest product that a training in fp32 reaches."""
     rows = [row for row in data.with_speed() if row["precision"] == "fp32"]
     sound = [row for row in rows if not flagged(row, DISTURBED)] or rows
-    reached = [one for one in efficiencies(data, sound) if one.of_product]
+    reached = [(share, row) for row in sound if (share := of_best_product(data, row))]
     if not reached:
         return None
-    best = max(reached, key=lambda one: one.of_product or 0.0)
-    share = best.of_product or 0.0
-    low, high = (words.significant(100 * share * end, 2) for end in (best.low, best.high))
+    share, best = max(reached, key=lambda one: one[0])
+    step = Step.of(best)
+    over = (step.middle / step.high, step.middle / step.low) if step else (1.0, 1.0)
+    low, high = (words.significant(100 * share * end, 2) for end in over)
     return Finding(
         "How close to the hardware",
-        f"{model(best.row)} ({label(best.row)}) reaches {words.percent(share)} [{low}, {high}] of "
+        f"{model(best)} ({label(best)}) reaches {words.percent(share)} [{low}, {high}] of "
         "the fastest matrix product measured on the device.",
         "training",
     )
 
 
-class Efficiency(NamedTuple):
-    """One training: shares between 0 and 1, None where the reference rate is unknown."""
-
-    row: Row
-    of_sheet: float | None  # of the data sheet's peak (MFU)
-    of_product: float | None  # of the best measured product
-    low: float  # ends of the 95 % interval over the middle, for both alike
-    high: float
-
-
-def efficiencies(data: Data, rows: Sequence[Row]) -> list[Efficiency]:
-    """The efficiency of each training that has a rate to be compared with."""
-    results = []
-    for row in rows:
-        rate, step = words.number(row["flop_per_s"]), Step.of(row)
-        references = data.peak_flop_per_s(row), data.best_product(row)
-        if rate and any(references):
-            sheet, product = (rate / of if of else None for of in references)
-            ends = (step.middle / step.high, step.middle / step.low) if step else (1.0, 1.0)
-            results.append(Efficiency(row, sheet, product, *ends))
-    return results
+def of_best_product(data: Data, row: Row) -> float | None:
+    """A training's rate over that of its device's fastest product; None where one is unknown."""
+    rate, product = words.number(row["flop_per_s"]), data.best_product(row)
+    return rate / product if rate and product else None
 
 
 def diverged(data: Data) -> Finding | None:

@@ -14,12 +14,6 @@ from siliconprof.analyse import step_parts
 from siliconprof.store.table_files import KEY, Row, key, point_key
 
 POINT = (*KEY, "point")
-SERIES_OF_KIND = {
-    "compile": "compile_step_s",
-    "warm-up": "warmup_step_s",
-    "split": "step_s",
-    "unsplit": "unsplit_step_s",
-}
 
 
 @dataclass
@@ -36,7 +30,6 @@ class Traces:
 
     def __post_init__(self) -> None:
         self._by_name: dict[str, dict[tuple, pd.DataFrame]] = {}  # of a table, made so far
-        self._courses_with_times: dict[tuple, pd.DataFrame] = {}
 
     def _lines(
         self, table: str, name: tuple, columns: Sequence[str] = POINT, order: str | None = None
@@ -83,36 +76,17 @@ class Traces:
             return []
         return self.steps["loss" if name == "loss" else "time_s"].to_numpy()[where].tolist()
 
-    def sampled(self, cell: Mapping[str, Any]) -> pd.DataFrame | None:
-        """The probes of a cell over time, or None."""
-        return self._lines("samples", key(cell), KEY)
-
     def sampled_values(self, cell: Mapping[str, Any], column: str) -> tuple[np.ndarray, np.ndarray]:
         """(seconds, values) of a column of a cell's probes where it has a value; empty without any."""
-        frame = self.sampled(cell)
+        frame = self._lines("samples", key(cell), KEY)
         if frame is None or column not in frame:
             return np.array([]), np.array([])
         known = frame[frame[column].notna()]
         return known["t_s"].to_numpy(dtype=float), known[column].to_numpy(dtype=float)
 
-    def course(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
-        """The training steps of a point in order, or None.
-
-        Columns: kind, started_s on the clock of `sampled`'s t_s, and step_s, NaN where a step's time
-        is in no series.
-        """
-        name = key(point)
-        lines = self._lines("training_steps", name, KEY)
-        if name in self._courses_with_times or lines is None:
-            return self._courses_with_times.get(name)
-        frame = lines.sort_values("iteration").reset_index(drop=True)
-        frame["step_s"] = float("nan")
-        for kind, series in SERIES_OF_KIND.items():
-            times = self.series(point, series)
-            places = frame.index[frame["kind"] == kind][: len(times)]
-            frame.loc[places, "step_s"] = times[: len(places)]
-        self._courses_with_times[name] = frame
-        return frame
+    def course(self, cell: Mapping[str, Any]) -> pd.DataFrame | None:
+        """The training steps of a cell in order, or None: kind, and started_s on the probes' clock."""
+        return self._lines("training_steps", key(cell), KEY, order="iteration")
 
 
 def _split(

@@ -1,25 +1,21 @@
-"""Training: where a step's time goes, by backend, trainer and precision, and the raw step times.
-
-Over iterations they show what a median hides, such as drift and outliers.
-"""
+"""Training: where a step's time goes, by backend, trainer and precision."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.analyse.throughputs import device_of
-from siliconprof.render import chart, hover, strokes, style, tables, uncertainty, variants
+from siliconprof.render import chart, hover, style, tables, uncertainty, variants
 from siliconprof.render.book import Book, told_parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.compare import NO_STEP, Step
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import BACKEND, DEVICE, Column, Table, Value, median, number, told
-from siliconprof.render.variants import NO_SPEED, Family, Row, has_no_speed, label, model, variant
+from siliconprof.render.variants import NO_SPEED, Family, Row, has_no_speed, model, variant
 
 MS = 1e-3
 Name = Callable[[Row], str]
@@ -61,7 +57,7 @@ OF_PHASES = Parts(
 
 
 def add(data: Data, book: Book) -> None:
-    """Bars and both tables of every family; curves are another module's."""
+    """Bars of every family, and their table."""
     families = data.families()
     if not families:
         book.note("No training cell is part of these results.")
@@ -82,8 +78,7 @@ def add(data: Data, book: Book) -> None:
                 offload=OFFLOAD_NOTE if any(map(has_no_speed, chunk)) else "",
             )
     if any(points for points, _ in families.values()):
-        book.table("training-times", "training-times", times_table(families))
-        book.table("training-rates", "training-rates", rates_table(data, families))
+        book.table("training-times", "training-times", times_table(data, families))
 
 
 # -- figure ------------------------------------------------------------------------------------
@@ -247,14 +242,6 @@ NO_SPLIT = "no split step was timed"
 SPLIT = "sum of the phases, step by step: median, quartiles"
 UNSPLIT = "steps without clock readings inside"
 INTERVAL = "interval of the median of the unsplit steps"
-COST_OF_CLOCK = "how much reading the clock at every edge costs"
-NO_FREE = "no free-running step was timed"
-FREE = "a step in runs with one wait at the end, losses too"
-COST_OF_WAIT = "how much waiting after every step costs"
-NO_FORWARD = "this trainer offers no forward pass alone"
-FORWARD = "a forward pass alone, which checks the phase"
-ALONE = "it over forward, and graph where one is built"
-NO_RATIO = "one of the two is missing"
 TIMES = (
     *NAMES,
     *(median(phase, "ms", phase, partial(_why_no_phase, phase), QUARTILES) for phase in PHASES),
@@ -262,33 +249,9 @@ TIMES = (
     median("unsplit step", "ms", "unsplit_step", NO_STEP, UNSPLIT),
     Column("unsplit, 95 %", "ms", help=INTERVAL, value=_interval),
     uncertainty.COLUMN,
-    tables.count("n", "unsplit_step_n", NO_STEP, "unsplit steps timed"),
-    number("split / unsplit", "", "split_over_unsplit", NO_RATIO, COST_OF_CLOCK, digits=4),
-    median("free-running", "ms", "free_running_step", NO_FREE, FREE),
-    number("unsplit / free", "", "unsplit_over_free_running", NO_RATIO, COST_OF_WAIT, digits=4),
-    median("forward only", "ms", "forward_only", NO_FORWARD, FORWARD),
-    number("alone over inside", "", "forward_only_over_forward", NO_RATIO, ALONE),
 )
 
 
-def times_table(families: Families) -> Table:
-    """Medians with their middle half, in ms."""
-
-    def not_measured(row: Row) -> str | None:
-        return None if row["status"] == "ok" else f"{row['status']}: {row['reason']}"
-
-    return Table.of(
-        [row for both in families.values() for rows in both for row in rows],
-        TIMES,
-        why_none=not_measured,
-        css=lambda row: "failed" if not_measured(row) else "",
-    )
-
-
-NO_AUDIO = "the input is not audio, or its length not recorded"
-AUDIO = "seconds of audio in one second of training"
-ACHIEVED = "operations of the model's formula per second"
-NO_FORMULA = "no formula for its operations"
 MFU = "achieved over the data sheet's peak for this precision"
 NO_PEAK = "peak unknown: the registry has no sourced figure for this device and precision"
 OF_PRODUCT = (
@@ -297,114 +260,40 @@ OF_PRODUCT = (
 NO_PRODUCT = "no product in its number format was measured on its device"
 
 
-def rates_table(data: Data, families: Families) -> Table:
-    """Throughput and efficiency; every efficiency names its reference."""
+def times_table(data: Data, families: Families) -> Table:
+    """Medians with their middle half, in ms; every share names its reference."""
+
+    def not_measured(row: Row) -> str | None:
+        return None if row["status"] == "ok" else f"{row['status']}: {row['reason']}"
+
     columns = (
-        *NAMES,
-        number("samples", "1/s", "samples_per_s", "no step was timed"),
-        number("tokens", "1/s", "tokens_per_s", "the input is not text", folds=True),
-        number("audio", "s/s", _audio_per_s, NO_AUDIO, AUDIO, folds=True),
-        number("achieved", "GFLOP/s", "flop_per_s", NO_FORMULA, ACHIEVED),
+        *TIMES,
         _share("MFU", MFU, data.peak_flop_per_s, NO_PEAK),
         _share("of best matmul", OF_PRODUCT, data.best_product, NO_PRODUCT),
     )
-    rows = [row for points, _ in families.values() for row in points]
-    return Table.of(rows, columns, why_none=lambda row: NO_SPEED if has_no_speed(row) else None)
+    return Table.of(
+        [row for both in families.values() for rows in both for row in rows],
+        columns,
+        why_none=not_measured,
+        css=lambda row: "failed" if not_measured(row) else "",
+    )
 
 
 def _share(head: str, help: str, reference: Callable[[Row], float | None], reason: str) -> Column:
     """A column of the rate over that of a reference, which the pointer names."""
 
     def ratio(row: Row) -> float | None:
-        rate, of = words.number(row["flop_per_s"]), reference(row)
-        return rate / of if rate is not None and of else None
+        rate, of = words.number(row.get("flop_per_s")), reference(row)
+        return rate / of if rate is not None and of and not has_no_speed(row) else None
+
+    def why(row: Row) -> str:
+        return NO_SPEED if has_no_speed(row) else reason if row.get("flop_per_s") else "no rate"
 
     return number(
         head,
         "%",
         ratio,
-        lambda row: "no rate" if words.number(row["flop_per_s"]) is None else reason,
+        why,
         help,
         title=lambda row: f"of {words.scaled(reference(row) or 0.0, 'FLOP/s')}",
-    )
-
-
-def _audio_per_s(row: Row) -> float | None:
-    """Seconds of audio per second; None where the input is not audio."""
-    audio, samples = row.get("audio_s_per_step"), row["samples_per_step"]
-    rate = words.number(row["samples_per_s"])
-    return audio / samples * rate if audio and samples and rate else None
-
-
-MOST_POINTS = 500  # of one series in one panel
-PANELS_PER_FIGURE = 12
-MS = 1e-3
-WARM_UP = "warmup_step_s"
-SERIES = {  # what its steps are called, and their colour; that of the backend where there is none
-    WARM_UP: ("warm-up steps", style.FAINT),
-    "step_s": ("split steps", style.MUTED),
-    "unsplit_step_s": ("unsplit steps", ""),
-}
-THINNED = f" Of more than {MOST_POINTS} points the smallest and largest of each stretch are drawn."
-
-
-def add_steps(data: Data, book: Book) -> None:
-    """Small multiples of raw step times for every training family, one panel a cell."""
-    for kind, (points, _) in data.families().items():
-        stem = f"steps-{kind.slug}"
-        for name, part, chunk in told_parts(stem, points, PANELS_PER_FIGURE):
-            longest = max(len(data.traces.series(point, "unsplit_step_s")) for point in chunk)
-            book.figure(
-                name,
-                "step-times",
-                partial(draw_steps, data, chunk),
-                family=kind.label + part,
-                thinned=THINNED if longest > MOST_POINTS else "",
-            )
-
-
-def draw_steps(data: Data, points: Sequence[Row]) -> Any:
-    """One panel a cell: warm-up left of zero, then split and unsplit steps."""
-    ink = style.shade(points[0]["backend"])
-    legend = [
-        (style.sample("o", color=style.FAINT, markersize=2.4), "warm-up"),
-        (style.sample("o", color=style.MUTED, markersize=2.4), "split step"),
-        (style.sample("o", color=ink, markersize=2.4), "unsplit step, in its backend's colour"),
-        (style.sample(None, "-", color=style.INK, linewidth=0.8), "median of unsplit steps"),
-    ]
-    several = len(set(map(device_of, points))) > 1
-    panels = [_panel(data, point, f"{data.place(point)}\n" if several else "") for point in points]
-    columns = 3 if len(points) in (1, 2, 3, 5, 6, 9) else 4
-    return Chart(panels, legend, columns=columns).figure()
-
-
-def _panel(data: Data, point: Row, device: str) -> Panel:
-    """A cell's steps, as high as those after the warm-up; how long that took, in words."""
-    shown = []
-    raw = {name: data.traces.series(point, name) for name in SERIES}
-    for name, values in raw.items():
-        if values:
-            called, ink = SERIES[name]
-            first = -len(values) if name == WARM_UP else 0
-            xs, ys = strokes.thin(range(first, first + len(values)), values, MOST_POINTS)
-            counted = f"{len(values)} {called}, {hover.of_several(values, 'ms', MS)}"
-            text = f"{hover.training(point)}: {counted}"
-            color = ink or style.shade(point["backend"])
-            shown.append(chart.dots(xs, ys, point, text, color=color))
-    middle = point["unsplit_step_median_s"]
-    if middle is not None:
-        text = f"{hover.training(point)}: unsplit step {hover.median(point, 'unsplit_step')}"
-        shown.append(chart.across(middle, point, text, color=style.INK, linewidth=0.8))
-    slow = max(raw[WARM_UP], default=0.0)
-    top = max(chain(raw["step_s"], raw["unsplit_step_s"]), default=0.0) * 1.12 or 1.0
-    if slow > top:  # the first step may take a hundred times as long: say so
-        shown.append(chart.corner(f"warm-up ≤ {words.duration(slow)}", point))
-        top *= 1.16
-    return Panel(
-        shown,
-        Scale("iteration", most=3),
-        Scale("ms", ends=(0, top), most=4, unit=MS),
-        title=device + label(point, True),
-        of=point,
-        high=0.95,
     )

@@ -135,15 +135,10 @@ def work_apart(row: Mapping[str, Any]) -> str:
     return "".join(f", {word}" for word in parts)
 
 
-def label(row: Mapping[str, Any], lines: bool = False) -> str:
-    """`torch-cpu · plain · fp32 · LoRA 8`; in two lines what sets it apart stands below."""
-    backend = row["backend"] if lines else words.backend_name(row)
-    name = f"{backend} · {row['trainer']} · {precision(row)}"
-    remark = words.blas_remark(row) if lines else ""
-    apart = " · ".join(filter(None, [remark, *variant(row)]))
-    if not apart:
-        return name
-    return f"{name}\n{apart}" if lines else f"{name} · {apart}"
+def label(row: Mapping[str, Any]) -> str:
+    """`torch-cpu · plain · fp32 · LoRA 8`."""
+    names = [words.backend_name(row), row["trainer"], precision(row), *variant(row)]
+    return " · ".join(filter(None, names))
 
 
 def twins(rows: Sequence[Row], *names: str) -> Callable[[Row], list[Row]]:
