@@ -120,7 +120,7 @@ def test_a_scenario_is_what_the_memory_model_derives(
     truth = asked(*place, **parameters)
     number = {"fits": "1", "offload": "2", "near-capacity": "3"}[truth["derived"]]
     share = words.percent(truth["predicted_bytes"] / truth["capacity_bytes"])
-    said = page.mark(f"{name} on {device}", of="figure-scenarios")
+    said = page.mark(f"{name} on {device},", of="figure-scenarios")  # and not another host's
     assert f"({share}), {number} " in said and ("offloaded, " in said) == (number == "2")
 
 

@@ -33,7 +33,6 @@ until = partial(conftest.until, seconds=300)  # daemons and jobs take their time
 pytestmark = pytest.mark.every_core  # what a job is given is compared with them
 
 CELLS = "results/tables/cells.csv"
-SUBMITTER = os.uname().nodename
 NODE_OF = {"gpu-hall": "node-a", "annex": "node-b", "closet": "node-c"}
 CLUSTER = {
     "gpu-hall": {

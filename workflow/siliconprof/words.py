@@ -166,19 +166,19 @@ def change(share: float) -> str:
     return f"{'+' if share > 0 else '−'}{whole_percent(abs(share))}"
 
 
-def suited(units: Sequence[tuple[str, float]], value: float, digits: int = 3) -> tuple[str, float]:
+def suited(units: Sequence[tuple[str, float]], value: float) -> tuple[str, float]:
     """The largest of units, or prefixes, in which a value, rounded, is at least 1; else the smallest.
 
     So 999.6 µs are 1.00 ms.
     """
-    size = float(f"{abs(value):.{digits - 1}e}")
+    size = float(f"{abs(value):.2e}")
     return next((unit for unit in units if size >= unit[1]), units[-1])
 
 
-def duration(seconds: float, digits: int = 3) -> str:
+def duration(seconds: float) -> str:
     """Seconds in the unit that suits them: `23.4 ms`."""
-    unit, scale = suited((("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)), seconds, digits)
-    return f"{significant(seconds / scale, digits)}{THIN}{unit}"
+    unit, scale = suited((("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)), seconds)
+    return f"{significant(seconds / scale)}{THIN}{unit}"
 
 
 def scaled(value: float, unit: str) -> str:
@@ -265,9 +265,7 @@ def caution(*cells: Mapping[str, Any]) -> str:
     return f"flagged {listing(remarks)}" if remarks else ""
 
 
-def aligned(
-    rows: Sequence[Sequence[str]], right: Collection[int] = (), between: str = "  "
-) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
     """Rows of words as lines with aligned columns.
 
     Args:
@@ -275,7 +273,7 @@ def aligned(
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        between.join(
+        "  ".join(
             word.rjust(width) if place in right else word.ljust(width)
             for place, (word, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()

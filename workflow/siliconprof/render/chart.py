@@ -146,10 +146,10 @@ def bar(
     return Mark(draw, of, text, [start, end], [y])
 
 
-def across(y: float, of: Any = None, text: str = "", **look: Any) -> Mark:
+def across(y: float, **look: Any) -> Mark:
     """A line at a value, from side to side."""
     look = {"color": style.MUTED, "linewidth": 0.6, **look}
-    return Mark(lambda ax: ax.axhline(y, **look), of, text, (), [y])
+    return Mark(lambda ax: ax.axhline(y, **look), ys=[y])
 
 
 def upright(x: float, of: Any = None, text: str = "", **look: Any) -> Mark:
@@ -201,19 +201,19 @@ def aside(text: str, x: float | None = None, y: float | None = None, **look: Any
     return Mark(draw)
 
 
-def published(x: float, y: float, text: str, marker: str = "o", backend: str = "grey") -> Mark:
+def published(x: float, y: float, text: str) -> Mark:
     """A published value: a hatched marker, never filled."""
 
     def draw(ax: Any) -> Any:  # a hatch needs more room than a dot has
-        return ax.scatter([x], [y], PUBLISHED_PT2, marker=marker, **style.published(backend))
+        return ax.scatter([x], [y], PUBLISHED_PT2, marker="o", **style.published("grey"))
 
     return Mark(draw, None, text, [x], [y])
 
 
-def corner(text: str, of: Any = None, x: float = 1.0, y: float = 1.0, **look: Any) -> Mark:
+def corner(text: str, x: float = 1.0, y: float = 1.0, **look: Any) -> Mark:
     """Words at a place of the axes, as shares of their width and height."""
     look = {"ha": "right", "va": "top", "size": style.SMALL_PT, "color": style.MUTED, **look}
-    return Mark(lambda ax: ax.text(x, y, text, transform=ax.transAxes, **look), of)
+    return Mark(lambda ax: ax.text(x, y, text, transform=ax.transAxes, **look))
 
 
 @dataclass(frozen=True)

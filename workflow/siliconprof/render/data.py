@@ -81,22 +81,18 @@ class Data:
     claims: list[Row] = field(default_factory=list)
     history: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.history`
     unreadable: list[Row] = field(default_factory=list)  # records
-    _only: dict[tuple, Data] = field(default_factory=dict, init=False)  # see `only`
+    _only: dict[str, Data] = field(default_factory=dict, init=False)  # see `only`
 
     @property
     def host(self) -> Mapping[str, Any]:
         """The host file's content."""
         return self.matrix.host
 
-    def only(self, source: str, host: str | None = None) -> Data:
-        """The same, with the measurements of one source, and of one of its hosts, alone."""
-
-        def selected(row: Mapping[str, Any]) -> bool:
-            return row["source"] == source and host in (None, row["host"])
-
-        if (source, host) not in self._only:  # nearly every part of the page asks
-            self._only[source, host] = self._selected(selected)
-        return self._only[source, host]
+    def only(self, source: str) -> Data:
+        """The same, with the measurements of one source alone."""
+        if source not in self._only:  # nearly every part of the page asks
+            self._only[source] = self._selected(lambda row: row["source"] == source)
+        return self._only[source]
 
     def _selected(self, selected: Callable[[Mapping[str, Any]], bool]) -> Data:
         kept: dict[str, Any] = {

@@ -303,7 +303,7 @@ def _limits() -> list[Mark]:
     return [near, chart.upright(1.0, zorder=3)]
 
 
-def _bar(y: float, need: Need, reach: float, printed: bool, high: float = 0.78) -> Iterator[Mark]:
+def _bar(y: float, need: Need, reach: float, printed: bool) -> Iterator[Mark]:
     """The capacity behind, the parts end to end; cut, with an arrow, where it goes beyond."""
     size, share, rows, whole = (
         need.capacity.size_bytes,
@@ -316,14 +316,14 @@ def _bar(y: float, need: Need, reach: float, printed: bool, high: float = 0.78) 
     behind = {"facecolor": style.RULE, "edgecolor": style.FAINT, "linewidth": 0.6}
     if printed:
         behind = style.published("grey") | {"hatch": "///", "edgecolor": style.FAINT}
-    yield chart.bar(y, 0, 1, rows, whole, high, zorder=1, **behind)
+    yield chart.bar(y, 0, 1, rows, whole, 0.78, zorder=1, **behind)
     start = 0.0
     for part, value in (need.parts or {"": need.total_bytes}).items():
         end = min(start + value / size, reach)
         if end > start:
             text = need.hover_text_of(part) if part else whole
             ink = COLOUR_OF_PART.get(part, style.MUTED)
-            yield chart.bar(y, start, end, rows, text, 0.6 * high, zorder=2, color=ink)
+            yield chart.bar(y, start, end, rows, text, 0.47, zorder=2, color=ink)
         start += value / size
     if share > reach:
         arrow: dict[str, Any] = {"color": style.INK, "clip_on": False, "zorder": 4}

@@ -37,8 +37,8 @@ def iqr(values: Sequence[float]) -> float:
     return quantile(values, 0.75) - quantile(values, 0.25)
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Distribution-free confidence interval of the median from order statistics.
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Distribution-free 95 % interval of the median from order statistics.
 
     The number of values below the median is binomial(n, 1/2); see Conover, Practical
     Nonparametric Statistics, section 3.2. With fewer than 6 values no 95 % interval exists and
@@ -48,12 +48,12 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[
     n = len(ordered)
     if not n:
         raise ValueError("no values")
-    low = max(_below_tail((1 - confidence) / 2, n) - 1, 0)
+    low = max(_below_tail(0.025, n) - 1, 0)
     return ordered[low], ordered[n - 1 - low]
 
 
-def block_median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of the median of times that resemble the times just before them.
+def block_median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the median of times that resemble the times just before them.
 
     A circular block bootstrap (Politis and Romano 1992) draws blocks of neighbours, so what lasts
     longer than one repeat counts as often as it happened. The median of such a draw lies below a
@@ -63,18 +63,16 @@ def block_median_interval(values: Sequence[float], confidence: float = 0.95) -> 
     standard deviation to the one of independent values. It is never narrower than
     `median_interval`, and takes O(n log n).
     """
-    return _stretched_interval(values, block_inflation(values), confidence)
+    return _stretched_interval(values, block_inflation(values))
 
 
-def _stretched_interval(
-    values: Sequence[float], inflation: float, confidence: float = 0.95
-) -> tuple[float, float]:
+def _stretched_interval(values: Sequence[float], inflation: float) -> tuple[float, float]:
     """`median_interval`, its distance from the middle, in ranks, times a number of at least 1."""
     ordered = sorted(values)
     n = len(ordered)
     if not n:
         raise ValueError("no values")
-    plain = max(_below_tail((1 - confidence) / 2, n) - 1, 0)
+    plain = max(_below_tail(0.025, n) - 1, 0)
     middle = (n - 1) / 2
     low = max(math.floor(middle - (middle - plain) * inflation), 0)
     return ordered[low], ordered[n - 1 - low]
