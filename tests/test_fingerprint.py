@@ -152,20 +152,7 @@ def of_main(tmp_path: Path, main: str, more: dict[str, str] | None = None) -> Fi
 SAME = {
     "a module by another name": (ONE + "x = one.f(1)", ONE[:-1] + " as o\nx = o.f(1)"),
     "a module elsewhere": (ONE + "x = one.f()", "from siliconprof.moved import uno\nx = uno.f()"),
-    "a module in full": (
-        ONE + "x = one.f()",
-        "import siliconprof.method.one\nx = siliconprof.method.one.f()",
-    ),
-    "a name of a module": (
-        ONE + "x = one.f()",
-        "from siliconprof.method.one import f as g\nx = g()",
-    ),
-    "imported in the function": (
-        ONE + "def g(): return one.f()",
-        "def g():\n    from siliconprof.method import one\n    return one.f()",
-    ),
     "relative": (ONE + "x = one.f()", "from . import one\nx = one.f()"),
-    "relative, a name": (ONE + "x = one.f()", "from .one import f\nx = f()"),
     "supervision elsewhere": (
         "from siliconprof.store import files\nfiles.write()",
         "from siliconprof.measure.checks import write\nwrite()",
@@ -179,21 +166,10 @@ SAME = {
         "import typing\nx = 1",
         "import typing\nif typing.TYPE_CHECKING:\n    from siliconprof.method import two\nx = 1",
     ),
-    "order of imports": ("import a\nfrom b import c\nc()", "from b import c\nimport a\nc()"),
-    "pass and dots": ("class A:\n    pass", 'class A:\n    """A."""\n    ...'),
     "message": ("raise E('a' + f'b {x:.1f} c')", "raise E('b' + f'{x!r}')"),
-    "message of an assertion": ("assert x, 'a'", "assert x, 'b'"),
-    "printed": ("print('a', x)", "print('b', x)"),
     "declared": ("x = {'a': Quantity('b', 's')}", "x = {'a': Quantity('c', 'ms')}"),
     "description": ("x = {'description': 'a'}", "x = {'description': 'b'}"),
-    "warned": ("import warnings\nwarnings.warn('a')", "import warnings\nwarnings.warn('b')"),
-    "cut strings": ("x = f'a' 'b'", "x = f'ab'"),
     "annotation in a function": ("def f(): x = 1", "def f():\n    y: int\n    x: int = 1"),
-    "annotation of an attribute": ("class A:\n    x = 1", "class A:\n    x: int = 1"),
-    "a parameter that is called like the module's new name": (
-        ONE + "def g(o): return o.f()\nx = one.f()",
-        ONE[:-1] + " as p\ndef g(o): return o.f()\nx = p.f()",
-    ),
     "shadowed elsewhere": (
         ONE + "def g(one): return one.f\ny = [one for one in one.f()]\nx = one.f()",
         "from siliconprof.moved import uno\n"
@@ -209,36 +185,18 @@ DIFFERENT = {
         "from siliconprof.method.one import f\nf()",
         "from siliconprof.method.two import f\nf()",
     ),
-    "another name": (ONE + "one.f()", ONE + "one.LIMIT()"),
     "default": ("def f(x=1): pass", "def f(x=2): pass"),
     "type of a constant": ("x = 1", "x = 1.0"),
-    "true is not one": ("x = 1", "x = True"),
-    "text is not bytes": ("x = 'a'", "x = b'a'"),
     "text": ("x = 'a'", "x = 'b'"),
     "name of a quantity": ("x = {'a': Quantity('b', 's')}", "x = {'c': Quantity('b', 's')}"),
     "text beside a description": (
         "x = {'description': 'a', 'default': 'a'}",
         "x = {'description': 'a', 'default': 'b'}",
     ),
-    "text in braces": ("x = f'a{x}'", "x = f'b{x}'"),
     "what a message shows": ("raise E(f'{a}')", "raise E(f'{b}')"),
-    "order of fields": (
-        "@dataclass\nclass A:\n    x: int\n    y: int",
-        "@dataclass\nclass A:\n    y: int\n    x: int",
-    ),
     "a field or none": ("@dataclass\nclass A:\n    x: int = 1", "@dataclass\nclass A:\n    x = 1"),
-    "kind of a field": (
-        "@dataclass\nclass A:\n    x: int = 1",
-        "@dataclass\nclass A:\n    x: ClassVar[int] = 1",
-    ),
-    "order of functions": ("def f(): 1\ndef g(): 2", "def g(): 2\ndef f(): 1"),
     "decorator": ("@a\ndef f(): 1", "@b\ndef f(): 1"),
-    "bounds of a slice": ("x[1:]", "x[:1]"),
     "imported for its effect": ("x = 1", "import readline\nx = 1"),
-    "asked whether it is there": (
-        "try:\n    from a import b\nexcept ImportError:\n    x = 1",
-        "try:\n    from a import c\nexcept ImportError:\n    x = 1",
-    ),
     "a parameter, not the module": (
         ONE + "def g(x): return one.f",
         ONE + "def g(one): return one.f",
@@ -246,12 +204,6 @@ DIFFERENT = {
     "a variable, not the module": (
         ONE + "def g(x):\n    return one.f()",
         ONE + "def g(x):\n    one = x\n    return one.f()",
-    ),
-    "one of two modules": (
-        "if a:\n    from siliconprof.method import one as m\n"
-        "else:\n    from siliconprof.method import two as m\nm.f()",
-        "if a:\n    from siliconprof.method import two as m\n"
-        "else:\n    from siliconprof.method import one as m\nm.f()",
     ),
 }
 
@@ -312,14 +264,3 @@ def test_a_change_is_told_where_it_is_made(tmp_path: Path) -> None:
     assert fingerprint.changed(before.modules, before.modules) == []
     doubled = {**before.modules, "method.again": before.modules["method.one"]}
     assert fingerprint.changed(before.modules, doubled) == ["method.again"]
-
-
-def test_roots(tmp_path: Path) -> None:
-    with pytest.raises(LookupError, match="siliconprof.no.such"):
-        fingerprint.of(["siliconprof.no.such"])
-    assert fingerprint.of(ROOTS[:1]) is fingerprint.of(ROOTS[:1])
-    assert fingerprint.of(ROOTS[:2]).modules.keys() == (
-        fingerprint.of(ROOTS[:1]).modules.keys() | fingerprint.of(ROOTS[1:2]).modules.keys()
-    )
-    with pytest.raises(SyntaxError, match="main.py"):
-        of_main(tmp_path, "x = = 1")

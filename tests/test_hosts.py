@@ -562,27 +562,6 @@ def test_a_containers_limits_count(files: dict[str, str], monkeypatch: pytest.Mo
     assert cpu["memory_bytes"] == 8 * GIB
 
 
-@LINUX
-def test_memory_does_not_change_with_what_a_boot_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = set()
-    for kib in (263_982_016, 263_979_876, 263_990_120):
-        text = f"MemTotal:       {kib} kB\n"
-        monkeypatch.setattr(machine, "read_text", lambda path, text=text: text)
-        monkeypatch.setattr(machine, "_cgroup_files", lambda *names: [])
-        sizes.add(machine.cpu()["memory_bytes"])
-    assert len(sizes) == 1 and 0.99 < sizes.pop() / (263_982_016 * 1024) <= 1
-
-
-@LINUX
-def test_an_arm_server_is_named_by_lscpu(host_of: Callable) -> None:
-    said = "Architecture:  aarch64\nVendor ID:     ARM\nModel name:    Neoverse-V2\n"
-    flags = "processor\t: 0\nFeatures\t: fp asimd asimdhp i8mm bf16\n"
-    made = host_of(linux(TORCH_CPU), {"lscpu": said}, {"/proc/cpuinfo": flags})
-    cpu = made["cpu"]
-    assert cpu["model"] == "Neoverse-V2" and cpu["features"] == ["asimdhp", "bf16", "i8mm"]
-    assert made["devices"][-1]["id"] == "cpu-neoverse-v2"
-
-
 # -- the registry ------------------------------------------------------------------------------
 
 
@@ -632,21 +611,6 @@ def test_an_apple_chip_needs_its_cores_or_an_entry_for_any_number(
     assert recognised(38, full=38) == "full" == recognised(38, full=38, any=None)
     assert recognised(30, full=38) is None and recognised(None, full=38) is None
     assert recognised(30, full=38, any=None) == "any" == recognised(None, full=38, any=None)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "expected"),
-    [
-        ("AMD EPYC", "cpu", "cpu-amd-epyc"),
-        ("Intel(R) Xeon(R) Platinum 8480+ @ 2.00GHz", "cpu", "cpu-intel-xeon-platinum-8480"),
-        ("AMD Ryzen 9 7950X 16-Core Processor", "cpu", "cpu-amd-ryzen-9-7950x"),
-        ("Apple M2 Max", "cpu", "cpu-apple-m2-max"),
-        ("NVIDIA GeForce RTX 5090", "gpu", "gpu-nvidia-geforce-rtx-5090"),
-        ("", "gpu", "gpu-unknown"),
-    ],
-)
-def test_generic_ids_read_well(name: str, kind: str, expected: str) -> None:
-    assert registry.generic_id(name, kind) == expected
 
 
 def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None:
@@ -738,20 +702,6 @@ def test_the_doctor_says_why_and_how(
     monkeypatch.setenv(blas.VARIABLE, "own")
     said = advice_of(doctor.report(made, devices), "mlx on the CPU")
     assert f"unset {blas.VARIABLE}" in said
-
-
-def test_the_doctor_praises_where_it_can(
-    devices: registry.Registry, host_of: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = host_of(MAC_ANSWERS, mac("Apple M2 Max", 38), system="Darwin")
-    monkeypatch.setattr(doctor.environment, "power_source", lambda: "mains")
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
-    monkeypatch.setattr(doctor, "LITTLE_DISK_BYTES", 0)
-    monkeypatch.setattr(doctor, "LITTLE_MEMORY_BYTES", 0)
-    document = doctor.report(made, devices)
-    assert document["advice"] == []
-    text = doctor.as_text(document)
-    assert "Nothing to mend." in text and "13.6" in text and "m2-max-38" in text
 
 
 @pytest.mark.slow

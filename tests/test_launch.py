@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import ctypes
-import html
 import os
 import signal
 import subprocess
@@ -108,11 +106,6 @@ def plant(checkout: Checkout, faults: dict[int, str]) -> None:
     checkout.environment["PYTHONPATH"] = f"workflow{os.pathsep}{folder}"
 
 
-def table(path: Path) -> list[dict[str, str]]:
-    with open(path, newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """MLX, whose processes start fast, from the configuration to the page.
@@ -173,28 +166,6 @@ def test_the_four_numbers_are_what_they_are_called(study: Checkout) -> None:
     assert point["enqueue_burst"] == 10  # more would have to wait
     assert "async_eval" in point["means"]["enqueue"]
     assert point["result_error"] < 1e-6
-
-
-@pytest.mark.slow
-def test_tables_and_page_show_spread_ratios_and_what_enqueue_includes(study: Checkout) -> None:
-    point = dispatch(study)
-    times = point["times"]
-    middle = {name: statistics.median(values) for name, values in times.items()}
-    (row,) = table(study.path / "results/tables/points.csv")
-    for name in ("cold_s", *BEFORE):
-        stem = name.removesuffix("_s")
-        assert float(row[f"{stem}_median_s"]) == pytest.approx(middle[name])
-        quarter = statistics.quantile(times[name], 0.25)
-        assert float(row[f"{stem}_q25_s"]) == pytest.approx(quarter)
-        assert float(row[f"{stem}_n"]) == PROCESSES
-    assert row["compile_and_load_median_s"] == ""
-    figures = study.path / "results/figures"
-    (row,) = table(figures / "table-kernel-launch.csv")
-    assert "–" in row["cold (µs): range"]
-    page = html.unescape((study.path / "results/study.html").read_text(encoding="utf-8"))
-    assert point["means"]["enqueue"] in page
-    assert point["means"]["cold"] in page
-    assert "How the paper defines its own two numbers is not known" in page
 
 
 @pytest.mark.slow

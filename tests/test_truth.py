@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import synthetic_results as pages
 from conftest import QUICK, cpu_cell, defaults
 from measuring import by_hand, python
 from quiet import MACHINE
@@ -411,17 +410,6 @@ def test_drifts_and_jumps_are_found(size: int) -> None:
     assert placed >= 45
 
 
-def test_a_late_jump_is_found_where_it_is() -> None:
-    """Halves that agree hide it; the change point does not."""
-    source = random.Random(8)
-    times = [source.gauss(1, 0.01) * (1.3 if i >= 90 else 1) for i in range(120)]
-    assert said(times) == (False, True)
-    change = statistics.change_point(times)
-    assert change is not None
-    assert change.after == 90
-    assert change.ratio == pytest.approx(1.3, rel=0.02)
-
-
 STEADY = [1.0, 1.01] * 10
 SCATTERED = [1.0, 1.3] * 10
 SCATTERED_FAST = [0.5, 0.7] * 10
@@ -471,31 +459,3 @@ def test_a_host_that_wakes_up_late_has_no_broken_clock(monkeypatch: pytest.Monke
 
 
 # -- the report ----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_the_page_tells_whether_the_numbers_are_true(
-    normal: dict[str, Any], tmp_path: Path
-) -> None:
-    """One row per device, backend and precision; what failed is counted, with its figures."""
-    good, bad = pages.matmul(), pages.kernel_launch()
-    good["checks"] = normal["mlx"]["checks"]
-    bad["checks"] = json.loads(json.dumps(good["checks"]))
-    sleep = {"verdict": "failed", "reason": "a sleep took too long", "measured_s": 0.04}
-    bad["checks"]["sleep"] |= sleep
-    bad["flags"] = [{"code": "clock", "detail": "a sleep took too long"}]
-    results = pages.make(tmp_path, [good, bad, pages.kernel_launch(backend="mlx")])
-    page = pages.render(results, drawn=())
-    (row,) = [line for line in page.tables["table-truth"] if "torch-cpu" in line]
-    heads = [head.split("(")[0].strip() for head in page.tables["table-truth"][0]]
-    shown = dict(zip(heads, row, strict=True))
-    assert shown["Cells"] == "2"
-    assert "1 of 2 failed" in shown["Known sleep"]
-    assert "40.0" in shown["Known sleep"]
-    for head in ("Clock", "Twice the work", "Waited for", "Phases' clock", "Precision"):
-        assert shown[head].startswith("ok"), head
-    assert "10" in shown["Results"] and "ok" not in shown["Results"]  # a figure, no verdict
-    assert "product 1." in shown["Twice the work"] or "product 2." in shown["Twice the work"]
-    assert "repeats tell nothing" in page.of("quality")  # why drift is a dash
-    assert "trust no time here" in page.of("quality")
