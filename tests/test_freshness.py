@@ -198,16 +198,6 @@ def test_wording_moves_and_limits_measure_nothing(measured, tmp_path):
     assert anew == set() and "measured again" not in said, said
 
 
-def test_damaged_data_are_prepared_again_and_their_records_stand(measured, tmp_path):
-    project = clone(measured, tmp_path / "clone", keep_times=True)
-    tokens = project.path / "results/data/words/tokens.npy"
-    before = tokens.read_bytes()
-    tokens.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-    anew, said = run(project)
-    assert "tokens.npy: damaged; it is prepared again" in said
-    assert anew == set() and tokens.read_bytes() == before
-
-
 def test_a_record_is_held_against_the_data_here(measured, monkeypatch):
     monkeypatch.chdir(measured.path)
     data = record.read(file_of(measured, "nano"))

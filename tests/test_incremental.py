@@ -415,7 +415,8 @@ def test_a_page_stands_whatever_becomes_of_the_next(project):
     (project.path / again[2]).write_text(json.dumps(own), encoding="utf-8")
     project.snakemake(*again)
     page, template = project.path / "results/report.html", project.path / "report/page.html.j2"
-    assert re.search(r"diverged: NaN or infinite at step \d", page.read_text(encoding="utf-8"))
+    study = project.path / "results/study.html"
+    assert re.search(r"diverged: NaN or infinite at step \d", study.read_text(encoding="utf-8"))
     assert f"snakemake --cores 1 {' '.join(again)}" in page.read_text(encoding="utf-8")
     captions = project.path / "report/captions.yaml"
     words = captions.read_text(encoding="utf-8").replace(
@@ -425,7 +426,6 @@ def test_a_page_stands_whatever_becomes_of_the_next(project):
     content = project.path / "results/drawn/page.json"
     drawn_at = content.stat().st_mtime_ns
     project.snakemake("figures", *again)
-    study = project.path / "results/study.html"
     assert "Newly worded" in study.read_text(encoding="utf-8")
     assert content.stat().st_mtime_ns == drawn_at  # a new word draws nothing
     before = {path.name: path.read_bytes() for path in project.path.glob("results/figures/*.*")}

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options, words
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError, printable, stage
 from siliconprof.remote.bundle_check import read_bundle
 from siliconprof.stats.statistics import median
 from siliconprof.store import record, temporary
@@ -336,8 +336,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         temporary.write(arguments.csv, pandas.DataFrame(rows).to_csv(index=False))
     for line in [*unreadable_a, *unreadable_b]:
-        print(line, file=sys.stderr)
-    print(as_text(rows))
+        print(printable(line), file=sys.stderr)
+    print("\n".join(map(printable, as_text(rows).splitlines())))
     if verdicts & {SLOWER, FAILED}:
         return SOMETHING_SLOWER
     return 0 if verdicts & {*DECIDED} else NOTHING_DECIDED

@@ -27,11 +27,11 @@ from siliconprof.errors import (
 )
 from siliconprof.lifetime import end_with, leave
 from siliconprof.session import exhaustion, measurement, sweep
+from siliconprof.session.session import COURSE
 from siliconprof.session.trial import Trial
 from siliconprof.store import temporary
 from siliconprof.store.cell import Cell
 from siliconprof.store.record import finite
-from siliconprof.trainers._checkpoints import COURSE
 
 
 def modules_loaded() -> list[str]:

@@ -16,9 +16,9 @@ from typing import Any
 from siliconprof.backends.base import Stepper
 from siliconprof.closure import sha256
 from siliconprof.errors import UserError, in_one_line
+from siliconprof.session.session import COURSE
 from siliconprof.store import temporary
 
-COURSE = "course.json"
 LATEST, BEST = "latest", "best"
 
 
