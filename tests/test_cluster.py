@@ -19,7 +19,7 @@ from conftest import QUICK, Checkout, copy_project
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, machine, node_check, registry
-from siliconprof.pipeline import cluster_run, executor
+from siliconprof.pipeline import cluster_run
 from siliconprof.store.cell import canonical_json
 from synthetic_results import table
 
@@ -175,27 +175,6 @@ def test_a_job_asks_for_its_limit_and_for_waiting() -> None:
 
 
 # -- where jobs go -----------------------------------------------------------------------------
-
-
-def test_the_executor_is_found_without_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    main, job = SimpleNamespace(name="DEFAULT"), SimpleNamespace(name="REMOTE")
-    monkeypatch.delenv(executor.VARIABLE, raising=False)
-    monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
-    assert executor.of(job, []) == "remote"  # under a scheduler that passes no environment on
-    for words, found in (
-        (["--cores", "1", "report"], None),
-        (["--executor", "local", "--cores", "1"], None),
-        (["--execu", "slurm", "-j1"], "slurm"),
-        (["-ne", "slurm"], "slurm"),
-        (["--no-such-option", "--executor", "slurm"], None),  # exits, in Snakemake itself
-        ([*SUBMIT, "-n"], "slurm"),
-        ([*SUBMIT, "--executor", "local"], None),  # the command line goes before a profile
-    ):
-        assert executor.of(main, ["snakemake", *words]) == found, words
-        assert executor.of(SimpleNamespace(name="SUBPROCESS"), []) == found
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,16 +100,6 @@ def test_builtin_text_is_the_committed_one() -> None:
     assert "PYTHON SOFTWARE FOUNDATION LICENSE" in (DATA / "LICENSE-PSF.txt").read_text()
 
 
-@pytest.mark.skipif(
-    sys.version_info[:3] != (3, 11, 7), reason="the text was made from CPython 3.11.7's library"
-)
-def test_builtin_text_can_be_made_again(tmp_path: Path) -> None:
-    again = tmp_path / "text.txt"
-    command = [sys.executable, str(DATA / "make_builtin_text.py"), "--output", str(again)]
-    subprocess.run(command, check=True, capture_output=True)
-    assert again.read_bytes() == (DATA / "builtin_text.txt").read_bytes()
-
-
 def test_builtin_needs_no_datasets_and_repeats_byte_for_byte(tmp_path: Path) -> None:
     poison = tmp_path / "poison"
     poison.mkdir()
@@ -131,13 +120,6 @@ def test_builtin_needs_no_datasets_and_repeats_byte_for_byte(tmp_path: Path) -> 
     again = run_stage(BUILTIN, output, tmp_path, PYTHONHASHSEED="2", RAYON_NUM_THREADS="1")
     assert again.returncode == 0, again.stderr
     assert [file.read_bytes() for file in files] == before
-
-
-def test_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
-    prepare_here(BUILTIN | {"vocab_size": 65537, "max_bytes": 20_000}, tmp_path)
-    facts, data = made(tmp_path)
-    assert data.tokens.dtype == np.uint32
-    assert data.vocab_size == 65537 > facts["vocab_size_actual"] > data.tokens.max()
 
 
 # A folder in the hub's layout ----------------------------------------------------------------
@@ -201,18 +183,6 @@ def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) 
     assert source_files.state(output) == other != same
     (output / "sources.json").write_text("[]")
     assert source_files.state(output) == source_files.NEW
-
-
-def test_json_lines_without_a_card_are_cut_at_max_bytes(tmp_path: Path) -> None:
-    lines = [json.dumps({"content": text}) for text in rows("train", 50)]
-    (tmp_path / "lines").mkdir()
-    (tmp_path / "lines" / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    dataset = {"name": "own", "source": "folder", "path": str(tmp_path / "lines")}
-    dataset |= {"text_column": "content", "max_bytes": 1000, "vocab_size": 300}
-    output = tmp_path / "data"
-    prepare_here(dataset, output)
-    facts, text = prepared(output)
-    assert joined("train", 50).startswith(text) and facts["licence"] is None
 
 
 # Refusals ------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ The records are made by `synthetic_results`; everything after them is the code u
 from __future__ import annotations
 
 import csv
-import html
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from siliconprof import words
 from siliconprof.analyse import aggregate
 from siliconprof.claims import judge
 from siliconprof.errors import UserError
-from siliconprof.render import draw, page, paper, published, strokes
+from siliconprof.render import draw, page, paper, published
 from siliconprof.render import summary as summary_
 from siliconprof.render import svg as svg_
 from siliconprof.store import record
@@ -49,7 +47,6 @@ from synthetic_results import (
     writing,
 )
 from synthetic_results import words as options
-from test_exhibits import rows_of
 
 MLX, HF = {"backend": "mlx"}, {"trainer": "hf"}
 
@@ -134,16 +131,6 @@ def test_what_is_absent_or_odd_is_said(full_page: Page, section: str, said: str)
     assert said in full_page.of(section)
 
 
-def test_states_and_flags_of_cells_stand_in_tables(full_page: Page) -> None:
-    lines = full_page.lines("table-cells")
-    names = ("Workload", "Backend", "Precision")
-    statuses = {tuple(line[name] for name in names): line["Status"] for line in lines}
-    assert statuses["gpt2-nano-plain", "mlx", "amp-bf16"] == "oom"
-    assert statuses["gpt2-nano-hf", "mlx", "fp32"] == "unsupported"
-    flags = [line[2] for line in full_page.tables["table-flags"] if line[1].endswith("hf/fp32")]
-    assert flags == ["noisy", "contended"]
-
-
 def test_a_missing_number_is_a_dash_with_its_reason(full_page: Page) -> None:
     lines = full_page.lines("table-training-times")
     trace = {(line["Workload"], line["Backend"], line["Precision"]): line for line in lines}
@@ -191,13 +178,6 @@ def test_published_numbers_carry_their_mark(full_page: Page) -> None:
     assert "(transcription 1) says 2" in full_page.of("published")  # where the two differ
     computed = [text for _, css, text in full_page.cells if "computed" in css.split()]
     assert ["11.533", "C"] in computed  # 774 M parameters × 16 bytes / 2³⁰
-
-
-def test_measured_values_stand_beside_published_ones(full_page: Page) -> None:
-    launch = full_page.column("table-published-6", "measured")
-    line = launch["NVIDIA GeForce RTX 4090/0.0225P/0.0036P"]
-    assert line == "100 µs, 3.00 µs, 2.00 µs (torch-cuda, dispatch) [other host: gpu-box]"
-    assert launch["NVIDIA RTX A6000/0.0225P/0.0064P"].startswith("–")
 
 
 def test_other_hosts_are_badged_beside_this_one(full: Path, full_page: Page) -> None:
@@ -298,20 +278,6 @@ def test_offloading_on_a_cpu_is_in_no_statement_about_speed(study_page: Page) ->
     assert line["MFU%"].startswith("–") and line["of best matmul%"].startswith("–")
 
 
-def test_scenarios_say_how_the_limit_was_kept(study_page: Page) -> None:
-    lines = study_page.lines("table-scenarios")
-    rows = {(line["Workload"][:9], line["Backend"]): line for line in lines}
-    assert rows["gpt2-near", "torch-cpu"]["Limit"].startswith("enforced")
-    assert rows["gpt2-near", "mlx"]["Limit"].startswith("model only")
-    skipped = rows["gpt2-larg", "torch-cpu"]
-    assert skipped["Outcome"].startswith("skipped")
-    assert skipped["predictedMiB"].startswith("17")  # in thousands
-    memory = study_page.of("memory")
-    assert "limit enforced: a cgroup's limit" in memory
-    assert "predicted 17.2 GiB, the device has 16 GiB" in memory
-    assert "near capacity, batch 87" in memory
-
-
 @pytest.mark.parametrize(
     ("section", "said"),
     [
@@ -323,24 +289,6 @@ def test_what_the_study_says(study_page: Page, section: str, said: str) -> None:
 
 
 PLAIN, ON_CPU = "gpt2-nano-plain/torch-cpu/fp32", "gpt2-nano-plain/cpu-x/torch-cpu"
-
-
-@pytest.mark.parametrize(
-    ("table", "head", "row", "begins"),
-    [
-        ("memory", "Verdict", PLAIN, "within 15"),
-        ("memory", "Verdict", "gpt2-nano-hf/torch-cpu/fp32", "missed, −50"),
-        ("energy", "Scope", ON_CPU, "gpu"),
-        ("energy", "energyJ per step", ON_CPU, "20.00"),
-        ("energy", "above idleJ per step", ON_CPU, "14.50"),
-        ("energy", "with 70 W assumedJ per step", ON_CPU, "27.00"),  # and 70 W × 0.1 s
-    ],
-)
-def test_what_the_tables_of_the_study_have(
-    study_page: Page, table: str, head: str, row: str, begins: str
-) -> None:
-    found = study_page.column(f"table-{table}", head)
-    assert found[row].startswith(begins), found
 
 
 def test_the_papers_energy_is_compared_with_the_same_training_and_scope_only(
@@ -519,13 +467,6 @@ def test_neither_noise_nor_what_failed_nor_other_data_is_a_difference(tmp_path: 
     assert "losses" not in found(make(tmp_path / "unequal", [training(0.01), others]))
 
 
-def test_what_the_paper_printed_of_its_models_stands_beside_ours(study_page: Page) -> None:
-    column = study_page.column("table-models", "printed in Table 2")
-    printed = {name.rpartition("/")[0]: shown for name, shown in column.items() if shown[0] != "–"}
-    feng = {"gpt2/large": "12.094P", "gpt2/xl": "24.344P"}
-    assert printed == feng | {"whisper/medium": "12.016P", "whisper/large": "24.219P"}
-
-
 # -- other machines -------------------------------------------------------------------------------
 
 
@@ -584,48 +525,4 @@ def test_damaged_input_is_one_line(tmp_path: Path) -> None:
 # -- words, numbers, drawing ----------------------------------------------------------------------
 
 
-def test_three_significant_digits() -> None:
-    values = [0, 1.7, 0.00123456, 9.996, 99.96, 1234.5, 12345, -0.5]
-    texts = ["0", "1.70", "0.00123", "10.0", "100", "1234", f"12{words.THIN}345", "−0.500"]
-    assert [words.significant(value) for value in values] == texts
-
-
-def test_labels_are_moved_apart() -> None:
-    wanted = [0.99, 0.5, 0.52, 0.97]
-    places = strokes.spread(wanted, 0.1, 0.0, 1.0)
-    assert sorted(range(4), key=places.__getitem__) == sorted(range(4), key=wanted.__getitem__)
-    ordered = sorted(places)
-    gaps = [b - a for a, b in zip(ordered, ordered[1:], strict=False)]
-    assert min(gaps) >= 0.1 - 1e-9 and ordered[0] >= 0 and ordered[-1] <= 1
-
-
-def test_thinning_keeps_the_outliers() -> None:
-    values = [1.0] * 5000
-    values[1234], values[4321] = 50.0, 0.01
-    xs, ys = strokes.thin(range(5000), values, 200)
-    assert len(xs) <= 220 and xs == sorted(xs)
-    assert 50.0 in ys and 0.01 in ys
-    assert xs[ys.index(50.0)] == 1234
-
-
 # -- which cells marks and rows show ---------------------------------------------------------------
-
-
-def test_hover_titles_hold_the_medians_of_the_table(full: Path, full_page: Page) -> None:
-    found = full_page.markup
-    drawn = "".join(block for name, block in found.items() if name.startswith("figure-training-"))
-    titles: dict[str, str] = {}
-    for of, title in re.findall(r'<g data-of="([^"]*)"[^>]*><title>([^<]*)</title>', drawn):
-        titles[of] = titles.get(of, "") + html.unescape(title) + "\n"
-    timed = 0
-    lines = shown_table(full, "training-times")
-    for line, of in zip(lines, rows_of(found["table-training-times"]), strict=True):
-        if not line["unsplit step (ms)"]:
-            assert "oom: " in titles[of] or "unsupported: " in titles[of]
-            continue
-        timed += 1
-        quartiles = {"forward": "IQR", "backward": "IQR", "optimizer": "IQR"}
-        for phase, what in (quartiles | {"unsplit step": "95 %"}).items():
-            median = words.duration(float(line[f"{phase} (ms)"]) * 1e-3)
-            assert f": {phase} {median} ({what} " in titles[of], (line, phase)
-    assert timed == 6  # two of them of other hosts

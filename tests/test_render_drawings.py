@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import cpu_cell, defaults
 from siliconprof import words
-from siliconprof.render import roofline, roofline_points, scenario_drawing
+from siliconprof.render import roofline, roofline_points
 from siliconprof.session.trial import Trial
 from siliconprof.store.records import HERE
 from synthetic_cells import bandwidth, fastest, matvec, product, products, vjp
@@ -87,14 +86,6 @@ def test_a_line_of_the_stack_is_a_measured_cell(page: Page) -> None:
     assert "Whisper: 0 of 1 cell measured" in said
 
 
-def test_boxes_of_the_stack_name_what_was_loaded(page: Page) -> None:
-    drawn = unescape(page.markup["figure-stack"])
-    gpu = ("CUDA", "NVIDIA H200", "140\u2009GiB · desk")
-    for text in ("2.13.0", "CPU, oneMKL 2024.2", *gpu, "NVIDIA RTX 4090", "other host"):
-        assert f">{text}" in drawn, text
-    page.mark("NVIDIA RTX 4090, ", "· box, other host: 1 of 1 cell measured", of="figure-stack")
-
-
 def asked(module: str, gib: float, backend: str, **parameters: Any) -> Mapping[str, Any]:
     """What `measure` would write into the record of a cell about its scenario."""
     own = defaults(module, **{"zero_stage": 3, "dataset_vocab_size": 1024} | parameters)
@@ -122,19 +113,6 @@ def test_a_scenario_is_what_the_memory_model_derives(
     share = words.percent(truth["predicted_bytes"] / truth["capacity_bytes"])
     said = page.mark(f"{name} on {device},", of="figure-scenarios")  # and not another host's
     assert f"({share}), {number} " in said and ("offloaded, " in said) == (number == "2")
-
-
-def test_own_trainings_are_drawn_as_their_records_hold_them(results: Path, page: Page) -> None:
-    of_capacity = "predicted 10.0\u2009MiB of 16.0\u2009MiB (62.5\u2009%), 1 fits"
-    page.mark("gpt2-nano", "torch-cpu amp-bf16", of_capacity, of="figure-scenarios")
-    activations = "gpt2-nano: activations 6.00\u2009MiB, 60.0\u2009% of the prediction"
-    page.mark(activations, of="figure-scenarios")
-    own = scenario_drawing.trainings(load(results).only(HERE))
-    figure = scenario_drawing.draw([n for n in own if n.precision == "amp-bf16"], [], [])
-    edges = [(box.get_x(), box.get_x() + box.get_width()) for box in figure.axes[0].patches]
-    assert (0, 1.0) in edges  # the capacity
-    assert max(right for _, right in edges if right < 1) == pytest.approx(10 / 16)
-    assert "The paper’s devices: predicted, not measured" in page.markup["figure-scenarios"]
 
 
 def test_a_dot_lies_where_its_numbers_say(results: Path, page: Page) -> None:
@@ -174,25 +152,6 @@ def test_a_dot_above_the_roof_is_named(page: Page) -> None:
     assert " lies above the roof: vjp" in caption and "1.50 times" in caption
     assert "products alone are the roof" in page.markup["figure-roofline-h200"]
     assert "Of 1 point none lies above its roof" in page.markup["figure-roofline-h200"]
-
-
-def test_a_training_says_that_its_intensity_is_an_upper_bound() -> None:
-    row = {
-        "module": "gpt2",
-        "precision": "fp32",
-        "n_parameters": 1e6,
-        "n_trainable_parameters": 1e5,
-    }
-    least = roofline_points.by_parts(row, 2e6)
-    assert least is not None
-    assert least.moved_bytes == 7 * 4 * 1e5 + 2 * 2e6  # AdamW's seven passes, activations twice
-    assert roofline_points.by_parts(row, None) is None
-
-
-def test_efficiency_is_of_the_best_product(page: Page) -> None:
-    """67/4 of 40 TFLOP/s."""
-    best = "gpt2-nano (torch-cuda · plain · fp32) reaches 41.9 % [42, 42] of the fastest matrix product"
-    assert best in page.of("summary")
 
 
 def test_nothing_measured_says_what_is_missing(tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,17 +16,12 @@ from typing import Any
 import pytest
 from siliconprof import words
 from siliconprof.pipeline import ending
-from siliconprof.render import book, crew, figures, hover, losses, memory
-from siliconprof.render.svg import shorter
-from synthetic_cells import everything, grid, named, network, small_grid, whole_training
+from siliconprof.render import book, hover, losses, memory
+from synthetic_cells import everything, grid, named, small_grid, whole_training
 from synthetic_results import (
-    CPU,
     H200,
-    base_record,
-    flagged,
     kernel_launch,
     make,
-    make_page,
     matmul,
     render,
     shown_table,
@@ -85,12 +78,6 @@ def test_every_formatter_takes_every_float(value: float) -> None:
     assert all(0 < len(text) < 60 for text in texts), texts
 
 
-def test_a_value_is_in_the_unit_that_its_rounding_reaches() -> None:
-    thin = words.THIN
-    assert words.duration(0.9996e-3) == hover.seconds(0.9996e-3) == f"1.00{thin}ms"
-    assert words.scaled(999.6e6, "B/s") == hover.rate(999.6e6, "B/s") == f"1.00{thin}GB/s"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 2])
 def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path, at: int) -> None:
@@ -136,36 +123,6 @@ def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
         assert f"{status}, alas" in page.html, status
     assert "Not measured, and why" in page.of("summary")
     assert shown_table(tmp_path / "results", "cells")
-
-
-@pytest.mark.slow
-def test_long_names_leave_room_to_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names of 64 characters, and one that is no file's: axes have a size and lie in the figure."""
-    drawn = tmp_path / "labels.txt"  # workers draw
-
-    def publish(name: str, draw: figures.Draw, *_: Any) -> str:
-        assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name)
-        figure = figures.fitted(draw())
-        for ax in figure.axes:
-            x0, y0, x1, y1 = ax.get_position().extents
-            assert x1 > x0 >= 0 and y1 > y0, name
-            labels = [label.get_text() for label in ax.get_yticklabels()]
-            with open(drawn, "a", encoding="utf-8") as stream:
-                stream.write("\n".join([*labels, ""]))
-        return ""
-
-    monkeypatch.setattr(figures, "publish", publish)
-    long = {"device": "gpu-" + "d" * 60, "host": "h" * 64, "trainer": "t" * 64}
-    own = [
-        training(0.01, workload="W" * 64, module="m" * 64),
-        training(0.02, workload="V" * 64, module="n" * 64, trainer="t" * 64),
-        named(matmul(), "P" * 64),
-        named(kernel_launch(), "L" * 64),
-        network("mlp", {32: 0.002, 128: 0.004}, workload="N" * 64),
-    ]
-    far = [training(0.03, workload="W" * 64, **long), named(matmul(**long), "P" * 64)]
-    render(make(tmp_path, own, far))
-    assert "…\n" in drawn.read_text(encoding="utf-8")
 
 
 # -- many -------------------------------------------------------------------------------------------
@@ -215,76 +172,7 @@ def test_long_tables_are_cut_on_the_page_and_whole_in_the_files(
     assert len(shown_table(tmp_path / "results", "kernel-launch")) == 14
 
 
-@pytest.mark.slow
-@pytest.mark.every_core
-def test_figures_drawn_side_by_side_are_the_same_bytes(tmp_path: Path) -> None:
-    results = make(tmp_path, [training(0.01), training(0.02, backend="mlx"), kernel_launch()])
-    made = []
-    for jobs in ("1", "2"):
-        make_page(results, "--jobs", jobs)
-        files = {path.name: path.read_bytes() for path in (results / "figures").iterdir()}
-        pages = [(results / name).read_bytes() for name in ("report.html", "study.html")]
-        made.append((files, pages))
-    assert made[0] == made[1]
-
-
-@pytest.mark.every_core
-def test_a_worker_s_error_is_the_stage_s() -> None:
-    def fail() -> None:
-        raise ValueError("no such thing")
-
-    if crew.most_workers(2) == 1:
-        pytest.skip("one processor, or no safe fork")
-    with crew.handed_out([lambda: "drawn", fail], 2) as result:
-        assert result(0) == "drawn"
-        with pytest.raises(ValueError, match="no such thing"):
-            result(1)
-
-
-@pytest.mark.parametrize(
-    ("written", "short"),
-    [
-        ("M 10.04 20 L 30 40 L 30 50.06 z", "m10 20 20 20v10.1z"),
-        ("M 1 1 L 1.0001 1 M 5 5 L 5 5", "m1 1h0m4 4h0"),  # two dots
-        ("M 1 1 L 2 1 L 2.01 1.01 L 3 0.5", "m1 1h1l1-.5"),
-        ("M 0 0 L 10 0 L 10 5 z M 20 0 L 30 5", "m0 0h10v5zm20 0 10 5"),
-        ("M 0 2.5 C 0.3 1 2 3 4 5 Q 5 5 6 6", "m0 2.5c.3-1.5 2 .5 4 2.5q1 0 2 1"),
-    ],
-)
-def test_paths_become_steps_of_tenths(written: str, short: str) -> None:
-    assert shorter(written) == short
-
-
 # -- hostile words ----------------------------------------------------------------------------------
-
-EVIL = '<img src=x onerror="alert(1)">&amp; $x_1^2$ \\input{/etc/passwd} | ``` %'
-
-
-@pytest.mark.slow
-def test_words_of_records_are_words_everywhere(tmp_path: Path) -> None:
-    lost = without_result(training(0.01, workload="gpt2-lost"), "failed", EVIL)
-    odd = flagged(training(0.01, workload="gpt2-flagged"), noisy=EVIL)
-    odd["environment"] |= {
-        "system": EVIL,
-        "git_commit": EVIL,
-        "backend": {"framework_version": EVIL, "device_name": EVIL},
-    }
-    launch = kernel_launch()
-    launch["points"][0]["params"]["note"] = EVIL
-    far = training(0.01, host="away")
-    far["environment"]["system"] = EVIL
-    empty = without_result(base_record("matmul", "empty"), "failed", EVIL)
-    own = [lost, odd, launch, whole_training("wide", 0.01), empty]
-    unmeasured = {"not_measured": [{"device": "m1-8", "reason": EVIL}]}
-    results = make(tmp_path, own, [far], devices=(CPU | {"name": EVIL},), **unmeasured)
-    page = render(results)
-    assert not [values for tag, values in page.tags if tag == "img" or "onerror" in values]
-    for path in sorted((results / "figures").iterdir()):
-        if path.suffix == ".svg":
-            assert "<img" not in path.read_text(encoding="utf-8"), path.name
-            ET.parse(path)
-    index = json.loads((results / "figures/index.json").read_text(encoding="utf-8"))
-    assert {entry["kind"] for entry in index.values()} == {"figure", "table"}
 
 
 FORMULAS = ("=cmd|'/c calc'!A0", "+1+1", "-2+3", "@SUM(1)", "\t=1", '=HYPERLINK("x")')
