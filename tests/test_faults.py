@@ -511,7 +511,7 @@ def test_a_remeasurement_that_fails_points_to_the_record_before(project):
     plugin = project.path / "workflow" / "siliconprof" / "workloads" / "faulty.py"
     assert "WRONG = False" in FAULTY
     plugin.write_text(FAULTY.replace("WRONG = False", "WRONG = True"))
-    project.snakemake("report")
+    project.snakemake(CELLS)
     row = rows(project)["edited"]
     assert row["status"] == "failed"
     assert row["reason"] == f"ArithmeticError: wrong since the edit; {REACHED}"
@@ -519,8 +519,6 @@ def test_a_remeasurement_that_fails_points_to_the_record_before(project):
     earlier = project.path / row["earlier_ok_record"]
     assert earlier.parent == project.path / "results" / "history" / key
     assert record.read(earlier) == good
-    page = (project.path / "results" / "study.html").read_text(encoding="utf-8")
-    assert row["earlier_ok_record"] in page
 
 
 @pytest.mark.parametrize("child_first", [False, True])
