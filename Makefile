@@ -16,7 +16,7 @@ PYTEST = PATH="$(abspath $(BIN)):$$PATH" python -m pytest \
     --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 OFFLOAD_OPS = PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow \
     python -m siliconprof.hosts.offload_ops
-# more for snakemake: make report ARGS="--configfile config/paper.yaml"
+# more for snakemake: make report ARGS="--configfile config/paper.yaml --replace-workflow-config"
 ARGS ?=
 
 # It takes the docstrings that some libraries read.
@@ -70,7 +70,7 @@ lint: dev-env
 format: dev-env
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
-	PATH="$(abspath $(BIN)):$$PATH" python -m snakefmt Snakefile workflow/rules
+	PATH="$(abspath $(BIN)):$$PATH" python -m snakefmt Snakefile workflow
 
 docs: dev-env
 	PYTHONPATH=workflow $(BIN)/python -m siliconprof.cells.config_docs >config/README.md

@@ -358,8 +358,8 @@ def refusals(
     scratch.run(PACK, "--output", "all.zip")
     cell = json.loads(scratch.record_files()[0].read_text(encoding="utf-8"))["cell"]
     words = json.dumps({"name": "other"} | WORDS)
-    kept = "--output results/records/new.json --checkpoints results/checkpoints --history results/history"
-    stages = shared.stages(Path()).items()
+    kept = "--output results/records/new.json --results results"
+    stages = shared.stages().items()
     commands = {
         "prepare": [
             "siliconprof.datasets.prepare",

@@ -66,7 +66,9 @@ def ways(scratch: Path) -> Iterator[dict[str, Way]]:
 
         resources = {"slurm_partition": NODE.partition, "constraint": NODE.features}
         jobs = {"cluster": {LABEL: {"device": "cpu", "resources": resources}}}
-        slurm = snakemake("--workflow-profile", "profiles/slurm", **cluster.environment)
+        profile = ("--workflow-profile", "profiles/slurm", "--groups", "measure=cells")
+        profile += ("--group-components", "cells=10")
+        slurm = snakemake(*profile, **cluster.environment)
         yield {
             "local": Way(snakemake("--cores", "1", **lock), {}),
             "slurm": Way(slurm, jobs),

@@ -19,7 +19,10 @@ from siliconprof import plugins  # noqa: E402
 from siliconprof.session import inventory  # noqa: E402
 from siliconprof.stats.statistics import median, median_interval  # noqa: E402
 
-PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "benchmarks", "pyproject.toml")
+PARTS = (
+    *("Snakefile", "workflow", "config", "envs", "profiles", "report", "benchmarks"),
+    "pyproject.toml",
+)
 CONFIG = str(ROOT / "config" / "config.yaml")
 
 
@@ -58,7 +61,8 @@ def python(*words: str, folder: Path = ROOT, **more: str) -> str:
 
 def planned_cells(configfile: str) -> list[dict[str, Any]]:
     """The cells that a config has on this host's CPU, without their energy windows."""
-    plan = json.loads(python("siliconprof.cells.plan", "--configfile", configfile, "--json"))
+    only = ("--configfile", configfile, "--replace-workflow-config")
+    plan = json.loads(python("siliconprof.cells.plan", *only, "--json"))
     cells = [entry["cell"] for entry in plan["cells"]]
     for cell in cells:
         cell["timing"]["energy_window_s"] = 0
@@ -109,19 +113,14 @@ def as_ratio(found: Sequence[float]) -> str:
     return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
-def stages(root: Path = ROOT) -> dict[str, list[str]]:
-    """Module -> options of every stage after measuring, run in a folder that holds `results`.
-
-    Args:
-        root: the checkout whose config and template they take.
-    """
-    matrix, tables = ["--matrix", "results/matrix.json"], ["--tables", "results/tables"]
-    known = ["--registry", f"{root}/config/devices.yaml", "--published", f"{root}/config/published"]
-    drawn = ["--drawn", "results/drawn", "--figures", "results/figures"]
-    claims, made = ["--claims", f"{root}/config/claims.yaml"], ["--output-dir", "results/tables"]
+def stages() -> dict[str, list[str]]:
+    """Module -> options of every stage after measuring, run in a folder that holds `results`."""
+    matrix = ["--matrix", "results/matrix.json"]
+    drawn = ["--drawn", "results/drawn"]
+    page = ["--figures", "results/figures", "--output", "results/report.html"]
     return {
-        "analyse.aggregate": [*matrix, "--results", "results", *made],
-        "pipeline.analyse": [*matrix, *tables, *known, *claims, *made],
-        "render.draw": [*matrix, *tables, *known, *drawn],
-        "render.page": [*drawn, "--template", f"{root}/report", "--output", "results/report.html"],
+        "analyse.aggregate": matrix,
+        "pipeline.analyse": matrix,
+        "render.draw": [*matrix, *drawn],
+        "render.page": [*drawn, *page],
     }

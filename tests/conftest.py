@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import compileall
 import json
 import os
@@ -10,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +23,7 @@ import yaml
 from quiet import MACHINE, WORKER, every_core
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
+PARTS = ("envs", "Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
 # A job in a shell's background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -64,9 +62,6 @@ QUICK = {
     "budget_s": 0,
     "time_limit_s": 120,
 }
-# For `measure`: cells of this worker take over the checks of kernels from each other, as in a run.
-SHARED_CHECKS = ("--history", tempfile.mkdtemp(prefix="siliconprof-history-"))
-atexit.register(shutil.rmtree, SHARED_CHECKS[1], ignore_errors=True)
 
 # An entry of a config: the smallest training.
 NANO = {"module": "gpt2", "trainer": "plain", "size": "nano"}
@@ -152,7 +147,7 @@ class Checkout:
 
     def measure(self, cell: Cell, output: str = "record.json", *more: str) -> dict[str, Any]:
         """The record that the measuring command leaves of a cell, checked."""
-        self.stage("measure", "--cell", cell.to_json(), "--output", output, *SHARED_CHECKS, *more)
+        self.stage("measure", "--cell", cell.to_json(), "--output", output, *more)
         return record.read(self.path / output)
 
     def configure(self, **config: Any) -> None:
@@ -281,7 +276,8 @@ def own_project(folder: Path, shared: bool = True) -> Checkout:
     if shared:
         copy.share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(folder / "host.lock")
-    copy.environment[PIPELINE_VARIABLE] = str(os.getpid())  # see `SHARED_CHECKS`
+    # Cells of this worker take over the checks of kernels from each other, as in a run.
+    copy.environment[PIPELINE_VARIABLE] = str(os.getpid())
     return copy
 
 

@@ -138,7 +138,7 @@ def test_torch_alone(checkout: Checkout, tmp_path: Path) -> None:
         )
     # Carried here, they are another host's.
     shutil.copytree(box.path / "results/records/box", checkout.path / "results/records/box")
-    foreign = checkout.snakemake("-n", "results/tables/cells.csv").stdout
+    foreign = checkout.snakemake("-n", "results/tables/cells.csv", "--quiet", "progress").stdout
     assert "results/records/box/" in foreign
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,11 +18,12 @@ from conftest import QUICK, Checkout, copy_project
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, machine, node_check, registry
-from siliconprof.pipeline import cluster_run
+from siliconprof.pipeline.experiment import Experiment
 from siliconprof.store.cell import canonical_json
 from synthetic_results import table
 
 SUBMIT = ("--workflow-profile", "profiles/slurm")
+LISTED = ("-n", "--quiet", "progress", *SUBMIT)
 HALL_FILE = "results/hosts/hall.json"
 HALL = {"slurm_partition": "main", "constraint": "[h200|a100]&ib", "gres": "gpu:h200:1"}
 SMALL: dict[str, Any] = {
@@ -59,15 +59,15 @@ def look_at(lab: Checkout, hall: Checkout) -> None:
         shutil.copytree(hall.path / folder, lab.path / folder, dirs_exist_ok=True)
 
 
-def measure(lab: Checkout, entry: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
-    """The record of a planned cell, measured where this device is expected."""
-    lab.stage(
+def measure(lab: Checkout, entry: dict[str, Any], expected: dict[str, Any], **more: Any) -> Any:
+    """Measure a planned cell where this device is expected."""
+    return lab.stage(
         "measure",
         *("--cell", canonical_json(entry["cell"]), "--expect", canonical_json(expected)),
-        *("--output", entry["record"], "--history", "results/history"),
+        *("--output", entry["record"], "--results", "results"),
         *("--environment", canonical_json(entry["environment"])),
+        **more,
     )
-    return json.loads((lab.path / entry["record"]).read_text(encoding="utf-8"))
 
 
 def mistakes(**changes: Any) -> list[str]:
@@ -97,7 +97,6 @@ def planned(copy: Checkout) -> list[dict[str, Any]]:
         ("slurm_extra", "touch pwned", "letters, digits and spaces"),
         ("mem_mb", "16 GB", "a whole number of megabytes"),
         ("runtime", "2h", "a whole number of minutes"),
-        ("accelerator", 1, "the pipeline's own"),
     ],
 )
 def test_what_reaches_a_shell_is_restricted(key: str, value: Any, expected: str) -> None:
@@ -125,8 +124,6 @@ def test_unknown_devices_and_labels_are_refused() -> None:
     assert "mean 'rtx-4090'?" in three
     with pytest.raises(UserError, match=r"devices\.0: 'hal' is neither .* mean 'hall'\?"):
         cluster.missing(config.resolve(SMALL | {"devices": ["hal"]}), known)
-    with pytest.raises(UserError, match="cluster: is empty, but this run submits its jobs"):
-        cluster.missing(config.resolve(SMALL | {"cluster": {}}), known)
     with pytest.raises(UserError, match=r"no label .* any of them \(hall: cpu, far.hall: h200\)"):
         cluster.missing(config.resolve(SMALL | {"devices": ["m2-ultra-76"]}), known)
 
@@ -134,20 +131,19 @@ def test_unknown_devices_and_labels_are_refused() -> None:
 def test_a_label_is_no_name_of_the_submitting_host_and_none_that_was_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node's own name it may be: there the jobs run."""
+    """A node's own name it may be: jobs there read the config, and list no records."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(host_file.socket, "gethostname", lambda: "hall.example")
-    known = registry.load("config/devices.yaml")
-    experiment = config.resolve(SMALL | {"host": "auto"})
-    main, job = object(), None
-    assert cluster_run.Nodes(experiment, known, tmp_path, job).labels == ["hall", "far.hall"]
-    with pytest.raises(UserError, match=r"cluster\.hall: is the label of this host"):
-        cluster_run.Nodes(experiment, known, tmp_path, main)
+    experiment = Experiment(SMALL | {"host": "auto"}, checkpoints=None)
+    assert experiment.labels == ["hall", "far.hall"]
+    with pytest.raises(SystemExit, match=r"cluster\.hall: is the label of this host"):
+        experiment.records[0](None)
     monkeypatch.undo()
-    cluster_run.Nodes(experiment, known, tmp_path, main)
-    (tmp_path / "imported").mkdir()
-    (tmp_path / "imported" / "hall.json").touch()
-    with pytest.raises(UserError, match=r"^config: cluster\.hall: records .* were imported; cho"):
-        cluster_run.Nodes(experiment, known, tmp_path, main)
+    monkeypatch.chdir(tmp_path)
+    Path("results/imported").mkdir(parents=True)
+    Path("results/imported/hall.json").touch()
+    with pytest.raises(SystemExit, match=r"^config: cluster\.hall: records .* were imported; cho"):
+        Experiment(SMALL, checkpoints=None).records[0](None)
 
 
 @pytest.mark.parametrize(
@@ -180,30 +176,35 @@ def test_a_job_asks_for_its_limit_and_for_waiting() -> None:
 @pytest.mark.slow
 def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout, hall: Checkout) -> None:
     """Nothing is measured here; cells follow once a node is known, with what leads to it."""
-    done = lab.snakemake("report", "-n", *SUBMIT)
-    assert "checkpoint host_hall:" in done.stdout and "checkpoint host_far.hall:" in done.stdout
+    done = lab.snakemake("report", *LISTED)
+    assert looked_at(done) == {"hall", "far.hall"}
     assert not re.search(r"^(local)?rule measure", done.stdout, re.M)
     assert "constraint=[h200|a100]&ib" in done.stdout and "runtime=15" in done.stdout
     assert not (lab.path / "results" / "hosts").exists()  # the submitting host is not asked
 
     look_at(lab, hall)
-    done = lab.snakemake("measured", "-n", *SUBMIT)
-    (job,) = re.findall(r"^rule measure_hall:\n(?: .*\n)+", done.stdout, re.M)
-    assert "gres=gpu:h200:1" in job and "accelerator=1" in job and "runtime=9" in job
-    assert "checkpoint host_hall:" not in done.stdout
-    assert "checkpoint host_far.hall:" in done.stdout  # which holds up no other label
-    assert "rule measure_far.hall:" not in done.stdout
+    done = lab.snakemake("measured", *LISTED)
+    (job,) = re.findall(r"^ *rule measure:\n(?: .*\n)+", done.stdout, re.M)
+    assert "host=hall" in job and "gres=gpu:h200:1" in job and "runtime=9" in job
+    assert looked_at(done) == {"far.hall"}  # which holds up no other label
 
     # Other resources lead to other nodes, so somebody looks again; cells are another matter.
     other = {"hall": {"device": "cpu", "resources": HALL | {"constraint": "a100"}}}
     (lab.path / "other.yaml").write_text(yaml.safe_dump(SMALL | {"cluster": other}))
-    done = lab.snakemake("measured", "-n", *SUBMIT, "--configfile", "other.yaml")
-    assert "checkpoint host_hall:" in done.stdout and "rule measure_" not in done.stdout
+    done = lab.snakemake("measured", *LISTED, "--configfile", "other.yaml")
+    assert looked_at(done) == {"hall", "far.hall"} and "rule measure:" not in done.stdout
 
     # Patterns know no node yet and are wider than the matrix.
     path = "results/records/hall/cpu-other/mlx/mm/auto/fp32.json"
     done = lab.snakemake(path, "-n", *SUBMIT, check=False)
     assert done.returncode and "no cell of this experiment" in done.stdout + done.stderr
+
+
+def looked_at(done: Any) -> set[str]:
+    """Labels whose nodes a dry run would look at."""
+    return {
+        *re.findall(r"^checkpoint host:\n(?: .*\n)+?    wildcards: host=(\S+)", done.stdout, re.M)
+    }
 
 
 # -- on the node -------------------------------------------------------------------------------
@@ -213,20 +214,14 @@ def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout, hall: Checkout)
 def test_another_device_is_not_measured(lab: Checkout, hall: Checkout) -> None:
     look_at(lab, hall)
     (entry,) = planned(lab)
-    record = measure(lab, entry, {"name": "Another CPU", "memory_bytes": None})
-    assert record["status"] == "failed" and record["points"] == []
-    assert record["reason"].startswith(f"{node_check.WRONG_NODE}: expected Another CPU, found ")
-    assert machine.cpu()["model"] in record["reason"]
-    assert " on hall; narrow" in record["reason"]  # the node by its label
-    assert "narrow cluster.hall.resources" in record["reason"]
-    assert socket.gethostname() not in record["environment"].values()
-
-    # The resources are no input of a cell: the next submitted run tries again by itself.
-    assert [(cell["state"], cell["due"]) for cell in planned(lab)] == [("to measure", True)]
-    lab.snakemake(HALL_FILE, *SUBMIT, "--quiet", "all")
-    assert lab.records() == {}
-
-    assert measure(lab, entry, this_cpu())["status"] == "ok"
+    refused = measure(lab, entry, {"name": "Another CPU", "memory_bytes": None}, check=False)
+    line = refused.stderr.splitlines()[-1]
+    assert refused.returncode
+    assert line.startswith(f"{node_check.WRONG_NODE}: expected Another CPU, found ")
+    assert machine.cpu()["model"] in line and "narrow cluster.hall.resources" in line
+    assert lab.records() == {}  # the next run tries another node
+    measure(lab, entry, this_cpu())
+    assert [record["status"] for record in lab.records().values()] == ["ok"]
 
 
 def this_cpu() -> dict[str, Any]:
@@ -253,7 +248,7 @@ def test_a_gpu_is_known_by_name_and_memory() -> None:
 @pytest.mark.slow
 def test_a_node_without_the_device_has_no_cells(hall: Checkout) -> None:
     host = host_file.load(hall.path / HALL_FILE) | {"label": "far.hall"}
-    found = matrix.expand_node(config.resolve(SMALL), host)
+    found = matrix.expand(config.resolve(SMALL), {}, host)
     assert found.cells == []
     (line,) = found.not_measured
     assert line["device"] == "h200"
@@ -263,7 +258,7 @@ def test_a_node_without_the_device_has_no_cells(hall: Checkout) -> None:
         device["backends"] = []
     broken = {"available": False, "reason": "no module named 'torch'", "mend": None}
     host |= {"label": "hall", "backends": {"torch-cpu": broken}}
-    found = matrix.expand_node(config.resolve(SMALL), host)
+    found = matrix.expand(config.resolve(SMALL), {}, host)
     assert found.cells == []
     (line,) = found.not_measured
     assert (
@@ -276,7 +271,7 @@ def test_a_node_without_the_device_has_no_cells(hall: Checkout) -> None:
 
 @pytest.mark.slow
 def test_the_page_is_about_one_host(lab: Checkout, hall: Checkout) -> None:
-    """Locally the cluster's records are another host's; what lies outside today's is named."""
+    """In a run here the cluster's records are another host's; what lies outside today's is named."""
     look_at(lab, hall)
     (entry,) = planned(lab)
     measure(lab, entry, this_cpu())
@@ -289,7 +284,9 @@ def test_the_page_is_about_one_host(lab: Checkout, hall: Checkout) -> None:
 
     def aggregated(experiment: dict[str, Any], *more: str) -> tuple[set, list[str], dict]:
         text = canonical_json(config.resolve(experiment))
-        lab.stage("cells.matrix", "--experiment", text, *more, "--output", "results/matrix.json")
+        (lab.path / "experiment.json").write_text(text, encoding="utf-8")
+        told = ("--experiment", "experiment.json", *more, "--output", "results/matrix.json")
+        lab.stage("cells.matrix", *told)
         tables = ("--output-dir", "results/tables")
         lab.stage("analyse.aggregate", "--matrix", "results/matrix.json", *tables)
         sources = {(row["source"], row["host"]) for row in table(results, "cells")}
@@ -305,22 +302,19 @@ def test_the_page_is_about_one_host(lab: Checkout, hall: Checkout) -> None:
 
     stray.unlink()
     (results / "matrix.json").unlink()  # of which Snakemake has no notes
-    done = lab.snakemake("measured", "results/matrix.json")
-    assert "report:" not in done.stdout
-    assert not done.stdout or "records: results/records/desk/" in done.stdout
+    here = SMALL | {"cluster": {}}
+    lab.configure(**here)
+    lab.snakemake("measured", "results/matrix.json")
     document = json.loads((results / "matrix.json").read_text())
     assert document["host"]["label"] == "desk" and len(document["cells"]) == 1
-    (missing,) = document["not_measured"]
-    assert missing["device"] == "h200" and cluster.HOW in missing["reason"]
     both = ("--host-file", "results/hosts/desk.json", "--registry", "config/devices.yaml")
-    sources, _, _ = aggregated(SMALL, *both)
+    sources, _, _ = aggregated(here, *both)
     assert sources == {("this host", "desk"), ("another host", "hall")}
-    sources, _, _ = aggregated(SMALL, *both, "--focus", "results/hosts/hall.json")
+    sources, _, _ = aggregated(here, *both, "--focus", "results/hosts/hall.json")
     assert sources == {("this host", "hall"), ("another host", "desk")}
 
-    unknown = SMALL | {"report": {"host": "hal"}}
-    (lab.path / "other.yaml").write_text(yaml.safe_dump(unknown))
-    done = lab.snakemake("-n", "--configfile", "other.yaml", check=False)
+    lab.configure(**here | {"report": {"host": "hal"}})
+    done = lab.snakemake("-n", check=False)
     assert done.returncode and done.stderr.rstrip().endswith(
         "config: report.host: nothing is known of 'hal'; known: desk, hall; did you mean 'hall'?"
     )

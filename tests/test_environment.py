@@ -88,8 +88,8 @@ def test_a_record_has_the_version_of_all_that_its_numbers_depend_on():
     every = [
         plugins.module_name(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)
     ]
-    files = closure.files(["siliconprof.measure.supervise", "siliconprof.measure.worker", *every])
-    modules = set().union(*(imported(ROOT / file) for file in files))
+    reached = closure.modules(["siliconprof.measure.worker", *every])
+    modules = set().union(*map(imported, reached.values()))
     assert {"torch", "mlx_audio", "pynvml", "zeus_apple_silicon", "safetensors"} <= modules
     foreign = modules - set(sys.stdlib_module_names) - {"siliconprof"}
     needed = {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in foreign}

@@ -37,7 +37,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     registry = checkout.path / "config/devices.yaml"
     this_cpu = machine.cpu()["model"]  # the guide's reader has another
     registry.write_text(registry.read_text().replace(CPU_OF_THE_GUIDE, this_cpu))
-    checkout.snakemake("report", "--configfile", CONFIG)
+    checkout.snakemake("report", "--configfile", CONFIG, "--replace-workflow-config")
     return checkout
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import QUICK, SHARED_CHECKS, Checkout, copy_project, cpu_cell, until
+from conftest import QUICK, Checkout, copy_project, cpu_cell, until
 from siliconprof.hosts import cgroups
 from siliconprof.measure import descendants, fork_server, lock
 from siliconprof.measure import processes as processes_of_host
@@ -36,7 +36,6 @@ from test_memory_model import can_limit
 
 CELLS = "results/tables/cells.csv"
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
-PROGRESS_VARIABLE = "SILICONPROF_PROGRESS_FILE"
 PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
 REACHED = "while: before the fault, step 7"
 LINUX = sys.platform == "linux"
@@ -138,7 +137,8 @@ class Plugin(KernelWorkload):
         end = time.monotonic() + self.parameters["seconds"]
         hold = Path(self.parameters["folder"], "hold")
         while time.monotonic() < end or hold.is_absolute() and hold.exists():
-            self.session.progress("asleep", 8)
+            self.session.progress("asleep", 8, always=True)
+            Path(os.environ["SILICONPROF_LOCK_FILE"]).with_name("asleep").touch()
             time.sleep(0.05)
 
     def complains(self):
@@ -195,7 +195,7 @@ def hosts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What this host is, found once: looking imports every framework."""
     copy = copy_project(tmp_path_factory.mktemp("host") / "project")
     copy.configure(host="desk", workloads={"one": {"module": "matmul", "shapes": [[1, 2, 2, 2]]}})
-    copy.stage("pipeline.cli", "doctor")
+    copy.snakemake("results/hosts/desk.json")
     return copy.path / "results" / "hosts"
 
 
@@ -247,10 +247,9 @@ def rows(project: Checkout) -> dict[str, dict[str, str]]:
 
 def begin(project: Checkout, *command: str) -> subprocess.Popen:
     """Start a command in the copy, in a process group of its own, and go on."""
-    told = {PROGRESS_VARIABLE: str(progress_file(project))} | project.environment
     with open(project.path.parent / "output.txt", "a") as output:
         streams = {"stdout": output, "stderr": subprocess.STDOUT}
-        return project.begin(*command, env=told, start_new_session=True, **streams)
+        return project.begin(*command, start_new_session=True, **streams)
 
 
 def cell(mode: str, workload: str = "faulty", backend: str = "mlx", **more: Any) -> Cell:
@@ -270,7 +269,7 @@ def cell(mode: str, workload: str = "faulty", backend: str = "mlx", **more: Any)
 
 def arguments(cell: Cell) -> list[str]:
     """What `measure` is told about a cell; its record goes to `{workload}.json`."""
-    return ["--cell", cell.to_json(), "--output", f"{cell.workload}.json", *SHARED_CHECKS]
+    return ["--cell", cell.to_json(), "--output", f"{cell.workload}.json"]
 
 
 def measure(project: Checkout, cell: Cell, **more: Any) -> dict[str, Any]:
@@ -283,14 +282,9 @@ def begin_measure(project: Checkout, cell: Cell) -> subprocess.Popen:
     return begin(project, "siliconprof.measure", *arguments(cell))
 
 
-def progress_file(project: Checkout) -> Path:
-    return project.path.parent / "progress.json"
-
-
 def child_asleep(project: Checkout) -> psutil.Process:
     """The one measuring process of a copy, once its workload sleeps."""
-    path = progress_file(project)
-    until(lambda: path.exists() and "asleep" in path.read_text())
+    until((project.path.parent / "asleep").exists)
     found = processes(project, "siliconprof.measure.worker")  # a fork has the same command line
     assert len({tuple(process.cmdline()) for process in found}) == 1
     return min(found, key=lambda process: process.create_time())

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-CHECKS = (
-    "ruff check .",
-    "ruff format --check .",
-    "snakefmt --check Snakefile workflow/rules",
-    "mypy",
-    "siliconprof.pipeline.lint",
-)
+CHECKS = {
+    "ruff check .": "All checks passed!",
+    "ruff format --check .": "already formatted",
+    "snakefmt --check Snakefile workflow": "",
+    "mypy": "Success",
+    "snakemake --lint": "Congratulations",
+}
 
 
 @pytest.mark.slow
@@ -31,4 +31,14 @@ def test_nothing_is_found(check: str) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    said = f"{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0 and CHECKS[check] in said, said
+
+
+def test_conda_environments_have_the_pins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python envs/conda.py` makes them of envs/*.txt."""
+    monkeypatch.syspath_prepend(ROOT / "envs")
+    import conda
+
+    made = {path.stem: path.read_text(encoding="utf-8") for path in ROOT.glob("envs/*.yaml")}
+    assert made == {name: conda.text(name) for name in ("base", "cpu", "cuda", "apple")}

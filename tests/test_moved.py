@@ -19,7 +19,6 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A checkout with what pip leaves in an environment of its own, moved; packages are ours."""
     folder = tmp_path_factory.mktemp("moved")
     first = copy_project(folder / "first").path
-    shutil.copytree(ROOT / "envs", first / "envs")
     shutil.copy2(ROOT / "Makefile", first)
     (first / "tests").mkdir()
     (first / "tests/test_one.py").write_text("def test_one():\n    import siliconprof\n")
@@ -52,7 +51,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 def test_a_moved_checkout_works_after_make(moved):
     """Without network, and without installing anything; HOME is not there either."""
     made = moved.run("make", "ENV=cpu", "report", "ARGS=-n", env={"HOME": "/dev/null"})
-    assert "cannot be written to; caches go below .snakemake/cache" in made.stderr
+    assert "cannot be written to; caches go below results/history/cache" in made.stderr
     assert "This was a dry-run" in made.stdout + made.stderr
     assert "1 passed" in moved.run("make", "ENV=cpu", "WORKERS=0", "test-fast").stdout
     third = Checkout(moved.path.parent / "a third")  # and from now on without `make`

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from conftest import QUICK, SHARED_CHECKS, Checkout, own_project
+from conftest import QUICK, Checkout, own_project
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
 from siliconprof.hosts import host_file, registry
@@ -80,7 +80,7 @@ def measure(
     output = project.path / "own" / f"{name}.json"
     project.stage(
         "measure",
-        *("--cell", json.dumps(cell), "--output", str(output), *SHARED_CHECKS),
+        *("--cell", json.dumps(cell), "--output", str(output)),
         env={"SILICONPROF_LOCK_FILE": str(project.path / f"{name}.lock")} | environment,
     )
     return json.loads(output.read_text(encoding="utf-8"))
@@ -185,7 +185,7 @@ def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout
     words = {"source": "builtin", "vocab_size": 300}
     experiment = config.resolve({"workloads": workloads, "datasets": {"words": words}})
     devices = registry.load(project.path / "config" / "devices.yaml")
-    host = host_file.resolve(project.path / "results", "auto", devices, write=False)
+    host = host_file.resolve(project.path / "results", "auto", devices)
     gpu = {
         "id": "gpu",
         "kind": "gpu",

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from siliconprof import words
+from siliconprof.errors import UserError
 from siliconprof.pipeline import ending
 from siliconprof.render import book, hover, losses, memory
 from synthetic_cells import everything, grid, named, small_grid, whole_training
@@ -38,20 +39,20 @@ OF_NO_CELL = re.compile(
 
 
 @pytest.mark.slow
-def test_a_section_or_figure_that_raises_is_a_box_and_ends_the_run_with_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_section_or_figure_that_raises_is_a_box_and_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(*_: Any, **__: Any) -> None:
         raise ArithmeticError("on purpose")
 
     own = [training(0.01), training(0.02, backend="mlx"), kernel_launch()]
     whole = render(make(tmp_path, own))
-    monkeypatch.chdir(tmp_path)
-    ending.say_what_is_missing()
+    errors = tmp_path / "results" / ending.ERRORS
+    assert ending.main([str(errors)]) == 0
     monkeypatch.setattr(losses, "loss_groups", wrong)
     monkeypatch.setattr(memory, "draw_memory", wrong)  # in a worker, when all else is written
-    page = render(Path("results"))
-    section, figure = ending.ERRORS.read_text(encoding="utf-8").splitlines()
+    page = render(tmp_path / "results")
+    section, figure = errors.read_text(encoding="utf-8").splitlines()
     assert section.startswith("Training: ArithmeticError: on purpose")
     name = "memory-gpt2-nano-4-256-cpu-x"
     assert figure.startswith(f"Memory, scenarios and page faults, figure {name}: ArithmeticError")
@@ -59,9 +60,9 @@ def test_a_section_or_figure_that_raises_is_a_box_and_ends_the_run_with_1(
     assert page.tables["table-kernel-launch"] == whole.tables["table-kernel-launch"]
     assert page.column("table-cells", "Status") == whole.column("table-cells", "Status")
     assert not list(tmp_path.rglob("*.tmp"))
-    with pytest.raises(SystemExit) as ended:
-        ending.say_what_is_missing()
-    assert ended.value.code == 1 and figure in capsys.readouterr().err
+    with pytest.raises(UserError, match="the page stands, but") as error:
+        ending.main([str(errors)])
+    assert figure in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from conftest import QUICK, ROOT, Checkout, copy_project
 until = partial(conftest.until, seconds=300)  # daemons and jobs take their time
 pytestmark = pytest.mark.every_core  # what a job is given is compared with them
 
-CELLS = "results/tables/cells.csv"
+CELLS = "measured"
 NODE_OF = {"gpu-hall": "node-a", "annex": "node-b", "closet": "node-c"}
 CLUSTER = {
     "gpu-hall": {
@@ -316,6 +316,7 @@ def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
     assert one["environment"]["node"] == two["environment"]["node"]
     assert not overlap(span(one), span(two))
     assert all(r["accounting"]["waited_for_lock_s"] >= limit_s for r in (one, two))
+    snakemake(first, "results/matrix.json")
     (missing,) = json.loads((first.path / "results" / "matrix.json").read_text())["not_measured"]
     assert missing["device"] == "h200"
     assert re.search(r"label 'mistaken'.*has no such device", missing["reason"])

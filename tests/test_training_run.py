@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from conftest import QUICK, SHARED_CHECKS, Checkout, NoClock, cpu_cell, opened, own_project
+from conftest import QUICK, Checkout, NoClock, cpu_cell, opened, own_project
 from siliconprof import plugins
 from siliconprof.closure import sha256
 from siliconprof.measure import fork_server
@@ -74,9 +74,8 @@ def cell(
 
 
 def arguments(asked: Cell, name: str) -> tuple[str, ...]:
-    """Of the measuring command, which leaves `{name}.json` and the folder `{name}`."""
-    files = ("--output", f"{name}.json", "--checkpoints", name)
-    return ("--cell", asked.to_json(), *files, *SHARED_CHECKS)
+    """Of the measuring command, which leaves `{name}.json` and the folder `{name}/checkpoints`."""
+    return ("--cell", asked.to_json(), "--output", f"{name}.json", "--results", name)
 
 
 def measured(project: Checkout, asked: Cell, name: str, status: str = "ok") -> dict[str, Any]:
@@ -94,7 +93,7 @@ def kill_in_the_middle(project: Checkout, asked: Cell, name: str, whom: str) -> 
     Args:
         whom: the supervisor, with which its child dies, or that child, the worker, alone.
     """
-    folder = project.path / name / asked.path
+    folder = project.path / name / "checkpoints" / asked.path
     own = {k: v for k, v in project.environment.items() if k != fork_server.VARIABLE}
     fresh = dataclasses.replace(project, environment=own)  # the processes are looked at
     with fresh.begin("siliconprof.measure", *arguments(asked, name)) as process:
@@ -195,7 +194,8 @@ def test_checkpoints_are_safetensors_with_the_models_names(
     shapes = plugins.load("workloads", "transformer_lm")(cell("mlx", **RUN).parameters)
     shapes = shapes.weight_shapes()
     for backend, record in unbroken.items():
-        (folder,) = (project.path / f"unbroken-{backend}" / cell(backend, **RUN).path).iterdir()
+        saved = project.path / f"unbroken-{backend}" / "checkpoints"
+        (folder,) = (saved / cell(backend, **RUN).path).iterdir()
         (point,) = record["points"]
         assert point["checkpoints"].keys() == {"latest", "best"}
         assert point["checkpoints"]["latest"]["step"] == RUN["steps"]

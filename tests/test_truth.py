@@ -46,8 +46,8 @@ def measure(folder: Path, cell: Cell, fault: str = "", run: str = "") -> dict[st
     """
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(fault, encoding="utf-8")
-    more = {"SILICONPROF_PIPELINE_PID": run} if run else {}
-    return by_hand(cell, folder, "--history", "history", search=[folder], **more)
+    more = {"SILICONPROF_PIPELINE_PID": run, "TMPDIR": str(folder)} if run else {}
+    return by_hand(cell, folder, search=[folder], **more)
 
 
 def codes(made: dict[str, Any]) -> set[str]:
@@ -123,7 +123,7 @@ def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) 
     assert made("broken", NOBODY_WAITS)["verdict"] == "failed"
     for _ in range(5):  # a busy host may fail a check, and then nothing is shared
         assert "taken_from" not in made("first")
-        if kept := list((tmp_path / "history" / ".checks").glob("*.json")):
+        if kept := list(tmp_path.glob("siliconprof-checks-*.json")):
             break
     second = made("second")
     assert second["taken_from"] == "cpu-x/mlx/first/auto/fp32" and second["age_s"] > 0

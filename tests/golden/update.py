@@ -125,19 +125,16 @@ def make_tables(name: str, folder: Path) -> Path:
     """The folder of the tables that today's code makes of a run's records, the page's among them."""
     unpack(HERE / "records" / f"{name}.tar.xz", folder)
     tables, drawn = folder / "results/tables", folder / "results/drawn"
-    inputs = ["--registry", ROOT / "config/devices.yaml", "--published", ROOT / "config/published"]
     stages = (
-        ["analyse.aggregate", "--output-dir", tables],
-        ["pipeline.analyse", "--tables", tables, "--output-dir", tables, *inputs]
-        + ["--claims", ROOT / "config/claims.yaml"],
-        ["render.draw", "--tables", tables, "--drawn", drawn, *inputs]
-        + ["--figures", folder / "results/figures"],
+        ["analyse.aggregate"],
+        ["pipeline.analyse"],
+        ["render.draw", "--drawn", str(drawn)],
     )
     environment = {"PYTHONPATH": str(ROOT / "workflow"), "SILICONPROF_ACCEPT_EMULATED": "1"}
     for module, *arguments in stages:
         subprocess.run(
             [sys.executable, "-m", f"siliconprof.{module}", "--matrix", "results/matrix.json"]
-            + list(map(str, arguments)),
+            + arguments,
             cwd=folder,
             env=os.environ | environment,
             check=True,

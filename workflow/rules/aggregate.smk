@@ -1,98 +1,82 @@
-# aggregate: the expansion as a file, reference bundles unpacked, records into tidy tables.
+# aggregate: the experiment and its cells as files, reference bundles unpacked, records into tables.
 #
 # in:   records of this run's hosts by the matrix, other hosts' by listing, config/measured/*.zip
-# out:  results/matrix.json, results/reference/, results/tables/*.csv
+# out:  results/experiments/{hash}.json, results/matrix.json, results/reference/, results/tables/*.csv
+
+
+rule experiment:
+    """Write down the resolved config."""
+    output:
+        EXPERIMENT.file,
+    log:
+        "results/logs/experiment.log",
+    localrule: True
+    conda:
+        "../../envs/base.yaml"
+    params:
+        text=EXPERIMENT.text,
+    script:
+        "../scripts/write_experiment.py"
 
 
 rule matrix:
     """Write down which cells this experiment has on the hosts of this run."""
     input:
-        code=FLOW.code("cells.matrix"),
-        registry="config/devices.yaml",
-        schema="workflow/schemas/devices.schema.yaml",
-        hosts=FLOW.detected,
-        focus=FLOW.focus,
+        experiment=EXPERIMENT.file,
+        registry=EXPERIMENT.shipped("config/devices.yaml"),
+        hosts=EXPERIMENT.host_files,
+        focus=EXPERIMENT.focus,
     output:
         "results/matrix.json",
     log:
         "results/logs/matrix.log",
+    localrule: True
+    conda:
+        "../../envs/base.yaml"
     params:
-        experiment=FLOW.asked,
-        hosts=FLOW.host_files,
-        # Not used, but a trigger: a host file is written anew for more than what it says.
-        facts=FLOW.facts,
-        not_measured=FLOW.not_measured,
+        code=EXPERIMENT.code("cells.matrix"),
     shell:
-        r"""
-        python -m siliconprof.cells.matrix \
-            --experiment {params.experiment:q} \
-            --host-file {params.hosts:q} \
-            --focus {input.focus:q} \
-            --not-measured {params.not_measured:q} \
-            --registry {input.registry:q} \
-            --output {output:q} \
-            >{log:q} 2>&1
-        """
+        "python -m siliconprof.cells.matrix --experiment {input.experiment:q} "
+        "--host-file {input.hosts:q} --focus {input.focus:q} --output {output:q} 2>{log:q}"
 
 
 rule reference:
     """Unpack one shipped bundle of records measured elsewhere."""
     input:
-        code=FLOW.code("remote.bundle_import"),
-        schemas=snakefile.BUNDLE_SCHEMAS,
-        bundle="config/measured/{bundle}.zip",
+        EXPERIMENT.shipped("config/measured/{bundle}.zip"),
     output:
         directory("results/reference/{bundle}"),
     log:
         "results/logs/reference/{bundle}.log",
+    localrule: True
+    conda:
+        "../../envs/base.yaml"
+    params:
+        code=EXPERIMENT.code("remote.bundle_import"),
     shell:
-        r"""
-        python -m siliconprof.remote.bundle_import {input.bundle:q} \
-            --unpack {output:q} \
-            >{log:q} 2>&1
-        """
+        "python -m siliconprof.remote.bundle_import {input:q} --unpack {output:q} 2>{log:q}"
 
 
 rule aggregate:
     """Turn every record into tidy tables."""
     input:
-        FLOW.records,
-        code=FLOW.code("analyse.aggregate"),
-        schema="workflow/schemas/record.schema.yaml",
-        columns="workflow/siliconprof/store/columns.yaml",
+        EXPERIMENT.records,
         matrix="results/matrix.json",
-        retried=FLOW.retried,
-        foreign=FLOW.foreign,
-        reference=FLOW.reference,
+        retried=EXPERIMENT.retried,
+        foreign=EXPERIMENT.foreign,
+        reference=EXPERIMENT.reference,
     output:
-        "results/tables/cells.csv",
-        "results/tables/points.csv",
-        "results/tables/steps.csv",
-        "results/tables/training_steps.csv",
-        "results/tables/samples.csv",
-        "results/tables/energy.csv",
-        "results/tables/probes.csv",
-        "results/tables/operators.csv",
-        "results/tables/step_parts.csv",
-        "results/tables/curves.csv",
-        "results/tables/evaluations.csv",
-        "results/tables/texts.csv",
-        "results/tables/models.csv",
-        "results/tables/history.csv",
-        "results/tables/outside.csv",
-        "results/tables/unreadable.csv",
+        expand(
+            "results/tables/{table}.csv",
+            table="cells points steps training_steps samples energy probes operators step_parts curves evaluations texts models history outside unreadable".split(),
+        ),
     log:
         "results/logs/aggregate.log",
+    localrule: True
+    conda:
+        "../../envs/base.yaml"
     params:
-        # Not used, but a trigger: where a run for another experiment has failed with nothing but
-        # these tables left, Snakemake would take them for up to date.
-        experiment=FLOW.asked,
+        code=EXPERIMENT.code("analyse.aggregate"),
     shell:
-        r"""
-        python -m siliconprof.analyse.aggregate \
-            --matrix {input.matrix:q} \
-            --results results \
-            --reference {input.reference:q} \
-            --output-dir results/tables \
-            >{log:q} 2>&1
-        """
+        "python -m siliconprof.analyse.aggregate --matrix {input.matrix:q} "
+        "--reference {input.reference:q} 2>{log:q}"

@@ -1,26 +1,10 @@
-# What every rules file looks up. Anything that computes is a function of the package.
-import sys
+# What the rules look up: functions of the config, cached; reading them writes nothing. Snakemake
+# imports modules from the folder of a Snakefile, so the package of this checkout comes first.
+from siliconprof.pipeline.experiment import Experiment, import_in_jobs
 
-from snakemake_interface_executor_plugins.settings import ExecMode
-
-sys.path.insert(0, f"{workflow.basedir}/workflow")
-
-from siliconprof.pipeline import executor, snakefile
-
-# Another file on the command line stands alone: it is not laid over this one.
-if not workflow.overwrite_configfiles:
-
-    configfile: snakefile.check_readable("config/config.yaml")
+import_in_jobs()
+EXPERIMENT = Experiment(config, checkpoints)
 
 
-FLOW = snakefile.prepare(
-    config,
-    main_process=workflow.exec_mode == ExecMode.DEFAULT,
-    dry_run=snakefile.runs_nothing(workflow.output_settings, sys.argv),
-    through=executor.of(workflow.exec_mode, sys.argv),
-    checkpoints=checkpoints,
-    snakemake=workflow,
-)
-
-# Stages run this checkout's code, whatever is installed; each of them checks.
-shell.prefix("set -euo pipefail; export PYTHONPATH=workflow; ")
+wildcard_constraints:
+    **EXPERIMENT.patterns,

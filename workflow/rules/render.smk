@@ -1,19 +1,16 @@
-# render: tables into figures and one page that opens offline.
+# render: tables into figures and pages that open offline.
 #
-# in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/,
-# out:  results/drawn/: all that the page says but its captions, so that a new word draws nothing;
-#       results/report.html, results/study.html, results/figures/, which `snakemake --report` shows with captions,
-#       results/errors.txt: what could not be drawn; results/summary.txt: what a run ends with;
+# in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/
+# out:  results/drawn/, all that the page says but its captions; results/{report,study}.html;
+#       results/figures/, which `snakemake --report` shows; results/{errors,summary,whole}.txt;
 #       on request (`make figures`) results/print/: every figure as SVG, PNG and PDF
 
 
 rule draw:
     """Draw the figures and fill the tables."""
     input:
-        code=FLOW.code("render.draw"),
-        published=FLOW.published,
-        registry="config/devices.yaml",
-        schema="workflow/schemas/devices.schema.yaml",
+        published=EXPERIMENT.listed("config/published/*.csv"),
+        registry=EXPERIMENT.shipped("config/devices.yaml"),
         matrix="results/matrix.json",
         tables=rules.aggregate.output,
         analysed=rules.analyse.output,
@@ -21,27 +18,21 @@ rule draw:
         directory("results/drawn"),
     log:
         "results/logs/draw.log",
+    localrule: True
+    conda:
+        "../../envs/base.yaml"
     params:
-        again=FLOW.again,
+        code=EXPERIMENT.code("render.draw"),
+        flags="",
     shell:
-        r"""
-        python -m siliconprof.render.draw \
-            --matrix {input.matrix:q} \
-            --tables results/tables \
-            --published config/published \
-            --registry {input.registry:q} \
-            --drawn {output:q} \
-            --figures results/figures \
-            --again {params.again:q} \
-            >{log:q} 2>&1
-        """
+        "python -m siliconprof.render.draw --matrix {input.matrix:q} --drawn {output:q} "
+        "{params.flags} 2>{log:q}"
 
 
 rule render:
     """Write both pages, with their captions and looks."""
     input:
-        code=FLOW.code("render.page"),
-        template=FLOW.template,
+        template=EXPERIMENT.listed("report/*"),
         drawn=rules.draw.output,
     output:
         # Snakemake leaves these where they are until the stage replaces them, so that a page stands
@@ -52,44 +43,45 @@ rule render:
             update(directory("results/figures")),
             patterns=["{name}.svg", "{name}.csv"],
             caption="../../report/provenance.rst",
-            category=FLOW.shown.category,
-            subcategory=FLOW.shown.subcategory,
-            labels=FLOW.shown.labels,
+            category=EXPERIMENT.shown.category,
+            subcategory=EXPERIMENT.shown.subcategory,
+            labels=EXPERIMENT.shown.labels,
         ),
         errors="results/errors.txt",
         summary="results/summary.txt",
     log:
         "results/logs/render.log",
+    localrule: True
+    conda:
+        "../../envs/base.yaml"
     params:
-        shown=FLOW.shown,
+        code=EXPERIMENT.code("render.page"),
+        shown=EXPERIMENT.shown,
     shell:
-        r"""
-        python -m siliconprof.render.page \
-            --drawn {input.drawn:q} \
-            --template report \
-            --figures {output.figures:q} \
-            --output {output.page:q} \
-            >{log:q} 2>&1
-        """
+        "python -m siliconprof.render.page --drawn {input.drawn:q} --figures {output.figures:q} "
+        "--output {output.page:q} 2>{log:q}"
 
 
-rule figures:
-    """Draw the figures for print."""
+rule complete:
+    """Fail, with its reasons, where the page leaves something out."""
     input:
-        **rules.draw.input,
+        rules.render.output.errors,
+    output:
+        touch("results/whole.txt"),
+    log:
+        "results/logs/complete.log",
+    localrule: True
+    conda:
+        "../../envs/base.yaml"
+    shell:
+        "python -m siliconprof.pipeline.ending {input:q} 2>{log:q}"
+
+
+use rule draw as figures with:
     output:
         directory("results/print"),
     log:
         "results/logs/figures.log",
-    shell:
-        r"""
-        python -m siliconprof.render.draw \
-            --matrix {input.matrix:q} \
-            --tables results/tables \
-            --published config/published \
-            --registry {input.registry:q} \
-            --drawn {output:q} \
-            --figures results/figures \
-            --print \
-            >{log:q} 2>&1
-        """
+    params:
+        code=EXPERIMENT.code("render.draw"),
+        flags="--print",

@@ -1,8 +1,7 @@
-"""The static import closure of code: the modules that a rule must declare as inputs.
+"""The static import closure of code: the modules that a stage's fingerprint is taken of.
 
-Snakemake sees no change in an imported Python module, so every module that a stage can load is
-declared. The closure is read from the text of the modules; nothing is imported. Plug-ins are loaded
-by name, so they are roots of their own. What a cell depends on is finer: see `fingerprint`.
+It is read from the text of the modules; nothing is imported. Plug-ins are loaded by name, so they are
+roots of their own. What a cell depends on is finer: see `fingerprint`.
 """
 
 from __future__ import annotations
@@ -90,18 +89,6 @@ def modules(roots: Iterable[str]) -> dict[str, Path]:
             reached[name] = path
             todo.extend(_imports(path))
     return reached
-
-
-def files(roots: Iterable[str]) -> list[str]:
-    """The closure as sorted paths relative to the checkout (`workflow/siliconprof/…`)."""
-    return list(_files(frozenset(roots)))
-
-
-@cache
-def _files(roots: frozenset[str]) -> tuple[str, ...]:
-    """See `files`. Cached: many cells share roots, and every parse of the Snakefile needs all."""
-    checkout = PACKAGE_DIR.parent.parent
-    return tuple(sorted(p.relative_to(checkout).as_posix() for p in modules(roots).values()))
 
 
 def sha256(path: Path | str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof.lifetime import end_with_pipeline
+from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
 
 USER_ERROR_EXIT_STATUS = 2
 PACKAGE = Path(__file__).resolve().parent
@@ -147,5 +147,8 @@ def stage(main: Callable[[Sequence[str] | None], int], ends_itself: bool = False
 
 
 def _print_error(error: UserError) -> None:
-    with contextlib.suppress(OSError):  # the log may lie on the disk that is full
-        print(printable(str(error)), file=sys.stderr)
+    # Standard error of a job is its log, which may lie on the disk that is full; a person reads the
+    # other.
+    for stream in (sys.stderr, *([sys.stdout] if os.environ.get(PIPELINE_VARIABLE) else [])):
+        with contextlib.suppress(OSError):
+            print(printable(str(error)), file=stream)

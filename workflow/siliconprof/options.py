@@ -8,16 +8,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from siliconprof.plugins import PACKAGE_DIR
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "matrix": {"required": True, "help": "the expansion, results/matrix.json"},
-    "tables": {"required": True, "help": "folder of the tables of earlier stages"},
-    "registry": {"required": True, "help": "the device registry"},
-    "published": {"required": True, "help": "folder of published tables"},
-    "claims": {"required": True, "help": "config/claims.yaml"},
-    "results": {"default": Path("results"), "help": "of a run"},
+    "tables": {"help": "folder of the tables of earlier stages; default: beside the matrix"},
+    "registry": {"help": "the device registry; default: the checkout's"},
+    "published": {"help": "folder of published tables; default: the checkout's"},
+    "claims": {"help": "default: the checkout's config/claims.yaml"},
+    "results": {"help": "of a run; default: the matrix's folder"},
     "reference": {"nargs": "*", "default": [], "help": "unpacked bundles"},
-    "output-dir": {"required": True, "help": "folder for what is written"},
+    "output-dir": {"help": "folder for what is written; default: the tables' beside the matrix"},
 }
+CONFIG = PACKAGE_DIR.parent.parent / "config"
+SHIPPED = {"registry": "devices.yaml", "published": "published", "claims": "claims.yaml"}
 
 
 def parser(name: str | None, text: str | None) -> argparse.ArgumentParser:
@@ -41,4 +45,14 @@ def parsed(main: Callable[..., int], argv: Sequence[str] | None, *names: str) ->
     stage = parser(module.__spec__.name if module.__spec__ else None, module.__doc__)
     for name in names:
         stage.add_argument(f"--{name}", type=Path, **OPTIONS[name])
-    return stage.parse_args(argv)
+    return filled(stage.parse_args(argv))
+
+
+def filled(arguments: argparse.Namespace) -> argparse.Namespace:
+    """The same, with folders beside the matrix and files of this checkout where none is named."""
+    folder = arguments.matrix.parent
+    beside = {"results": folder, "tables": folder / "tables", "output_dir": folder / "tables"}
+    for name, path in (beside | {key: CONFIG / file for key, file in SHIPPED.items()}).items():
+        if getattr(arguments, name, path) is None:
+            setattr(arguments, name, path)
+    return arguments

@@ -49,9 +49,7 @@ def _of_label(label: Any, entry: Any) -> Iterator[str]:
         return  # absent, or the schema has said so
     for key, value in resources.items():
         where = f"cluster.{label}.resources.{key}"
-        if key == "accelerator":
-            yield f"{where}: is the pipeline's own; leave it out"
-        elif isinstance(key, str) and (key in UNITS or key.endswith(("_mb", "_mib"))):
+        if isinstance(key, str) and (key in UNITS or key.endswith(("_mb", "_mib"))):
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 unit = UNITS.get(key, "megabytes")
                 yield f"{where}: is {value!r}; expected a whole number of {unit}"
@@ -113,11 +111,6 @@ def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[
         UserError: one of them is unknown, or no label is left to measure.
     """
     section = experiment["cluster"]
-    if not section:
-        raise UserError(
-            "config: cluster: is empty, but this run submits its jobs: say which kinds of node to "
-            "measure, see config/README.md, or run without that profile to measure this host"
-        )
     labels = {name for label, entry in section.items() for name in (label, entry["device"])}
     unavailable, lines = [], []
     for index, requested in enumerate(experiment["devices"]):
@@ -168,7 +161,7 @@ def lacks(label: str, entry: Mapping[str, Any], host: Mapping[str, Any]) -> dict
     if any(_fitting(entry, host)):
         states = host["backends"].items()
         why = "; ".join(f"{name}: {state['reason']}" for name, state in states if state["reason"])
-        reason = f"no backend can use it on the node of label '{label}' ({why}); the next run looks again"
+        reason = f"no backend can use it on the node of label '{label}' ({why}); `--forcerun host` looks again"
     return {"device": entry["device"], "reason": reason}
 
 

@@ -6,6 +6,7 @@ needs a default. The keys that a workload module adds come from its `PARAMETERS`
 
 from __future__ import annotations
 
+import argparse
 import copy
 import shlex
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ from siliconprof.store.validation import (
     too_large,
 )
 
+DEFAULT = "config/config.yaml"
+
 
 def read(configfile: str) -> dict[str, Any]:
     """A config file as it is written.
@@ -35,6 +38,44 @@ def read(configfile: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{configfile}: is empty or no mapping; see config/README.md")
     return content
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options by which a command is told the experiment, as Snakemake is."""
+    parser.add_argument(
+        "--configfile",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help=f"laid over {DEFAULT}, a later one over an earlier one",
+    )
+    parser.add_argument(
+        "--replace-workflow-config", action="store_true", help=f"in place of {DEFAULT}"
+    )
+
+
+def of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The resolved experiment of `add_options`.
+
+    Raises:
+        UserError: one line for each mistake.
+    """
+    replaced = arguments.replace_workflow_config and arguments.configfile
+    files = [*([] if replaced else [DEFAULT]), *arguments.configfile]
+    merged: dict[str, Any] = {}
+    for file in files:
+        merged = _laid_over(merged, read(file))
+    return resolve(merged, files[-1])
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """As Snakemake lays a config file over another: mappings are merged, all else is replaced."""
+    both = {
+        key: _laid_over(below[key], value)
+        for key, value in above.items()
+        if isinstance(value, Mapping) and isinstance(below.get(key), Mapping)
+    }
+    return {**below, **above, **both}
 
 
 def common_workload_schema() -> Mapping[str, Any]:

@@ -18,10 +18,10 @@ from siliconprof.store.validation import load_schema
 INTRODUCTION = """\
 # Configuration
 
-`config.yaml` is the default experiment, `paper.yaml` the paper's; pass another with
-`snakemake --configfile FILE` or `make report ARGS="--configfile FILE"`. Of several files a later one
-is laid over an earlier one: `--configfile config/config.yaml config/careful.yaml` measures each cell in
-five processes. What belongs to a machine
+`config.yaml` is the default experiment. Files of `snakemake --configfile FILE ...` are laid over it, a
+later one over an earlier one: `--configfile config/careful.yaml` measures each cell in five processes.
+A whole other experiment takes its place: `--configfile config/paper.yaml --replace-workflow-config`, or
+`make report ARGS="--configfile config/paper.yaml --replace-workflow-config"`. What belongs to a machine
 or a cluster (cores, limits, scheduler) is in `profiles/`, not here. Units end every physical
 name: `_s` seconds, `_bytes` bytes, `_gib` GiB. A wrong file is refused with all its mistakes,
 one line each. This page is made from the schema by `make docs`.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from siliconprof import closure, fingerprint
-from siliconprof.cells.matrix import DATA_DIR, PlannedCell
+from siliconprof.cells.matrix import PlannedCell, results_folder
 from siliconprof.datasets import (
     data_folder,
     dataset_spec,
@@ -25,11 +24,8 @@ from siliconprof.datasets import (
     speech_synthesis,
     weights,
 )
-from siliconprof.errors import UserError, in_one_line
-from siliconprof.hosts import node_check
-from siliconprof.session.timing import Plan
-from siliconprof.store import contents
-from siliconprof.store.cell import Cell, canonical_json, identity
+from siliconprof.errors import UserError
+from siliconprof.store.cell import canonical_json, identity
 from siliconprof.store.contents import Record
 
 MOST_NAMED = 4  # modules, in a line of a terminal
@@ -49,69 +45,17 @@ def differences(planned: PlannedCell, record: Record, tokens: Mapping[str, str])
 
 def _changes_of_cell(planned: PlannedCell, record: Record) -> list[str]:
     """Cell, method and environment, then and now."""
-    if node_check.refused(record.reason):  # tried again on the next
-        return [str(record.reason)]
     found = []
     asked = json.loads(planned.identity_json)
     then = identity(vars(record.cell))
     for key in sorted(asked):
         found += _changes(key, then.get(key), asked[key])
-    limit_s, limit_then_s = _limit_s(planned.cell), _limit_s(record.cell)
-    if record.status == "timeout" and limit_s > limit_then_s:
-        found.append(f"its time limit was raised from {limit_then_s:g} to {limit_s:g} s")
     if record.code.fingerprint != planned.code.sha256:
         modules = fingerprint.changed(record.code.modules, planned.code.modules)
         more = len(modules) - MOST_NAMED
         others = f" and {more} more" if more > 0 else ""
         found.append(f"code changed: {', '.join(modules[:MOST_NAMED])}{others}")
     return found + _environment_changes(planned, record.environment.declared)
-
-
-def _limit_s(cell: Cell) -> float:
-    """What a cell may take; it changes none of its numbers, but whether it comes to have any."""
-    return Plan.of(cell.timing).time_limit_s
-
-
-def outdated(planned: PlannedCell, document: Mapping[str, Any]) -> list[str]:
-    """Why a record has to go, one line each: it answers for another cell, code or data.
-
-    Data that are not prepared yet are no reason: Snakemake prepares them first.
-    """
-    folder = planned.cell.dataset
-    now = _prepared_sha256(folder) if folder else None
-    try:
-        record = contents.made(Record, document)
-        found = _changes_of_cell(planned, record) + _weight_changes(planned, record)
-        return found + (_data_changes(planned, record, {str(folder): now}) if now else [])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        return [f"its record is not what a record is: {in_one_line(error)}"]
-
-
-def question(planned: PlannedCell) -> str:
-    """Changes with all that `outdated` compares a record with."""
-    weights_now = [(file, *_size_and_time(file)) for file in planned.weights if Path(file).exists()]
-    data = _prepared_sha256(planned.cell.dataset) if planned.cell.dataset else None
-    content = f"{planned.arguments}\n{_limit_s(planned.cell)}\n{data}\n{weights_now}"
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _size_and_time(file: str) -> tuple[int, int]:
-    stat = os.stat(file)
-    return stat.st_size, stat.st_mtime_ns
-
-
-def _prepared_sha256(folder: str) -> str | None:
-    """Of the arrays of a data set, as its `dataset.json` says; None where it is not prepared."""
-    try:
-        return _stated_sha256(folder, _size_and_time(f"{folder}/dataset.json"))
-    except (OSError, UserError, KeyError):
-        return None
-
-
-@cache
-def _stated_sha256(folder: str, size_and_time: tuple[int, int]) -> str:
-    """Many cells read the same data set."""
-    return str(prepared.read_facts(Path(folder))["sha256"])
 
 
 def _environment_changes(planned: PlannedCell, declared: Mapping[str, Any]) -> list[str]:
@@ -155,16 +99,16 @@ def _data_changes(planned: PlannedCell, record: Record, tokens: Mapping[str, str
     return [f"it read other data than {folder} holds"] if used != tokens[folder] else []
 
 
-def verified_data(datasets: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def verified_data(experiment: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """(folder -> SHA-256 of its tokens, folder -> why it cannot be used) of what is prepared.
 
     Args:
-        datasets: name -> entry of the resolved config.
+        experiment: the resolved config.
     """
     tokens: dict[str, str] = {}
     refused: dict[str, str] = {}
-    for name, entry in datasets.items():
-        folder = Path(DATA_DIR) / name
+    for name, entry in experiment["datasets"].items():
+        folder = Path(results_folder(experiment)) / "data" / name
         if (folder / "dataset.json").exists():
             try:
                 tokens[folder.as_posix()] = verify_data(folder, name, entry)

@@ -1,6 +1,6 @@
 """Config, registry and host -> cells. A pure function; the Snakefile and every tool ask it.
 
-    python -m siliconprof.cells.matrix --experiment JSON --host-file F --registry F --output F
+    python -m siliconprof.cells.matrix --experiment F --host-file F --registry F --output F
 
 writes the same expansion as a file, `results/matrix.json`, which the later stages read.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,13 @@ from siliconprof.datasets import dataset_spec, weights
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import node_check
 from siliconprof.memory import memory_model
-from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
-from siliconprof.store import temporary
+from siliconprof.store import documents, temporary
 from siliconprof.store.cell import Cell, canonical_json
 from siliconprof.store.record import METHOD_VERSION
 from siliconprof.store.validation import nearest
 
-DATA_DIR = "results/data"
+Axes = tuple[str, str, str, str, str]  # device, backend, workload, scenario, precision
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,11 @@ class PlannedCell:
     """A cell with what its rule needs beside it."""
 
     cell: Cell
+    results: str  # the folder that its record and its data go to
     environment: Mapping[str, Any]  # versions that the cell uses; a change reruns it
     code: fingerprint.Fingerprint  # of the method: a change measures the cell anew
     trial: Trial = field(compare=False)  # made of the cell
     data: Sequence[str]  # what the prepared data are, with checksums: a change reruns the cell
-    arrays: Sequence[str]  # the data themselves, which must be there
     weights: Sequence[str] = ()  # files of pretrained weights in a folder; none of the hub's
     expected: Mapping[str, Any] | None = None  # the device that a node must have, see node_check
 
@@ -54,15 +53,19 @@ class PlannedCell:
     def arguments(self) -> str:
         """What `measure` is told, as words of a shell: a change in it measures the cell anew."""
         words = ["--cell", self.identity_json, "--environment", canonical_json(self.environment)]
-        words += ["--method", f"{METHOD_VERSION}:{self.code.sha256}"]
+        words += ["--method", f"{METHOD_VERSION}:{self.code.sha256}", "--results", self.results]
         if self.expected is not None:
             words += ["--expect", canonical_json(self.expected)]
         return shlex.join(words)
 
+    @property
+    def record(self) -> str:
+        """Where its record lies."""
+        return f"{self.results}/records/{self.cell.path}.json"
+
     def to_document(self) -> dict[str, Any]:
         """What later stages read of it, see `matrix_file`."""
-        record = record_path(self.cell)
-        return {"cell": asdict(self.cell), "record": record, "expected": self.expected}
+        return {"cell": asdict(self.cell), "record": self.record, "expected": self.expected}
 
 
 @dataclass(frozen=True)
@@ -73,27 +76,10 @@ class Matrix:
     cells: list[PlannedCell] = field(default_factory=list)
     not_measured: list[dict[str, str]] = field(default_factory=list)  # device, reason
 
-    def records(self) -> list[str]:
-        """Paths of this host's records."""
-        return [record_path(planned.cell) for planned in self.cells]
 
-    def by_path(self) -> dict[str, dict[str, Any]]:
-        """A cell's path -> what its rule looks up."""
-        return {
-            planned.cell.path: {
-                "files": [*planned.data, *planned.weights],
-                "arguments": planned.arguments,
-                "time_limit_s": str(Plan.of(planned.cell.timing).time_limit_s),
-                # What reads no data need not wait for any; else in the config's order.
-                "priority": (0 if planned.data else 2) - place / len(self.cells),
-            }
-            for place, planned in enumerate(self.cells)
-        }
-
-
-def record_path(cell: Cell) -> str:
-    """Where a cell's record lies, relative to the checkout."""
-    return f"results/records/{cell.path}.json"
+def results_folder(experiment: Mapping[str, Any]) -> str:
+    """The folder of all that a run makes, relative to the one that Snakemake runs in."""
+    return (Path(experiment["prefix"]) / "results").as_posix()
 
 
 def select_devices(
@@ -105,8 +91,6 @@ def select_devices(
         UserError: a device is neither in the registry nor on the host.
     """
     present = {device["id"]: device for device in host["devices"]}
-    labels = experiment.get("cluster") or {}
-    elsewhere = {name for label, entry in labels.items() for name in (label, entry["device"])}
     chosen: dict[str, Mapping[str, Any]] = {}
     missing = []
     mistakes = []
@@ -115,15 +99,13 @@ def select_devices(
             chosen |= present
         elif wanted in present:
             chosen[wanted] = present[wanted]
-        elif wanted in elsewhere:
-            pass  # the cluster's, see `cluster.not_looked_at`
         elif wanted in registry["devices"]:
             reason = f"host '{host['label']}' has no such device"
             if why_not := registry["devices"][wanted].get("unsupported"):
                 reason = f"not supported: {why_not}"
             missing.append({"device": wanted, "reason": reason})
         else:
-            known = ["local", *present, *sorted(elsewhere), *registry["devices"]]
+            known = ["local", *present, *registry["devices"]]
             mistakes.append(
                 f"config: devices.{index}: '{wanted}' is neither in config/devices.yaml nor on "
                 f"this host ({', '.join(present)}){nearest(wanted, known)}"
@@ -133,71 +115,69 @@ def select_devices(
     return list(chosen.values()), missing
 
 
-def expand(
+def tested(
     experiment: Mapping[str, Any], registry: Mapping[str, Any], host: Mapping[str, Any]
-) -> Matrix:
-    """All cells of a resolved experiment on a host, in a stable order.
+) -> tuple[list[Mapping[str, Any]], list[dict[str, str]]]:
+    """(devices under test on a host or on a label's node, those asked for that it does not have).
 
     Raises:
         UserError: the experiment names a device that nobody knows.
     """
-    devices, missing = select_devices(experiment, registry, host)
-    return Matrix(host["label"], _cells(experiment, host, devices), missing)
-
-
-def expand_node(experiment: Mapping[str, Any], host: Mapping[str, Any]) -> Matrix:
-    """All cells of a resolved experiment on the nodes that a label of `cluster` stands for."""
-    label = host["label"]
-    entry = experiment["cluster"][label]
+    entry = experiment["cluster"].get(host["label"])
+    if entry is None:
+        return select_devices(experiment, registry, host)
     device = cluster.device_of(entry, host)
-    if device is None:
-        return Matrix(label, [], [cluster.lacks(label, entry, host)])
-    cells = [
-        replace(planned, expected=node_check.expectation(device))
-        for planned in _cells(experiment, host, [device])
-    ]
-    return Matrix(label, cells)
+    return ([], [cluster.lacks(host["label"], entry, host)]) if device is None else ([device], [])
 
 
-def _cells(
-    experiment: Mapping[str, Any], host: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]
-) -> list[PlannedCell]:
-    return [
-        _planned(experiment, host, device, backend, name, scenario, precision)
-        for device in devices
-        for name, workload in experiment["workloads"].items()
-        if device["kind"] in workload["device_kinds"]
-        for backend in device["backends"]
-        if backend in workload["backends"]
-        for scenario in workload["scenarios"]
-        for precision in workload["precisions"]
-    ]
+def axes(experiment: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> Iterator[Axes]:
+    """All cells of a resolved experiment on devices under test, in the config's order."""
+    for device in devices:
+        for name, workload in experiment["workloads"].items():
+            if device["kind"] in workload["device_kinds"]:
+                for backend in device["backends"]:
+                    if backend in workload["backends"]:
+                        for scenario in workload["scenarios"]:
+                            for precision in workload["precisions"]:
+                                yield device["id"], backend, name, scenario, precision
 
 
-def _planned(
+def expand(
+    experiment: Mapping[str, Any], registry: Mapping[str, Any], host: Mapping[str, Any]
+) -> Matrix:
+    """All cells of a resolved experiment on a host, or on the nodes of a label, in a stable order.
+
+    Raises:
+        UserError: the experiment names a device that nobody knows.
+    """
+    devices, missing = tested(experiment, registry, host)
+    cells = [planned(experiment, host, *cell) for cell in axes(experiment, devices)]
+    return Matrix(host["label"], cells, missing)
+
+
+def planned(
     experiment: Mapping[str, Any],
     host: Mapping[str, Any],
-    device: Mapping[str, Any],
+    device_id: str,
     backend: str,
     name: str,
     scenario: str,
     precision: str,
 ) -> PlannedCell:
-    """One cell and what its rule needs."""
+    """One cell, of `axes`, and what its rule needs."""
     from siliconprof.hosts import host_file
 
-    entry = experiment["workloads"][name]
+    device = next(one for one in host["devices"] if one["id"] == device_id)
+    entry, results = experiment["workloads"][name], results_folder(experiment)
     parameters = _parameters(experiment, entry)
     if entry.get("capture"):  # only then is it part of the cell
         parameters["capture"] = entry["capture"]
     if entry.get("repeats", 1) > 1:
         parameters["repeats"] = entry["repeats"]
-    folder, data, arrays = None, [], []
+    folder, data = None, []
     if dataset := entry.get("dataset"):
-        folder = f"{DATA_DIR}/{dataset}"
+        folder = f"{results}/data/{dataset}"
         data = [f"{folder}/dataset.json"]
-        files = dataset_spec.ARRAYS[experiment["datasets"][dataset]["kind"]]
-        arrays = [f"{folder}/{file}" for file in files]
     threads = experiment["cpu_threads"]
     cell = Cell(
         host=host["label"],
@@ -222,12 +202,13 @@ def _planned(
     trial = Trial(cell)
     return PlannedCell(
         cell,
+        results,
         host_file.environment_slice(host, device["id"], backend, trial.packages, trial.offloads),
         fingerprint.of(method.code_roots(cell)),
         trial,
         data,
-        arrays,
         weights.local_files(parameters),
+        node_check.expectation(device) if host["label"] in experiment["cluster"] else None,
     )
 
 
@@ -261,38 +242,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     from siliconprof.hosts import host_file, registry
 
     parser = options.parser("siliconprof.cells.matrix", __doc__)
-    parser.add_argument("--experiment", required=True, help="the resolved config as JSON")
+    parser.add_argument("--experiment", type=Path, required=True, help="the resolved config")
     parser.add_argument(
         "--host-file", type=Path, nargs="+", required=True, help="the hosts that this run measures"
     )
     parser.add_argument(
         "--focus",
         type=Path,
-        nargs="*",
-        help="file of the host that the page is about; default: the first that has cells",
+        nargs="?",
+        help="the host that the page is about; default: the first with cells",
     )
-    parser.add_argument(
-        "--not-measured", type=json.loads, default=[], help="devices with reasons, as JSON"
-    )
-    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--registry", type=Path, default=registry.shipped())
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
-    experiment = json.loads(arguments.experiment)
+    experiment = documents.read(arguments.experiment)
     devices = registry.load(arguments.registry)
     found = [host_file.load(path) for path in arguments.host_file]
-    parts = [
-        expand_node(experiment, host)
-        if host["label"] in experiment["cluster"]
-        else expand(experiment, devices, host)
-        for host in found
-    ]
+    parts = [expand(experiment, devices, host) for host in found]
     with_cells = [host for host, part in zip(found, parts, strict=True) if part.cells]
+    missing = cluster.missing(experiment, devices) if experiment["cluster"] else []
     document = {
         "experiment": experiment,
-        "host": host_file.load(arguments.focus[0]) if arguments.focus else [*with_cells, *found][0],
+        "host": host_file.load(arguments.focus) if arguments.focus else [*with_cells, *found][0],
         "hosts": found,
         "cells": [planned.to_document() for part in parts for planned in part.cells],
-        "not_measured": [*arguments.not_measured, *(m for p in parts for m in p.not_measured)],
+        "not_measured": [*missing, *(m for p in parts for m in p.not_measured)],
     }
     text = json.dumps(document, indent=1, sort_keys=True) + "\n"
     temporary.write(arguments.output, text)

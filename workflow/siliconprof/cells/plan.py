@@ -55,7 +55,7 @@ def expected_seconds(planned: matrix.PlannedCell, earlier: Record | None) -> flo
 def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any]:
     """One cell of the plan; `tokens` as `freshness.verified_data` gives them."""
     cell = planned.cell
-    path = Path(matrix.record_path(cell))
+    path = Path(planned.record)
     earlier: Record | None = None
     reasons = [NEVER]
     if path.exists():
@@ -104,7 +104,9 @@ def data_bytes(entry: Mapping[str, Any]) -> int:
     return entry["max_clips"] * entry["clip_seconds"] * MEL_FRAMES_PER_S * entry["n_mels"] * 4
 
 
-def on_cluster(experiment: Mapping[str, Any], tokens: Mapping[str, str]) -> list[dict[str, Any]]:
+def on_cluster(
+    experiment: Mapping[str, Any], devices: registry.Registry, tokens: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """What a run through a profile would measure, by label; `tokens` as for `row`.
 
     `cells` is None where no node has been detected yet; `not_measured` says why a detected node
@@ -112,11 +114,12 @@ def on_cluster(experiment: Mapping[str, Any], tokens: Mapping[str, str]) -> list
     """
     plans = []
     for label in cluster.chosen(experiment):
-        file = Path("results/hosts") / f"{label}.json"
+        results = matrix.results_folder(experiment)
+        file = Path(results) / "hosts" / f"{label}.json"
         cells: list[dict[str, Any]] | None = None
         missing: list[dict[str, str]] = []
         if file.exists():
-            expansion = matrix.expand_node(experiment, host_file.stored("results", label))
+            expansion = matrix.expand(experiment, devices, host_file.stored(results, label))
             cells = [row(planned, tokens) for planned in expansion.cells]
             missing = expansion.not_measured
         device = experiment["cluster"][label]["device"]
@@ -125,10 +128,12 @@ def on_cluster(experiment: Mapping[str, Any], tokens: Mapping[str, str]) -> list
     return plans
 
 
-def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]) -> Any:
-    """The whole plan as data."""
-    expansion = matrix.expand(experiment, devices, host)
-    tokens, refused = freshness.verified_data(experiment["datasets"])
+def make(
+    experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any] | None
+) -> Any:
+    """The whole plan as data; without a host for a run on a cluster."""
+    expansion = matrix.expand(experiment, devices, host) if host else matrix.Matrix("", [], [])
+    tokens, refused = freshness.verified_data(experiment)
     rows = [row(planned, tokens) for planned in expansion.cells]
     due = [entry for entry in rows if entry["due"]]
     missing_data = {
@@ -139,14 +144,14 @@ def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mappin
     }
     return {
         "experiment": experiment["experiment"],
-        "host": host["label"],
+        "host": host["label"] if host else None,
         "cells": rows,
         "not_measured": expansion.not_measured,
-        "cluster": on_cluster(experiment, tokens),
+        "cluster": on_cluster(experiment, devices, tokens),
         "data_refused": refused,
         "backends_unavailable": {
             name: {"reason": entry["reason"], "mend": entry.get("mend")}
-            for name, entry in host["backends"].items()
+            for name, entry in (host["backends"].items() if host else ())
             if entry["reason"]
         },
         "totals": {
@@ -203,6 +208,8 @@ def as_text(plan: Mapping[str, Any]) -> str:
 def _summary(plan: Mapping[str, Any]) -> Iterator[str]:
     """What a run would do in all, and how many cells are in which state."""
     totals = plan["totals"]
+    if plan["host"] is None:
+        return
     yield (
         f"{totals['due']} of {_cells(totals['cells'])} would run on host '{plan['host']}': about "
         f"{totals['expected_s']:.0f} s of measuring, {mebibytes(totals['expected_disk_bytes'])} MiB "
@@ -273,13 +280,14 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the plan."""
     parser = options.parser("siliconprof plan", __doc__)
-    parser.add_argument("--configfile", default="config/config.yaml")
+    config.add_options(parser)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     arguments = parser.parse_args(argv)
-    experiment = config.resolve(config.read(arguments.configfile), arguments.configfile)
-    devices = registry.load("config/devices.yaml")
-    host = host_file.resolve("results", experiment["host"], devices, write=False)
-    cluster.check(experiment, devices, host["label"], [device["id"] for device in host["devices"]])
+    experiment = config.of(arguments)
+    devices = registry.load(registry.shipped())
+    host = None
+    if not experiment["cluster"]:
+        host = host_file.resolve(matrix.results_folder(experiment), experiment["host"], devices)
     plan = make(experiment, devices, host)
     print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
     return 0

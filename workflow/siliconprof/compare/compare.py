@@ -7,7 +7,7 @@
 Cells are compared that are equal but for what is named, and points with equal parameters. The ratio
 is B's time over A's, above 1 B is slower; its 95 % interval is one between processes (Welch's t on
 the logarithms of their medians), so that each side needs two: `repeats: 5` in the config, or
-`--configfile config/config.yaml config/careful.yaml`.
+`--configfile config/careful.yaml`.
 
 `same`: the whole interval is within the threshold. `slower` and `faster`: the ratio is beyond the
 threshold, its interval excludes 1, and it is none of the few that chance alone makes of so many

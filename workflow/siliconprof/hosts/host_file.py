@@ -1,9 +1,10 @@
 """The host file results/hosts/{label}.json: this host's label, its devices by id, its libraries.
 
-The main Snakemake process calls `resolve` once, while it reads the Snakefile; jobs call `stored`,
-which only reads the file, since on a cluster they run on another machine. No framework is imported
-here: the file is used as it is while the quick facts are those that it was made from; otherwise
-`detect` runs again in a process of its own.
+    python -m siliconprof.hosts.host_file --facts JSON --output F
+
+writes what `resolve` has found, which Snakemake's process calls while it plans. No framework is
+imported here: the file is used as it is while the quick facts are those that it was made from;
+otherwise `detect` runs again in a process of its own.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from siliconprof import declarations, plugins
-from siliconprof.errors import UserError
+from siliconprof import declarations, options, plugins
+from siliconprof.errors import UserError, stage
 from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
@@ -28,6 +29,7 @@ from siliconprof.store import documents, names, temporary
 from siliconprof.store.cell import canonical_sha256
 
 SCHEMA_VERSION = 1
+AUTO = "auto.json"  # which label this host has where the config says `auto`, whatever it is called
 DETECT_LIMIT_S = 600.0
 AGAIN = "delete it to have it made again"
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
@@ -142,74 +144,72 @@ def _read(path: Path) -> Any:
         raise UserError(f"{path}: damaged ({error}); {AGAIN}") from None
 
 
-def stored(results_dir: Path | str, configured_label: str) -> dict[str, Any]:
-    """The host file as it is on disk, for a job: nothing is detected, compared or written.
+def stored(results_dir: Path | str, label: str) -> dict[str, Any]:
+    """The host file of a label as it is on disk.
 
     Raises:
         UserError: it is missing, damaged or another host's; one line.
     """
-    folder = Path(results_dir) / "hosts"
-    label = configured_label
-    if label == "auto":
-        label = _read_auto(folder / "auto.json")["label"]
-    path = folder / f"{label}.json"
+    path = Path(results_dir) / "hosts" / f"{label}.json"
     host = load(path)
     if host["label"] != label:  # renamed or copied by hand
         raise UserError(f"{path}: is the file of host '{host['label']}'; {AGAIN}")
     return host
 
 
-def resolve(
-    results_dir: Path | str,
-    configured_label: str,
-    registry_: registry.Registry,
-    write: bool = True,
-    again: bool = False,
-) -> dict[str, Any]:
-    """This host, from its file when that is up to date, else detected again.
+def label(results_dir: Path | str, configured_label: str) -> str:
+    """The label of this host, which is not detected for it.
 
     Args:
         results_dir: the folder that holds `hosts/`.
         configured_label: the config's `host`: `auto`, or a label of one's own.
-        registry_: from `registry.load`; the devices' ids follow it, also when only it has changed.
-        write: whether `hosts/{label}.json` and, for `auto`, `hosts/auto.json` may be written;
-            they are rewritten only when their content changes.
-        again: detect even where the quick facts are unchanged.
 
     Raises:
         UserError: the stored files are another machine's or damaged, or the label cannot be a file's
                 name.
     """
-    folder = Path(results_dir) / "hosts"
-    parts = machine.fingerprint_parts()
-    auto_path = folder / "auto.json"
-    auto = {"label": configured_label, "fingerprint": fingerprint(parts)}
+    folder, parts = Path(results_dir) / "hosts", machine.fingerprint_parts()
+    auto_path, own = folder / AUTO, configured_label
     if configured_label == "auto":
-        auto["label"] = default_label()
+        own = default_label()
         if auto_path.exists():
             saved = _read_auto(auto_path)
-            if saved["fingerprint"] != auto["fingerprint"]:
-                _refuse(auto_path, saved["label"], folder / f"{saved['label']}.json", parts)
-            auto = saved
+            own = saved["label"]
+            if saved["fingerprint"] != fingerprint(parts):
+                _refuse(auto_path, own, folder / f"{own}.json", parts)
     elif not re.fullmatch(names.LABEL, configured_label):
         raise UserError(f"host: is '{configured_label}'; expected auto, or {names.RULE}")
-    path = folder / f"{auto['label']}.json"
+    return own
+
+
+def resolve(
+    results_dir: Path | str,
+    configured_label: str,
+    registry_: registry.Registry,
+    again: bool = False,
+) -> dict[str, Any]:
+    """This host, from its file when that is up to date, else detected again; nothing is written.
+
+    Args:
+        results_dir, configured_label: see `label`.
+        registry_: from `registry.load`; the devices' ids follow it, also when only it has changed.
+        again: detect even where the quick facts are unchanged.
+
+    Raises:
+        UserError: see `label`; or the file of this label is another machine's.
+    """
+    own, parts = label(results_dir, configured_label), machine.fingerprint_parts()
+    path = Path(results_dir) / "hosts" / f"{own}.json"
     old = load(path) if path.exists() else None
-    if old is not None and old["fingerprint"] != auto["fingerprint"]:
-        _refuse(path, auto["label"], path, parts)
+    if old is not None and old["fingerprint"] != fingerprint(parts):
+        _refuse(path, own, path, parts)
     quick_sha256 = canonical_sha256(quick_facts())
     up_to_date = old is not None and old["quick_facts_sha256"] == quick_sha256
     if old is None or again or not up_to_date or _has_broken_framework(old):
         facts = detect_in_child()
     else:
         facts = old
-    host = assemble(facts, auto["label"], quick_sha256, registry_)
-    if write:
-        if host != old:
-            store(path, host)
-        if configured_label == "auto" and not auto_path.exists():
-            _write(auto_path, auto)
-    return host
+    return assemble(facts, own, quick_sha256, registry_)
 
 
 def _read_auto(path: Path) -> dict[str, str]:
@@ -252,14 +252,6 @@ def detected(label: str, registry_: registry.Registry) -> dict[str, Any]:
     return assemble(detect_in_child(), label, canonical_sha256(quick_facts()), registry_)
 
 
-def submitting(results_dir: Path | str, configured_label: str) -> str:
-    """The label of a host that measures nothing itself, without detecting it."""
-    auto = Path(results_dir) / "hosts" / "auto.json"
-    if configured_label != "auto":
-        return configured_label
-    return _read_auto(auto)["label"] if auto.exists() else default_label()
-
-
 def detect_in_child() -> dict[str, Any]:
     """What `python -m siliconprof.hosts.detect --json` finds; it takes seconds.
 
@@ -299,16 +291,6 @@ def assemble(
         **{name: facts[name] for name in ("os", "cpu", "packages", "blas", "driver", "cpu_adam")},
         "quick_facts_sha256": quick_sha256,
     }
-
-
-def facts_sha256(host: Mapping[str, Any]) -> str:
-    """Hex SHA-256 of what a host file says of its host.
-
-    Not of how one sees that it is up to date: a quick fact alone changes no page.
-    """
-    return canonical_sha256(
-        {key: value for key, value in host.items() if key != "quick_facts_sha256"}
-    )
 
 
 def identify(
@@ -402,3 +384,20 @@ def _version(host: Mapping[str, Any], package: str) -> str | None:
     if package not in declarations.libraries():
         raise LookupError(f"no plug-in declares {package} in its LIBRARIES")
     return host["packages"].get(package)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write a host file, and which label this host has from now on."""
+    parser = options.parser("siliconprof.hosts.host_file", __doc__)
+    parser.add_argument("--facts", type=json.loads, required=True, help="the file's content")
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    host, auto = arguments.facts, arguments.output.with_name(AUTO)
+    store(arguments.output, host)
+    if not auto.exists():
+        _write(auto, {"label": host["label"], "fingerprint": host["fingerprint"]})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError
+from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.store import names
 from siliconprof.store.cell import PRECISIONS
 
@@ -22,6 +23,13 @@ MEMORY_TOLERANCE = 0.15
 PEAK_OF_PRECISION = {precision: precision.removeprefix("amp-") for precision in PRECISIONS}
 # What marketing and firmware add to a CPU's name and an id leaves out.
 CPU_NAME_NOISE = re.compile(r"\(r\)|\(tm\)|\bcpu\b|\b\d+-core\b|\bprocessor\b|\bwith\b.*|@.*", re.I)
+
+
+def shipped() -> Path:
+    """The registry of this checkout, by a short name in the checkout itself."""
+    path = Path("config", "devices.yaml")
+    checkout = PACKAGE_DIR.parent.parent
+    return path if Path.cwd() == checkout else checkout / path
 
 
 def load(path: Path | str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -24,7 +23,6 @@ from siliconprof.session import exhaustion
 from siliconprof.session.trial import Trial
 from siliconprof.store import documents
 
-PROGRESS_FILE_VARIABLE = "SILICONPROF_PROGRESS_FILE"
 POLL_S = 0.25
 FRESH = "an interpreter of its own"
 FORKED = "a fork of one that had imported its libraries and computed nothing"
@@ -45,13 +43,6 @@ def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
         own |= dict.fromkeys(fork_server.COMPILER_CACHES, str(scratch))
     own |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
     return inherited.without(os.environ) | own
-
-
-def show(line: str) -> None:
-    """Write the child's progress to the file that the pipeline's live display reads, if any."""
-    if path := os.environ.get(PROGRESS_FILE_VARIABLE):
-        with suppress(OSError):  # only a display; the measurement goes on
-            Path(path).write_text(line, encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -181,7 +172,6 @@ class Child:
         """(the process, how it was started)."""
         started = FRESH
         if launch.forked and fork_server.VARIABLE in os.environ:
-            show(json.dumps({"doing": "import its libraries", "step": ""}))
             try:
                 process = fork_server.Forked(
                     trial, environment, arguments, output, progress, require_pipeline
@@ -214,7 +204,6 @@ class Child:
                     self.points.append(message["point"])
                 elif isinstance(message, dict) and message.keys() >= {"doing", "step"}:
                     self.progress = message
-                    show(line)
 
     def kill(self) -> None:
         """End the process and its group."""

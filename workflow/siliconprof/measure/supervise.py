@@ -18,6 +18,7 @@ import shlex
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -36,10 +37,10 @@ from siliconprof.errors import (
     UserError,
     writing,
 )
-from siliconprof.hosts import environment, machine
+from siliconprof.hosts import environment, machine, node_check
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import descendants, inherited, lock, takeover
-from siliconprof.measure.child import FRESH, Child, Launch, PipelineGone, require_pipeline, show
+from siliconprof.measure.child import FRESH, Child, Launch, PipelineGone, require_pipeline
 from siliconprof.measure.output import Output
 from siliconprof.measure.processes import Process
 from siliconprof.plugins import PACKAGE_DIR
@@ -52,7 +53,6 @@ from siliconprof.store.contents import point_name
 
 NO_POINT = "it came to its end without a point: nothing was measured"
 CHECKOUT = PACKAGE_DIR.parent.parent
-CHECKS = ".checks"  # below the history, where a host may be called `checks`
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 
@@ -263,7 +263,7 @@ def capture_command(cell: Cell, folder: Path) -> list[str]:
     return [word.replace("{output}", str(folder / Path(words[0]).name)) for word in words]
 
 
-def shared_checks(trial: Trial, folder: Path) -> Path | None:
+def shared_checks(trial: Trial) -> Path | None:
     """The file of the checks that cells like this one share in a run; None for one by hand."""
     pipeline = os.environ.get(PIPELINE_VARIABLE)
     if not pipeline:
@@ -272,7 +272,8 @@ def shared_checks(trial: Trial, folder: Path) -> Path | None:
     own = trial.backend.environment(cell.device_index, cell.precision, os.environ)
     device = [cell.device, cell.device_index, cell.backend, cell.precision, cell.threads]
     alike = json.dumps([machine.read_text(BOOT_ID), pipeline, *device, sorted(own.items())])
-    return folder / f"{hashlib.sha256(alike.encode()).hexdigest()[:16]}.json"
+    name = f"siliconprof-checks-{hashlib.sha256(alike.encode()).hexdigest()[:16]}.json"
+    return Path(tempfile.gettempdir()) / name
 
 
 def run_on(
@@ -343,7 +344,6 @@ def supervise(
     checkpoints: Path | None,
     declared: Mapping[str, Any],
     expected: Mapping[str, Any] | None,
-    checks: Path | None,
 ) -> dict[str, Any]:
     """Run the trial to its end; the result.
 
@@ -352,7 +352,6 @@ def supervise(
         checkpoints: the folder `results/checkpoints`; None = none is saved.
         declared: versions that the pipeline declared.
         expected: the device that a node of a cluster must have, see `node_check`.
-        checks: folder of the checks that cells of a run share.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended and no record is due.
@@ -375,7 +374,7 @@ def supervise(
         require_pipeline()
         before = surroundings(cell)
         arguments, own = ["--expect", json.dumps(expected)] if expected else [], []
-        if checks and (shared := shared_checks(trial, checks)):
+        if shared := shared_checks(trial):
             arguments += ["--checks", str(shared)]
         if checkpoints:
             own = ["--checkpoints", str(checkpoint_folder(checkpoints, cell, before, declared))]
@@ -399,7 +398,7 @@ def supervise(
 def tell(message: str) -> None:
     """Say in the log and on the terminal what a cell waits for."""
     print(message, file=sys.stderr)
-    show(json.dumps({"doing": message, "step": ""}))
+    print(message, flush=True)
 
 
 def trial_of(text: str, time_limit_s: float | None) -> Trial:
@@ -457,14 +456,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--method", help="version of the method and fingerprint of its code, as the pipeline saw it"
     )
-    parser.add_argument("--history", type=Path, help="folder of every record ever made")
     parser.add_argument(
-        "--captures",
+        "--results",
         type=Path,
-        default=Path("results/captures"),
-        help="folder of `capture`'s files",
+        help="folder for the history of records, checkpoints and captures; default: no history, no "
+        "checkpoints, and captures in results",
     )
-    parser.add_argument("--checkpoints", type=Path, help="folder for those of whole trainings")
     parser.add_argument(
         "--instead-of", metavar="SHA256", help="the disturbed record after which this one is made"
     )
@@ -475,24 +472,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Durations come from a clock that nobody sets, the date from the one that people read.
     started, began_s = datetime.now(UTC), time.monotonic()
     declared = json.loads(arguments.environment)
-    if arguments.history:
-        fingerprint.load_cache(arguments.history / fingerprint.CACHE)
-    history = None if arguments.instead_of else arguments.history
-    if earlier := takeover.find(cell, method_code, declared, history):
-        record.restore(arguments.output, earlier)
-        print(f"{cell.path}: taken over from the history, not measured again", file=sys.stderr)
-        return 0
+    results, history = arguments.results, None
+    if results:
+        history = results / "history"
+        fingerprint.load_cache(history / fingerprint.CACHE)
+        if not arguments.instead_of:
+            earlier = takeover.find(cell, method_code(cell), declared, history)
+            if earlier:
+                record.restore(arguments.output, earlier)
+                print(f"{cell.path}: given back from results/history, not measured again")
+                return 0
+    captures = (results or Path("results")) / "captures"
+    checkpoints = results / "checkpoints" if results else None
     try:
-        checks = arguments.history / CHECKS if arguments.history else None
-        result = supervise(
-            trial, arguments.captures, arguments.checkpoints, declared, arguments.expect, checks
-        )
+        result = supervise(trial, captures, checkpoints, declared, arguments.expect)
     except PipelineGone:
         print("the pipeline has died: the cell ended without a record", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted: the cell ended without a record", file=sys.stderr)
         return 130
+    if arguments.expect and node_check.refused(result.get("reason")):
+        raise UserError(result["reason"])  # no record: the next run tries another node
     wall_s = time.monotonic() - began_s
     result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
     result["planned_method"] = arguments.method
@@ -501,8 +502,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     # An interrupt during the moment that writing the record takes would lose the cell.
     hear(signal.SIG_IGN)
     composed = compose(trial, result, declared, started)
-    record.write(composed, arguments.output, arguments.history)
+    record.write(composed, arguments.output, history)
     line = f"{cell.path}: {composed['status']}"
     # The log stays on this host: it has the reason as it was.
     print(line + (f": {result['reason']}" if composed["reason"] else ""), file=sys.stderr)
+    if results:  # a cell of a pipeline, which has what a bare host need not have
+        from siliconprof.measure import cell_line
+
+        print(cell_line.of(record.load(arguments.output, check_schema=False)))
     return 0

@@ -2,7 +2,7 @@
 
     siliconprof doctor [--json] [--config FILE]
 
-The host is detected anew, whatever its file says, and the file is written when something changed.
+The host is detected anew, whatever its file says; nothing is written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from siliconprof import options, plugins, words
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
-from siliconprof.hosts.remedies import REGISTRY, Remedy, remedy
+from siliconprof.hosts.remedies import Remedy, remedy
 from siliconprof.store import validation
 
 RESULTS = Path("results")
@@ -257,12 +257,11 @@ def examine(label: str) -> dict[str, Any]:
     mistakes: list[Remedy] = []
     devices: registry.Registry = {"devices": {}}
     try:
-        devices = registry.load(REGISTRY)
+        devices = registry.load(registry.shipped())
     except UserError as error:
         mistakes += [remedy("registry", line, None) for line in str(error).splitlines()]
     try:
-        # Ids made without the registry would rename devices: such a file is not written.
-        host = host_file.resolve(RESULTS, label, devices, write=not mistakes, again=True)
+        host = host_file.resolve(RESULTS, label, devices, again=True)
     except UserError as error:
         mistakes.append(remedy("host file", str(error), None))
         host = host_file.assemble(

@@ -1,6 +1,6 @@
 """Measure once more what other processes disturbed, at the end of a run and within a budget.
 
-    python -m siliconprof.pipeline.retry --matrix F --registry F --budget S --output F
+    python -m siliconprof.pipeline.retry --matrix F --budget S --output F
 
 Whatever it was may be over when the last cell has ended. Both records are in results/history, and
 the less disturbed one stays at its cell's place. A record that was measured again names the one
@@ -22,14 +22,12 @@ from siliconprof.analyse.equal_work import DISTURBED, NOISY
 from siliconprof.cells import matrix
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import registry
-from siliconprof.pipeline import cell_line, remeasure
+from siliconprof.measure import cell_line
+from siliconprof.pipeline import remeasure
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, record, temporary
 from siliconprof.store.contents import Record
 from siliconprof.store.matrix_file import Matrix
-
-RESULTS = Path("results")
-HISTORY = RESULTS / "history"
 
 
 def disturbance(found: Record) -> tuple[int, bool, float]:
@@ -42,9 +40,9 @@ def disturbance(found: Record) -> tuple[int, bool, float]:
     return codes.count(DISTURBED), NOISY in codes, cores or 0.0
 
 
-def second(first: Record) -> Path | None:
+def second(first: Record, results: Path) -> Path | None:
     """The copy of the record that was made in the place of this one; None where there is none."""
-    for copy in record.earlier(HISTORY / first.cell.path, first.sha256):
+    for copy in record.earlier(results / "history" / first.cell.path, first.sha256):
         try:
             if record.load(copy, check_schema=False).method.instead_of == first.sha256:
                 return copy
@@ -64,9 +62,8 @@ def measure(planned: matrix.PlannedCell, first: Record) -> bool:
     with temporary.scratch() as folder:
         command = [sys.executable, "-m", "siliconprof.measure", *shlex.split(planned.arguments)]
         command += ["--time-limit", str(Plan.of(planned.cell.timing).time_limit_s)]
-        command += ["--history", str(HISTORY), "--checkpoints", str(RESULTS / "checkpoints")]
         command += ["--instead-of", first.sha256, "--output", str(folder / "record.json")]
-        return subprocess.run(command, check=False).returncode == 0
+        return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
 
 
 def better(first: Record, copy: Path | None) -> Record | None:
@@ -77,7 +74,7 @@ def better(first: Record, copy: Path | None) -> Record | None:
     return again
 
 
-def waiting(run: Matrix) -> Iterator[tuple[Path, Record, Path | None]]:
+def waiting(run: Matrix, results: Path) -> Iterator[tuple[Path, Record, Path | None]]:
     """(file, record, second record) of disturbed cells of a run that have a second record to come.
 
     The second record is there already where a run was killed before it was put in its place.
@@ -85,19 +82,19 @@ def waiting(run: Matrix) -> Iterator[tuple[Path, Record, Path | None]]:
     for name in dict(remeasure.flagged(run, [DISTURBED])):
         first = record.load(Path(name), check_schema=False, in_place=True)
         if first.status == "ok" and first.method.instead_of is None:
-            copy = second(first)
+            copy = second(first, results)
             if copy is None or better(first, copy):
                 yield Path(name), first, copy
 
 
-def retry_all(run: Matrix, registry_file: Path, budget_s: float) -> list[str]:
+def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) -> list[str]:
     """Measure disturbed cells of a run once more; what became of them, as lines."""
-    disturbed = list(waiting(run))
+    disturbed = list(waiting(run, results))
     if not disturbed:
         return []
     devices = registry.load(registry_file)
     cells = {
-        Path(matrix.record_path(planned.cell)): planned
+        Path(planned.record): planned
         for host in run.hosts
         for planned in matrix.expand(run.experiment, devices, host).cells
         if not planned.cell.parameters.get("capture")
@@ -108,11 +105,9 @@ def retry_all(run: Matrix, registry_file: Path, budget_s: float) -> list[str]:
         if copy is None:
             if expected_s(first) > budget_s - (time.monotonic() - began_s):
                 continue
-            copy = second(first) if measure(cells[path], first) else None
-        again = better(first, copy)
-        if again is not None and copy is not None:
-            record.restore(path, copy)
-        stays = again or first
+            copy = second(first, results) if measure(cells[path], first) else None
+        stays = better(first, copy) or first
+        record.restore(path, results / "history" / first.cell.path / f"{stays.sha256}.json")
         mended += not disturbance(stays)[0]
         lines.append(f"again  {cell_line.of(stays)}")
     what = (
@@ -126,15 +121,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Try the cells and write what became of them."""
     parser = options.parser("siliconprof.pipeline.retry", __doc__)
     parser.add_argument("--matrix", type=Path, required=True)
-    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--registry", type=Path, default=registry.shipped())
     parser.add_argument("--budget", type=float, required=True, metavar="S", help="seconds in all")
     parser.add_argument("--output", type=Path, required=True, help="what became of them, as text")
     arguments = parser.parse_args(argv)
     try:
-        lines = retry_all(matrix_file.read(arguments.matrix), arguments.registry, arguments.budget)
+        lines = retry_all(
+            matrix_file.read(arguments.matrix),
+            arguments.matrix.parent,
+            arguments.registry,
+            arguments.budget,
+        )
     except KeyboardInterrupt:
         return 130
-    temporary.write(arguments.output, "".join(f"{line}\n" for line in lines))
+    text = "".join(f"{line}\n" for line in lines)
+    temporary.write(arguments.output, text)
+    print(text, end="")
     return 0
 
 

@@ -10,19 +10,16 @@ line that a file is not YAML or that the home folder cannot be written to.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from siliconprof.cells import config
 from siliconprof.errors import UserError
-from siliconprof.store.cell import canonical_json
 from siliconprof.store.validation import one_line
 
 OPTIONS = ("--configfile", "--configfiles")
-CACHES = Path(".snakemake/cache")
+CACHES = Path("results/history/cache")
 
 
 def config_files(words: Sequence[str]) -> Iterator[str]:
@@ -43,7 +40,8 @@ def check(words: Sequence[str]) -> None:
     Raises:
         UserError: one line.
     """
-    for name in config_files(words):
+    own = [] if "--replace-workflow-config" in words else [config.DEFAULT]
+    for name in (*own, *config_files(words)):
         exists = os.path.exists(name) and not os.path.isdir(name)
         if not exists and not name.endswith((".yaml", ".yml", ".json")):
             raise UserError(
@@ -52,32 +50,6 @@ def check(words: Sequence[str]) -> None:
             )
         if not exists or os.path.isfile(name):  # a pipe can be read once only
             config.read(name)
-
-
-def command(configfiles: Collection[Any], settings: Mapping[str, Any]) -> str:
-    """How a person makes the same again; a file elsewhere by its name, whoever's folder it is in.
-
-    Args:
-        settings: what `--config` gave.
-    """
-    words = ["snakemake", "--cores", "1", "report"]
-    if configfiles:
-        here = Path.cwd()
-        files = [Path(os.path.abspath(file)) for file in configfiles]
-        words += ["--configfile"]
-        words += [
-            (
-                file.relative_to(here) if file.is_relative_to(here) else Path("…", file.name)
-            ).as_posix()
-            for file in files
-        ]
-    if settings:
-        words += ["--config"]
-        for key, value in settings.items():
-            structured = isinstance(value, (Mapping, list))
-            text = canonical_json(value) if structured else "" if value is None else str(value)
-            words += [f"{key}={text}"]
-    return shlex.join(words)
 
 
 def unwritable_cache() -> Path | None:

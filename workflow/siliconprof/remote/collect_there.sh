@@ -81,11 +81,12 @@ measure() {
     # Held by all that runs here, to its end. Then a lock of Snakemake's is one that was killed.
     exec 9>>$own/lock
     "$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
-    rm -rf .snakemake/locks
+    "$python" -m snakemake --unlock --configfile $own/experiment.json --replace-workflow-config \
+        </dev/null >/dev/null 2>&1 || true
     status=0
     echo "collect: measuring" >&2
-    "$python" -m snakemake --cores 1 measured --configfile $own/experiment.json </dev/null >&2 ||
-        status=$?
+    "$python" -m snakemake --cores 1 measured --configfile $own/experiment.json \
+        --replace-workflow-config </dev/null >&2 || status=$?
     if [ -n "$(find "results/records/$label" -name '*.json' 2>/dev/null)" ]; then
         echo "collect: packing" >&2
         "$python" -m siliconprof.remote.bundle_pack --host "$label" --without $own/without \

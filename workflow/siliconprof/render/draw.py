@@ -15,18 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from siliconprof import options
 from siliconprof.errors import UserError, stage
 from siliconprof.render.crew import most_workers, rare_collections
 from siliconprof.store import temporary
 from siliconprof.store.records import HERE
 
 
-def build(data: Any, book: Any, command: str, again: str = "") -> dict[str, Any]:
-    """Write every section and return what the template needs beside them.
-
-    Args:
-        again: the command that makes it all again; empty where no config file is named.
-    """
+def build(data: Any, book: Any, command: str) -> dict[str, Any]:
+    """Write every section and return what the template needs beside them."""
     from siliconprof import words
     from siliconprof.render import (
         closing,
@@ -41,7 +38,7 @@ def build(data: Any, book: Any, command: str, again: str = "") -> dict[str, Any]
     from siliconprof.render.sections import drawn, here
     from siliconprof.render.uncertainty import origin_text
 
-    own, again = data.only(HERE), again or quality.AGAIN
+    own, again = data.only(HERE), quality.again(data.matrix.experiment)
     book.common["intervals"] = origin_text(data.points)
     with book.on_report():
         book.section("answer")
@@ -76,7 +73,7 @@ def build(data: Any, book: Any, command: str, again: str = "") -> dict[str, Any]
     }
 
 
-def draw(arguments: argparse.Namespace) -> None:
+def draw(arguments: argparse.Namespace, command: str) -> None:
     """Read everything, draw everything, write it down."""
     from siliconprof.render import blocks, style
     from siliconprof.render import data as data_
@@ -98,8 +95,7 @@ def draw(arguments: argparse.Namespace) -> None:
         temporary.remove(staged)
         staged.mkdir(parents=True)
         book = Book(arguments.figures, most_workers(arguments.jobs), staged, arguments.print)
-        command = " ".join(["python -m siliconprof.render.draw", *options(arguments)])
-        facts = build(data, book, command, arguments.again)
+        facts = build(data, book, command)
         book.finish()
         if not arguments.print:
             dark = style.css_variables(1)
@@ -125,37 +121,26 @@ def draw(arguments: argparse.Namespace) -> None:
         temporary.remove(staged)
 
 
-def options(arguments: argparse.Namespace) -> list[str]:
-    """The command line as words, for the page's provenance."""
-    return [
-        f"--{name.replace('_', '-')} {' '.join(path.as_posix() for path in paths)}"
-        for name, value in vars(arguments).items()
-        if name not in ("jobs", "again", "print")  # they change nothing, or stand beside it
-        if (paths := value if isinstance(value, list) else [value])
-    ]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw everything."""
-    parser = argparse.ArgumentParser(prog="siliconprof.render.draw", description=__doc__)
-    for name, what in (
-        ("matrix", "the expansion, results/matrix.json"),
-        ("tables", "folder of aggregate's tables"),
-        ("published", "folder of published tables"),
-        ("registry", "the device registry"),
-        ("drawn", "folder for what is drawn"),
-        ("figures", "where figures and tables will lie as files, for links to them"),
-    ):
-        parser.add_argument(f"--{name}", type=Path, required=True, help=what)
-    parser.add_argument("--again", default="", help="the command that makes it all again")
+    parser = options.parser("siliconprof.render.draw", __doc__)
+    for name in ("matrix", "tables", "published", "registry"):
+        parser.add_argument(f"--{name}", type=Path, **options.OPTIONS[name])
+    parser.add_argument("--drawn", type=Path, required=True, help="folder for what is drawn")
+    parser.add_argument(
+        "--figures", type=Path, help="where figures and tables will lie as files, for links to them"
+    )
     parser.add_argument(
         "--print", action="store_true", help="every figure as SVG, PNG and PDF, and nothing else"
     )
     parser.add_argument(
         "--jobs", type=int, help="processes that draw figures; default: all that can"
     )
+    words = sys.argv[1:] if argv is None else argv
+    arguments = options.filled(parser.parse_args(argv))
+    arguments.figures = arguments.figures or arguments.drawn.with_name("figures")
     with rare_collections():
-        draw(parser.parse_args(argv))
+        draw(arguments, " ".join(["python -m siliconprof.render.draw", *words]))
     return 0
 
 

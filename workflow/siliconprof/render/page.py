@@ -20,6 +20,7 @@ from typing import Any
 
 from siliconprof.errors import UserError, stage
 from siliconprof.pipeline import ending, provenance
+from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.render import blocks
 from siliconprof.render.blocks import Caption, Section, Text
 from siliconprof.render.tables import CAPTION
@@ -152,9 +153,9 @@ def write(arguments: argparse.Namespace) -> None:
             stream.flush()
             temporary.replace_files(arguments.figures, staged)
         sys.stderr.write(errors)
-        summary_file = arguments.output.with_name(ending.SUMMARY.name)
+        summary_file = arguments.output.with_name(ending.SUMMARY)
         temporary.write(summary_file, page.facts["closing"])
-        temporary.write(arguments.output.with_name(ending.ERRORS.name), errors)
+        temporary.write(arguments.output.with_name(ending.ERRORS), errors)
     except jinja2.UndefinedError as error:
         raise UserError(f"{arguments.template / 'page.html.j2'}: {error}") from None
     except OSError as error:
@@ -194,11 +195,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="siliconprof.render.page", description=__doc__)
     for name, what in (
         ("drawn", "folder of what was drawn"),
-        ("template", "folder of template, style sheet and captions"),
         ("figures", "folder for figures and tables as files"),
         ("output", "the report; the study lies beside it"),
     ):
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
+    parser.add_argument(
+        "--template",
+        type=Path,
+        default=PACKAGE_DIR.parent.parent / "report",
+        help="folder of template, style sheet and captions; default: the checkout's",
+    )
     write(parser.parse_args(argv))
     return 0
 

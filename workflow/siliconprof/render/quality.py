@@ -6,7 +6,7 @@ And the steps over time of trainings that were measured more than once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -18,11 +18,16 @@ from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import HOST, Table, Value, told
 from siliconprof.render.variants import Row
-from siliconprof.store import columns, table_files
+from siliconprof.store import columns, matrix_file, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.table_files import key
 
-AGAIN = "snakemake --cores 1 report"
+AGAIN = "snakemake --cores 1 report --configfile {file} --replace-workflow-config"
+
+
+def again(experiment: Mapping[str, Any]) -> str:
+    """The command of a person that makes it all again, from the experiment's own file."""
+    return AGAIN.format(file=matrix_file.experiment_file(experiment))
 
 
 def add(data: Data, book: Book, command: str, again: str) -> None:

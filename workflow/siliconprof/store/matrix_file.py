@@ -8,9 +8,14 @@ from typing import Any
 
 from siliconprof.errors import UserError
 from siliconprof.store import contents, documents, validation
-from siliconprof.store.cell import Cell
+from siliconprof.store.cell import Cell, canonical_sha256
 
 PARTS = {"experiment": dict, "host": dict, "hosts": list, "cells": list, "not_measured": list}
+
+
+def experiment_file(experiment: Mapping[str, Any]) -> str:
+    """Where a resolved config lies: named by its content, so that another is a newer file in any case."""
+    return f"results/experiments/{canonical_sha256(experiment)[:16]}.json"
 
 
 class Planned(contents.Part):

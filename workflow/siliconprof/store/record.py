@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 5  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
-RETIRED = "retired"  # in a cell's folder of the history: `retire` removed the cell's record
 ORDER = "order.txt"  # in a cell's folder of the history: hashes, the latest last
 SHORTEST_S = 1e-12  # of a time; a sum of differences of clock readings is a multiple of more
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
@@ -144,8 +143,6 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
     if history is not None:
         keep_in_history(history / cell_path(record), record["sha256"], text)
     temporary.write(path, text)
-    if history is not None:
-        forget_retired(history / cell_path(record))
     return record["sha256"]
 
 
@@ -245,57 +242,20 @@ def _note_latest(folder: Path, sha256: str) -> None:
             os.fsync(stream.fileno())
 
 
-def retire(path: Path, folder: Path, sha256: str) -> None:
-    """Remove a record that no longer answers for its cell; the history keeps it, as the latest.
-
-    Others may have been saved since that never took its place, see `pipeline.retry`. A marker there
-    shows that no person has deleted the record, see `retired`.
-
-    Raises:
-        CannotWrite: one line.
-    """
-    with writing(path):
-        text = path.read_text(encoding="utf-8")
-        keep_in_history(folder, sha256, text)
-        copy = folder / f"{sha256}.json"
-        if copy.read_text(encoding="utf-8", errors="replace") != text:  # damaged since
-            temporary.write(copy, text)
-        _note_latest(folder, sha256)
-        (folder / RETIRED).touch()
-        path.unlink()
-
-
 def restore(path: Path, copy: Path) -> None:
-    """Put a record of the history back at its cell's path.
+    """Put a record of the history back at its cell's path; it is the latest from now on.
 
     Raises:
         CannotWrite: one line.
     """
+    _note_latest(copy.parent, copy.stem)
     temporary.write(path, copy.read_text(encoding="utf-8"))
-    forget_retired(copy.parent)
 
 
-def forget_retired(folder: Path) -> None:
-    """Remove the marker of a retired record, since the cell has a new one.
-
-    Raises:
-        CannotWrite: one line.
-    """
-    note = f"{folder}/{RETIRED}"
-    if os.path.lexists(note):  # hardly ever, and every start asks for every cell
-        with writing(Path(note)):
-            Path(note).unlink(missing_ok=True)
-
-
-def retired(folder: Path) -> bool:
-    """Whether the record of a cell was retired and no new one has been written since."""
-    return (folder / RETIRED).exists()
-
-
-def earlier(folder: Path, sha256: str) -> list[Path]:
+def earlier(folder: Path, sha256: str = "") -> list[Path]:
     """The records of a cell in the history but for this one, newest first.
 
-    In the order in which they were saved or retired, since a clock may have been set meanwhile;
+    In the order in which they were saved or given back, since a clock may have been set meanwhile;
     those that are not in that order count as older, sorted by their own `started_at`.
     """
     others = [path for path in folder.glob("*.json") if path.stem != sha256]

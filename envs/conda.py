@@ -1,0 +1,39 @@
+"""Write the conda environments of the rules from the same pins: `python envs/conda.py`.
+
+What the pins pull in is constrained for pip alone, by constraints.txt. No conda has built them here.
+"""
+
+from pathlib import Path
+
+HERE = Path(__file__).parent
+HEAD = """\
+# Made by envs/conda.py of {name}.txt; `snakemake --software-deployment-method conda` takes it.
+channels:
+  - conda-forge
+dependencies:
+  - python=3.11
+  - pip
+  - cxx-compiler
+  - pip:
+"""
+
+
+def pins(name: str) -> list[str]:
+    """The requirements of a file and of those that it includes."""
+    found = []
+    for line in (HERE / f"{name}.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("-r "):
+            found += pins(line.removeprefix("-r ").removesuffix(".txt"))
+        elif line and not line.startswith(("#", "-c ")):
+            found.append(line)
+    return found
+
+
+def text(name: str) -> str:
+    """A conda environment of the pins of a file."""
+    return HEAD.format(name=name) + "".join(f'      - "{pin}"\n' for pin in pins(name))
+
+
+if __name__ == "__main__":
+    for environment in ("base", "cpu", "cuda", "apple"):
+        (HERE / f"{environment}.yaml").write_text(text(environment), encoding="utf-8")

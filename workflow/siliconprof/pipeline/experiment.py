@@ -1,0 +1,415 @@
+"""What the rules look up: hosts, cells, resources and fingerprints, each made when a rule asks for it.
+
+A run measures the host that it runs on or, where the config has a `cluster`, the nodes of its labels.
+Reading this writes nothing, since Snakemake reads the Snakefile for a dry run, a list of rules and
+every submitted job as well. What a person can mend ends Snakemake with its lines, see `_in_lines`.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from siliconprof import closure, fingerprint, plugins
+from siliconprof.cells import cluster, config, matrix
+from siliconprof.cells.plan import expected_seconds
+from siliconprof.datasets import dataset_spec, prepare_text, preparing, source_files
+from siliconprof.errors import UserError, printable
+from siliconprof.hosts import detect, host_file, registry
+from siliconprof.lifetime import PIPELINE_VARIABLE
+from siliconprof.measure import fork_server
+from siliconprof.pipeline import doctor, provenance
+from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.probes import interference
+from siliconprof.session.timing import Plan
+from siliconprof.store import matrix_file, records, temporary, validation
+from siliconprof.store.cell import AXES, canonical_json
+
+CHECKOUT = PACKAGE_DIR.parent.parent
+# Plug-ins that a stage loads by name: tables have a column for what each workload declares, the page
+# shows what each probe does. What draws is looked up by name as well.
+PLUGINS_OF = {
+    **dict.fromkeys(
+        ("analyse.aggregate", "pipeline.analyse", "remote.bundle_import"), ("workloads", "probes")
+    ),
+    "render.draw": ("backends", "workloads", "trainers", "probes", "render"),
+    "cells.matrix": ("backends", "workloads", "trainers", "probes"),
+}
+
+
+def _in_lines(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Ends Snakemake with the lines of a `UserError`, as a stage ends, in place of a traceback."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except UserError as error:
+            raise SystemExit(printable(str(error))) from None
+
+    return called
+
+
+def _pattern(values: Iterable[str]) -> str:
+    """A regular expression of these values; of nothing where there are none."""
+    return "|".join(map(re.escape, sorted(values))) or "(?!)"
+
+
+class _Cells:
+    """The cells of one host: which there are, and each one's needs once a rule asks."""
+
+    def __init__(
+        self, experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]
+    ) -> None:
+        tested, _ = matrix.tested(experiment, devices, host)
+        self.places = {axes: place for place, axes in enumerate(matrix.axes(experiment, tested))}
+        self.planned = cache(partial(matrix.planned, experiment, host))
+
+    def priority(self, axes: matrix.Axes) -> float:
+        """What reads no data need not wait for any; else in the config's order."""
+        first = 0 if self.planned(*axes).data else 2
+        return first - self.places[axes] / len(self.places)
+
+
+class Experiment:
+    """All that rules look up.
+
+    Args:
+        raw: Snakemake's `config`.
+        checkpoints: Snakemake's, for the nodes of a cluster.
+    """
+
+    @_in_lines
+    def __init__(self, raw: Mapping[str, Any], checkpoints: Any) -> None:
+        self._began_s, self._load = time.time(), interference.ForeignLoad()
+        self._checkpoints = checkpoints
+        self._known: dict[str, tuple[int, _Cells]] = {}
+        self.config, self._devices = _checked(raw)
+        self.results = matrix.results_folder(self.config)
+        self._folder = Path(self.results)
+        fingerprint.load_cache(self._folder / "history" / fingerprint.CACHE)
+        self.nodes = bool(self.config["cluster"])
+        if self.nodes:
+            cluster.missing(self.config, self._devices)
+            self.labels = cluster.chosen(self.config)
+        else:
+            self.labels = [host_file.label(self._folder, self.config["host"])]
+        os.environ[PIPELINE_VARIABLE] = str(os.getpid())  # with which a cell of this process ends
+        if self.nodes:
+            os.environ.pop(fork_server.VARIABLE, None)  # of the host that has submitted this job
+        gc.freeze()  # it all lives as long as the process, so the collector need not walk it again
+
+    # -- files --------------------------------------------------------------------------------
+
+    def shipped(self, path: str) -> str:
+        """A file of this checkout; relative in a run there, so that a moved one reruns nothing."""
+        at_home = Path.cwd() == CHECKOUT and not self.config["prefix"]
+        return path if at_home else (CHECKOUT / path).as_posix()
+
+    @_in_lines
+    def listed(self, pattern: str) -> list[str]:
+        """Files of this checkout that become inputs of rules."""
+        found = sorted(path for path in CHECKOUT.glob(pattern) if path.is_file())
+        lines = [
+            f"{validation.one_line(path.as_posix())}: rename it: letters, digits, '.', '_' and '-'"
+            for path in found
+            if set(path.name) & set("{}") or not path.name.isprintable()
+        ]
+        if lines:
+            raise UserError("\n".join(lines))
+        return [self.shipped(path.relative_to(CHECKOUT).as_posix()) for path in found]
+
+    @cached_property
+    def file(self) -> str:
+        """The file of the resolved config."""
+        return matrix_file.experiment_file(self.config)
+
+    def text(self, wildcards: Any) -> str:
+        """The resolved config as JSON, as a function: in a plain text `{x}` would be a wildcard."""
+        return canonical_json(self.config)
+
+    @property
+    def host_files(self) -> list[str]:
+        """Of the hosts that this run measures."""
+        return [f"results/hosts/{label}.json" for label in self.labels]
+
+    @property
+    def node_file(self) -> list[str]:
+        """Of a cell's node; none here: Snakemake looks at no parameter behind a due ancient input."""
+        return ["results/hosts/{host}.json"] if self.nodes else []
+
+    @_in_lines
+    def focus(self, wildcards: Any) -> list[str]:
+        """File of the host that the page is about; none where it is the first with cells."""
+        asked = self.config["report"]["host"]
+        known = {*self.labels, *(path.stem for path in (self._folder / "hosts").glob("*.json"))}
+        known -= {cluster.RESERVED}
+        if asked is None:
+            return []
+        if asked not in known:
+            raise UserError(
+                f"config: report.host: nothing is known of '{asked}'; known: "
+                f"{', '.join(sorted(known))}{validation.nearest(asked, known)}"
+            )
+        return [f"results/hosts/{asked}.json"]
+
+    @cached_property
+    def foreign(self) -> list[str]:
+        """Records of hosts that this run does not measure: inputs that belong to no rule."""
+        start = len(self.results) - len("results")
+        found = records.foreign_records(self._folder, self.labels)
+        return [path.as_posix()[start:] for path in found]
+
+    @property
+    def retried(self) -> list[str]:
+        """Made when disturbed cells were measured again; none where none ever is."""
+        again = self.config["retry_contended_s"] and not self.nodes
+        return ["results/retried.txt"] if again else []
+
+    @property
+    def reference(self) -> list[str]:
+        """Folders of shipped bundles."""
+        return [f"results/reference/{Path(z).stem}" for z in self.listed("config/measured/*.zip")]
+
+    @cached_property
+    def shown(self) -> provenance.Shown:
+        """What Snakemake's own report says of figures and tables."""
+        return provenance.Shown(self._folder / "figures")
+
+    # -- code ---------------------------------------------------------------------------------
+
+    def code(self, stage: str) -> str:
+        """The fingerprint of all code that a stage can load."""
+        roots = [
+            plugins.module_name(kind, name)
+            for kind in PLUGINS_OF.get(stage, ())
+            for name in plugins.names(kind)
+        ]
+        return fingerprint.of_stage([f"siliconprof.{stage}", *roots])
+
+    @cached_property
+    def conda(self) -> Any:
+        """The environment of what measures: by a label's device, else by the host."""
+        if self.nodes:
+            return self._conda_of_label
+        cuda = Path("/proc/driver/nvidia/version").exists()
+        return _environment("apple" if sys.platform == "darwin" else "cuda" if cuda else "cpu")
+
+    def _conda_of_label(self, wildcards: Any) -> str:
+        device = self.config["cluster"][wildcards.host]["device"]
+        return _environment("cpu" if device.startswith(cluster.ANY_CPU) else "cuda")
+
+    # -- data ---------------------------------------------------------------------------------
+
+    @cached_property
+    def datasets(self) -> dict[str, str]:
+        """Name -> canonical JSON of the entry."""
+        entries = self.config["datasets"].items()
+        return {name: canonical_json({"name": name} | entry) for name, entry in entries}
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """Name -> a word that changes with the files of a person's folder."""
+        folder = self._folder / "data"
+        return {name: source_files.state(folder / name) for name in self.config["datasets"]}
+
+    def datasets_of(self, kind: str) -> str:
+        """A regular expression of the names of a kind's data sets."""
+        return _pattern(n for n, e in self.config["datasets"].items() if e["kind"] == kind)
+
+    def makes(self, kind: str) -> str:
+        """What decides the arrays that are made of a kind's data sets: code and libraries."""
+        packages = detect.package_versions()
+        libraries = {name: packages.get(name) for name in dataset_spec.LIBRARIES[kind]}
+        code = fingerprint.of([preparing.MAKERS[kind], "siliconprof.datasets.prepare"]).sha256
+        makes = {"code": code, "libraries": libraries}
+        if kind == "text":  # of the package's own data sets
+            makes["builtin"] = closure.sha256(prepare_text.BUILTIN_TEXT)
+        return canonical_json(makes)
+
+    # -- cells --------------------------------------------------------------------------------
+
+    @property
+    def patterns(self) -> dict[str, str]:
+        """Constraints of wildcards: a host that this run does not measure belongs to no rule.
+
+        Lists of all names for the other axes would cost a third of a dry run of 10,000 cells.
+        """
+        return dict.fromkeys(AXES, "[^/]+") | {"host": _pattern(self.labels)}
+
+    @cached_property
+    def _host(self) -> dict[str, Any]:
+        """This host, detected in memory where its file is not there or not of today."""
+        return host_file.resolve(self._folder, self.config["host"], self._devices)
+
+    def _cells(self, label: str) -> _Cells:
+        """The cells of a host of this run.
+
+        Raises:
+            snakemake.exceptions.IncompleteCheckpointException: a node must be detected first, or
+                again; Snakemake does that and calls this again.
+        """
+        made, host = 0, None
+        if self.nodes:
+            self._checkpoints.host.get(host=label)
+            made = (self._folder / "hosts" / f"{label}.json").stat().st_mtime_ns
+        if label not in self._known or self._known[label][0] != made:
+            host = host_file.stored(self._folder, label) if self.nodes else self._host
+            self._known[label] = made, _Cells(self.config, self._devices, host)
+        return self._known[label][1]
+
+    def of_cell(self, key: str) -> Callable[[Any], Any]:
+        """A function for a part of a cell's rule: its `files`, `arguments` or `priority`."""
+
+        @_in_lines
+        def needed(wildcards: Any) -> Any:
+            axes = tuple(wildcards[1:])
+            cells = self._cells(wildcards[0])
+            if axes not in cells.places:
+                what = f"{'/'.join(wildcards)}: no cell of this experiment"
+                raise UserError(f"{what}; `siliconprof plan` lists them")
+            if key == "priority":
+                return cells.priority(axes)
+            planned = cells.planned(*axes)
+            if key == "arguments":
+                return planned.arguments
+            start = len(self.results) - len("results")
+            return [*(file[start:] for file in planned.data), *planned.weights]
+
+        return needed
+
+    @property
+    def records(self) -> list[Callable[[Any], list[str]]]:
+        """A function for each host: a label whose nodes are not available delays no other."""
+
+        @_in_lines
+        def of(label: str, wildcards: Any) -> list[str]:
+            if self.nodes:
+                self._check_labels()
+            folder = f"results/records/{label}/"
+            return [f"{folder}{'/'.join(axes)}.json" for axes in self._cells(label).places]
+
+        return [partial(of, label) for label in self.labels]
+
+    def _check_labels(self) -> None:
+        """Refuse labels under which other records lie; not in a job, whose node may have the name.
+
+        Raises:
+            UserError: one line for each label.
+        """
+        own = host_file.label(self._folder, self.config["host"])
+        cluster.check(self.config, self._devices, own)
+        notes = {label: self._folder / "imported" / f"{label}.json" for label in self.labels}
+        lines = [
+            f"config: cluster.{label}: records of a host with this label were imported; choose "
+            f"another label, or delete {note} if they may be replaced"
+            for label, note in notes.items()
+            if note.exists()
+        ]
+        if lines:
+            raise UserError("\n".join(lines))
+
+    @_in_lines
+    def facts(self, wildcards: Any) -> str:
+        """What is known of this host, or what leads to a node and is installed for it, as JSON."""
+        if not self.nodes:
+            return canonical_json(self._host)
+        method = fingerprint.of([*host_file.DETECTOR, "siliconprof.hosts.cluster_host"]).sha256
+        entry, packages = self.config["cluster"][wildcards.host], detect.package_versions()
+        return canonical_json({"entry": entry, "packages": packages, "method": method})
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    def resources(self, **fixed: Any) -> dict[str, Any]:
+        """What leads to a label's nodes, as functions of the host; nothing for a run here."""
+        if not self.nodes:
+            return {}
+        entries = [self.config["cluster"][label]["resources"] for label in self.labels]
+        names = {"runtime", *(name for entry in entries for name in entry)}
+        return {name: fixed.get(name) or partial(self._resource, name) for name in sorted(names)}
+
+    def _resource(self, name: str, wildcards: Any) -> Any:
+        asked = self.config["cluster"][wildcards.host]["resources"].get(name)
+        if asked is not None or name != "runtime":
+            return asked
+        timing = self.config["workloads"][wildcards.workload]["timing"]
+        return cluster.minutes(timing, cluster.longest_s(self.config))
+
+    @property
+    def time_limit_s(self) -> Any:
+        """How long a cell may take, which changes none of its numbers: no function where all agree."""
+        timing = {name: entry["timing"] for name, entry in self.config["workloads"].items()}
+        limits = {name: str(Plan.of(own).time_limit_s) for name, own in timing.items()}
+        one = set(limits.values())
+        return one.pop() if len(one) == 1 else lambda wildcards: limits[wildcards.workload]
+
+    # -- the run ------------------------------------------------------------------------------
+
+    @_in_lines
+    def started(self) -> str:
+        """Prepare a run whose jobs are about to start; what there is to say of it."""
+        temporary.sweep(self._folder)
+        if text := fingerprint.cache_text():
+            temporary.write(self._folder / "history" / fingerprint.CACHE, text)
+        if self.nodes:
+            return f"nodes of {', '.join(self.labels)}, each looked at before its cells are known"
+        busy_cores = self._load.cores(time.time() - self._began_s)
+        fork_server.start()
+        (label,) = self.labels
+        cells = self._cells(label)
+        due = [cells.planned(*axes) for axes in cells.places]
+        due = [planned for planned in due if not Path(planned.record).exists()]
+        line = f"{len(cells.places)} cells on {label}, {len(due)} of them without a record"
+        if not due:
+            return line
+        minutes = sum(expected_seconds(planned, None) for planned in due) / 60
+        has_fp16 = any(p.cell.device_kind == "cpu" and "fp16" in p.cell.precision for p in due)
+        advice = doctor.before_a_run(self._host, busy_cores, has_fp16)
+        return "\n".join([f"{line}: about {minutes:.0f} min", *advice])
+
+    def ended(self) -> str:
+        """The page in a dozen lines, where this run has made it."""
+        summary = self._folder / "summary.txt"
+        if not summary.exists() or summary.stat().st_mtime < self._began_s:
+            return ""
+        return f"{summary.read_text(encoding='utf-8')}report: {self.results}/report.html"
+
+
+def _environment(name: str) -> str:
+    return (CHECKOUT / "envs" / f"{name}.yaml").as_posix()
+
+
+def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]:
+    """(experiment, registry).
+
+    Raises:
+        UserError: all mistakes of both, one line each.
+    """
+
+    def mistakes() -> Iterator[str]:
+        for read in (lambda: config.resolve(raw), lambda: registry.load(registry.shipped())):
+            try:
+                found.append(read())
+            except UserError as error:
+                yield str(error)
+
+    found: list[Any] = []
+    if lines := list(mistakes()):
+        raise UserError("\n".join(lines))
+    experiment, devices = found
+    return experiment, devices
+
+
+def import_in_jobs() -> None:
+    """Have jobs import this package before whatever else they are told; no rule has its path."""
+    own = str(PACKAGE_DIR.parent)
+    others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", own)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([own, *others])
