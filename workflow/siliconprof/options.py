@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.plugins import CHECKOUT
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "matrix": {"required": True, "help": "the expansion, results/matrix.json"},
@@ -20,8 +20,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "reference": {"nargs": "*", "default": [], "help": "unpacked bundles"},
     "output-dir": {"help": "folder for what is written; default: the tables' beside the matrix"},
 }
-CONFIG = PACKAGE_DIR.parent.parent / "config"
-SHIPPED = {"registry": "devices.yaml", "published": "published", "claims": "claims.yaml"}
+SHIPPED = {
+    "registry": CHECKOUT / "config" / "devices.yaml",
+    "published": CHECKOUT / "config" / "published",
+    "claims": CHECKOUT / "config" / "claims.yaml",
+}
 
 
 def parser(name: str | None, text: str | None) -> argparse.ArgumentParser:
@@ -52,7 +55,7 @@ def filled(arguments: argparse.Namespace) -> argparse.Namespace:
     """The same, with folders beside the matrix and files of this checkout where none is named."""
     folder = arguments.matrix.parent
     beside = {"results": folder, "tables": folder / "tables", "output_dir": folder / "tables"}
-    for name, path in (beside | {key: CONFIG / file for key, file in SHIPPED.items()}).items():
+    for name, path in (beside | SHIPPED).items():
         if getattr(arguments, name, path) is None:
             setattr(arguments, name, path)
     return arguments

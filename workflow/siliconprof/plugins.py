@@ -15,6 +15,7 @@ from typing import Any
 from siliconprof.errors import UserError, in_one_line
 
 PACKAGE_DIR = Path(__file__).resolve().parent
+CHECKOUT = PACKAGE_DIR.parent.parent
 KINDS = ("backends", "workloads", "trainers", "probes")
 
 

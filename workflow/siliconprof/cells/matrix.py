@@ -1,6 +1,6 @@
 """Config, registry and host -> cells. A pure function; the Snakefile and every tool ask it.
 
-    python -m siliconprof.cells.matrix --experiment F --host-file F --registry F --output F
+    python -m siliconprof.cells.matrix --experiment F --host-file F --output F
 
 writes the same expansion as a file, `results/matrix.json`, which the later stages read.
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError
-from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.plugins import CHECKOUT
 from siliconprof.store import names
 from siliconprof.store.cell import PRECISIONS
 
@@ -28,8 +28,7 @@ CPU_NAME_NOISE = re.compile(r"\(r\)|\(tm\)|\bcpu\b|\b\d+-core\b|\bprocessor\b|\b
 def shipped() -> Path:
     """The registry of this checkout, by a short name in the checkout itself."""
     path = Path("config", "devices.yaml")
-    checkout = PACKAGE_DIR.parent.parent
-    return path if Path.cwd() == checkout else checkout / path
+    return path if Path.cwd() == CHECKOUT else CHECKOUT / path
 
 
 def load(path: Path | str) -> dict[str, Any]:

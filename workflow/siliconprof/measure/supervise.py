@@ -43,7 +43,7 @@ from siliconprof.measure import descendants, inherited, lock, takeover
 from siliconprof.measure.child import FRESH, Child, Launch, PipelineGone, require_pipeline
 from siliconprof.measure.output import Output
 from siliconprof.measure.processes import Process
-from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.plugins import CHECKOUT
 from siliconprof.session import exhaustion, memory_limit
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
@@ -52,7 +52,6 @@ from siliconprof.store.cell import Cell, canonical_sha256
 from siliconprof.store.contents import point_name
 
 NO_POINT = "it came to its end without a point: nothing was measured"
-CHECKOUT = PACKAGE_DIR.parent.parent
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,12 @@ from siliconprof.hosts import detect, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server
 from siliconprof.pipeline import doctor, provenance
-from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, records, temporary, validation
 from siliconprof.store.cell import AXES, canonical_json
 
-CHECKOUT = PACKAGE_DIR.parent.parent
 # Plug-ins that a stage loads by name: tables have a column for what each workload declares, the page
 # shows what each probe does. What draws is looked up by name as well.
 PLUGINS_OF = {
@@ -164,9 +163,12 @@ class Experiment:
     @cached_property
     def foreign(self) -> list[str]:
         """Records of hosts that this run does not measure: inputs that belong to no rule."""
-        start = len(self.results) - len("results")
         found = records.foreign_records(self._folder, self.labels)
-        return [path.as_posix()[start:] for path in found]
+        return [self._without_prefix(path.as_posix()) for path in found]
+
+    def _without_prefix(self, path: str) -> str:
+        """A path below the results as a rule has it: Snakemake puts the module's prefix before it."""
+        return path[len(self.results) - len("results") :]
 
     @property
     def retried(self) -> list[str]:
@@ -257,7 +259,7 @@ class Experiment:
             snakemake.exceptions.IncompleteCheckpointException: a node must be detected first, or
                 again; Snakemake does that and calls this again.
         """
-        made, host = 0, None
+        made = 0
         if self.nodes:
             self._checkpoints.host.get(host=label)
             made = (self._folder / "hosts" / f"{label}.json").stat().st_mtime_ns
@@ -281,8 +283,7 @@ class Experiment:
             planned = cells.planned(*axes)
             if key == "arguments":
                 return planned.arguments
-            start = len(self.results) - len("results")
-            return [*(file[start:] for file in planned.data), *planned.weights]
+            return [*map(self._without_prefix, planned.data), *planned.weights]
 
         return needed
 
@@ -394,18 +395,16 @@ def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]
         UserError: all mistakes of both, one line each.
     """
 
-    def mistakes() -> Iterator[str]:
-        for read in (lambda: config.resolve(raw), lambda: registry.load(registry.shipped())):
-            try:
-                found.append(read())
-            except UserError as error:
-                yield str(error)
-
     found: list[Any] = []
-    if lines := list(mistakes()):
-        raise UserError("\n".join(lines))
-    experiment, devices = found
-    return experiment, devices
+    mistakes = []
+    for read in (partial(config.resolve, raw), partial(registry.load, registry.shipped())):
+        try:
+            found.append(read())
+        except UserError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+    return found[0], found[1]
 
 
 def import_in_jobs() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from siliconprof.errors import UserError, stage
 from siliconprof.pipeline import ending, provenance
-from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.plugins import CHECKOUT
 from siliconprof.render import blocks
 from siliconprof.render.blocks import Caption, Section, Text
 from siliconprof.render.tables import CAPTION
@@ -202,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--template",
         type=Path,
-        default=PACKAGE_DIR.parent.parent / "report",
+        default=CHECKOUT / "report",
         help="folder of template, style sheet and captions; default: the checkout's",
     )
     write(parser.parse_args(argv))
