@@ -101,9 +101,6 @@ class Experiment:
             self.labels = cluster.chosen(self.config)
         else:
             self.labels = [host_file.label(self._folder, self.config["host"])]
-        os.environ[PIPELINE_VARIABLE] = str(os.getpid())  # with which a cell of this process ends
-        if self.nodes:
-            os.environ.pop(fork_server.VARIABLE, None)  # of the host that has submitted this job
         gc.freeze()  # it all lives as long as the process, so the collector need not walk it again
 
     # -- files --------------------------------------------------------------------------------
@@ -407,8 +404,15 @@ def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]
     return found[0], found[1]
 
 
-def import_in_jobs() -> None:
-    """Have jobs import this package before whatever else they are told; no rule has its path."""
+def set_environment_of_jobs(nodes: bool) -> None:
+    """Have jobs end with this process, and import this package first; no rule has its path.
+
+    Args:
+        nodes: whether cells run on the nodes of a cluster.
+    """
     own = str(PACKAGE_DIR.parent)
     others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", own)]
     os.environ["PYTHONPATH"] = os.pathsep.join([own, *others])
+    os.environ[PIPELINE_VARIABLE] = str(os.getpid())
+    if nodes:
+        os.environ.pop(fork_server.VARIABLE, None)  # of the host that has submitted this job
