@@ -42,6 +42,7 @@ LONGEST = (
     "test_training",
     "test_slurm",
     "test_collect",
+    "test_ssh",
     "test_fuzz",
     "test_incremental",
     "test_offload",

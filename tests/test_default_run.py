@@ -8,7 +8,9 @@ import math
 import re
 import statistics
 import sys
+import zipfile
 from html import unescape
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, Checkout
@@ -306,8 +308,11 @@ def test_every_plugin_that_works_here_is_measured(default_run):
 
 
 def test_snakemake_s_own_report_works_beside_ours(default_run, tmp_path):
-    default_run.snakemake("report", "--report", str(tmp_path / "provenance.html"))
-    html = (tmp_path / "provenance.html").read_text(encoding="utf-8")
+    default_run.snakemake("report", "--report", str(tmp_path / "provenance.zip"))
+    with zipfile.ZipFile(tmp_path / "provenance.zip") as opened:
+        content = {Path(name): opened.read(name) for name in opened.namelist()}
+    html = content.pop(Path("provenance/report.html")).decode()
+    assert html.rstrip().endswith("</html>") and not re.search(r'(src|href)="http', html)
     decoder = json.JSONDecoder()
     shown, categories = (
         decoder.raw_decode(html, re.search(rf"^\s*var {name} = (?=\{{)", html, re.M).end())[0]
@@ -328,6 +333,8 @@ def test_snakemake_s_own_report_works_beside_ours(default_run, tmp_path):
         kind = "Figure" if path.suffix == ".svg" else "Table"
         assert re.match(rf"<p>{kind} \d+\. \S", entry["caption"]), path
         assert entry["labels"]["number"].startswith(kind) and entry["labels"]["shows"]
+        assert content.pop("provenance" / Path(entry["data_uri"])) == path.read_bytes()
+    assert content == {}
 
 
 def test_plan_says_what_is_due(default_run, tmp_path):
