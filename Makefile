@@ -1,6 +1,6 @@
 # make report   set up what this host needs, measure, and say where the page is
 # make figures  every figure of the report as SVG, PNG and PDF, in results/print
-# make test     set up what the tests need and run all of them
+# make test     set up what the tests need and run them; make test-all: and a campaign of many minutes
 # make test-fast, make lint, make docs, make bench, make clean-env
 
 PYTHON ?= python3.11
@@ -22,7 +22,7 @@ ARGS ?=
 # It takes the docstrings that some libraries read.
 unexport PYTHONOPTIMIZE
 
-.PHONY: report figures env dev-env offload-ops test test-fast lint format docs bench clean-env
+.PHONY: report figures env dev-env offload-ops test test-all test-fast lint format docs bench clean-env
 .DEFAULT_GOAL := report
 
 report figures: env
@@ -58,8 +58,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed-$(ENV) envs/dev.txt
 
 # Those of test-fast first, in another order each time; those that must be alone in one process.
 test: test-fast
-	$(PYTEST) -m "slow and not alone"
+	$(PYTEST) -m "slow and not alone and not campaign"
 	$(PYTEST) --numprocesses 0 -m alone
+
+test-all: test
+	$(PYTEST) --numprocesses 0 -m campaign
 
 test-fast: dev-env
 	$(PYTEST) -m "not slow and not alone" --random-order-bucket=module

@@ -28,15 +28,13 @@ import shared
 import slurm_daemons
 import ssh_hosts
 import yaml
-from shared import python
+from shared import TIMING, python
 
 LABEL = "elsewhere"
 NODE = slurm_daemons.Node("node-a", "any", partition="main")
 # One small product, a few iterations: what is looked at is what surrounds it.
 CELL = {"module": "matmul", "backends": ["mlx"], "precisions": ["fp32"], "device_kinds": ["cpu"],
         "shapes": [[1, 64, 64, 64]], "search_budget_s": 0}  # fmt: skip
-TIMING = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 3, "max_iterations": 3,
-          "budget_s": 0, "energy_window_s": 0}  # fmt: skip
 
 
 class Way(NamedTuple):
@@ -68,6 +66,7 @@ def ways(scratch: Path) -> Iterator[dict[str, Way]]:
         jobs = {"cluster": {LABEL: {"device": "cpu", "resources": resources}}}
         profile = ("--workflow-profile", "profiles/slurm", "--groups", "measure=cells")
         profile += ("--group-components", "cells=10")
+        profile += ("--slurm-init-seconds-before-status-checks", "1")  # not rounded up to tens
         slurm = snakemake(*profile, **cluster.environment)
         yield {
             "local": Way(snakemake("--cores", "1", **lock), {}),

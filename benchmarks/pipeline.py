@@ -27,7 +27,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shared import ROOT, as_ratio, copied
+from shared import ROOT, USUAL, as_ratio, copied
 from siliconprof.hosts.machine import cpu_model
 
 TABLE = ROOT / "benchmarks" / "results.md"
@@ -35,8 +35,6 @@ IMPORT = "import torch; from transformers import GPT2LMHeadModel"
 IMPORTS = 3
 PAIRS_OF_BLOCKS = 60  # of a second, with and without probes
 PACKAGES = ("torch", "mlx", "transformers", "snakemake", "matplotlib")
-# Images for containers set it: every process would compile this package anew.
-USUAL = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 class Line(NamedTuple):

@@ -24,6 +24,11 @@ PARTS = (
     "pyproject.toml",
 )
 CONFIG = str(ROOT / "config" / "config.yaml")
+# Of cells that measure next to nothing, where what surrounds them is looked at.
+TIMING = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 3, "max_iterations": 3,
+          "budget_s": 0, "energy_window_s": 0}  # fmt: skip
+# Images for containers set it: every process would compile this package anew.
+USUAL = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def copied(folder: Path, *ignored: str) -> Path:

@@ -1,10 +1,11 @@
 """What this workflow costs Snakemake's process beside the barest one of the same shape.
 
-    python benchmarks/workflow.py [--cells 100 1000 10000] [--rounds 3]
+    python benchmarks/workflow.py [--cells 100 1000 10000] [--rounds 5]
 
 Processor time and memory of `snakemake -n -q` before anything is measured and of a run with nothing
 to do, in turn with a Snakefile of one rule `host`, one rule `measure` with the same six wildcards, and
-functions of a dictionary. Cells are products of matrices that nobody measures. Quote the ratios.
+functions of a dictionary. Cells are products of matrices of which one is measured: a first run leaves
+what later ones find. Each figure is the least of its rounds, to which other processes only add.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
-from shared import copied
+from shared import TIMING, USUAL, copied
+
+SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "1"]
 
 BARE = """
 import json
@@ -71,21 +74,20 @@ rule measure:
 
 
 def config(n_cells: int) -> str:
-    """An experiment of so many cells."""
+    """An experiment of so many cells, each as short as one can be."""
     workloads = {
-        f"mm{index}": {"module": "matmul", "shapes": [[1, 8, 8, index + 1]]}
+        f"mm{index}": {"module": "matmul", "shapes": [[1, 8, 8, index + 1]], "search_budget_s": 0}
         for index in range(n_cells // 2)
     }
-    axes = {"backends": ["mlx", "torch-cpu"], "precisions": ["fp32"]}
+    axes = {"backends": ["mlx", "torch-cpu"], "precisions": ["fp32"], "timing": TIMING}
     return yaml.safe_dump({"host": "desk", "retry_contended_s": 0, "workloads": workloads} | axes)
 
 
 def cost(folder: Path, *arguments: str) -> tuple[float, float]:
     """(processor seconds, MiB at most) of one Snakemake."""
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments, "-q", "all"]
-    process = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    command = [*SNAKEMAKE, *arguments, "-q", "all"]
+    pipes: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=folder, env=USUAL, **pipes)
     said = process.stderr.read() if process.stderr else b""
     _, status, usage = os.wait4(process.pid, 0)
     if status:
@@ -93,17 +95,21 @@ def cost(folder: Path, *arguments: str) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
+def records(folder: Path) -> list[Path]:
+    """The records that are wanted in a folder."""
+    command = [*SNAKEMAKE, "--summary", "measured"]
+    done = subprocess.run(command, cwd=folder, env=USUAL, capture_output=True, text=True)
+    paths = (line.split("\t")[0] for line in done.stdout.splitlines())
+    return [Path(path) for path in paths if path.startswith("results/records/")]
+
+
 def compared(folders: Sequence[Path], rounds: int, *arguments: str) -> str:
-    """Medians of both, and their ratios."""
+    """The least of both, and their ratios."""
     found = [[cost(folder, *arguments) for folder in folders] for _ in range(rounds)]
-    own, bare = (
-        [statistics.median(pair[side][what] for pair in found) for what in (0, 1)]
-        for side in (0, 1)
-    )
-    ratios = [statistics.median(pair[0][what] / pair[1][what] for pair in found) for what in (0, 1)]
+    own, bare = ([min(pair[side][what] for pair in found) for what in (0, 1)] for side in (0, 1))
     return (
-        f"{own[0]:6.1f} s {bare[0]:6.1f} s {ratios[0]:6.2f} ×"
-        f"{own[1]:8.0f} MiB {bare[1]:5.0f} MiB {ratios[1]:6.2f} ×"
+        f"{own[0]:6.1f} s {bare[0]:6.1f} s {own[0] / bare[0]:6.2f} ×"
+        f"{own[1]:8.0f} MiB {bare[1]:5.0f} MiB {own[1] / bare[1]:6.2f} ×"
     )
 
 
@@ -111,7 +117,7 @@ def main() -> None:
     """Print a line for each number of cells and each kind of run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, nargs="+", default=[100, 1000, 10_000])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         own, bare = copied(Path(folder) / "own"), Path(folder) / "bare"
@@ -123,17 +129,13 @@ def main() -> None:
             for side in (own, bare):
                 (side / "config" / "config.yaml").write_text(config(n_cells), encoding="utf-8")
                 shutil.rmtree(side / "results" / "records", ignore_errors=True)
-                cost(side, "results/hosts/desk.json")
+                cost(side, "results/hosts/desk.json", str(records(side)[0]))
             dry = compared((own, bare), arguments.rounds, "-n", "measured")
             print(f"{n_cells:6} before it      {dry}", flush=True)
             for side in (own, bare):
-                command = [sys.executable, "-m", "snakemake", "--summary", "measured", "--cores=1"]
-                text = subprocess.run(command, cwd=side, capture_output=True, text=True).stdout
-                for line in text.splitlines():
-                    if line.startswith("results/records/"):
-                        record = side / line.split("\t")[0]
-                        record.parent.mkdir(parents=True, exist_ok=True)
-                        record.touch()
+                for record in records(side):
+                    (side / record.parent).mkdir(parents=True, exist_ok=True)
+                    (side / record).touch()
             idle = compared((own, bare), arguments.rounds, "measured")
             print(f"{n_cells:6} nothing to do  {idle}", flush=True)
 

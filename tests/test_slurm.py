@@ -1,7 +1,7 @@
 """A cluster of real Slurm daemons: where cells run, what keeps them apart, and what faults cost.
 
 One start of the daemons and one copy of the project for all tests: what the nodes are is found
-once, in the first run. The plug-in looks for ended jobs 1, 12 and 33 s after they were sent, so
+once, in the first run. Here the plug-in looks for ended jobs 1, 12 and 33 s after they were sent, so
 a run takes at least 12 s, whatever its cells do; that, and not work, is the time of these tests.
 """
 
@@ -165,6 +165,7 @@ def configure(
 
 
 COMMAND = ("snakemake", "--workflow-profile", "profiles/slurm", "--latency-wait", "10")
+COMMAND += ("--slurm-init-seconds-before-status-checks", "1")
 
 
 def snakemake(project: Checkout, *arguments: str, check: bool = True) -> Any:

@@ -97,8 +97,10 @@ def local_files(parameters: Mapping[str, Any]) -> list[str]:
     Args:
         parameters: the workload's parameters.
     """
+    if parameters.get("weights") != "pretrained":
+        return []
     folder = Path(parameters.get("weights_path") or "").expanduser()
-    if parameters.get("weights") != "pretrained" or not folder.is_dir():
+    if not folder.is_dir():
         return []
     try:
         files = _files(folder, str(folder))
