@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pandas as pd
 import shared
 import yaml
 from siliconprof.analyse import operator_rows, prediction, step_parts
@@ -65,6 +66,20 @@ NEW_PAGES = 2**14
 OF_OPERATORS = tuple(part for part in PARTS if part not in BEYOND)
 
 
+class Measured(NamedTuple):
+    """A training's point, and its lines of operators.csv."""
+
+    point: dict[str, Any]
+    operators: pd.DataFrame
+
+
+def of_rounds(rounds: Sequence[Measured]) -> prediction.Timed:
+    """What some rounds tell of operators."""
+    points = pd.DataFrame([one.point for one in rounds])
+    lines = [one.operators.assign(training=index) for index, one in enumerate(rounds)]
+    return prediction.timed(points, pd.concat(lines, ignore_index=True))
+
+
 class Training(inventory.Training):
     """A training whose unsplit steps, and whose parts of a step, are timed on request."""
 
@@ -82,7 +97,7 @@ class Training(inventory.Training):
         if least:
             workload.n_embd = workload.n_head
         super().__init__(workload, workload.parameters, backend, precision, threads)
-        self.model = ("gpt2", "plain", own.get("lora_rank"))
+        self.model = ("gpt2", "plain", own.get("lora_rank", 0))
         self.walls: list[float] = []  # of unsplit steps since the parts were last asked for
         self.used: list[dict[str, float | None]] = []
 
@@ -114,15 +129,11 @@ class Training(inventory.Training):
         self.walls, self.used = [], []
         return contents.made(Point, point | {"params": {}, "memory": {}})
 
-    def measured(self) -> prediction.Training:
+    def measured(self) -> Measured:
         """A round of it, as the analysis has it."""
-        module, trainer, lora_rank = self.model
-        cell = {"module": module, "trainer": trainer, "lora_rank": lora_rank}
-        cell["unsplit_step_median_s"] = self.median_s()
-        rows = list(operator_rows.of_point(self.watched()))
-        own = [row for row in rows if row["group"] != FRAMEWORK]
-        framework_s = sum(row["seconds"] for row in rows if row["group"] == FRAMEWORK)
-        return prediction.Training(cell, own, max(framework_s, 0.0))
+        point = dict(zip(prediction.MODEL, self.model, strict=True))
+        point["unsplit_step_median_s"] = self.median_s()
+        return Measured(point, pd.DataFrame(operator_rows.of_point(self.watched())))
 
     def parts(self) -> dict[str, float]:
         """Seconds of each part of a step, and of it in the kernel."""
@@ -245,8 +256,8 @@ def predicted(backend: str, threads: int, rounds: int) -> dict[str, Predicted]:
     tested = {name: Training(name, threads, backend=backend) for name in TRAININGS}
     twins = {name: Training(name, threads, backend=backend, least=True) for name in TRAININGS}
     calibration = [Training(name, threads, backend=backend) for name in CALIBRATION]
-    known: list[prediction.Training] = []
-    own: dict[str, list[prediction.Training]] = {name: [] for name in TRAININGS}
+    known: list[Measured] = []
+    own: dict[str, list[Measured]] = {name: [] for name in TRAININGS}
     framework: dict[str, list[float]] = {name: [] for name in TRAININGS}
     for index in range(rounds + 1):  # the first warms up
         calibrated = [training.measured() for training in calibration]
@@ -258,13 +269,14 @@ def predicted(backend: str, threads: int, rounds: int) -> dict[str, Predicted]:
                 own[name].append(one)
                 framework[name].append(least - sum(of_twin[part] for part in OF_OPERATORS))
         known += calibrated * bool(index)
-    timed = prediction.Timed(known)
-    results = {}
+    timed, results = of_rounds(known), {}
     for name, training in tested.items():
-        unseen = timed.predict(own[name][0].operators, training.model)
+        itself = of_rounds(own[name])
+        first = itself.operators[itself.operators["training"] == 0]
+        unseen = timed.predict(first, training.model)
         results[name] = Predicted(
-            median([one.step_s for one in own[name]]),
-            median([sum(row["seconds"] for row in one.operators) for one in own[name]]),
+            float(itself.trainings["unsplit_step_median_s"].median()),
+            float(itself.trainings["operators_s"].median()),
             median(framework[name]),
             None if unseen.refusal else unseen.seconds,
         )

@@ -184,7 +184,6 @@ STAGES = {  # module -> what it makes
     "cells.matrix": "matrix.json",
     "analyse.aggregate": "tables/cells.csv",
     "pipeline.analyse": "tables/claims.csv",
-    "render.draw": "drawn",
     "render.page": "report.html",
 }
 
@@ -216,7 +215,7 @@ def _stage_killed(scratch: Scratch, stage: str, rng: Random, log: Log) -> bool:
     process = scratch.begin_snakemake("report")
     word = f"siliconprof.{stage}"
     (victim,) = until(lambda: scratch.processes(word)[:1], f"{stage} starts")
-    time.sleep(rng.uniform(0.0, 3.0 if stage == "render.draw" else 0.5))
+    time.sleep(rng.uniform(0.0, 3.0 if stage == "render.page" else 0.5))
     itself = rng.random() < 0.5
     hit = kill(victim) if itself else victim.is_running()
     if hit:

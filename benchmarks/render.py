@@ -33,7 +33,7 @@ from siliconprof.store import record
 from siliconprof.store.cell import AXES
 
 MIB = 2.0**20
-MADE = ("figures", "tables", "drawn", "report.html", "study.html", "logs", "data", "captures")
+MADE = ("figures", "tables", "report.html", "logs", "data", "captures")
 Made = dict[str, Any]
 
 # (host, device, backend, kind, how many times as long a step takes as on an H200)
@@ -163,12 +163,11 @@ def synthetic(folder: Path, cells: int, steps: int, seed: int) -> Path:
     return results
 
 
-def stages(results: Path, jobs: int | None) -> dict[str, list[str]]:
+def stages(results: Path) -> dict[str, list[str]]:
     """The options of every stage after measuring, run in the folder that holds `results`."""
     options = shared.stages()
     if bundles := sorted(path.as_posix() for path in results.glob("reference/*")):
         options["analyse.aggregate"] += ["--reference", *bundles]
-    options["render.draw"] += ["--jobs", str(jobs)] if jobs else []
     return options
 
 
@@ -186,7 +185,11 @@ def run(folder: Path, module: str, options: Sequence[str]) -> dict[str, float]:
     if stage.returncode:
         raise SystemExit(f"siliconprof.{module} failed; see above")
     unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-    return {"wall_s": time.perf_counter() - started, "peak_rss_bytes": used.ru_maxrss * unit}
+    return {
+        "wall_s": time.perf_counter() - started,
+        "processor_s": used.ru_utime + used.ru_stime,
+        "peak_rss_bytes": used.ru_maxrss * unit,
+    }
 
 
 def main() -> int:
@@ -196,7 +199,6 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=100_000, help="training steps of all cells")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, help="those of a real run instead")
-    parser.add_argument("--jobs", type=int, help="processes that draw; all processors by default")
     parser.add_argument("--keep", type=Path, help="work in this new folder and leave it")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -210,9 +212,9 @@ def main() -> int:
             results = Path(shutil.copytree(arguments.results, folder / "results", ignore=made))
         else:
             raise SystemExit(f"{arguments.results}: no results: no matrix.json in it")
-        options = stages(results, arguments.jobs)
+        options = stages(results)
         used = {name: run(folder, name, told) for name, told in options.items()}
-        html = (results / "study.html").read_text(encoding="utf-8")
+        html = (results / "report.html").read_text(encoding="utf-8")
         files = [path.stat().st_size for path in (results / "figures").iterdir()]
         lines = {
             name: (results / f"tables/{name}.csv").read_bytes().count(b"\n") - 1
@@ -220,7 +222,7 @@ def main() -> int:
         }
     found: dict[str, Any] = lines | {
         "page_bytes": len(html.encode()),
-        "figures": html.count('<figure id="figure-'),
+        "figures": html.count('<figure id="'),
         "tables": html.count('<figure class="table"'),
         "files": len(files),
         "files_bytes": sum(files),
@@ -232,7 +234,9 @@ def main() -> int:
     print(f"{found['cells']} cells, {found['training_steps']} training steps")
     for name, stage in used.items():
         peak = stage["peak_rss_bytes"] / MIB
-        print(f"{name:17} {stage['wall_s']:8.1f} s   peak RSS {peak:8.0f} MiB")
+        print(
+            f"{name:17} {stage['wall_s']:8.1f} s, {stage['processor_s']:.1f} s of a processor   peak RSS {peak:8.0f} MiB"
+        )
     page = f"{found['figures']} figures and {found['tables']} tables on it"
     print(f"page              {found['page_bytes'] / 1e6:8.2f} MB   {page}")
     print(f"files             {found['files_bytes'] / 1e6:8.2f} MB   in {len(files)} files")

@@ -121,11 +121,8 @@ def as_ratio(found: Sequence[float]) -> str:
 def stages() -> dict[str, list[str]]:
     """Module -> options of every stage after measuring, run in a folder that holds `results`."""
     matrix = ["--matrix", "results/matrix.json"]
-    drawn = ["--drawn", "results/drawn"]
-    page = ["--figures", "results/figures", "--output", "results/report.html"]
     return {
         "analyse.aggregate": matrix,
         "pipeline.analyse": matrix,
-        "render.draw": [*matrix, *drawn],
-        "render.page": [*drawn, *page],
+        "render.page": matrix,
     }

@@ -185,7 +185,7 @@ function compareTwo(ticks, shown) {
   const link = make("a", { class: "live", id: "to-compared", href: "#compared" }, "Comparison");
   document.getElementById("clear").after(link);
 
-  const why = document.querySelector("#reason > h2, #why > h2") ?? section.lastElementChild;
+  const why = section.lastElementChild;
   const explained = pairs.filter(gapOf).slice(0, MOST_WATERFALLS).map(waterfall);
   why.after(...(explained.length ? explained : [say("No gap between these two was explained.")]));
   return axis;

@@ -12,6 +12,21 @@ const make = (name, attributes, ...children) => {
   return element;
 };
 
+// What a figure or table is called.
+const nameOf = (figure) =>
+  figure.querySelector("figcaption b")?.textContent.replace(/\.$/, "") ??
+  figure.querySelector("table").getAttribute("aria-label");
+
+// On a phone each row of the answer is a card, whose lines begin with the heads of the columns.
+all("main table.cards").forEach((table) => {
+  const heads = all("thead th", table).map((head) => {
+    const unit = head.querySelector(".unit")?.textContent;
+    return unit ? `${head.firstChild.textContent}, ${unit}` : head.textContent;
+  });
+  for (const row of table.tBodies[0].rows)
+    Array.from(row.cells, (cell, index) => (cell.dataset.head = heads[index]));
+});
+
 // -- tables sort: up, down, and back to the order of the page -----------------------------------
 
 // By the number that a cell begins with, so that 1.24 × is more than 1.195 ×.
@@ -96,8 +111,7 @@ all("figure.table").forEach((figure) => {
   if (rows.length <= SEARCHED_ROWS) return;
   const input = make("input", { type: "search", autocomplete: "off", spellcheck: "false" });
   const status = make("output", { "aria-live": "polite" });
-  const name = figure.querySelector("figcaption b").textContent.replace(".", "").toLowerCase();
-  const where = make("span", { class: "unseen" }, ` in ${name}`);
+  const where = make("span", { class: "unseen" }, ` in ${nameOf(figure)}`);
   const label = make("label", {}, make("span", {}, "Find"), where, input);
   figure.querySelector(".scroll").before(make("p", { class: "find" }, label, status));
   const plain = (text) => text.toLowerCase().replace(/\s+/g, " ");
@@ -147,8 +161,7 @@ function filter() {
     const gone = on && parts.length > 0 && empty;
     figure.classList.toggle("gone", gone);
     if (gone && !figure.querySelector(":scope > .none")) {
-      const number = figure.querySelector("figcaption b").cloneNode(true);
-      figure.prepend(make("p", { class: "none" }, number, " Nothing of the chosen cells."));
+      figure.prepend(make("p", { class: "none" }, `${nameOf(figure)}: nothing of the chosen cells.`));
     }
   });
   counters.forEach((count) => count());
@@ -266,7 +279,7 @@ function tell(event) {
   if (!event.target.closest?.("figure svg")) return hush();
   const said = (NEAR[event.pointerType] ?? NEAR.mouse)
     .map(([x, y]) =>
-      document.elementFromPoint(event.clientX + x, event.clientY + y)?.closest("svg [data-of]"),
+      document.elementFromPoint(event.clientX + x, event.clientY + y)?.closest("svg .mark"),
     )
     .find((mark) => mark && words(mark));
   if (!said) return hush();
@@ -302,6 +315,15 @@ theme.addEventListener("click", () => {
 
 const beside = () => (contents.open = desk.matches);
 beside();
+// On a phone the study's sections are closed; whatever leads into one opens it.
+if (matchMedia("(max-width: 40rem)").matches)
+  all("#study .part").forEach((part) => (part.open = false));
+function reveal() {
+  for (let at = document.getElementById(address().anchor); at; at = at.parentElement)
+    if (at.tagName === "DETAILS") at.open = true;
+}
+addEventListener("hashchange", reveal);
+reveal();
 desk.addEventListener("change", beside);
 contents.addEventListener("click", (event) => {
   if (event.target.closest("a") && !desk.matches) contents.open = false;
@@ -320,4 +342,4 @@ const seen = new IntersectionObserver(
   },
   { rootMargin: "-10% 0px -80% 0px" },
 );
-all("main > section").forEach((section) => seen.observe(section));
+all("main section").forEach((section) => seen.observe(section));

@@ -9,13 +9,12 @@ function save(name, kind, content) {
 // What a head or cell says, without what stands below it.
 function textOf(element) {
   const copy = element.cloneNode(true);
-  all("small, .unit, .more summary", copy).forEach((part) => part.remove());
+  all("small, .unit", copy).forEach((part) => part.remove());
   all("sup", copy).forEach((sup) => {
     const word = { P: "[published]", C: "[computed]" }[sup.textContent] ?? `(${sup.textContent})`;
     sup.replaceWith(` ${word} `);
   });
   all(".badge", copy).forEach((badge) => badge.replaceWith(` [${badge.textContent}] `));
-  all(".more", copy).forEach((more) => more.prepend("; "));
   return copy.textContent.trim().replace(/ {2,}|\s*\n\s*/g, " ");
 }
 
@@ -35,7 +34,7 @@ function tableOf(figure) {
       })),
     );
   const notes = all(".footnotes span", figure).map(textOf);
-  return { caption: textOf(figure.querySelector("figcaption")), heads, rows, notes };
+  return { caption: figure.querySelector("figcaption") ? textOf(figure.querySelector("figcaption")) : nameOf(figure), heads, rows, notes };
 }
 
 const whole = ({ text, below }) => (below ? `${text} (${below})` : text);
@@ -150,14 +149,14 @@ const OF_DRAWING = {
 
 function savable(figure) {
   const kinds = figure.classList.contains("table") ? OF_TABLE : OF_DRAWING;
-  const name = figure.querySelector("figcaption b").textContent.replace(".", "").toLowerCase();
+  const name = nameOf(figure);
   const summary = make("summary", {}, "Save", make("span", { class: "unseen" }, ` ${name}`));
   const menu = make("details", { class: "save", name: "save" }, summary);
   summary.addEventListener("click", () => {
     if (menu.children.length > 1) return;
     for (const [kind, write] of Object.entries(kinds)) {
       const button = make("button", { type: "button" }, kind);
-      button.addEventListener("click", () => write(figure, figure.id.replace("figure-", "")));
+      button.addEventListener("click", () => write(figure, figure.id));
       menu.append(button);
     }
   });

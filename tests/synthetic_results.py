@@ -32,22 +32,20 @@ from siliconprof.analyse import (  # noqa: E402
     aggregate,
     attribution,
     ceilings,
-    expected,
     prediction,
     published_gaps,
 )
+from siliconprof.analyse.frames import Frames  # noqa: E402
 from siliconprof.claims import judge  # noqa: E402
 from siliconprof.hosts import registry  # noqa: E402
 from siliconprof.pipeline import cli  # noqa: E402
-from siliconprof.render import data as data_  # noqa: E402
-from siliconprof.render import draw, figures, page  # noqa: E402
+from siliconprof.render import page  # noqa: E402
 from siliconprof.store import record, table_files  # noqa: E402
 from siliconprof.store.results import Results  # noqa: E402
 
-PUBLISH = figures.publish
 READ_ONCE = cache(registry.load)
 CONFIG = ROOT / "config"
-STAGES = [aggregate, ceilings, expected, attribution, prediction, published_gaps, judge]
+STAGES = [aggregate, ceilings, attribution, prediction, published_gaps, judge]
 SHA = "ab" * 32
 CPU = {
     "id": "cpu-x",
@@ -74,6 +72,8 @@ H200 = CPU | {
 }
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 AWAY = GPU | {"host": "gpu-box", "device": "rtx-4090"}
+A6000 = GPU | {"host": "gpu-box", "device": "rtx-a6000"}
+ULTRA = GPU | {"host": "mac", "device": "m2-ultra-76", "backend": "torch-mps"}
 METERS = {  # scope and quality
     "nvml-counter": ("gpu", "counter"),
     "nvml-power": ("gpu", "integral"),
@@ -352,12 +352,10 @@ class Page(HTMLParser):
         self.html = html
         self.stack: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: dict[str, list[str]] = {}
-        self.figures: list[str] = []  # their names
-        self.cells: list[tuple[str, str, list[str]]] = []  # section, class, text
-        self.tables: dict[str, list[list[str]]] = {}
+        self.text: dict[str, list[str]] = {}  # by section
+        self.cells: list[tuple[str, str]] = []  # (class, text) of those of tables
         self.markup = dict(self.FIGURE.findall(html))  # by the ids of figures and tables
-        self._section = self._table = ""
+        self._section = ""
         self.feed(html)
         self.close()
         ids = [values["id"] for _, values in self.tags if values.get("id")]
@@ -369,15 +367,8 @@ class Page(HTMLParser):
         self.tags.append((tag, values))
         if tag == "section":
             self._section = values["id"] or ""
-        if tag == "figure" and values.get("class") == "table":
-            self._table = values["id"] or ""
-        elif tag == "figure":
-            self.figures.append((values["id"] or "").removeprefix("figure-"))
-        if tag == "tr":
-            self.tables.setdefault(self._table, []).append([])
-        if tag in ("td", "th"):
-            self.cells.append((self._section, values.get("class") or "", []))
-            self.tables[self._table][-1].append("")
+        if tag == "td":
+            self.cells.append((values.get("class") or "", ""))
         if tag not in self.VOID:
             self.stack.append(tag)
 
@@ -391,35 +382,25 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.stack and self.stack[-1] not in ("script", "style", "title"):
             self.text.setdefault(self._section, []).append(data)
-        if {"td", "th"} & set(self.stack):
-            self.cells[-1][2].append(data)
-            self.tables[self._table][-1][-1] += data
+        if "td" in self.stack:
+            css, text = self.cells[-1]
+            self.cells[-1] = (css, text + data)
 
     def of(self, *sections: str) -> str:
         """The text of sections, spaces made even."""
         joined = " ".join(part for name in sections for part in self.text.get(name, []))
         return " ".join(joined.split())
 
-    def hover(self, start: str = "figure-") -> list[str]:
-        """What is said at the marks of the figures whose ids begin so."""
-        chosen = "".join(part for name, part in self.markup.items() if name.startswith(start))
+    def hover(self, exhibit: str = "") -> list[str]:
+        """What the pointer tells at the marks of an exhibit, or of all."""
+        chosen = self.markup[exhibit] if exhibit else self.html
         return [unescape(said) for said in re.findall(r"<title>([^<]*)</title>", chosen)]
 
-    def mark(self, *parts: str, of: str = "figure-") -> str:
-        """What is said at the one mark that has all of these in its words."""
-        (said,) = {said for said in self.hover(of) if all(part in said for part in parts)}
-        return said
-
-    def lines(self, table: str) -> list[dict[str, str]]:
-        """The rows of a table by the heads of its columns, spaces made even."""
-        head, *rows = ([" ".join(cell.split()) for cell in line] for line in self.tables[table])
-        return [dict(zip(head, row, strict=True)) for row in rows]
-
-    def column(self, table: str, head: str) -> dict[str, str]:
-        """First cells -> the cell under a head."""
-        lines = [[" ".join(cell.split()) for cell in line] for line in self.tables[table]]
-        index = next(i for i, name in enumerate(lines[0]) if name.startswith(head))
-        return {"/".join(line[:3]): line[index] for line in lines[1:]}
+    def rows(self, table: str) -> list[str]:
+        """The `data-of` of each row of a table; empty where it has none."""
+        body = self.markup[table].split("<tbody>")[1]
+        tags = re.findall(r"<tr([^>]*)>", body)
+        return [(re.findall(r'data-of="([^"]*)"', tag) or [""])[0] for tag in tags]
 
 
 def make(
@@ -517,8 +498,8 @@ def table(results: Path, name: str) -> list[dict[str, Any]]:
 
 
 def shown_table(results: Path, name: str) -> list[dict[str, str]]:
-    """Lines of a table of the page, as its file has them."""
-    text = (results / f"figures/table-{name}.csv").read_text(encoding="utf-8")
+    """Lines of an exhibit's file."""
+    text = (results / f"figures/{name}.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
@@ -540,51 +521,27 @@ def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(argv, status, out.getvalue(), errors.getvalue())
 
 
-def drawing(results: Path) -> list[str]:
-    """The command line of the stage that draws."""
-    folders = {name: results / name for name in ("tables", "drawn", "figures")}
-    files = {"matrix": results / "matrix.json"}
-    printed = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
-    return words(**folders, **files, **printed)
+def page_options(results: Path, template: Path = ROOT / "report") -> list[str]:
+    """The command line of the stage that makes the page."""
+    files = {"matrix": results / "matrix.json", "output": results / "report.html"}
+    shipped = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
+    return words(**files, **shipped, tables=results / "tables", template=template)
 
 
-def writing(results: Path, template: Path = ROOT / "report") -> list[str]:
-    """The command line of the stage that writes the page."""
-    folders = {name: results / name for name in ("drawn", "figures")}
-    return words(template=template, output=results / "report.html", **folders)
-
-
-def make_page(results: Path, *more: str) -> None:
-    """Draw and write the page."""
+def make_page(results: Path, *options: str) -> None:
+    """Make the page."""
     with patch.object(registry, "load", READ_ONCE):
-        assert draw.main([*drawing(results), *more]) == 0
-    assert page.main(writing(results)) == 0
+        assert page.main([*(options or page_options(results))]) == 0
 
 
-def render(results: Path, drawn: tuple[str, ...] = ("",), name: str = "study", *more: str) -> Page:
-    """Run the stages and read the page; where a test watches the drawing, nobody else draws.
-
-    Args:
-        drawn: how the names of figures begin that are drawn, which takes most of the time; of the
-            others the captions stand alone.
-        name: of the page.
-        more: options of the stage that draws.
-    """
-    if drawn == ("",):
-        make_page(results, *more, "--jobs", "2" if figures.publish is PUBLISH else "1")
-    else:
-        real = figures.publish
-
-        def publish(figure: str, *rest: Any) -> str:
-            return real(figure, *rest) if figure.startswith(drawn) else ""
-
-        with patch.object(figures, "publish", publish):
-            make_page(results, *more, "--jobs", "1")
-    return Page((results / f"{name}.html").read_text(encoding="utf-8"))
+def render(results: Path) -> Page:
+    """Make the page and read it."""
+    make_page(results)
+    return Page((results / "report.html").read_text(encoding="utf-8"))
 
 
-def load(results: Path, printed: Path = ROOT / "config/published") -> data_.Data:
-    """What the stage reads, where a test needs no figure."""
-    tables, devices = Results(results / "tables"), ROOT / "config/devices.yaml"
+def load(results: Path) -> Frames:
+    """What exhibits query."""
+    files = (results / "matrix.json", results / "tables")
     with patch.object(registry, "load", READ_ONCE):
-        return data_.load(results / "matrix.json", tables, printed, devices)
+        return Frames.load(*files, CONFIG / "published", CONFIG / "devices.yaml")

@@ -9,12 +9,14 @@ import os
 import time
 from typing import Any
 
+import pandas as pd
 import pytest
 from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
 from measuring import session_of as session
 from quiet import MACHINE
 from siliconprof import plugins
 from siliconprof.analyse import ceilings
+from siliconprof.analyse.throughputs import PLACE
 from siliconprof.backends import _streams
 from siliconprof.backends.base import Backend
 from siliconprof.hosts import caches, machine
@@ -260,22 +262,24 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
     played.workload.measure(played)
     rows = [
         point["params"]
-        | {"rate": point["bytes"] / statistics.median(point["times"]["step_s"])}
+        | {"bytes_per_s": point["bytes"] / statistics.median(point["times"]["step_s"])}
         | {name: point.get(name) for name in ("calls_per_time", "launch_bound")}
         for point in played.points
     ]
+    absent = dict.fromkeys((*PLACE, "precision", "pinned", "direction"), "")
+    points = pd.DataFrame(rows).assign(**absent, pages=0.0, cache_bytes=float(Card.cache_bytes))
     best = {
-        kind.quantity: max((row for row in rows if kind.counts(row)), key=lambda row: row["rate"])
-        for kind in ceilings.kinds_of_format(rows, Card.cache_bytes)
-        if kind.module == "bandwidth"
+        quantity: points.loc[points["bytes_per_s"].where(counts).idxmax()]
+        for quantity, counts in ceilings.counting(points).items()
+        if quantity.endswith("_bandwidth")
     }
     for kernel in KERNELS:
         memory = best[f"{kernel}_bandwidth"]
-        assert memory["rate"] == pytest.approx(Card.bytes_per_s, rel=0.05), memory
+        assert memory["bytes_per_s"] == pytest.approx(Card.bytes_per_s, rel=0.05), memory
         assert memory["working_set_bytes"] <= 141e9 / 8
         assert not memory["launch_bound"]
     cache = best["cache_bandwidth"]
-    assert cache["rate"] > 1.05 * best["memory_bandwidth"]["rate"]
+    assert cache["bytes_per_s"] > 1.05 * best["memory_bandwidth"]["bytes_per_s"]
     assert cache["working_set_bytes"] == Card.cache_bytes // 2
     assert cache["calls_per_time"] > 50  # of a few µs each
     assert {row["launch_bound"] for row in rows if row["working_set_bytes"] < 2**20} == {True}

@@ -11,7 +11,7 @@ import pytest
 from conftest import QUICK, ROOT, cpu_cell, defaults
 from measuring import by_hand as measured
 from measuring import own_environment, python
-from siliconprof import plugins, words
+from siliconprof import plugins
 from siliconprof.hosts import blas, detect, host_file, mlx_blas, registry
 from siliconprof.store.cell import Cell
 from synthetic_results import (
@@ -172,7 +172,6 @@ def test_what_the_backend_is_called(
     tmp_path: Path, found: str | None, declared: str | None, axes: dict[str, str], called: str
 ) -> None:
     """In every row that names one: cells, points and probes."""
-    data = load(results_of(tmp_path, found, declared, **axes))
-    for rows in (data.cells, data.points, data.probes):
-        names = {words.backend_name(row) for row in rows}
-        assert names == {"torch-cpu", called}
+    frames = load(results_of(tmp_path, found, declared, **axes))
+    for rows in (frames.cells, frames.points, frames.table("probes")):
+        assert set(rows["backend_label"]) == {"torch-cpu", called}

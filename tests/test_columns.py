@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 import siliconprof
 from conftest import ROOT, Checkout
+from siliconprof.analyse import answer
+from siliconprof.analyse.frames import Frames
 from siliconprof.errors import UserError
-from siliconprof.render import data as data_
-from siliconprof.render import report
 from siliconprof.store import column_docs, columns, table_files
 from synthetic_results import kernel_launch, make, matmul, metered, probed, training
 
@@ -91,15 +91,13 @@ def test_results_csv_has_the_numbers_of_the_answer(tmp_path: Path) -> None:
     read = siliconprof.load(results)
     assert len(read.results) == len(read.points) + 1
     lines = {(*map(row.get, table_files.KEY), row["point"]): row for row in read.rows("results")}
-    data = data_.load(
-        results / "matrix.json", read, ROOT / "config/published", ROOT / "config/devices.yaml"
-    )
-    (answer,) = report.answers(data)
-    for step in (answer.best, *answer.others):
-        line = lines[table_files.point_key(step.row)]
-        assert line["step_ms"] == pytest.approx(1e3 * step.middle)
-        share = step.row["flop_per_s"] / data.best_product(step.row)
-        assert line["share_of_ceiling"] == pytest.approx(share)
+    shipped = (ROOT / "config/published", ROOT / "config/devices.yaml")
+    frames = Frames.load(results / "matrix.json", results / "tables", *shipped)
+    (best,) = answer.fastest(frames).to_dict("records")
+    line = lines[table_files.point_key(best)]
+    assert line["step_ms"] == pytest.approx(best["unsplit_step_ms"])
+    product = read.ceilings.query("quantity == 'matmul' and precision == 'fp32'")["value"].max()
+    assert line["share_of_ceiling"] == pytest.approx(best["flop_per_s"] / product)
     (missing,) = [row for row in lines.values() if row["workload"] == "gpt2-failed"]
     assert (missing["status"], missing["step_ms"], missing["point"]) == ("failed", None, None)
 

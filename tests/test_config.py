@@ -142,8 +142,8 @@ def test_a_record_that_cannot_be_read_is_counted_and_stays(checkout: Checkout) -
     assert "damaged record" in checkout.stage("pipeline.cli", "plan").stdout
     checkout.snakemake("report")
     assert path.read_text(encoding="utf-8") == cut
-    study = (checkout.path / "results/study.html").read_text(encoding="utf-8")
-    assert "1 record could not be read" in study
+    page = (checkout.path / "results/report.html").read_text(encoding="utf-8")
+    assert "1 record could not be read" in page
     path.unlink()
     checkout.snakemake("measured")
     after = record.read(path)

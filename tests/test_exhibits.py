@@ -2,105 +2,100 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import test_render_paper as printed
+import synthetic_cells as cells
+import synthetic_results as made
 import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from siliconprof.render import figures, style
-from synthetic_cells import (
-    CPU_STEPS,
-    GPU_STEPS,
-    cells,
-    everything,
-    fastest,
-    first_touch,
-    matvec,
-    transfers,
-    vjp,
-    whole_study,
-)
-from synthetic_results import (
-    CPU,
-    GPU,
-    H200,
-    ROOT,
-    Page,
-    make,
-    of_the_paper,
-    render,
-    shown_table,
-    training,
-)
-from synthetic_results import table as table_rows
-from test_render_robust import OF_NO_CELL
+from siliconprof.claims import judge
+from siliconprof.render import exhibit, style, svg
+from synthetic_results import A6000, AWAY, CPU, GPU, H200, ULTRA, Page, shown_table, training
 
 LEAST_PT = 5.5  # of words in a drawing
 TOLERANCE_IN = 0.15  # a figure has a margin on the page and in its files
-DRAWN: list[Figure] = []
-PUBLISH = figures.publish
+DRAWN: dict[int, Figure] = {}
 AXES = ("device", "backend", "workload", "precision")
+# What is about published numbers, models and devices of the registry, measured or not.
+OF_NO_CELL = re.compile(r"(table-)?(paper-.*|claims.*)|network-ratios|checks|records")
 
 
 def records() -> list[dict[str, Any]]:
     """Cells of this host with all that is measured anywhere; a later one replaces an earlier."""
+    oom = training(0.01, backend="mlx", precision="bf16")
     own = [
-        *everything(),
-        *whole_study(),
-        *cells(CPU_STEPS),
-        *cells(GPU_STEPS, **GPU),
-        matvec({(256, 256, "warm"): 5e9, (256, 256, "cold"): 1e9}),
-        vjp({(256, "without"): 8e9}),
-        first_touch(),
-        transfers(5e10, **GPU),
-        fastest(4e13, **GPU),
+        *cells.everything(),
+        *cells.whole_study(),
+        *cells.cells(cells.CPU_STEPS),
+        *cells.cells(cells.GPU_STEPS, **GPU),
+        cells.matvec({(256, 256, "warm"): 5e9, (256, 256, "cold"): 1e9}),
+        cells.vjp({(256, "without"): 8e9}),
+        cells.first_touch(),
+        cells.transfers(5e10, **GPU),
+        cells.fastest(4e13, **GPU),
         training(0.002, **GPU),
         training(0.03, backend="mlx"),
-        training(0.011, trainer="hf"),
+        made.flagged(training(0.011, trainer="hf"), contended="others used 0.50 cores"),
         training(0.0101, precision="amp-bf16"),
         training(0.02, workload="lora", parameters={"lora_rank": 8}, trained=8192),
+        made.without_result(oom, "oom", "Unable to <GB>"),
     ]
     axes = ("device", "backend", "workload", "scenario", "precision")
-    return list({tuple(made["cell"][axis] for axis in axes): made for made in own}.values())
+    return list({tuple(one["cell"][axis] for axis in axes): one for one in own}.values())
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All tables; two other hosts have devices of the paper."""
-    large = of_the_paper(
-        "gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8", **printed.ULTRA
-    )
-    speech = of_the_paper("whisper", "medium", 4, joules=200.0, **printed.A6000)
-    foreign = [large, speech, *printed.in_formats(printed.A6000, fp32=2e4, fp16=8e4)]
+    """All tables; two other hosts have devices of the paper, one is a reference."""
+    plain = ULTRA | {"trainer": "plain", "workload": "gpt2-large-plain-8"}
+    batched = [cells.product((8, 2000, 2000, 2000), 2e13)]
+    foreign = [
+        made.of_the_paper("gpt2", "large", 8, **plain),
+        made.of_the_paper("gpt2", "large", 8, **plain | {"backend": "mlx"}),
+        made.of_the_paper("whisper", "medium", 4, joules=200.0, **A6000),
+        cells.products(batched, workload="matmul-paper", **A6000),
+        made.matmul(**AWAY),
+        made.kernel_launch(**AWAY),
+    ]
+    lab = [training(0.002, **AWAY | {"host": "lab"})]
     folder = tmp_path_factory.mktemp("exhibits")
-    return make(folder, records(), foreign, devices=(H200, CPU))
+    return made.make(folder, records(), foreign, lab, devices=(H200, CPU), last=judge)
 
 
 @pytest.fixture(scope="module")
 def page(results: Path) -> Page:
     """The page; its figures are kept as they were drawn."""
-    real = figures._svg
+    real = svg._written
 
-    def kept(figure: Figure) -> str:
-        DRAWN.append(figure)
+    def kept(figure: Figure) -> Any:
+        DRAWN[id(figure)] = figure
         return real(figure)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "_svg", kept)
-        patch.setattr(figures, "publish", lambda *rest: PUBLISH(*rest))  # in this process
-        return render(results)
+        patch.setattr(svg, "_written", kept)
+        return made.render(results)
+
+
+def test_every_exhibit_stands_on_the_page(results: Path, page: Page) -> None:
+    assert (results / "errors.txt").read_text(encoding="utf-8") == ""
+    ids = [exhibit.load(module).id for _, module in exhibit.modules()]
+    assert len(set(ids)) == len(ids) and set(ids) <= page.ids
+    files = {path.name for path in (results / "figures").iterdir()}
+    assert {f"{name}.svg" for name, block in page.markup.items() if "<svg" in block} <= files
 
 
 def test_every_drawing_is_legible_and_fits_its_frame(page: Page) -> None:
-    assert len(DRAWN) == len(page.figures) > 25
-    for figure in DRAWN:
+    assert len(DRAWN) == page.html.count("<svg") > 15
+    for figure in DRAWN.values():
         renderer = FigureCanvasAgg(figure).get_renderer()
         words = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
         assert words and min(text.get_fontsize() for text in words) >= LEAST_PT
@@ -109,21 +104,22 @@ def test_every_drawing_is_legible_and_fits_its_frame(page: Page) -> None:
         assert max(outside) < TOLERANCE_IN, [text.get_text() for text in words[:3]]
 
 
-def test_every_link_arrives(page: Page) -> None:
-    links = [values for _, values in page.tags if values.get("href")]
-    wanted = {values["href"] for values in links}
+def test_numbers_in_drawings_keep_their_digits(page: Page) -> None:
+    assert ">0.03</text>" in page.markup["bandwidth"]
+    assert any("0.0312" in said for said in page.hover("bandwidth"))
+
+
+def test_every_link_arrives_and_nothing_is_loaded(page: Page) -> None:
+    wanted = {values["href"] for _, values in page.tags if values.get("href")}
     wanted |= set(re.findall(r"url\((#[^)]*)\)", page.html))
-    wanted.remove("report.html")  # the page that this one belongs to
-    assert wanted and {name.removeprefix("#") for name in wanted if name} <= page.ids
-
-
-def test_nothing_is_loaded_from_anywhere(page: Page) -> None:
+    local = {name.removeprefix("#") for name in wanted if name.startswith("#")}
+    assert local and local <= page.ids
     for tag, values in page.tags:
         assert tag not in ("link", "img", "iframe", "object", "embed", "base", "image"), tag
         for name in ("src", "srcset", "data", "action", "poster"):
             assert name not in values, (tag, values)
         for name in ("href", "xlink:href"):
-            assert (values.get(name) or "#").startswith(("#", "report.html")), (tag, values)
+            assert "//" not in (values.get(name) or ""), (tag, values)
     assert not re.search(r"url\((?!#)", page.html)
     assert "@import" not in page.html
     assert not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|import\()", page.html)
@@ -131,14 +127,10 @@ def test_nothing_is_loaded_from_anywhere(page: Page) -> None:
 
 
 def test_figures_follow_the_theme(page: Page) -> None:
-    drawn = re.findall(r"<svg.*?</svg>", page.html, re.S)
-    assert len(drawn) >= 10
-    assert not [c for svg in drawn for c in re.findall(r"#[0-9a-f]{6}\b", svg)]
-    styles = dict(re.findall(r"\.(s[0-9a-z]+)\{([^}]*)\}", page.html))
-    classes = {c for part in drawn for c in re.findall(r' class="(s[0-9a-z]+)"', part)}
-    assert len(classes) > 20 and classes <= set(styles)
-    names = set(re.findall(r"var\(--([a-z0-9-]+)\)", "".join([*drawn, *styles.values()])))
-    assert names and names <= set(style.VARIABLE_OF.values())
+    drawn = "".join(re.findall(r"<svg.*?</svg>", page.html, re.S))
+    assert not re.findall(r"#[0-9a-f]{6}\b", drawn)
+    names = set(re.findall(r"var\(--([a-z0-9-]+)\)", drawn))
+    assert len(names) > 10 and names <= {*style.VARIABLE_OF.values(), "sans"}
 
 
 def facet_cells(html_: str) -> list[tuple[str, ...]]:
@@ -158,47 +150,63 @@ def facet_cells(html_: str) -> list[tuple[str, ...]]:
     ]
 
 
-def rows_of(table: str) -> list[str]:
-    """The `data-of` of each row of a table; empty where it has none."""
-    body = table.split("<tbody>")[1]
-    return [
-        (re.findall(r'data-of="([^"]*)"', row) or [""])[0]
-        for row in re.findall(r"<tr([^>]*)>", body)
-    ]
-
-
-def test_every_mark_and_row_leads_to_its_cells(results: Path, page: Page) -> None:
+def test_every_mark_and_row_leads_to_its_cell(results: Path, page: Page) -> None:
     known = facet_cells(page.html)
-    cells = {tuple(row[axis] for axis in AXES) for row in table_rows(results, "cells")}
-    assert set(known) == cells  # every cell can be chosen, and no other
+    every = {tuple(row[axis] for axis in AXES) for row in made.table(results, "cells")}
+    assert set(known) == every  # every cell can be chosen, and no other
     numbers = [n for of in re.findall(r' data-of="([^"]*)"', page.html) for n in of.split()]
     assert numbers and {int(n) for n in numbers} == set(range(len(known)))
     for name, block in page.markup.items():
-        if OF_NO_CELL.fullmatch(name):
-            continue
-        if name.startswith("figure-"):
-            assert "data-of" in block, name
-        else:
-            assert all(rows_of(block)), name
-    for table in ("cells", "training-times", "kernel-launch"):
-        lines, rows = shown_table(results, table), rows_of(page.markup[f"table-{table}"])
-        assert len(lines) == len(rows) > 0
-        for line, of in zip(lines, rows, strict=True):
-            (cell,) = {known[int(n)] for n in of.split()}
-            said = {
-                axis: re.split(r" [(\[]", line[axis.capitalize()])[0]  # (manual), [other host: …]
-                for axis in AXES
-                if axis.capitalize() in line
-            }
-            assert said.items() <= dict(zip(AXES, cell, strict=True)).items(), table
+        if not OF_NO_CELL.fullmatch(name):
+            assert "data-of" in block if "<svg" in block else all(page.rows(name)), name
+    lines, rows = shown_table(results, "every-cell"), page.rows("every-cell")
+    assert len(lines) == len(rows) == len(every)
+    for line, of in zip(lines, rows, strict=True):
+        cell = dict(zip(AXES, known[int(of)], strict=True))
+        assert (line["workload"], line["precision"]) == (cell["workload"], cell["precision"])
 
 
-def test_a_caption_has_thirty_words_at_most_and_an_intro_ninety() -> None:
-    """A value that is filled in counts as one word."""
-    texts = yaml.safe_load((ROOT / "report/captions.yaml").read_text(encoding="utf-8"))
-    for kind, most in (("figures", 30), ("tables", 30), ("intros", 90)):
-        counts = {
-            key: len(re.sub(r"(\{\w+\})", r" \1", text).split())
-            for key, text in texts[kind].items()
-        }
+def printed_numbers() -> Iterator[tuple[str, str]]:
+    for name, columns in (
+        ("table1_devices", ("memory_gb", "compute_tflops", "launch_price_usd")),
+        ("table2_workloads", ("parameters_m", "theoretical_memory_gib")),
+        ("table4_pass_time", ("pass_time_s",)),
+        ("table5_energy", ("energy_per_iteration_j",)),
+        ("table6_kernel_launch", ("cold_launch_ms", "followup_launch_ms")),
+    ):
+        text = (made.ROOT / f"config/published/{name}.csv").read_text(encoding="utf-8")
+        for row in csv.DictReader(text.splitlines()):
+            yield from ((name, row[column]) for column in columns if row[column])
+
+
+def test_published_numbers_carry_their_mark(page: Page) -> None:
+    marked = {text for css, text in page.cells if "published" in css.split()}
+    assert marked and all("P" in text for text in marked)
+    shown = {float(text.partition("P")[0].replace("\u2009", "")) for text in marked}
+    for name, number in printed_numbers():  # in the unit in which it was printed, or a thousandth
+        assert {float(number), round(1e3 * float(number), 6)} & shown, (name, number)
+    assert any("computed" in css.split() and text.endswith("C") for css, text in page.cells)
+
+
+def test_a_missing_number_is_a_dash_with_its_reason(page: Page) -> None:
+    missing = [text for css, text in page.cells if {"num", "missing"} <= set(css.split())]
+    assert missing and all(re.fullmatch(r"–[a-z]?", text) for text in missing)
+    assert not {text for _, text in page.cells} & {"nan", "None", "inf", "NaN", "<NA>"}
+    assert "Unable to &lt;GB&gt;" in page.markup["every-cell"]
+    assert re.search(r"<span><sup>[a-z]</sup>[^<]{9,}</span>", page.html)
+
+
+def test_other_hosts_are_badged_beside_this_one(page: Page) -> None:
+    for name in ("every-cell", "paper-table-6", "limits"):
+        assert "other host: gpu-box" in page.markup[name], name
+    assert "reference: lab" in page.markup["every-cell"]
+    assert any("[reference: lab]" in said for said in page.hover("all-devices"))
+
+
+def test_a_caption_has_thirty_words_at_most_and_a_section_sixty() -> None:
+    texts = yaml.safe_load((made.ROOT / "report/captions.yaml").read_text(encoding="utf-8"))
+    for kind, most in (("exhibits", 30), ("sections", 60)):
+        counts = {key: len((one.get("caption") or "").split()) for key, one in texts[kind].items()}
         assert {key: n for key, n in counts.items() if n > most} == {}, kind
+    ids = {exhibit.load(module).id for _, module in exhibit.modules()}
+    assert set(texts["exhibits"]) == ids

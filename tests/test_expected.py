@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from siliconprof.analyse import expected
+from siliconprof.analyse import ceilings
 from siliconprof.stats import line_fit
 from synthetic_cells import bandwidth, fastest, grid
 from synthetic_results import (
@@ -55,7 +55,7 @@ def beside(launch_s: float | None = 2e-6, memory: float = MEMORY, **axes: Any) -
     return cells
 
 
-analysed, grid = partial(make, last=expected), partial(grid, workload="grid")
+analysed, grid = partial(make, last=ceilings), partial(grid, workload="grid")
 
 
 def scaled(results: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:

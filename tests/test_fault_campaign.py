@@ -54,7 +54,7 @@ def test_nothing_is_lost_under_faults(folder):
     compile_package()  # checkouts of the campaign take the byte code along
     work: list[faults.Work] = [
         (kinds.kills, {"count": 8}),
-        (kinds.stage_kills, {"stages": ("render.draw",)}),
+        (kinds.stage_kills, {"stages": ("render.page",)}),
         (kinds.disk_full, {"count": 1}),
         (kinds.refusals, {"disks": ("read-only",)}),
         (kinds.two_pipelines, {"count": 1}),

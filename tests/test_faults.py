@@ -362,7 +362,7 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
     assert {name: row["reason"] or None for name, row in table.items()} == {
         name: made[name]["reason"] for name in FAULTS
     }
-    page = html.unescape((folder / "study.html").read_text(encoding="utf-8"))
+    page = html.unescape((folder / "report.html").read_text(encoding="utf-8"))
     for mode in FAULTS:
         assert mode in page
         assert made[mode]["reason"] is None or made[mode]["reason"] in page

@@ -247,7 +247,7 @@ def test_the_page_and_its_files_show_them_as_text(run: tuple[Checkout, str]) -> 
     """HTML and SVG escape, and every CSV is one."""
     project, _ = run
     results = project.path / "results"
-    page = (results / "study.html").read_text(encoding="utf-8")
+    page = (results / "report.html").read_text(encoding="utf-8")
     assert "<script>alert(1)" not in page
     assert html.escape("<script>alert(1)</script>", quote=False) in page
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", page)

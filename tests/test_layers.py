@@ -17,6 +17,7 @@ import yaml
 from conftest import ROOT
 from measuring import python
 from siliconprof import closure, plugins
+from siliconprof.pipeline import experiment
 
 PACKAGE = ROOT / "workflow" / "siliconprof"
 RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow").glob("**/Snakefile"))]
@@ -157,8 +158,13 @@ def test_a_package_file_holds_no_code() -> None:
 
 
 def test_a_change_of_any_module_of_the_page_makes_it_again() -> None:
-    reached = closure.modules(["siliconprof.render.draw", "siliconprof.render.page"])
-    assert {*(PACKAGE / "render").glob("*.py")} <= {*reached.values()}
+    roots = [
+        plugins.module_name(kind, name)
+        for kind in experiment.PLUGINS_OF["render.page"]
+        for name in plugins.names(kind)
+    ]
+    reached = closure.modules(["siliconprof.render.page", *roots])
+    assert {*(PACKAGE / "render").rglob("*.py")} <= {*reached.values()}
 
 
 def test_reading_the_snakefile_loads_no_framework() -> None:

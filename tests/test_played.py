@@ -88,7 +88,7 @@ def test_an_experiment_on_a_played_gpu_reaches_the_page(run: Checkout) -> None:
         if device["kind"] == "gpu"
     )
     assert gpu["name"] == H200 and gpu["emulated"] and gpu["backends"] == ["torch-cuda", "mlx"]
-    assert f"{H200} (emulated)" in (run.path / "results/study.html").read_text(encoding="utf-8")
+    assert f"{H200} (simulated)" in (run.path / "results/report.html").read_text(encoding="utf-8")
 
 
 def test_times_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:

@@ -30,7 +30,7 @@ def test_reference_and_imported_records_are_shown_as_such_and_own_nothing(tmp_pa
     own, reference = ("desk", "product-desk"), ("server", "product-server")
     assert sources(desk) == {own: "this host", reference: "reference"}
     assert not (desk.path / "results/records/server").exists()
-    page = (desk.path / "results/study.html").read_text()
+    page = (desk.path / "results/report.html").read_text()
     assert "product-server" in page and "reference" in page
     assert "Nothing to be done" in desk.snakemake("report").stderr
 

@@ -12,7 +12,7 @@ import siliconprof
 from conftest import QUICK, ROOT, Checkout
 from scipy import stats
 from siliconprof.measure import supervise
-from synthetic_results import AWAY, make, matmul, render, repeated, shown_table, training
+from synthetic_results import make, matmul, render, repeated, shown_table, training
 
 FACTORS = (0.80, 0.95, 1.0, 1.05, 1.2, 1.1)  # of further processes
 
@@ -51,23 +51,17 @@ def test_a_further_process_that_fails_is_a_flag_and_no_repeat() -> None:
 def test_the_page_says_what_its_intervals_are(tmp_path: Path) -> None:
     """4 % are more than a series varies, and less than processes do."""
     own = [training(0.010), training(0.0104, backend="mlx"), matmul()]
-    results = make(tmp_path / "one", own, foreign=[training(0.001, **AWAY)])
-    page = render(results, ("training-",))
-    assert "its middle half (IQR), within one process" in page.of("training")
-    assert "no faster beyond noise" not in page.of("summary")
+    results = make(tmp_path / "one", own)
+    assert "between processes" not in render(results).of("answer")
+    (line,) = shown_table(results, "fastest")
+    assert line["against"].startswith("1.04 × faster than mlx")
     several = [repeated(cell, *FACTORS) for cell in (own[0], own[2])]
     results = make(tmp_path / "several", [several[0], own[1], several[1]])
-    page = render(results, ("training-",))
-    torch, mlx = shown_table(results, "training-times")
-    low, high = map(float, torch["unsplit, 95 % (ms)"].split("–"))
-    ends = between([10 * factor for factor in (1.0, *FACTORS)])[1:]
-    assert [low, high] == pytest.approx(ends, rel=0.01)
-    assert torch["95 % interval"] == "between 7 processes"
-    assert mlx["95 % interval"] == "within one process"
-    assert "between processes where a cell has several" in page.of("summary")
-    assert "torch-cpu is no faster beyond noise than mlx" in page.of("summary")
-    for line in ("its 95 % interval, between processes", "its middle half (IQR), within one"):
-        assert line in page.of("training")
+    assert "between processes" in render(results).of("answer")
+    (line,) = shown_table(results, "fastest")
+    ends = [float(line[f"unsplit_step_ms_{end}"]) for end in ("low", "high")]
+    assert ends == pytest.approx(between([10 * factor for factor in (1.0, *FACTORS)])[1:], rel=0.01)
+    assert line["against"].startswith("no faster beyond noise than mlx")
 
 
 @pytest.mark.slow

@@ -122,25 +122,19 @@ def freeze(name: str, run: Path) -> None:
 
 
 def make_tables(name: str, folder: Path) -> Path:
-    """The folder of the tables that today's code makes of a run's records, the page's among them."""
+    """The folder of the tables that today's code makes of a run's records, the exhibits' among them."""
     unpack(HERE / "records" / f"{name}.tar.xz", folder)
-    tables, drawn = folder / "results/tables", folder / "results/drawn"
-    stages = (
-        ["analyse.aggregate"],
-        ["pipeline.analyse"],
-        ["render.draw", "--drawn", str(drawn)],
-    )
+    tables, figures = folder / "results/tables", folder / "results/figures"
     environment = {"PYTHONPATH": str(ROOT / "workflow"), "SILICONPROF_ACCEPT_EMULATED": "1"}
-    for module, *arguments in stages:
+    for module in ("analyse.aggregate", "pipeline.analyse", "render.page"):
         subprocess.run(
-            [sys.executable, "-m", f"siliconprof.{module}", "--matrix", "results/matrix.json"]
-            + arguments,
+            [sys.executable, "-m", f"siliconprof.{module}", "--matrix", "results/matrix.json"],
             cwd=folder,
             env=os.environ | environment,
             check=True,
         )
-    for path in drawn.glob("table-*.csv"):
-        path.replace(tables / path.name)
+    for path in figures.glob("*.csv"):
+        path.replace(tables / f"page-{path.name}")
     return tables
 
 

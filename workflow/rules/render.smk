@@ -1,44 +1,24 @@
-# render: tables into figures and pages that open offline.
+# render: tables into one page that opens offline, and every figure and table of it as a file.
 #
 # in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/
-# out:  results/drawn/, all that the page says but its captions; results/{report,study}.html;
-#       results/figures/, which `snakemake --report` shows; results/{errors,summary,whole}.txt;
+# out:  results/report.html; results/figures/, which `snakemake --report` shows;
+#       results/{errors,summary,whole}.txt;
 #       on request (`make figures`) results/print/: every figure as SVG, PNG and PDF
 
 
-rule draw:
-    """Draw the figures and fill the tables."""
+rule render:
+    """Write the page, its figures and tables."""
     input:
         published=EXPERIMENT.listed("config/published/*.csv"),
         registry=EXPERIMENT.shipped("config/devices.yaml"),
+        template=EXPERIMENT.listed("report/*"),
         matrix="results/matrix.json",
         tables=rules.aggregate.output,
         analysed=rules.analyse.output,
     output:
-        directory("results/drawn"),
-    log:
-        "results/logs/draw.log",
-    localrule: True
-    conda:
-        "../../envs/base.yaml"
-    params:
-        code=EXPERIMENT.code("render.draw"),
-        flags="",
-    shell:
-        "python -m siliconprof.render.draw --matrix {input.matrix:q} --drawn {output:q} "
-        "{params.flags} 2>{log:q}"
-
-
-rule render:
-    """Write both pages, with their captions and looks."""
-    input:
-        template=EXPERIMENT.listed("report/*"),
-        drawn=rules.draw.output,
-    output:
         # Snakemake leaves these where they are until the stage replaces them, so that a page stands
         # whatever happens. The list goes before, so that after a failure the page is due again.
         page=update("results/report.html"),
-        study=update("results/study.html"),
         figures=report(
             update(directory("results/figures")),
             patterns=["{name}.svg", "{name}.csv"],
@@ -57,9 +37,9 @@ rule render:
     params:
         code=EXPERIMENT.code("render.page"),
         shown=EXPERIMENT.shown,
+        flags="",
     shell:
-        "python -m siliconprof.render.page --drawn {input.drawn:q} --figures {output.figures:q} "
-        "--output {output.page:q} 2>{log:q}"
+        "python -m siliconprof.render.page --matrix {input.matrix:q} {params.flags} 2>{log:q}"
 
 
 rule complete:
@@ -77,11 +57,11 @@ rule complete:
         "python -m siliconprof.pipeline.ending {input:q} 2>{log:q}"
 
 
-use rule draw as figures with:
+use rule render as figures with:
     output:
         directory("results/print"),
     log:
         "results/logs/figures.log",
     params:
-        code=EXPERIMENT.code("render.draw"),
+        code=EXPERIMENT.code("render.page"),
         flags="--print",

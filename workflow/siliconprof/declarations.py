@@ -6,6 +6,7 @@ a probe's `QUANTITIES` declare what its summary holds. No other file lists these
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
@@ -20,6 +21,11 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
     "boolean": bool,
 }
+# The first of these series that a point has is the time that it is about.
+TIMES = ("unsplit_step", "step", "launch_and_wait")
+# Below so many operations a byte the memory bounds an operation and not the speed of products: a
+# library whose products are slow may be faster at it.
+PRODUCT_INTENSITY = 2.0
 
 
 class Parameter(NamedTuple):
@@ -112,6 +118,22 @@ def mebibytes(size_bytes: float) -> str:
     if size_bytes < 2**20:
         return f"{size_bytes / 2**10:.4g} KiB"
     return f"{size_bytes / 2**20:.4g} MiB"
+
+
+def describe(point: Mapping[str, Any]) -> str:
+    """A point in its workload's words; by name and value where that plug-in is missing."""
+    plugin = workload_of(point)
+    if plugin is not None:
+        return plugin.describe_point(point)
+    params = json.loads(point.get("params") or "{}")
+    return ", ".join(f"{name} {value}" for name, value in params.items())
+
+
+def workload_of(point: Mapping[str, Any]) -> Any:
+    """The plug-in of a point's workload; None for one that another checkout measured."""
+    if point["module"] not in plugins.names("workloads"):
+        return None
+    return plugins.load("workloads", point["module"])
 
 
 @cache

@@ -26,7 +26,7 @@ def names(kind: str) -> list[str]:
 
 @cache
 def _names(kind: str) -> tuple[str, ...]:
-    files = (path.stem for path in (PACKAGE_DIR / kind).glob("*.py"))
+    files = (path.stem for path in PACKAGE_DIR.joinpath(*kind.split(".")).glob("*.py"))
     separator = "-" if kind == "backends" else "_"
     stems = (stem for stem in files if stem != "base" and not stem.startswith("_"))
     return tuple(sorted(stem.replace("_", separator) for stem in stems))

@@ -17,7 +17,7 @@ STATUS_WORDS = {
     "oom": "ran out of memory",
     "failed": "failed",
     "timeout": "ran past its time limit",
-    "unsupported": "cannot run this way",
+    "unsupported": "skipped",
     "skipped": "skipped",
 }
 FLAG_WORDS = {
@@ -77,6 +77,11 @@ FLAG_WORDS = {
     "not finished when the clock was read, or the ceiling was measured too low.",
     "energy_one_die": "The library counts the energy of one die of two on this chip: no figure "
     "for the SoC.",
+}
+PART_WORDS = {  # parts of a step, where the page calls them otherwise
+    "products": "matrix products",
+    "blocked": "being blocked",
+    "framework": "framework overhead",
 }
 REFERENCE_BLAS = "reference BLAS"  # how `frameworks` and the backends begin its name
 SOURCE_BADGES = {"another host": "other host", "reference": "reference"}

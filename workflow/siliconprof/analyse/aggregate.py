@@ -117,7 +117,7 @@ def write_tables(
                 )
             continue
         cell = cell_columns.cell_row(source, path, data, history)
-        again = history_.of_cell(path, data, history) if cell["earlier_records"] else []
+        again = history_.of_cell(data, history) if cell["earlier_records"] else []
         lines_of = _lines_of(source, cell, data) | {"history": again}
         for name, lines in lines_of.items():
             tables[name].extend(lines)

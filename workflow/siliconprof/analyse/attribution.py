@@ -11,31 +11,25 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
-from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from siliconprof import words
-from siliconprof.analyse import step_parts
-from siliconprof.analyse.equal_work import (
-    DISTURBED,
-    by_phases,
-    compiles,
-    flagged,
-    has_no_speed,
-    work,
-)
+from siliconprof.analyse.equal_work import DISTURBED, NO_SPEED_FLAG, WORK, flagged
+from siliconprof.analyse.frames import CELL, POINT, by_phases, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
-from siliconprof.analyse.throughputs import device_of, estimate, interval_text, place
-from siliconprof.store import table_files
+from siliconprof.analyse.throughputs import interval_text
+from siliconprof.store import columns, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import KEY, Row, by, grouped, point_key
 
 SIDES = ("fast", "slow")
+STEP, LOW, HIGH = (f"unsplit_step_{part}_s" for part in ("median", "low", "high"))
 GAP, PHASE, CAUSE, LEFT = "gap", "phase", "cause", "unexplained"  # kinds of line
-PHASES = ("forward", "backward", "optimizer")  # and the rest
+PHASES = ["forward", "backward", "optimizer"]  # and the rest
 REST = "rest"
+BESIDES = ["data", "trace", "other"]  # timed parts of a step that are in the rest
 FASTEST, FASTEST_OF_ALL = "against the fastest plain fp32 cell", "against the fastest cell"
 FASTEST_IN_FP32 = "against the fastest fp32 cell"
 ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
@@ -45,320 +39,231 @@ NOT_TIMED = "not taken apart"
 MOSTLY = 0.5  # of the gap
 CLOSED_WITHIN = 0.1  # of a step, that its operators and the framework leave of it
 NOT_TOLD = "none that can be told from its operators and the framework"
-BESIDES = ("data", "trace", "other")  # timed parts of a step that are in the rest
+NOT_SPLIT = "not timed apart on both sides; it is in the rest"
 
 
-class Pair(NamedTuple):
-    """Two trainings of equal work."""
+def has_parts(points: pd.DataFrame) -> pd.Series:
+    """Of which points the step can be taken apart.
 
-    fast: Row
-    slow: Row
-    rule: str
-
-    @property
-    def names(self) -> frozenset:
-        """Which two cells, in whatever order."""
-        return frozenset((point_key(self.fast), point_key(self.slow)))
+    A check of a mechanism has no speed, and a compiled step has no phases.
+    """
+    eager = by_phases(points) & ~holds(points, "compile") & ~flagged(points, NO_SPEED_FLAG)
+    return eager & points[STEP].gt(0)
 
 
-def pairs(points: Iterable[Row]) -> Iterator[Pair]:
-    """The pairs that matter, each once, of trainings that did the same work.
+def pairs(points: pd.DataFrame) -> pd.DataFrame:
+    """The pairs that matter, each once, of trainings that did the same work and have parts.
 
     Of one host: its fastest cell of the plain loop in fp32 (else of any trainer in fp32, else of
     all) against each other one; its fastest of all against other devices and backends in that one's
     precision; every two backends of one device, and the fastest backend of every
     device against that of the fastest device, under one workload, scenario and precision. Of two
-    hosts: the fastest plain fp32 cell of this one against that of each other. A check of a
-    mechanism has no speed and is in no pair; nor is a compiled training, whose step has no phases.
+    hosts: the fastest plain fp32 cell of this one against that of each other.
+
+    Returns:
+        `rule`; `fast` and `slow`, labels of points.
     """
-    seen = set()
-    for pair in _all_pairs(points):
-        if pair.names not in seen:
-            seen.add(pair.names)
-            yield pair
+    steps = points.reindex(columns=[*dict.fromkeys((*CELL, *WORK)), "trainer", "flags", STEP])
+    steps = steps[has_parts(points)].reset_index(names="at")
 
+    def number(*names: str) -> pd.Series:
+        return steps.groupby([*names], sort=False, dropna=False).ngroup()
 
-def has_parts(point: Row) -> bool:
-    """Whether a point is of a training whose step can be taken apart; see `pairs`."""
-    timed = by_phases(point) and point["unsplit_step_median_s"]
-    return bool(timed and not compiles(point) and not has_no_speed(point))
+    steps["work"] = number(*WORK)
+    steps["on_host"] = number("work", "source", "host")
+    steps["alike"] = number("on_host", "workload", "scenario", "precision")
+    steps["on_device"] = number("alike", "device")
+    steps["disturbed"] = flagged(steps, DISTURBED)
+    fp32, plain = steps["precision"].eq("fp32"), steps["trainer"].eq("plain")
+    steps["tier"] = np.select([fp32 & plain, fp32], [0, 1], 2)
 
+    def fastest(of: str, *first: str) -> pd.DataFrame:
+        return steps.sort_values([*first, STEP], kind="stable").drop_duplicates(of)
 
-def _all_pairs(points: Iterable[Row]) -> Iterator[Pair]:
-    for group in grouped(filter(has_parts, points), work).values():
-        hosts = grouped(group, by(("source", "host")))
-        baselines = {where: _baseline(rows) for where, rows in hosts.items()}
-        for where, rows in hosts.items():
-            baseline = baselines[where]
-            yield from (ordered(baseline, p, _rule(baseline)) for p in rows if p is not baseline)
-            yield from _alike(rows)
-            yield from _fastest(rows)
-        here = [baseline for where, baseline in baselines.items() if where[0] == HERE]
-        others = [baseline for where, baseline in baselines.items() if where[0] != HERE]
-        yield from (ordered(a, b, ELSEWHERE) for a in here for b in others)
+    def beside(others: pd.DataFrame, on: str, these: pd.DataFrame = steps) -> pd.DataFrame:
+        return these.merge(others, on=on, suffixes=("", "_other"))
 
-
-def _baseline(rows: Sequence[Row]) -> Row:
-    """The cell that the others of its host are compared with."""
-    fp32 = [row for row in rows if row["precision"] == "fp32"]
-    plain = [row for row in fp32 if row["trainer"] == "plain"]
-    return min(plain or fp32 or rows, key=_step_s)
-
-
-def _rule(baseline: Row) -> str:
-    """Which baseline the other cells of its host are compared with, in words."""
-    if baseline["precision"] != "fp32":
-        return FASTEST_OF_ALL
-    return FASTEST if baseline["trainer"] == "plain" else FASTEST_IN_FP32
-
-
-def _alike(rows: Sequence[Row]) -> Iterator[Pair]:
-    """Devices and backends under one workload, scenario and precision of a host."""
-    for group in grouped(rows, by(("workload", "scenario", "precision"))).values():
-        devices = grouped(group, device_of)
-        for of_device in devices.values():
-            yield from (ordered(a, b, ALIKE) for a, b in combinations(of_device, 2))
-        best = sorted((min(of_device, key=_step_s) for of_device in devices.values()), key=_step_s)
-        yield from (ordered(best[0], other, ALIKE) for other in best[1:])
-
-
-def _fastest(rows: Sequence[Row]) -> Iterator[Pair]:
-    """A host's fastest undisturbed cell against other devices and backends in its precision."""
-    fastest = min(rows, key=lambda row: (flagged(row, DISTURBED), _step_s(row)))
-    for row in rows:
-        alike = all(row[axis] == fastest[axis] for axis in ("scenario", "precision"))
-        if alike and place(row) != place(fastest):
-            yield ordered(fastest, row, FASTEST_OF_ALL)
-
-
-def _step_s(row: Row) -> float:
-    return float(row["unsplit_step_median_s"])
-
-
-def ordered(a: Row, b: Row, rule: str) -> Pair:
-    """A pair, whichever of the two is faster."""
-    return Pair(a, b, rule) if _step_s(a) <= _step_s(b) else Pair(b, a, rule)
-
-
-# -- lines -----------------------------------------------------------------------------------------
-
-
-Parts = Mapping[tuple, Mapping[str, Row]]  # see `step_parts.by_point`
-
-
-class Amount(NamedTuple):
-    """Seconds of a step, or of a gap, with their 95 % interval."""
-
-    seconds: float
-    low: float
-    high: float
-    how: str = ""  # what it rests on
-
-
-def difference(fast: Amount, slow: Amount) -> Amount:
-    """What a part of the step takes longer: both sides' intervals in quadrature."""
-    seconds = slow.seconds - fast.seconds
-    return Amount(
-        seconds,
-        seconds - math.hypot(slow.seconds - slow.low, fast.high - fast.seconds),
-        seconds + math.hypot(slow.high - slow.seconds, fast.seconds - fast.low),
+    baselines = fastest("on_host", "tier")
+    here = baselines["source"].eq(HERE)
+    all_others = beside(baselines, "on_host")
+    rules = all_others["tier_other"].map({0: FASTEST, 1: FASTEST_IN_FP32, 2: FASTEST_OF_ALL})
+    backends = beside(steps, "on_device").query("at_other < at").sort_values(["at_other", "at"])
+    devices = beside(fastest("alike"), "alike", fastest("on_device")).assign(on_device=math.inf)
+    alike = pd.concat([backends, devices]).sort_values(["alike", "on_device"], kind="stable")
+    of_all = beside(fastest("on_host", "disturbed"), "on_host").query(
+        "scenario == scenario_other and precision == precision_other"
+        " and (device != device_other or backend != backend_other)"
     )
+    hosts = beside(baselines[here], "work", baselines[~here].sort_values("on_host"))
+    found = pd.concat(
+        [
+            all_others.assign(rule=rules),
+            alike.assign(rule=ALIKE),
+            of_all.assign(rule=FASTEST_OF_ALL),
+            hosts.assign(rule=ELSEWHERE, on_host=math.inf),
+        ]
+    ).sort_values(["work", "on_host"], kind="stable")
+    in_order = found[f"{STEP}_other"] <= found[STEP]
+    found["fast"] = found["at_other"].where(in_order, found["at"])
+    found["slow"] = found["at"].where(in_order, found["at_other"])
+    found["first"], found["last"] = found[[*SIDES]].min(axis=1), found[[*SIDES]].max(axis=1)
+    found = found[found["first"] < found["last"]].drop_duplicates(["first", "last"])
+    return found[["rule", *SIDES]].reset_index(drop=True)
 
 
-def rows_of(index: int, pair: Pair, parts: Parts) -> Iterator[Row]:
-    """The lines of one pair."""
-    gap = _gap(pair)
-    lines = [_line(GAP, GAP, gap, (_step_s(pair.fast), _step_s(pair.slow)), (gap.how, ""))]
-    lines += _phases(pair, gap.seconds)
-    costs = by_operators(pair, parts)
-    if costs:
-        lines += _causes(pair, gap, costs)
-        verdict = _verdict(pair, costs, gap.seconds, lines[-1]["seconds"])
-    else:
-        lines.append(_line(LEFT, LEFT, None, reason=_untimed(pair, parts)))
-        verdict = NOT_TIMED
-    lines[-1]["verdict"] = lines[0]["verdict"] = verdict if gap.low > 0 else NO_GAP
-    for line in lines:
-        named = {
-            f"{side}_{axis}": row[axis]
-            for side, row in zip(SIDES, (pair.fast, pair.slow), strict=True)
-            for axis in (*KEY, "point")
-        }
-        known = line["seconds"] is not None and gap.seconds
-        share = line["seconds"] / gap.seconds if known else None
-        yield {"pair": index, "rule": pair.rule} | named | line | {"share": share}
+def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -> pd.DataFrame:
+    """The lines of attribution.csv about some pairs, whose numbers are their labels."""
+    fast, slow = (points.loc[pairs[side]].set_axis(pairs.index) for side in SIDES)
+    gap, costs = _gap(fast, slow), _costs(points, step_parts)
+    timed = pairs[[*SIDES]].isin(costs["at"].unique())
+    causes = _causes(pairs[timed.all(axis=1)], costs)
+    left = _left(gap, causes)
+    verdict = _verdict(gap, causes, left).where(timed.all(axis=1), NOT_TIMED)
+    verdict = verdict.where(gap["low_s"] > 0, NO_GAP)
+    left["reason"] = _untimed(fast, slow, timed)
+    parts = [gap.assign(verdict=verdict), *_phases(fast, slow, gap), causes]
+    table = pd.concat([*parts, left.assign(verdict=verdict)]).sort_index(kind="stable")
+    for side, of in zip(SIDES, (fast, slow), strict=True):
+        table = table.join(of[POINT].add_prefix(f"{side}_"))
+    whole = gap["seconds"].where(gap["seconds"] > 0).rename("share")
+    table = table.join(pairs["rule"]).join(whole)
+    table["share"] = table["seconds"] / table["share"]
+    return table.rename_axis("pair").reset_index()[[*columns.of("attribution")]]
 
 
-def _causes(pair: Pair, gap: Amount, costs: Mapping[str, tuple[Amount, Amount]]) -> Iterator[Row]:
-    """A line for each part of the step, and one for what they leave of the gap."""
-    parts = {cause: difference(fast, slow) for cause, (fast, slow) in costs.items()}
-    for cause, (fast, slow) in costs.items():
-        sides, hows = (fast.seconds, slow.seconds), (fast.how, slow.how)
-        yield _line(CAUSE, cause, parts[cause], sides, hows)
-    seconds = gap.seconds - sum(part.seconds for part in parts.values())
-    below = (gap.seconds - gap.low, *(part.high - part.seconds for part in parts.values()))
-    above = (gap.high - gap.seconds, *(part.seconds - part.low for part in parts.values()))
-    left = Amount(seconds, seconds - math.hypot(*below), seconds + math.hypot(*above))
-    yield _line(LEFT, LEFT, left, _left_of_sides(pair, costs))
-
-
-def _untimed(pair: Pair, parts: Parts) -> str:
-    """Whose operators were not timed."""
-    names = dict.fromkeys(
-        "/".join(str(row[axis]) for axis in ("workload", "backend", "precision"))
-        for row in (pair.fast, pair.slow)
-        if point_key(row) not in parts
-    )
-    return f"the operators of {words.listing(names)} are not timed, so the gap is not taken apart"
-
-
-def by_operators(pair: Pair, parts: Parts) -> dict[str, tuple[Amount, Amount]]:
-    """Part of a step -> what either side spends on it; empty where operators were not timed in both."""
-    fast, slow = (_costs_of_parts(row, parts) for row in (pair.fast, pair.slow))
-    if not fast or not slow:
-        return {}
-    none = {
-        part: Amount(0.0, 0.0, 0.0, NOT_TOLD if part in (BLOCKED, WAITING) else "")
-        for part in PARTS
-    }
-    return {
-        part: (fast.get(part, none[part]), slow.get(part, none[part]))
-        for part in PARTS
-        if part in fast or part in slow
-    }
-
-
-def _costs_of_parts(row: Row, parts: Parts) -> dict[str, Amount]:
-    """Part of a side's step -> what it takes, its interval joined with that between processes.
-
-    The latter is of whole steps: a part is taken to differ between processes in proportion.
-    """
-    known = estimate(row, "unsplit_step") if row["processes"] > 1 else None
-    reach = known.interval()[1] / known.ratio - 1 if known else 0.0
-    costs = {}
-    for part, line in parts.get(point_key(row), {}).items():
-        seconds = line["seconds"]
-        between = reach * seconds
-        low = seconds - math.hypot(seconds - line["low_s"], between)
-        high = seconds + math.hypot(line["high_s"] - seconds, between)
-        costs[part] = Amount(seconds, low, high, line["how"])
-    return costs
-
-
-def _left_of_sides(pair: Pair, costs: Mapping[str, tuple[Amount, Amount]]) -> tuple[float, float]:
-    """What the parts leave of the faster side's step, and of the slower one's."""
-    fast, slow = (sum(cost.seconds for cost in side) for side in zip(*costs.values(), strict=True))
-    return _step_s(pair.fast) - fast, _step_s(pair.slow) - slow
-
-
-def closes(pair: Pair, rest: tuple[Amount, Amount], left: tuple[float, float]) -> bool:
-    """Whether the parts of either side add up to its step, `CLOSED_WITHIN` of it apart.
-
-    Args:
-        rest: the framework's part, which is what a phase lasts beyond its operators: where it is
-            less than nothing, the operators took longer when they were watched than else.
-        left: what the parts leave of either step.
-    """
-    return all(
-        abs(seconds) + max(-cost.seconds, 0.0) <= CLOSED_WITHIN * _step_s(row)
-        for row, seconds, cost in zip((pair.fast, pair.slow), left, rest, strict=True)
-    )
-
-
-def _line(
-    kind: str,
-    part: str,
-    amount: Amount | float | None,
-    sides_s: tuple[float | None, float | None] = (None, None),
-    hows: tuple[str, str] = ("", ""),
-    reason: str | None = None,
-) -> Row:
-    """A line of the table.
-
-    Args:
-        amount: of the gap, where it is known.
-        sides_s: what the faster side and the slower one spend.
-        hows: what either number rests on.
-    """
-    seconds, low, high = amount[:3] if isinstance(amount, Amount) else (amount, None, None)
-    return {
-        "kind": kind,
-        "part": part,
-        "seconds": seconds,
-        "low_s": low,
-        "high_s": high,
-        "share": None,
-        "fast_s": sides_s[0],
-        "slow_s": sides_s[1],
-        "fast_how": hows[0] or None,
-        "slow_how": hows[1] or None,
-        "reason": reason,
-        "verdict": None,
-    }
-
-
-def _gap(pair: Pair) -> Amount:
+def _gap(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.DataFrame:
     """The difference of both unsplit steps with what both 95 % intervals allow.
 
     The ends are the worst of both intervals, as in every ratio of the page: wider than a 95 %
     interval of the difference.
     """
-    (fast_low, fast_high), (slow_low, slow_high) = (
-        [row[f"unsplit_step_{end}_s"] for end in ("low", "high")] for row in (pair.fast, pair.slow)
-    )
-    seconds = _step_s(pair.slow) - _step_s(pair.fast)
-    how = "; ".join(dict.fromkeys(map(interval_text, (pair.fast, pair.slow))))
-    return Amount(seconds, slow_low - fast_high, slow_high - fast_low, how)
+    hows = ([interval_text({"processes": n}) for n in side["processes"]] for side in (fast, slow))
+    numbers = {
+        "seconds": slow[STEP] - fast[STEP],
+        "low_s": slow[LOW] - fast[HIGH],
+        "high_s": slow[HIGH] - fast[LOW],
+        "fast_s": fast[STEP],
+        "slow_s": slow[STEP],
+        "fast_how": ["; ".join(dict.fromkeys(both)) for both in zip(*hows, strict=True)],
+    }
+    return pd.DataFrame({"kind": GAP, "part": GAP} | numbers, fast.index)
 
 
-def _phases(pair: Pair, gap_s: float) -> Iterator[Row]:
+def _phases(fast: pd.DataFrame, slow: pd.DataFrame, gap: pd.DataFrame) -> list[pd.DataFrame]:
     """The gap by phase; the rest is what is left, so that the phases sum to the gap exactly."""
-    rest_s = gap_s
+    names = {f"{name}_median_s": name for name in (*PHASES, *BESIDES)}
+    fast, slow = (side.reindex(columns=[*names]).rename(columns=names) for side in (fast, slow))
+    found, rest_s = [], gap["seconds"]
     for phase in PHASES:
-        fast_s, slow_s = (row.get(f"{phase}_median_s") for row in (pair.fast, pair.slow))
-        if fast_s is None or slow_s is None:
-            why = "not timed apart on both sides; it is in the rest"
-            yield _line(PHASE, phase, None, (fast_s, slow_s), reason=why)
-            continue
-        rest_s -= slow_s - fast_s
-        yield _line(PHASE, phase, slow_s - fast_s, (fast_s, slow_s))
-    parts = []
-    for name in BESIDES:
-        fast_s, slow_s = (row.get(f"{name}_median_s") or 0.0 for row in (pair.fast, pair.slow))
-        if slow_s != fast_s:
-            parts.append(f"{name} {1e3 * (slow_s - fast_s):+.3g} ms")
-    how = f"of it {', '.join(parts)}, and what splitting a step changes" if parts else ""
-    yield _line(PHASE, REST, rest_s, hows=(how, ""))
+        seconds = slow[phase] - fast[phase]
+        rest_s = rest_s - seconds.fillna(0.0)
+        reason = seconds.isna().map({True: NOT_SPLIT, False: None})
+        both = {"fast_s": fast[phase], "slow_s": slow[phase], "reason": reason}
+        found.append(pd.DataFrame({"kind": PHASE, "part": phase, "seconds": seconds} | both))
+    more_ms = 1e3 * (slow[BESIDES].fillna(0.0) - fast[BESIDES].fillna(0.0))
+    texts = [
+        ", ".join(f"{name} {ms:+.3g} ms" for name, ms in row.items() if ms)
+        for row in more_ms.to_dict("records")
+    ]
+    how = [f"of it {text}, and what splitting a step changes" if text else None for text in texts]
+    rest = {"kind": PHASE, "part": REST, "seconds": rest_s, "fast_how": how}
+    return [*found, pd.DataFrame(rest, gap.index)]
 
 
-def _verdict(
-    pair: Pair, costs: Mapping[str, tuple[Amount, Amount]], gap_s: float, left_s: float
-) -> str:
-    """How much of a gap beyond noise the parts explain, in two words.
+def _costs(points: pd.DataFrame, step_parts: pd.DataFrame) -> pd.DataFrame:
+    """What steps spend on their parts: `at`, the label of a point, `part`, `s`, its ends, `how`.
 
-    The framework's part explains nothing, as it is what the others leave: where it takes that, the gap
-    is perhaps explained.
-
-    Args:
-        left_s: what all parts leave of the gap.
+    Intervals are joined with those between processes, which are of whole steps: a part is taken to
+    differ between processes in proportion.
     """
-    if abs(left_s) > MOSTLY * gap_s:
-        return UNEXPLAINED if left_s > 0 else OVER
-    fast, slow = rest = costs[FRAMEWORK]
-    by_the_others = abs(left_s + slow.seconds - fast.seconds) <= MOSTLY * gap_s
-    closed = closes(pair, rest, _left_of_sides(pair, costs))
-    return EXPLAINED if closed and by_the_others else PERHAPS
+    steps = points[[*POINT, "processes", LOW, HIGH]].reset_index(names="at")
+    parts = step_parts.astype({"seconds": float, "low_s": float, "high_s": float, "point": int})
+    parts = parts.merge(steps, on=POINT).rename(columns={"seconds": "s"})
+    several = parts["processes"].gt(1) & parts[LOW].gt(0)
+    between = parts["s"] * ((parts[HIGH] / parts[LOW]) ** 0.5 - 1).where(several, 0.0)
+    parts["low_s"] = parts["s"] - np.hypot(parts["s"] - parts["low_s"], between)
+    parts["high_s"] = parts["s"] + np.hypot(parts["high_s"] - parts["s"], between)
+    return parts[["at", "part", "s", "low_s", "high_s", "how"]]
 
 
-def read(results: Results) -> tuple[list[Row], Parts]:
-    """(points of cells that are ok, the parts of their steps)."""
-    return table_files.rows(results.of_ok_cells()), step_parts.by_point(results.step_parts)
+def _causes(pairs: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
+    """A line for each part of either step: what it takes longer, both intervals in quadrature."""
+    fast, slow = (
+        pairs[side].rename_axis("pair").reset_index(name="at").merge(costs, on="at")
+        for side in SIDES
+    )
+    both = fast.merge(slow, on=["pair", "part"], how="outer", suffixes=("_fast", "_slow"))
+    spent = [f"{name}_{side}" for name in ("s", "low_s", "high_s") for side in SIDES]
+    both[spent] = both[spent].fillna(0.0)
+    both["order"] = both["part"].map(PARTS.index)
+    both = both.sort_values(["pair", "order"]).set_index("pair")
+    untold = both["part"].map({BLOCKED: NOT_TOLD, WAITING: NOT_TOLD})
+    seconds = both["s_slow"] - both["s_fast"]
+    below = both["s_slow"] - both["low_s_slow"], both["high_s_fast"] - both["s_fast"]
+    above = both["high_s_slow"] - both["s_slow"], both["s_fast"] - both["low_s_fast"]
+    numbers = {
+        "seconds": seconds,
+        "low_s": seconds - np.hypot(*below),
+        "high_s": seconds + np.hypot(*above),
+        "fast_s": both["s_fast"],
+        "slow_s": both["s_slow"],
+        "fast_how": both["how_fast"].fillna(untold),
+        "slow_how": both["how_slow"].fillna(untold),
+    }
+    return pd.DataFrame({"kind": CAUSE, "part": both["part"]} | numbers)
+
+
+def _left(gap: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
+    """What all parts leave of each gap and of either step; of none where they were not timed."""
+    ends = causes.assign(
+        low_s=(causes["high_s"] - causes["seconds"]) ** 2,
+        high_s=(causes["seconds"] - causes["low_s"]) ** 2,
+    )
+    names = ["seconds", "low_s", "high_s", "fast_s", "slow_s"]
+    summed = ends.groupby("pair")[names].sum().reindex(gap.index)
+    left = gap[["seconds", "fast_s", "slow_s"]] - summed[["seconds", "fast_s", "slow_s"]]
+    below = (gap["seconds"] - gap["low_s"]) ** 2 + summed["low_s"]
+    above = (gap["high_s"] - gap["seconds"]) ** 2 + summed["high_s"]
+    left["low_s"] = left["seconds"] - np.sqrt(below)
+    left["high_s"] = left["seconds"] + np.sqrt(above)
+    return left.assign(kind=LEFT, part=LEFT)
+
+
+def _untimed(fast: pd.DataFrame, slow: pd.DataFrame, timed: pd.DataFrame) -> list[str | None]:
+    """Of each pair, whose operators were not timed; None where both sides' were."""
+    names = {
+        side: of["workload"] + "/" + of["backend"] + "/" + of["precision"]
+        for side, of in zip(SIDES, (fast, slow), strict=True)
+    }
+    texts: list[str | None] = []
+    for both in pd.DataFrame(names).mask(timed).itertuples(index=False):
+        untimed = words.listing(dict.fromkeys(name for name in both if isinstance(name, str)))
+        why = f"the operators of {untimed} are not timed, so the gap is not taken apart"
+        texts.append(why if untimed else None)
+    return texts
+
+
+def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.Series:
+    """How much of each gap beyond noise the parts explain, in two words.
+
+    The framework's part explains nothing, as it is what the others leave: where it takes that, the
+    gap is perhaps explained. So it is where the parts of either side are more than `CLOSED_WITHIN`
+    off its step, or the framework's is less than nothing by as much: then the operators took longer
+    when they were watched than else.
+    """
+    rest = causes[causes["part"] == FRAMEWORK].reindex(gap.index)
+    sides = ["fast_s", "slow_s"]
+    off = left[sides].abs() + rest[sides].clip(upper=0.0).abs()
+    closed = (off <= CLOSED_WITHIN * gap[sides]).all(axis=1)
+    mostly = MOSTLY * gap["seconds"]
+    explained = left["seconds"].abs() <= mostly
+    by_the_others = (left["seconds"] + rest["seconds"]).abs() <= mostly
+    rules = [explained & closed & by_the_others, explained, left["seconds"] > 0]
+    return pd.Series(np.select(rules, [EXPLAINED, PERHAPS, UNEXPLAINED], OVER), gap.index)
 
 
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    points, parts = read(results)
-    rows = [
-        line for index, pair in enumerate(pairs(points)) for line in rows_of(index, pair, parts)
-    ]
-    table_files.write(arguments.output_dir / "attribution.csv", rows)
+    points = results.of_ok_cells()
+    table = lines(points, pairs(points), results.step_parts)
+    table_files.write_frame(arguments.output_dir / "attribution.csv", table)

@@ -8,18 +8,34 @@ any of its shapes shows, and its words say which.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pandas as pd
 
 from siliconprof.analyse import step_work
-from siliconprof.analyse.throughputs import mebibytes
-from siliconprof.store.table_files import Row
+from siliconprof.declarations import mebibytes
+from siliconprof.store import table_files
+from siliconprof.store.table_files import KEY, Row, grouped, key
 
 STATUSES = ("ok", "oom", "skipped", "failed")
 ENDS = ("smallest", "largest")  # batch
 YES, NO, UNKNOWN = "yes", "no", "unknown"
 BOTH, NEITHER, INCONCLUSIVE = "both", "neither", "inconclusive"
 LAUNCH_BOUND, MEMORY_BOUND = "launch-bound", "memory-bound"
+VERDICTS = {  # by whether launches and memory bound it
+    (YES, YES): BOTH,
+    (YES, NO): LAUNCH_BOUND,
+    (YES, UNKNOWN): LAUNCH_BOUND,
+    (NO, YES): MEMORY_BOUND,
+    (UNKNOWN, YES): MEMORY_BOUND,
+    (NO, NO): NEITHER,
+}
+MISSING = (
+    ("oom", "ran out of memory"),
+    ("skipped", "skipped, predicted not to fit"),
+    ("failed", "failed"),
+)
+NOT_MEASURED = "no point of it was measured"
 # Without what takes a third of a step, the step would be at most 1.5 times as fast (Amdahl 1967).
 BOUND = 1 / 3
 # Both estimates are low. Operators that each go through memory move up to five times the least
@@ -45,42 +61,46 @@ HOW = (
 )
 
 
-class Sign(NamedTuple):
-    """What a shape says of one limit, and the numbers behind it."""
+def judged(shapes: pd.DataFrame) -> pd.DataFrame:
+    """Shapes with `launch_bound`, `memory_bound` (yes, no, unknown), and the numbers behind them."""
+    rows = table_files.rows(shapes)
+    for name, sign in (("launch", launch_sign), ("memory", memory_sign)):
+        signs = [
+            (UNKNOWN, NOT_MEASURED) if row["smallest_step_s"] is None else sign(row) for row in rows
+        ]
+        names = [f"{name}_bound", f"{name}_why"]
+        shapes = shapes.join(pd.DataFrame(signs, shapes.index, names))
+    not_measured = shapes["smallest_step_s"].isna()
+    return shapes.assign(fit_reason=shapes["fit_reason"].mask(not_measured, NOT_MEASURED))
 
-    answer: str
-    why: str
 
-
-def launch_sign(row: Row) -> Sign:
-    """Whether launches bound a shape's step at its smallest batch."""
+def launch_sign(row: Row) -> tuple[str, str]:
+    """Whether launches bound a shape's step at its smallest batch, and why."""
     share, fixed = row["launch_share_smallest"], row["fixed_share_smallest"]
     low, high = row["fixed_share_smallest_low"], row["fixed_share_smallest_high"]
-    growth = (
-        f"{fixed:.0%} ({low:.0%} to {high:.0%}) of the step of {seconds_(row['smallest_step_s'])} "
-        f"at batch {row['smallest_batch']} does not grow with the batch"
-        if fixed is not None
-        else row["fit_reason"]
-    )
-    if share is None:
-        why = f"{growth}; {row['launch_reason']}"
-    else:
+    why = row["fit_reason"]
+    if fixed is not None:
         why = (
-            f"{growth}; {row['launches']} launches at {seconds_(row['launch_cost_s'])} take "
-            f"{share:.0%} of it"
+            f"{fixed:.0%} ({low:.0%} to {high:.0%}) of the step of "
+            f"{seconds_(row['smallest_step_s'])} at batch {row['smallest_batch']:.0f} does not "
+            "grow with the batch"
         )
+    if share is None:
+        why += f"; {row['launch_reason']}"
+    else:
+        launches = f"{row['launches']:.0f} launches at {seconds_(row['launch_cost_s'])}"
+        why += f"; {launches} take {share:.0%} of it"
     if row["overhead_share"] is not None:
         most = row["fixed_memory_share_most"]
         why += f", the weights' and the optimizer's bytes {most:.0%} at most"
     if fixed is not None and high < BOUND:
-        return Sign(NO, why)
+        return NO, why
     if share is None or share > IMPOSSIBLE:
-        return Sign(UNKNOWN, why)
+        return UNKNOWN, why
     if share < CLEAR:
-        return Sign(NO, why)
-    if fixed is not None and low >= BOUND and (share >= BOUND or left_over(row)):
-        return Sign(YES, why)
-    return Sign(UNKNOWN, why)
+        return NO, why
+    is_bound = fixed is not None and low >= BOUND and (share >= BOUND or left_over(row))
+    return YES if is_bound else UNKNOWN, why
 
 
 def left_over(row: Row) -> bool:
@@ -89,25 +109,22 @@ def left_over(row: Row) -> bool:
     return left is not None and low >= BOUND and LOW_BY * row["launch_share_smallest"] >= left
 
 
-def memory_sign(row: Row) -> Sign:
-    """Whether memory bounds a shape's step, at its smallest or its largest batch."""
-    shares = {end: row[f"memory_share_{end}"] for end in ENDS}
-    if row["memory_reason"] or shares["smallest"] is None:
-        return Sign(UNKNOWN, row["memory_reason"] or "nothing says how much it moves")
-    end = max(ENDS, key=lambda name: shares[name])
-    share, moved = shares[end], row[f"least_bytes_{end}"]
-    from_memory = row[f"from_memory_share_{end}"]
+def memory_sign(row: Row) -> tuple[str, str]:
+    """Whether memory bounds a shape's step, at its smallest or its largest batch, and why."""
+    if row["memory_reason"]:
+        return UNKNOWN, row["memory_reason"]
+    end = max(ENDS, key=lambda name: row[f"memory_share_{name}"])
+    share, moved = row[f"memory_share_{end}"], mebibytes(row[f"least_bytes_{end}"])
     why = (
-        f"at batch {row[f'{end}_batch']} a step moves {mebibytes(moved)} at least, "
-        f"{from_memory:.0%} of it through memory, which takes {share:.0%} of its {seconds_(row[f'{end}_step_s'])}"
+        f"at batch {row[f'{end}_batch']:.0f} a step moves {moved} at least, "
+        f"{row[f'from_memory_share_{end}']:.0%} of it through memory, which takes {share:.0%} of "
+        f"its {seconds_(row[f'{end}_step_s'])}"
     )
     if not row["last_level_cache_bytes"]:
         why += "; the cache's size is unknown, so the largest cache that we know was subtracted"
-    if share > IMPOSSIBLE:
-        return Sign(UNKNOWN, why)
-    if share >= BOUND:
-        return Sign(YES, why)
-    return Sign(NO if share < CLEAR and row["last_level_cache_bytes"] else UNKNOWN, why)
+    if BOUND <= share <= IMPOSSIBLE:
+        return YES, why
+    return NO if share < CLEAR and row["last_level_cache_bytes"] else UNKNOWN, why
 
 
 def seconds_(value: float) -> str:
@@ -121,141 +138,98 @@ def seconds_(value: float) -> str:
 # -- a backend -----------------------------------------------------------------------------------
 
 
-def of_backend(shapes: Sequence[Row]) -> Row:
-    """What the shapes of one grid say of their backend, as columns of scaling.csv."""
-    row: Row = {"how": HOW}
+def of_backends(shapes: pd.DataFrame) -> pd.DataFrame:
+    """What the shapes of each grid say of its backend, as columns of scaling.csv.
+
+    Args:
+        shapes: those that are `judged`.
+    """
+    cells = grouped(table_files.rows(shapes), key).values()
+    return pd.DataFrame([_of_backend(of_cell) for of_cell in cells])
+
+
+def _of_backend(shapes: Sequence[Row]) -> Row:
+    row: Row = {"how": HOW} | {name: shapes[0][name] for name in KEY}
     row |= {
-        name: sum(shape[name] for shape in shapes)
-        for name in (f"points_{status}" for status in STATUSES)
+        name: sum(shape[name] for shape in shapes) for name in map("points_{}".format, STATUSES)
     }
     measured = [shape for shape in shapes if shape["smallest_step_s"]]
-    launch, memory = (_any(measured, f"{name}_bound") for name in ("launch", "memory"))
-    row |= {"launch_bound": launch, "memory_bound": memory, "verdict": verdict(launch, memory)}
-    gains = [shape["throughput_gain"] for shape in measured if shape["throughput_gain"]]
-    row["throughput_gain"] = max(gains, default=None)
-    parts = [
-        _of_limit(measured, "launch", LAUNCH_BOUND),
-        _of_limit(measured, "memory", MEMORY_BOUND),
-    ]
-    row |= by_size(measured)
+    launch, memory = (_any({s[f"{name}_bound"] for s in measured}) for name in WEIGHTS)
+    row |= {"launch_bound": launch, "memory_bound": memory}
+    row["verdict"] = VERDICTS.get((launch, memory), INCONCLUSIVE)
+    says = [*_of_missing(row)]
     if measured:
-        parts += [*_of_batches(measured), *_of_sizes(row)]
-    parts += _of_missing(row)
-    row["says"] = ". ".join(part[:1].upper() + part[1:] for part in parts if part)
-    return row
+        gained = [shape for shape in measured if shape["throughput_gain"]]
+        by_gain = sorted(gained, key=lambda shape: -shape["throughput_gain"])
+        row["throughput_gain"] = by_gain[0]["throughput_gain"] if by_gain else None
+        row |= _by_size(measured)
+        limits = (_of_limit(measured, name) for name in WEIGHTS)
+        says = [*limits, *_of_batches(by_gain), *_of_sizes(row), *says]
+    return row | {"says": ". ".join(part[:1].upper() + part[1:] for part in says)}
 
 
-def _any(shapes: Sequence[Row], name: str) -> str:
+def _any(answers: set[str]) -> str:
     """Yes where any shape says so, no where all deny it."""
-    answers = {shape[name] for shape in shapes}
-    if YES in answers:
-        return YES
-    return NO if answers == {NO} else UNKNOWN
+    return YES if YES in answers else NO if answers == {NO} else UNKNOWN
 
 
-def verdict(launch: str, memory: str) -> str:
-    """The report's question, answered."""
-    if launch == memory == YES:
-        return BOTH
-    if launch == YES:
-        return LAUNCH_BOUND
-    if memory == YES:
-        return MEMORY_BOUND
-    return NEITHER if launch == memory == NO else INCONCLUSIVE
-
-
-def weight(shape: Row, limit: str) -> tuple[float, ...]:
-    """What a limit weighs in a shape's step: shares of it, 0 where one is not known.
-
-    Of launches their estimate, then the part of the step that does not grow with the batch.
-    """
-    if limit == "launch":
-        names = "launch_share_smallest", "fixed_share_smallest"
-        return tuple(shape.get(name) or 0.0 for name in names)
-    return (max(shape.get(f"memory_share_{end}") or 0.0 for end in ENDS),)
-
-
-class Heaviest(NamedTuple):
-    """A shape that stands for others: the one in which a limit weighs most."""
-
-    shape: Row
-    weighs: bool  # whether it does anything at all there
-    alone: bool  # whether others give another reason, so that it must be named
-
-
-def heaviest(shapes: Sequence[Row], limit: str) -> Heaviest:
-    """Of the shapes that say yes, else of those that do not know, else of all."""
-    count = answers(shapes, limit)
-    kind = next(answer for answer in (YES, UNKNOWN, NO) if count[answer])
-    candidates = [shape for shape in shapes if answer_of(shape, limit) == kind]
-    most = max(candidates, key=lambda shape: weight(shape, limit))
-    reasons = {shape.get(f"{limit}_why") for shape in candidates}
-    return Heaviest(most, any(weight(most, limit)), len(reasons) > 1)
-
-
-def answer_of(shape: Row, limit: str) -> str:
-    """Whether a limit bounds a shape."""
-    return str(shape.get(f"{limit}_bound") or UNKNOWN)
-
-
-def answers(shapes: Sequence[Row], limit: str) -> Counter[str]:
-    """Answer -> of how many shapes."""
-    return Counter(answer_of(shape, limit) for shape in shapes)
-
-
-def shape_name(shape: Row) -> str:
+def _shape_name(shape: Row) -> str:
     """`2 layers of 64, 64 tokens`."""
     layers = int(shape["n_layer"])
     return f"{layers} layer{'s' * (layers > 1)} of {shape['n_embd']:g}, {shape['seq_len']:g} tokens"
 
 
-def _of_limit(shapes: Sequence[Row], name: str, what: str) -> str:
+# What a limit weighs in a shape's step; of launches then what part does not grow with the batch.
+WEIGHTS: Mapping[str, Callable[[Row], list[float]]] = {
+    "launch": lambda s: [s["launch_share_smallest"] or 0, s["fixed_share_smallest"] or 0],
+    "memory": lambda s: [max(s[f"memory_share_{end}"] or 0 for end in ENDS)],
+}
+
+
+def _of_limit(shapes: Sequence[Row], name: str) -> str:
     """How many shapes a limit bounds, with the numbers of the one where it weighs most."""
-    if not shapes:
-        return ""
-    count = answers(shapes, name)
-    most = heaviest(shapes, name)
+    count = Counter(shape[f"{name}_bound"] for shape in shapes)
+    kind = next(answer for answer in (YES, UNKNOWN, NO) if count[answer])
+    candidates = [shape for shape in shapes if shape[f"{name}_bound"] == kind]
+    most = max(candidates, key=WEIGHTS[name])
     undecided = f", undecided in {count[UNKNOWN]}" if count[UNKNOWN] else ""
     where = ""
-    if most.weighs or most.alone:
-        which = "where it weighs most" if most.weighs else "for example"
-        where = f"{which} ({shape_name(most.shape)}): "
-    why = most.shape[f"{name}_why"]
-    return f"{what} in {count[YES]} of {len(shapes)} model shapes{undecided}; {where}{why}"
+    if (weighs := any(WEIGHTS[name](most))) or len({s[f"{name}_why"] for s in candidates}) > 1:
+        which = "where it weighs most" if weighs else "for example"
+        where = f"{which} ({_shape_name(most)}): "
+    of_all = f"{count[YES]} of {len(shapes)} model shapes{undecided}"
+    return f"{name}-bound in {of_all}; {where}{most[f'{name}_why']}"
 
 
-def _of_batches(shapes: Sequence[Row]) -> Iterator[str]:
-    gained = [shape for shape in shapes if shape["throughput_gain"]]
-    if gained:
-        most = max(gained, key=lambda shape: shape["throughput_gain"])
-        least = min(gained, key=lambda shape: shape["throughput_gain"])
+def _of_batches(by_gain: Sequence[Row]) -> Iterator[str]:
+    if by_gain:
+        most, least = by_gain[0], by_gain[-1]
         yield (
             f"samples per second from the smallest to the largest batch: "
             f"{least['throughput_gain']:.3g} to {most['throughput_gain']:.3g} times as many, the "
-            f"most with {shape_name(most)} (batch {most['smallest_batch']} to "
-            f"{most['largest_batch']})"
+            f"most with {_shape_name(most)} (batch {most['smallest_batch']:.0f} to "
+            f"{most['largest_batch']:.0f})"
         )
 
 
-def by_size(shapes: Sequence[Row]) -> Row:
+def _by_size(shapes: Sequence[Row]) -> Row:
     """The best throughput of the smallest, the largest and the fastest model."""
-    with_rate = [shape for shape in shapes if shape["best_flop_per_s"] and shape["n_parameters"]]
-    if not with_rate:
+    rates = [(s["n_parameters"], s["best_flop_per_s"]) for s in shapes if s["best_flop_per_s"]]
+    rates = [(n, rate) for n, rate in rates if n]
+    if not rates:
         return {}
-
-    columns: Row = {}
-    for name, chosen in (
-        ("smallest", min(with_rate, key=lambda s: (s["n_parameters"], -s["best_flop_per_s"]))),
-        ("largest", max(with_rate, key=lambda s: (s["n_parameters"], s["best_flop_per_s"]))),
-        ("best", max(with_rate, key=lambda s: s["best_flop_per_s"])),
+    found: Row = {}
+    for name, (n, rate) in (
+        ("smallest", min(rates, key=lambda pair: (pair[0], -pair[1]))),
+        ("largest", max(rates)),
+        ("best", max(rates, key=lambda pair: pair[1])),
     ):
-        columns[f"{name}_model_parameters"] = int(chosen["n_parameters"])
-        columns[f"flop_per_s_{name}_model"] = chosen["best_flop_per_s"]
-    return columns
+        found |= {f"{name}_model_parameters": n, f"flop_per_s_{name}_model": rate}
+    return found
 
 
 def _of_sizes(row: Row) -> Iterator[str]:
-    if row.get("flop_per_s_best_model") and row.get("largest_model_parameters"):
+    if "best_model_parameters" in row:
         share = row["flop_per_s_largest_model"] / row["flop_per_s_best_model"]
         yield (
             f"the largest model ({row['largest_model_parameters'] / 1e6:.3g} million parameters) "
@@ -266,15 +240,7 @@ def _of_sizes(row: Row) -> Iterator[str]:
 
 def _of_missing(row: Row) -> Iterator[str]:
     """Points that were not measured: a limit in capacity, which is no limit in speed."""
-    counts = [
-        f"{row[f'points_{status}']} {text}"
-        for status, text in (
-            ("oom", "ran out of memory"),
-            ("skipped", "skipped, predicted not to fit"),
-            ("failed", "failed"),
-        )
-        if row[f"points_{status}"]
-    ]
+    counts = [f"{n} {text}" for status, text in MISSING if (n := row[f"points_{status}"])]
     if counts:
         total = sum(row[f"points_{status}"] for status in STATUSES)
         yield f"of {total} points {', '.join(counts)}"

@@ -2,247 +2,219 @@
 
 `ceilings.csv`: for every device, backend and dtype the fastest product, the bandwidth of memory
 and caches, transfers, page faults and launches, each with the record that it is from and, where
-the registry has one, the data sheet's figure. Others look them up in `throughputs.Ceilings`. `checks.csv`:
-every throughput held against both, see `throughputs`. `results.csv`, beside the folder of tables:
-what all of it comes to for each training and operation, see `results_table`.
+the registry has one, the data sheet's figure. `checks.csv`: every throughput held against both, see
+`throughputs`. `results.csv`, beside the folder of tables: what all of it comes to for each training
+and operation, see `results_table`.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from siliconprof.analyse import results_table, throughputs
-from siliconprof.analyse.throughputs import (
-    BYTE,
-    FLOP,
-    PLACE,
-    Ceilings,
-    cache_sizes,
-    describe,
-    device_of,
-    estimate,
-    interval_text,
-    place,
-)
+import numpy as np
+import pandas as pd
+
+from siliconprof.analyse import results_table, scaling, throughputs
+from siliconprof.analyse.scaling import DISPATCH
+from siliconprof.analyse.throughputs import BYTE, FLOP, PLACE, known
+from siliconprof.declarations import mebibytes
 from siliconprof.hosts import caches, registry
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.store import columns, contents, matrix_file, table_files
+from siliconprof.store import columns, matrix_file, table_files
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import Row, grouped
+from siliconprof.store.table_files import Row
 
 KERNELS = ("copy", "triad", "reduction")
-LAUNCH_STEMS = ("context", "compile_and_load", "cold", "enqueue", "launch_and_wait", "amortised")
-NO_SHEET = "data sheets do not give it"
+STEMS = ("context", "compile_and_load", "cold", "enqueue", "launch_and_wait", "amortised")
+ALWAYS = "launch_and_wait"  # in the table whatever was measured
+NO_SHEET = Figure(None, reason="data sheets do not give it")
 SECONDS = "s"
+FORMATS = {name: rank for rank, name in enumerate([*dict.fromkeys(PEAK_OF_PRECISION.values()), ""])}
+GROUP = [*PLACE, "format"]  # which is empty for what has none
+OF_CELL = (*PLACE, "precision", "module", "device_kind", "blas", "status", "reason")
+OF_LINE = [*GROUP, "quantity", "launch"]
+OF_POINT = (
+    *("blas", "precision", "how", "workload", "point", "record", "processes", "launch"),
+    *("launch_bound", "burst_flop_per_s"),
+)
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One line of the table: which points count for it, and how their figure is made."""
+class Kind(NamedTuple):
+    """A quantity of the table: the best of which workload's points, by which column."""
 
     quantity: str
     module: str
     unit: str
-    rate: str  # the column of a point that has the figure
-    counts: Callable[[Row], bool] = lambda point: True
-    series: str = "step_s"  # which the figure is made of
-    least: bool = False  # whether the smallest is the best: times
-    # why there is none, where cells were measured
-    none: str = "not measured: see the flags of its cell"
+    rate: str
+    stem: str = "step"  # of the series that it is made of
 
 
-def kinds_of_format(points: Sequence[Row], cache_bytes: int | None) -> list[Kind]:
-    """What is measured for every number format.
+IN_MEMORY = [f"{what}_bandwidth" for what in (*KERNELS, "memory")]
+WAYS = ("host_to_device_pinned", "host_to_device", "device_to_host_pinned", "device_to_host")
+OF_FORMAT = [Kind("matmul", "matmul", FLOP, "flop_per_s")]
+OF_FORMAT += [
+    Kind(name, "bandwidth", BYTE, "bytes_per_s") for name in (*IN_MEMORY, "cache_bandwidth")
+]
+OF_BACKEND = [Kind(way, "copy", BYTE, "bytes_per_s") for way in WAYS]
+OF_BACKEND += [Kind("page_fault", "first_touch", SECONDS, "fault_s_per_page")]
+OF_LAUNCH = [Kind(stem, "kernel_launch", SECONDS, f"{stem}_median_s", stem) for stem in STEMS]
+
+
+def lines(cells: pd.DataFrame, points: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
+    """Lines of ceilings.csv: device by device and backend by backend, format by format.
 
     Args:
-        points: those of one format.
+        points: those that are `throughputs.described`.
     """
-    beyond = caches.beyond_bytes(cache_bytes)
-    largest = {
-        kernel: max(
-            (p["working_set_bytes"] for p in points if p.get("kernel") == kernel), default=0
-        )
-        for kernel in KERNELS
+    sizes, best = throughputs.cache_sizes(cells, cells), _best(points)
+    cells = cells[[*OF_CELL]].assign(cache_bytes=sizes)
+    lines = _wanted(cells, best).merge(best, "left", OF_LINE, suffixes=("_of_cells", ""))
+    lines = lines.merge(_statuses(cells), "left", [*GROUP, "module"])
+    largest = points[points["kernel"].notna()].groupby([*PLACE, "precision"])["working_set_bytes"]
+    lines = lines.join(largest.max().rename("largest"), GROUP)
+    lines = throughputs.of_sheets(lines, lambda row: _sheet(row, sheets), "format", "quantity")
+    measured = lines["value"].notna()
+    number_format = lines["format"].where(lines["format"] != "")
+    lines = lines.assign(
+        blas=lines["blas"].where(measured, lines["blas_of_cells"]),
+        precision=lines["precision"].where(measured, number_format),
+        burst_value=lines["burst_flop_per_s"].where(lines["unit"] == FLOP),
+        last_level_cache_bytes=lines["cache_bytes"],
+        share=lines["value"] / lines["datasheet_value"],
+        reason=throughputs.texts(lines, _reason),
+    )
+    return lines[[*columns.own("ceilings")]]
+
+
+def _wanted(cells: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
+    """What lines there are, in their order, each with the first cell that it is about."""
+    formats = cells["precision"].map(PEAK_OF_PRECISION)
+    groups = pd.concat([cells.assign(format=formats), cells.assign(format="")])
+    groups = groups.assign(
+        place=groups.groupby([*PLACE], sort=False).ngroup(),
+        rank=groups["format"].map(FORMATS),
+        is_other=groups["precision"] != groups["format"],
+    )
+    groups = groups.sort_values(["place", "rank", "is_other"], kind="stable")
+    groups = groups.drop_duplicates(GROUP).drop(columns=["precision", "module", "status", "reason"])
+    is_backend = groups["format"] == ""
+    backends = groups[is_backend]
+    launchers = best.loc[best["launch"] != "", [*PLACE, "launch"]].drop_duplicates()
+    launches = backends.merge(launchers, "left", [*PLACE]).fillna({"launch": DISPATCH})
+    launches = launches.merge(pd.DataFrame(OF_LAUNCH), how="cross")
+    timed, of_stem = (frame.set_index([*PLACE, "quantity"]).index for frame in (best, launches))
+    launches = launches[of_stem.isin(timed) | launches["quantity"].eq(ALWAYS)]
+    of_format = groups[~is_backend].merge(pd.DataFrame(OF_FORMAT), how="cross")
+    of_backend = backends.merge(pd.DataFrame(OF_BACKEND), how="cross")
+    wanted = pd.concat([of_format, of_backend, launches]).fillna({"launch": ""})
+    return wanted.sort_values(["place", "rank"], kind="stable", ignore_index=True)
+
+
+def counting(points: pd.DataFrame) -> dict[str, pd.Series]:
+    """Quantity -> which points of its workload may be the best; of others all may be.
+
+    Args:
+        points: those that are `throughputs.described`.
+    """
+    size, pages, cache = (points[name] for name in ("working_set_bytes", "pages", "cache_bytes"))
+    of_kernel = [points[name] for name in (*PLACE, "precision", "kernel")]
+    largest = size.groupby(of_kernel).transform("max")
+    beyond = (2 * cache).fillna(caches.beyond_bytes(None))
+    in_memory = size.eq(largest) & size.ge(beyond)
+    most_pages = pages.groupby([points[name] for name in PLACE]).transform("max")
+    way = points["direction"].astype("string").str.replace("-", "_")
+    way += points["pinned"].astype(str).map({"True": "_pinned"}).fillna("").astype("string")
+    return {
+        **{f"{kernel}_bandwidth": in_memory & points["kernel"].eq(kernel) for kernel in KERNELS},
+        "memory_bandwidth": in_memory,
+        "cache_bandwidth": size.le(cache) & points["cache"].ne("cold"),
+        **{name: way.eq(name).fillna(False).astype(bool) for name in WAYS},
+        "page_fault": pages.eq(most_pages),  # what caches hold least of
     }
-    size = throughputs.mebibytes(max(largest.values()))
-    cache = throughputs.mebibytes(cache_bytes) if cache_bytes else "of unknown size"
-    small = f"the largest working set, {size}, is not twice the last-level cache, {cache}"
-
-    def in_memory(*kernels: str) -> Callable[[Row], bool]:
-        return lambda p: (
-            p.get("kernel") in kernels
-            and p["working_set_bytes"] == largest[p["kernel"]]
-            and p["working_set_bytes"] >= beyond
-        )
-
-    def in_cache(point: Row) -> bool:
-        fits = point["working_set_bytes"] <= (cache_bytes or 0)
-        return fits and point.get("cache") != "cold"
-
-    unknown = "nothing fits the last-level cache" if cache_bytes else "the cache's size is unknown"
-    bandwidths = [
-        *((kernel, in_memory(kernel), small) for kernel in KERNELS),
-        ("memory", in_memory(*KERNELS), small),
-        ("cache", in_cache, unknown),
-    ]
-    return [
-        Kind("matmul", "matmul", FLOP, "flop_per_s"),
-        *(
-            Kind(f"{of}_bandwidth", "bandwidth", BYTE, "bytes_per_s", counts, none=none)
-            for of, counts, none in bandwidths
-        ),
-    ]
 
 
-def kinds_of_backend(points: Sequence[Row]) -> list[Kind]:
-    """What has no number format: transfers, page faults, launches.
-
-    Args:
-        points: of all formats.
-    """
-
-    def transfers(way: str, end: str) -> Callable[[Row], bool]:
-        return lambda p: p.get("direction") == way and str(p["pinned"]) == str(bool(end))
-
-    def launched(what: str) -> Callable[[Row], bool]:
-        return lambda p: p.get("launch") == what
-
-    def keeps_out(point: Row) -> bool:  # of the caches: the largest
-        return point["pages"] == most_pages
-
-    most_pages = max((p["pages"] for p in points if p.get("pages")), default=0)
-    launchers = dict.fromkeys(p["launch"] for p in points if p.get("launch")) or {"dispatch": None}
-    return [
-        *(
-            Kind(f"{way.replace('-', '_')}{end}", "copy", BYTE, "bytes_per_s", transfers(way, end))
-            for way in ("host-to-device", "device-to-host")
-            for end in ("_pinned", "")
-        ),
-        Kind("page_fault", "first_touch", SECONDS, "fault_s_per_page", keeps_out, least=True),
-        *(
-            Kind(
-                stem,
-                "kernel_launch",
-                SECONDS,
-                f"{stem}_median_s",
-                launched(what),
-                f"{stem}_s",
-                least=True,
-                none="not part of this launch",
-            )
-            for what in launchers
-            for stem in LAUNCH_STEMS
-            if stem == "launch_and_wait" or any(p.get(f"{stem}_median_s") for p in points)
-        ),
-    ]
+def _best(points: pd.DataFrame) -> pd.DataFrame:
+    """The best point of every group, quantity and launch."""
+    counts, found = counting(points), []
+    for kind in (*OF_FORMAT, *OF_BACKEND, *OF_LAUNCH):
+        counted = points["module"].eq(kind.module) & known(points[kind.rate])
+        names = [kind.rate, *(f"{kind.stem}_{part}" for part in ("n", "low_s", "high_s"))]
+        of = points[names][counted & counts.get(kind.quantity, True)]
+        of = of.set_axis(["value", "n", "low", "high"], axis=1)
+        is_of_format, least = kind in OF_FORMAT, kind.unit == SECONDS
+        found.append(of.assign(quantity=kind.quantity, is_of_format=is_of_format, least=least))
+    best = pd.concat(found).join(points[[*PLACE, *OF_POINT]]).reset_index(drop=True)
+    best = best.fillna({"launch": ""}).assign(
+        format=best["precision"].where(best["is_of_format"], "")
+    )
+    rank = best["value"].mask(best["least"], -best["value"])
+    best = best.loc[rank.groupby([best[name] for name in OF_LINE], sort=False).idxmax()]
+    bound = best["launch_bound"].eq(True).fillna(False).astype(bool)
+    return best.assign(
+        how=best["how"].where(~bound, best["how"] + "; launch-bound: at least this"),
+        error=np.sqrt(best["high"] / best["low"].where(known(best["low"]))) - 1,
+        interval=throughputs.texts(best[["processes"]], throughputs.interval_text),
+    )
 
 
-class Table:
-    """Makes the lines of ceilings.csv from measured points."""
-
-    def __init__(self, cells: Sequence[Row], points: Sequence[Row], sheets: DataSheets) -> None:
-        self.cells, self.points, self.sheets = cells, points, sheets
-        self.caches = cache_sizes(cells)
-
-    def rows(self) -> Iterator[Row]:
-        """Device by device and backend by backend, format by format."""
-        points_of = grouped(self.points, place)
-        for where, cells in grouped(self.cells, place).items():
-            points, used = points_of.get(where, []), {cell["precision"] for cell in cells}
-            formats = [PEAK_OF_PRECISION[name] for name in PEAK_OF_PRECISION if name in used]
-            for number_format in dict.fromkeys(formats):
-                yield from self._lines(
-                    [cell for cell in cells if cell["precision"] == number_format] or cells[:1],
-                    [point for point in points if point["precision"] == number_format],
-                    number_format,
-                )
-            yield from self._lines(cells, points, None)
-
-    def _lines(
-        self, cells: Sequence[Row], points: Sequence[Row], number_format: str | None
-    ) -> Iterator[Row]:
-        size = self.caches.get(device_of(cells[0]))
-        kinds = kinds_of_format(points, size) if number_format else kinds_of_backend(points)
-        for kind in kinds:
-            yield self._line(kind, cells, points, number_format) | {"last_level_cache_bytes": size}
-
-    def _line(
-        self, kind: Kind, cells: Sequence[Row], points: Sequence[Row], number_format: str | None
-    ) -> Row:
-        candidates = [
-            (value, point)
-            for point in points
-            if point["module"] == kind.module
-            and kind.counts(point)
-            and (value := point.get(kind.rate))
-        ]
-        first = cells[0]
-        sheet = self._sheet(kind, first, number_format)
-        line: Row = (
-            columns.blank("ceilings")
-            | {name: first[name] for name in (*PLACE, "device_kind", "blas")}
-            | {"precision": number_format, "quantity": kind.quantity, "unit": kind.unit}
-            | contents.columns(sheet, "datasheet_")
-        )
-        if not candidates:
-            return line | {"reason": why_none(kind, cells, number_format)}
-        value, point = (min if kind.least else max)(candidates, key=lambda pair: pair[0])
-        how = describe(point)
-        if point.get("launch_bound"):
-            how += "; launch-bound: at least this"
-        stem = kind.series.removesuffix("_s")
-        known = estimate(point, stem)
-        return line | {
-            "blas": point["blas"],
-            "precision": point["precision"],
-            "value": value,
-            "how": how,
-            "workload": point["workload"],
-            "point": int(point["point"]),
-            "record": point["record"],
-            "n": point.get(f"{stem}_n"),
-            "error": known.interval()[1] / known.ratio - 1 if known else None,
-            "interval": interval_text(point),
-            "burst_value": point["burst_flop_per_s"] if kind.unit == FLOP else None,
-            "share": value / sheet.value if sheet.value else None,
-        }
-
-    def _sheet(self, kind: Kind, row: Row, number_format: str | None) -> Figure:
-        """What the data sheet says of a quantity."""
-        if kind.unit == FLOP and number_format:
-            return self.sheets.peak(row, number_format)
-        if kind.quantity.endswith("_bandwidth") and kind.quantity != "cache_bandwidth":
-            return self.sheets.bandwidth(row)
-        return Figure(None, reason=NO_SHEET)
+def _statuses(cells: pd.DataFrame) -> pd.DataFrame:
+    """Of each group and workload `is_ok`, whether any cell is, and `failed`, what others say."""
+    of = [*GROUP, "module"]
+    said = cells["status"] + ": " + cells["reason"].astype("string")
+    cells = cells.assign(is_ok=cells["status"].eq("ok"), failed=said)
+    cells = pd.concat([cells.assign(format=cells["precision"]), cells.assign(format="")])
+    failed = cells[~cells["is_ok"]].drop_duplicates([*of, "failed"]).sort_values("failed")
+    found = cells.groupby(of)[["is_ok"]].any()
+    return found.join(failed.groupby(of)[["failed"]].agg("; ".join)).reset_index()
 
 
-def why_none(kind: Kind, cells: Sequence[Row], number_format: str | None) -> str:
+def _sheet(line: Row, sheets: DataSheets) -> Figure:
+    """What the data sheet says of a quantity."""
+    if line["quantity"] == "matmul":
+        return sheets.peak(line, line["format"])
+    return sheets.bandwidth(line) if line["quantity"] in IN_MEMORY else NO_SHEET
+
+
+def _reason(line: Row) -> str | None:
     """Why a line has no figure."""
-    of_module = [cell for cell in cells if cell["module"] == kind.module]
-    own = [cell for cell in of_module if number_format in (None, cell["precision"])]
-    if not own:
-        which = f"in {number_format}" if number_format else "of this backend"
-        return f"no {kind.module} cell {which} is part of these results"
-    failed = sorted({f"{c['status']}: {c['reason']}" for c in own if c["status"] != "ok"})
-    return kind.none if any(c["status"] == "ok" for c in own) else "; ".join(failed)
+    if line["value"] is not None:
+        return None
+    if line["is_ok"] is None:
+        which = f"in {line['format']}" if line["format"] else "of this backend"
+        return f"no {line['module']} cell {which} is part of these results"
+    if not line["is_ok"]:
+        return str(line["failed"])
+    size = line["cache_bytes"]
+    if line["quantity"] == "cache_bandwidth":
+        return "nothing fits the last-level cache" if size else "the cache's size is unknown"
+    if line["module"] == "bandwidth":
+        cache = mebibytes(size) if size else "of unknown size"
+        largest = mebibytes(line["largest"] or 0)
+        return f"the largest working set, {largest}, is not twice the last-level cache, {cache}"
+    if line["module"] == "kernel_launch":
+        return "not part of this launch"
+    return "not measured: see the flags of its cell"
 
 
 def write(results: Results, arguments: argparse.Namespace) -> None:
-    """Compute and write: all three tables."""
+    """Compute and write: the three tables, and those of grids, see `scaling`."""
     matrix = matrix_file.read(arguments.matrix)
     sheets = DataSheets(registry.load(arguments.registry), matrix.host)
-    points = table_files.rows(results.of_ok_cells())
-    table = Table(results.rows("cells"), points, sheets)
-    lines = list(table.rows())
-    checks = list(throughputs.check(points, Ceilings.of(lines, table.cells), sheets))
-    table_files.write(arguments.output_dir / "ceilings.csv", lines)
-    table_files.write(arguments.output_dir / "checks.csv", checks)
-    products = [line for line in lines if line["quantity"] == "matmul"]
-    listed = results_table.Table(products, checks, results.rows("energy"), sheets)
-    table_files.write(
-        table_files.path(arguments.output_dir, "results"),
-        list(listed.rows(results.rows("cells"), points)),
-    )
+    cells = results.frame("cells")
+    points = throughputs.described(results.of_ok_cells(), cells)
+    ceilings = lines(cells, points, sheets)
+    checks = throughputs.check(points, ceilings, sheets)
+    grids = scaling.points_of_grids(points, ceilings)
+    tables = {
+        "ceilings": ceilings,
+        "checks": checks,
+        "expected": scaling.expected(grids, sheets),
+        "scaling": scaling.lines(grids, ceilings),
+        "results": results_table.lines(
+            cells, points, ceilings, checks, results.frame("energy"), sheets
+        ),
+    }
+    for name, frame in tables.items():
+        table_files.write_frame(table_files.path(arguments.output_dir, name), frame)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WORK = (
     "module",
@@ -27,19 +30,14 @@ DISTURBED = "contended"  # the flag: other processes used the processor
 NOISY = "noisy"  # the flag: repeats scatter
 
 
-def by_phases(row: Mapping[str, Any]) -> bool:
-    """Whether a cell or point is of a training that is timed phase by phase."""
-    return bool(row["trainer"]) and row["trainer"] not in WHOLE_TRAININGS
-
-
-def flagged(row: Mapping[str, Any], code: str) -> bool:
-    """Whether a cell carries a flag."""
-    return code in (row.get("flags") or "").split(";")
+def flagged(frame: pd.DataFrame, code: str) -> pd.Series:
+    """Of which rows the cell carries a flag."""
+    return frame["flags"].fillna("").astype(str).str.contains(rf"\b{code}\b")
 
 
 def has_no_speed(row: Mapping[str, Any]) -> bool:
     """Whether the times of a cell are kept out of every statement and ratio about speed."""
-    return flagged(row, NO_SPEED_FLAG)
+    return NO_SPEED_FLAG in (row.get("flags") or "").split(";")
 
 
 def checkpointed(row: Mapping[str, Any]) -> bool:
@@ -52,27 +50,6 @@ def compiles(row: Mapping[str, Any]) -> bool:
     return bool(row.get("compile"))
 
 
-def as_usual(row: Mapping[str, Any]) -> bool:
-    """Whether a training runs eagerly, with whatever its framework chooses, and is probed."""
-    chosen = (row.get(name) for name in CHOICES[1:])
-    return not compiles(row) and not row.get("probes_off") and {*chosen} <= {None, "default"}
-
-
-def work(row: Mapping[str, Any]) -> tuple:
-    """What a step of a training computes: equal for equal work."""
-    return tuple(row.get(name) for name in WORK)
-
-
-def stem(row: Mapping[str, Any]) -> str:
-    """A training workload's name without its trainer: `gpt2-nano` of `gpt2-nano-hf`."""
-    return row["workload"].removesuffix(f"-{row['trainer']}")
-
-
-def zero_stage(row: Mapping[str, Any]) -> str:
-    """The ZeRO stage of an offloaded cell as ` stage 2`; empty when not recorded."""
-    return f" stage {int(row['zero_stage'])}" if row.get("zero_stage") else ""
-
-
 def variant(row: Mapping[str, Any]) -> list[str]:
     """What sets a training cell apart from the plain training of its model."""
     parts = []
@@ -80,13 +57,14 @@ def variant(row: Mapping[str, Any]) -> list[str]:
         parts.append(f"LoRA {int(row['lora_rank'])}")
     applied = row.get("scenario_applied") or row["scenario"]
     if applied == "offload":
-        parts.append(f"offload{zero_stage(row)}")
+        stage = row.get("zero_stage")
+        parts.append(f"offload stage {int(stage)}" if stage else "offload")
     elif applied == "near-capacity":
         batch = row.get("batch_size") if row.get("batch_size_found") else None
         parts.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
     if row["scenario"] not in ("auto", applied):
         parts.append(f"asked for {row['scenario']}")
-    if row.get("gradient_checkpointing"):
+    if checkpointed(row):
         parts.append("checkpointed")
     if compiles(row):
         parts.append("compiled")
@@ -95,8 +73,4 @@ def variant(row: Mapping[str, Any]) -> list[str]:
             parts.append(f"{title}: {row[name]}")
     if row.get("weights") not in (None, "random"):
         parts.append(str(row["weights"]))
-    if row.get("probes_off"):
-        parts.append("no probes")
-    if row.get("twin"):
-        parts.append(stem(row))
     return parts

@@ -6,11 +6,13 @@ there. Reading them is a courtesy: one that cannot be read is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from siliconprof.analyse import record_rows
-from siliconprof.analyse.results_table import SERIES
+from siliconprof.declarations import TIMES
 from siliconprof.errors import UserError
 from siliconprof.store import record, table_files
 from siliconprof.store.contents import Record
@@ -20,33 +22,27 @@ from siliconprof.store.table_files import Row
 MOST = 20  # records of a cell, the newest, that a page shows
 
 
-def lines(paths: Iterable[Path]) -> list[Row]:
-    """Lines of history.csv of a cell: of each record that is ok and each of its points.
+def of_cell(data: Record, history: Path) -> list[Row]:
+    """Lines of history.csv: of each record of a cell that is ok, each of its points.
+
+    None come of fewer than two records that hold figures.
 
     Args:
-        paths: of its records; none comes of fewer than two that hold figures.
+        data: its newest record.
     """
-    found: dict[str, list[Row]] = {}
-    for path in paths:
-        try:
-            data = record.load(path, check_schema=False)
-            if data.status == "ok":
-                found[data.sha256] = list(_of_record(data))
-        except (UserError, ValueError, KeyError, TypeError, AttributeError):
-            continue
-    rows = [row for of_record in found.values() for row in of_record] if len(found) > 1 else []
+    found = {data.sha256: list(_of_record(data))} if data.status == "ok" else {}
+    for path in record.earlier(history / data.cell.path, data.sha256)[:MOST]:
+        with suppress(UserError, ValueError, KeyError, TypeError, AttributeError):
+            earlier = record.load(path, check_schema=False)
+            if earlier.status == "ok":
+                found[earlier.sha256] = list(_of_record(earlier))
+    rows = chain.from_iterable(found.values()) if len(found) > 1 else ()
     return sorted(rows, key=lambda row: row["started_at"])
-
-
-def of_cell(path: Path, data: Record, history: Path) -> list[Row]:
-    """The same of a record and those that its cell had before."""
-    earlier = record.earlier(history / data.cell.path, data.sha256)[:MOST]
-    return lines([path, *earlier]) if earlier else []
 
 
 def _of_record(data: Record) -> Iterator[Row]:
     for point in record_rows.point_rows(data):
-        series = next((name for name in SERIES if point.get(f"{name}_median_s")), None)
+        series = next((name for name in TIMES if point.get(f"{name}_median_s")), None)
         if series is None:
             continue
         yield table_files.key_of(HERE, data.cell) | {

@@ -16,20 +16,27 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+
 from siliconprof import words
+from siliconprof.analyse.attribution import STEP
 from siliconprof.analyse.equal_work import DISTURBED, flagged
+from siliconprof.analyse.frames import CELL, POINT
 from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, OTHERS, PARTS
 from siliconprof.analyse.step_parts import MOSTLY
-from siliconprof.stats import statistics
 from siliconprof.store import table_files
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import Row, grouped, point_key
 
-PLACE = ("source", "host", "device", "backend", "threads")
+PLACE = ["source", "host", "device", "backend", "threads"]
+MODEL = ["module", "trainer", "lora_rank"]  # of which the framework does alike
+KIND = ["name", "dtype"]  # what a line is of
+SIZE = ["bytes", "flops"]
 TIMED, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
 KERNEL = "time in the kernel"  # of the measuring thread, in a measured training
 UNSEEN_AT_MOST = 0.05  # of the predicted time
@@ -43,52 +50,13 @@ SHORT_S = 5e-6  # errors count relative to a call's time; to this of shorter one
 ALONE = "no other training on its device has operators that were timed undisturbed"
 
 
-class Training(NamedTuple):
-    """A training whose operators were timed."""
-
-    point: Row
-    operators: Sequence[Row]  # lines of operators.csv without the framework's
-    framework_s: float  # of a step, beyond them
-
-    @property
-    def handed_over_s(self) -> float | None:
-        """What the host takes to hand a step over to a GPU.
-
-        None where the host itself computes it, where nothing tells, and where both the GPU and the
-        host are busy for as long as the step: then the host has waited for the GPU in between.
-        """
-        seconds = words.number(self.point.get("handed_over_median_s"))
-        waited = seconds is not None and min(seconds, self.operators_s) >= MOSTLY * self.step_s
-        return None if waited else seconds
-
-    @property
-    def operators_s(self) -> float:
-        """Of a step."""
-        return math.fsum(row["seconds"] for row in self.operators)
-
-    @property
-    def place(self) -> tuple[Any, ...]:
-        """Where it ran."""
-        return tuple(self.point[name] for name in PLACE)
-
-    @property
-    def step_s(self) -> float:
-        """Its unsplit step."""
-        return float(self.point["unsplit_step_median_s"])
-
-    @property
-    def model(self) -> tuple[Any, ...]:
-        """Trainings with the same one have the framework do alike."""
-        return tuple(self.point.get(name) for name in ("module", "trainer", "lora_rank"))
-
-
 class Prediction(NamedTuple):
     """A step as it should be."""
 
     parts: Mapping[str, float]  # of `PARTS`, and `KERNEL` where asked -> seconds
     shares: Mapping[str, float]  # how an operator's time is known -> share of all operators' time
     closure: float  # the step over the sum of its parts
-    unseen: Mapping[str, float]  # kind that no line covers -> what it might take, seconds
+    unseen: pd.Series  # kind that no line covers -> what it might take, seconds
 
     @property
     def seconds(self) -> float:
@@ -100,9 +68,9 @@ class Prediction(NamedTuple):
         """Why it may not be said; None where it may."""
         if self.shares[UNSEEN] <= UNSEEN_AT_MOST:
             return None
-        kinds = sorted(self.unseen, key=self.unseen.__getitem__, reverse=True)
+        kinds = ", ".join(self.unseen.sort_values(ascending=False, kind="stable").index[:3])
         return (
-            f"operators of which no training tells, such as {', '.join(kinds[:3])}, may take "
+            f"operators of which no training tells, such as {kinds}, may take "
             f"{words.percent(self.shares[UNSEEN])} of its operators' time; beyond "
             f"{words.whole_percent(UNSEEN_AT_MOST)} nothing is predicted"
         )
@@ -122,39 +90,12 @@ class Errors(NamedTuple):
         )
 
 
-def errors(predicted: Iterable[Row]) -> Errors | None:
+def errors(predicted: pd.DataFrame) -> Errors | None:
     """Those of some lines of predicted.csv; None where nothing was predicted."""
-    found = [row["error"] for row in predicted if row.get("error") is not None]
-    if not found:
+    off = predicted.reindex(columns=["error"])["error"].dropna().astype(float)
+    if off.empty:
         return None
-    return Errors(len(found), statistics.median(list(map(abs, found))), max(found, key=abs))
-
-
-def sound(measured: Iterable[Training]) -> list[Training]:
-    """Those that no other process disturbed: the others predict nothing."""
-    return [training for training in measured if not flagged(training.point, DISTURBED)]
-
-
-def trainings(results: Results) -> list[Training]:
-    """All of them."""
-    frame = results.operators
-    points = {point_key(point): point for point in table_files.rows(results.of_ok_cells())}
-    lines = grouped(table_files.rows(frame[frame["seconds"].notna()]), point_key)
-    found = []
-    for name, rows in lines.items():
-        point = points.get(name)
-        if point and point["unsplit_step_median_s"]:
-            operators = [row for row in rows if row["group"] != FRAMEWORK]
-            rest_s = sum(row["seconds"] for row in rows if row["group"] == FRAMEWORK)
-            found.append(Training(point, operators, max(rest_s, 0.0)))
-    return found
-
-
-def _work(rows: Iterable[Row]) -> tuple[float, float]:
-    """(calls of a step, bytes that they read and write)."""
-    rows = list(rows)
-    calls = sum(row["count"] for row in rows)
-    return calls, sum(row["count"] * row["bytes"] for row in rows)
+    return Errors(len(off), float(off.abs().median()), max(off, key=abs))
 
 
 class Line:
@@ -165,18 +106,19 @@ class Line:
         seconds: of each call.
     """
 
-    def __init__(self, features: Sequence[Sequence[float]], seconds: Sequence[float]) -> None:
-        import numpy as np
+    def __init__(self, features: Any, seconds: Any) -> None:
+        self.features = np.asarray(features, dtype=float)
+        self.seconds = np.asarray(seconds, dtype=float)
 
-        self.features = np.array(features, dtype=float)
-        self.seconds = np.array(seconds, dtype=float)
+    def through(self, calls: Sequence[int]) -> Line:
+        """The line of some of the calls."""
+        return Line(self.features[calls], self.seconds[calls])
 
     def at(self, features: Sequence[float]) -> tuple[float, float]:
         """(seconds, how many times larger or smaller the nearest call is).
 
         A call costs something however small it is, and more with every feature, never less.
         """
-        import numpy as np
         from scipy.optimize import nnls
 
         asked = np.array(features, dtype=float)
@@ -194,173 +136,208 @@ class Line:
         return float(coefficients @ [1.0, *(asked / scale)]), math.exp(distance.min())
 
 
+@dataclass(frozen=True)
 class Timed:
-    """What trainings on one device tell about its operators and about the framework."""
+    """Trainings whose operators were timed, and what they tell of others on their device.
 
-    def __init__(self, of: Collection[Training]) -> None:
-        self.of = of
+    Args:
+        trainings: their points with, of a step, `operators_s`, `calls` and `moved_bytes` of its
+            operators, `framework_s` beyond them, and `dispatch_s`; see `timed`.
+        operators: `described`; `training` is a label of `trainings`, `call_s` what a call takes.
+    """
+
+    trainings: pd.DataFrame
+    operators: pd.DataFrame
+
+    def only(self, which: pd.Series) -> Timed:
+        """Some of the trainings."""
+        trainings = self.trainings[which]
+        return Timed(trainings, self.operators[self.operators["training"].isin(trainings.index)])
+
+    @property
+    def sound(self) -> Timed:
+        """Those that no other process disturbed: the others predict nothing."""
+        return self.only(~flagged(self.trainings, DISTURBED))
 
     @cached_property
-    def _calls(self) -> dict[tuple[str, str], dict[str, list[tuple[Row, float]]]]:
-        """(kind, dtype) -> operands -> its calls, and the seconds of each."""
-        rows = [row for training in self.of for row in training.operators]
-        return {
-            kind: grouped(
-                ((row, row["seconds"] / row["count"]) for row in of_kind),
-                lambda call: call[0]["inputs"] or "",
-            )
-            for kind, of_kind in grouped(rows, _kind).items()
-        }
-
-    @cached_property
-    def _lines(self) -> dict[tuple[str, str], Line]:
-        return {
-            kind: _line_of(sizes.values())
-            for kind, sizes in self._calls.items()
-            if len(sizes) >= FEWEST_SIZES
-        }
+    def _sizes(self) -> pd.DataFrame:
+        """What a call takes: the median of each kind on each operands."""
+        sizes = self.operators.groupby([*KIND, "inputs"], sort=False)
+        return sizes.agg({"bytes": "first", "flops": "first", "call_s": "median"})
 
     @cached_property
     def _any_kind(self) -> Line:
         """What operators take whatever they do: only to judge how much unseen kinds matter."""
-        return _line_of(calls for sizes in self._calls.values() for calls in sizes.values())
+        return Line(self._sizes[SIZE], self._sizes["call_s"])
 
-    def seconds(self, row: Row) -> tuple[float, str]:
-        """(seconds of one call, how that is known).
+    @cached_property
+    def _calls(self) -> dict[Any, float]:
+        return self._sizes["call_s"].to_dict()
 
-        Args:
-            row: `kind`, `group`, `inputs`, `flops` and `bytes` of an operator.
-        """
-        kind = _kind(row)
-        if same := self._calls.get(kind, {}).get(row["inputs"] or ""):
-            return statistics.median([seconds for _, seconds in same]), TIMED
-        if line := self._lines.get(kind):
-            seconds, reach = line.at(_size(row))
-            return seconds, BY_LINE if reach <= REACH else UNSEEN
-        return self._any_kind.at(_size(row))[0], UNSEEN
+    @cached_property
+    def _kinds(self) -> dict[Any, Any]:
+        return self._sizes.groupby(KIND).indices
 
-    def framework_s(self, model: tuple[Any, ...], rows: Iterable[Row]) -> float:
+    def _call(self, name: str, dtype: str, inputs: str, *size: float) -> tuple[float, str]:
+        """(seconds of a call, how that is known)."""
+        if (name, dtype, inputs) in self._calls:
+            return self._calls[name, dtype, inputs], TIMED
+        alike = self._kinds.get((name, dtype), ())
+        if len(alike) < FEWEST_SIZES:
+            return self._any_kind.at(size)[0], UNSEEN
+        seconds, reach = self._any_kind.through(alike).at(size)
+        return seconds, BY_LINE if reach <= REACH else UNSEEN
+
+    def _taken(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Operators with `seconds` of all their calls, and `how` that is known."""
+        calls = list(rows[[*KIND, "inputs", *SIZE]].itertuples(index=False, name=None))
+        known = {call: self._call(*call) for call in dict.fromkeys(calls)}
+        seconds, hows = [known[call][0] for call in calls], [known[call][1] for call in calls]
+        return rows.assign(seconds=rows["count"] * seconds, how=hows)
+
+    @property
+    def _beside(self) -> bool:
+        """Whether the trainings are on a GPU, beside a host that hands their steps over."""
+        return bool(self.trainings["dispatch_s"].notna().any())
+
+    def framework_s(self, rows: pd.DataFrame, model: Sequence[Any]) -> float:
         """What the framework takes of a step; beside a GPU, what handing it over takes.
 
         It grows with the number of calls, and with the memory that is given back between them.
-
-        Args:
-            model: see `Training.model`.
-            rows: the step's operators.
         """
-        known = self._beside or [(t, t.framework_s) for t in self.of]
-        alike = [(t, s) for t, s in known if t.model == model]
-        alike = alike or [(t, s) for t, s in known if t.model[1] == model[1]] or known
-        line = Line([_work(t.operators) for t, _ in alike], [s for _, s in alike])
-        return line.at(_work(rows))[0]
+        name = "dispatch_s" if self._beside else "framework_s"
+        known = self.trainings.dropna(subset=[name])
+        module, trainer, lora_rank = model
+        like = known[known["trainer"] == trainer]
+        same = like[(like["module"] == module) & (like["lora_rank"] == lora_rank)]
+        alike = next(of for of in (same, like, known) if len(of))
+        calls, moved_bytes = rows["count"].sum(), (rows["count"] * rows["bytes"]).sum()
+        return Line(alike[["calls", "moved_bytes"]], alike[name]).at((calls, moved_bytes))[0]
 
-    @cached_property
-    def _beside(self) -> list[tuple[Training, float]]:
-        """Trainings on a GPU, and what the host takes to hand a step over; none on a CPU."""
-        return [(t, s) for t in self.of if (s := t.handed_over_s) is not None]
-
-    def _beyond_s(self, operators_s: float, framework_s: float) -> float:
+    def _beyond_s(self, operators_s: Any, framework_s: Any) -> Any:
         """What of the framework's time is beyond that of the operators."""
-        return max(framework_s - operators_s, 0.0) if self._beside else framework_s
+        return np.maximum(framework_s - operators_s, 0.0) if self._beside else framework_s
 
     @cached_property
     def closure(self) -> float:
         """How many times as long as the sum of its parts an unsplit step lasts."""
-        ratios = []
-        for training in self.of:
-            framework_s = training.handed_over_s or 0.0 if self._beside else training.framework_s
-            parts_s = training.operators_s + self._beyond_s(training.operators_s, framework_s)
-            ratios.append(training.step_s / parts_s)
-        return statistics.median(ratios)
+        of = self.trainings
+        framework_s = of["dispatch_s"].fillna(0.0) if self._beside else of["framework_s"]
+        parts_s = of["operators_s"] + self._beyond_s(of["operators_s"], framework_s)
+        return float((of[STEP] / parts_s).median())
 
     def predict(
         self,
-        rows: Iterable[Row],
-        model: tuple[Any, ...],
+        rows: pd.DataFrame,
+        model: Sequence[Any],
         faster: Mapping[str, float] | None = None,
         kernel_s: float = 0.0,
     ) -> Prediction:
         """The step of a training.
 
         Args:
-            rows: `kind`, `inputs`, `flops`, `bytes`, `count` and `group` of its operators.
-            model: see `Training.model`.
+            rows: its operators, described.
+            model: its `MODEL`, as in `trainings`.
             faster: part of the step, or `KERNEL` -> how many times as fast it shall be.
             kernel_s: of the step, what the measuring thread spends in the kernel.
         """
-        rows, faster = list(rows), faster or {}
-        parts, hows = dict.fromkeys(PARTS, 0.0), dict.fromkeys((TIMED, BY_LINE, UNSEEN), 0.0)
-        unseen: dict[str, float] = {}
-        for row in rows:
-            seconds, how = self.seconds(row)
-            seconds *= row["count"]
-            parts[row["group"] if row["group"] in PARTS else OTHERS] += seconds
-            hows[how] += seconds
-            if how == UNSEEN:
-                unseen[row["kind"]] = unseen.get(row["kind"], 0.0) + seconds
-        whole = sum(hows.values())
-        parts = {part: seconds / faster.get(part, 1.0) for part, seconds in parts.items()}
-        operators_s, framework_s = sum(parts.values()), self.framework_s(model, rows)
+        faster, taken = faster or {}, self._taken(rows)
+        spent = taken.groupby("part")["seconds"].sum()
+        parts = {part: float(spent.get(part, 0.0)) / faster.get(part, 1.0) for part in PARTS}
+        operators_s, framework_s = sum(parts.values()), self.framework_s(rows, model)
         beyond_s = self._beyond_s(operators_s, framework_s)
         parts[FRAMEWORK] = beyond_s / faster.get(FRAMEWORK, 1.0)
         if KERNEL in faster:
             framework_s += kernel_s * (1 / faster[KERNEL] - 1)
             parts[KERNEL] = self._beyond_s(operators_s, framework_s) - beyond_s
-        shares = {how: seconds / whole if whole else 0.0 for how, seconds in hows.items()}
+        known = taken.groupby("how")["seconds"].sum() / (taken["seconds"].sum() or 1.0)
+        shares = {how: float(known.get(how, 0.0)) for how in (TIMED, BY_LINE, UNSEEN)}
+        unseen = taken[taken["how"] == UNSEEN].groupby("kind", sort=False)["seconds"].sum()
         return Prediction(parts, shares, self.closure, unseen)
 
 
-def _kind(row: Row) -> tuple[str, str]:
-    """What a line is of: an operator's name and the dtype of its first operand.
+def described(rows: pd.DataFrame) -> pd.DataFrame:
+    """Operators with what they are compared by.
 
     Fused attention is one operator under names of the devices and of its implementations.
+
+    Args:
+        rows: `kind`, `inputs`, `flops`, `bytes`, `count` and `group`, as in operators.csv.
     """
-    name = row["kind"]
-    if row["group"] == ATTENTION:
-        name = f"{ATTENTION}, backward" if "backward" in name else ATTENTION
-    return name, (row["inputs"] or "").partition("[")[0]
+    inputs, backward = rows["inputs"].fillna(""), rows["kind"].str.contains("backward")
+    attention = np.where(backward, f"{ATTENTION}, backward", ATTENTION)
+    return rows.drop(columns=["phase", "role", "reason", *CELL], errors="ignore").assign(
+        inputs=inputs,
+        flops=rows["flops"].fillna(0.0).astype(float),
+        name=rows["kind"].mask(rows["group"] == ATTENTION, attention),
+        dtype=inputs.str.split("[").str[0],
+        part=rows["group"].where(rows["group"].isin(PARTS), OTHERS),
+    )
 
 
-def _size(row: Row) -> tuple[float, float]:
-    return row["bytes"], row["flops"] or 0.0
+def timed(points: pd.DataFrame, lines: pd.DataFrame) -> Timed:
+    """Trainings by their points and operators.
+
+    `dispatch_s` is what the host takes to hand a step over to a GPU: NA where the host itself
+    computes it, where nothing tells, and where both the GPU and the host are busy for as long as
+    the step; then the host has waited for the GPU in between.
+
+    Args:
+        lines: of operators.csv; `training` is a label of `points`.
+    """
+    is_framework = lines["group"] == FRAMEWORK
+    own = described(lines[~is_framework])
+    own["call_s"], own["moved"] = own["seconds"] / own["count"], own["count"] * own["bytes"]
+    names = [*POINT, "threads", *MODEL, "flags", STEP, "handed_over_median_s", "system_per_step_s"]
+    found = points.reindex(columns=names).loc[lines["training"].unique()]
+    found = found.fillna({"module": "", "trainer": "", "lora_rank": 0.0})
+    of_step = own.groupby("training")[["seconds", "count", "moved"]].sum()
+    of_step = of_step.reindex(found.index, fill_value=0.0)
+    of_step.columns = pd.Index(["operators_s", "calls", "moved_bytes"])
+    rest = lines[is_framework].groupby("training")["seconds"].sum()
+    of_step["framework_s"] = rest.reindex(found.index, fill_value=0.0).clip(lower=0.0)
+    dispatch_s = found["handed_over_median_s"].astype(float)
+    waited = np.minimum(dispatch_s, of_step["operators_s"]) >= MOSTLY * found[STEP]
+    return Timed(found.join(of_step).assign(dispatch_s=dispatch_s.mask(waited)), own)
 
 
-def _line_of(sizes: Iterable[Sequence[tuple[Row, float]]]) -> Line:
-    """A line through the median of each size."""
-    medians = [
-        (_size(same[0][0]), statistics.median([seconds for _, seconds in same])) for same in sizes
-    ]
-    return Line([size for size, _ in medians], [seconds for _, seconds in medians])
+def trainings(results: Results) -> Timed:
+    """All of a run, labelled as in its points."""
+    points = results.of_ok_cells()
+    names = points.loc[points[STEP].gt(0), POINT].reset_index(names="training")
+    return timed(points, results.operators.dropna(subset="seconds").merge(names, on=POINT))
 
 
-def lines(found: Sequence[Training]) -> list[Row]:
+def lines(measured: Timed) -> pd.DataFrame:
     """The lines of predicted.csv: each training, predicted by the others on its device."""
-    rows, sound_ones = [], sound(found)
-    for training in found:
-        others = [t for t in sound_ones if t.place == training.place and t is not training]
-        named = {name: training.point[name] for name in (*table_files.KEY, "point")}
-        named |= {"measured_s": training.step_s, "others": len(others)}
-        if not others:
-            rows.append(named | {"reason": ALONE})
+    of, sound = measured.trainings, measured.sound
+    places = of.groupby(PLACE, dropna=False).ngroup()
+    told: dict[int, dict[str, Any]] = {}
+    for label, measured_s in zip(map(int, of.index), of[STEP], strict=True):
+        here = places[sound.trainings.index] == places[label]
+        others = sound.only(here & (here.index != label))
+        if others.trainings.empty:
+            told[label] = {"others": 0, "reason": ALONE}
             continue
-        prediction = Timed(others).predict(training.operators, training.model)
-        refusal, shares = prediction.refusal, prediction.shares
-        rows.append(
-            named
-            | {
-                "predicted_s": None if refusal else prediction.seconds,
-                "error": None if refusal else prediction.seconds / training.step_s - 1.0,
-                "framework_s": prediction.parts[FRAMEWORK],
-                "closure": prediction.closure,
-                "timed_share": shares[TIMED],
-                "line_share": shares[BY_LINE],
-                "unseen_share": shares[UNSEEN],
-                "reason": refusal,
-            }
-        )
-    return rows
+        rows = measured.operators[measured.operators["training"] == label]
+        found = others.predict(rows, [*of[MODEL].loc[label]])
+        predicted_s = None if found.refusal else found.seconds
+        told[label] = {
+            "others": len(others.trainings),
+            "predicted_s": predicted_s,
+            "error": predicted_s and predicted_s / measured_s - 1.0,
+            "framework_s": found.parts[FRAMEWORK],
+            "closure": found.closure,
+            "timed_share": found.shares[TIMED],
+            "line_share": found.shares[BY_LINE],
+            "unseen_share": found.shares[UNSEEN],
+            "reason": found.refusal,
+        }
+    named = of[POINT].assign(measured_s=of[STEP])
+    return named.join(pd.DataFrame.from_dict(told, "index"))
 
 
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    table_files.write(arguments.output_dir / "predicted.csv", lines(trainings(results)))
+    rows = table_files.rows(lines(trainings(results)))
+    table_files.write(arguments.output_dir / "predicted.csv", rows)

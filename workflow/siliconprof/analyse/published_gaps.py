@@ -3,8 +3,8 @@
 Nothing here is measured: times and launch costs are published, peaks and bandwidths the registry's,
 operators, operations and bytes by formula. The paper prints no part of a pass and no sequence
 length, so a cause gets an interval. It holds every division of both passes, per sample, in which
+each second belongs to launches, products, memory traffic or the rest, and
 
-- each second belongs to launches, products, memory traffic or the rest;
 - launches take from nothing, where the device's work hides them, to one of Table 6's follow-up
   launches for each operator;
 - products and traffic take at least what they take at the data sheet's rate, and both devices reach
@@ -19,31 +19,27 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
-from siliconprof import plugins, words
+import numpy as np
+import pandas as pd
+
+from siliconprof import words
 from siliconprof.analyse import step_work
 from siliconprof.analyse.published_values import Published, Unknown, model_and_size
 from siliconprof.errors import UserError
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import columns, table_files
-from siliconprof.store.table_files import Row
+from siliconprof.store import table_files
 from siliconprof.workloads import gpt2
 
 LAUNCHES, PRODUCTS, BANDWIDTH, ALL = "launches", "products", "bandwidth", "all three"
-CAUSES = (LAUNCHES, PRODUCTS, BANDWIDTH)
-PHASES = {  # whether the update is in the pass -> the phase; the paper does not say which
-    True: "forward, backward and update",
-    False: "forward and backward",
-}
-TABLE_4, FIGURE_3 = "Table 4", "Figure 3"
-TABLE_6 = "table6_kernel_launch"
+# Whether the update is in the pass: the paper does not say.
+PHASES = {True: "forward, backward and update", False: "forward and backward"}
 A_PICTURE = "Figure 3 prints its times as a picture alone, and no value is read off it"
-PUBLISHED, REGISTRY, FORMULA = "published: ", "registry: ", "formula: "
+TOO_SHORT = "a pass is shorter than its products and traffic at the data sheet's rates"
 NOTHING, PART, WHOLE = "nothing", "part of it", "all of it"
 ROUNDING = 1e-6  # of a gap: what a linear program leaves
 # Operators of GPT-2's forward and backward pass in fp32: (of a layer, beside the layers). Counted on a
@@ -51,295 +47,161 @@ ROUNDING = 1e-6  # of a gap: what a linear program leaves
 # in MLX 0.32 what the graph of a step holds; tests count again.
 OPERATORS = {"torch": (34, 26), "mlx": (264, 105)}
 TENSORS = (12, 4)  # that GPT-2 trains, likewise
+SEQ_LEN = gpt2.Plugin.PARAMETERS["seq_len"]
+Printed = Mapping[str, str]  # a row of a published table
 
 
 class Missing(Exception):
     """What neither the paper nor the registry tells."""
 
 
-@dataclass(frozen=True)
-class Share:
-    """A kind of time that a linear program divides passes into, in seconds per sample.
+class Side(NamedTuple):
+    """A row of Table 4, its pass with or without the update."""
 
-    Args:
-        slow, fast: how much of it each side has for one unit.
-    """
-
-    cause: str
-    slow: float
-    fast: float
-    least: float = 0.0
-    most: float | None = None
-
-
-@dataclass(frozen=True)
-class Side:
-    """One row of Table 4 with what Table 6 and the registry say of its device."""
-
-    row: Mapping[str, str]
-    name: str
+    row: Printed
     batch: float
-    s_per_sample: float
-    launch_s: float | None
-    sheets: DataSheets
+    seconds: float  # of a sample
+    operators: int
+    launch_s: float
+    flop_per_s: float
+    bytes_per_s: float
+    flops: float  # of a pass, at the fewest tokens of a sequence
+    moved: float  # bytes of a pass, at least
 
     @classmethod
-    def of(cls, row: Mapping[str, str], published: Published) -> Side:
-        """A side.
-
-        Raises:
-            Missing: the row has no time, batch size or precision.
-        """
+    def of(cls, row: Printed, published: Published, updates: bool) -> Side:
+        """A side. Raises `Missing` where a number of it is not known."""
         name = published.label(row, without=("workload",))
         for column in ("pass_time_s", "batch_size", "precision"):
             if not row[column]:
                 raise Missing(f"the paper prints no {column} of {name}")
-        if row["precision"] not in registry.PEAK_OF_PRECISION:
-            raise Missing(f"{name}: no data sheet has peaks for precision {row['precision']}")
-        costs = {r["device"]: r["followup_launch_ms"] for r in published.rows(TABLE_6)}
-        cost = costs.get(row["device"])
-        batch = float(row["batch_size"])
+        costs = published.rows("table6_kernel_launch")
+        costs_ms = {cost["device"]: cost["followup_launch_ms"] for cost in costs}
+        if not costs_ms.get(row["device"]):
+            raise Missing(f"Table 6 has no launch of {name}")
+        launch_s, counted = float(costs_ms[row["device"]]) / 1e3, operators(row, updates)
         sheets = DataSheets(published.registry, {"devices": []})
-        launch_s = float(cost) / 1e3 if cost else None
-        return cls(row, name, batch, float(row["pass_time_s"]) / batch, launch_s, sheets)
-
-    @property
-    def _place(self) -> Row:
-        return {"source": "published", "device": self.row["device"]}
-
-    def launches_s(self, updates: bool) -> float:
-        """Seconds per sample of its launches if none is hidden.
-
-        Raises:
-            Missing: no launch cost, or nobody has counted its operators.
-        """
-        if self.launch_s is None:
-            raise Missing(f"Table 6 has no launch of {self.name}")
-        return operators(self.row, updates) * self.launch_s / self.batch
-
-    def rate(self, cause: str) -> float:
-        """The data sheet's rate of products or of memory, in FLOP/s or bytes/s.
-
-        Raises:
-            Missing: no source gives it.
-        """
-        of_products = cause == PRODUCTS
-        figure = (
-            self.sheets.peak(self._place, self.row["precision"])
-            if of_products
-            else self.sheets.bandwidth(self._place)
-        )
-        if figure.value is None:
-            raise Missing(str(figure.reason))
-        return figure.value
+        of = {"source": "", "device": row["device"]}
+        peak, bandwidth = sheets.peak(of, row["precision"]), sheets.bandwidth(of)
+        if peak.value is None or bandwidth.value is None:
+            raise Missing(str(peak.reason or bandwidth.reason))
+        batch, (_, size) = float(row["batch_size"]), model_and_size(row["workload"])
+        own = {"size": size, "batch_size": int(batch), "seq_len": SEQ_LEN["minimum"]}
+        workload = gpt2.Plugin(gpt2.Plugin.defaults() | own)
+        # Each weight is read and its gradient written once; the update moves seven values of each.
+        moved = 4.0 * (2 + step_work.ADAMW_PASSES * updates) * workload.n_parameters()
+        seconds, flops = float(row["pass_time_s"]) / batch, workload.flops_per_step()[0]
+        rates = peak.value, bandwidth.value
+        return cls(row, batch, seconds, counted, launch_s, *rates, flops, moved)
 
 
-def operators(row: Mapping[str, str], updates: bool) -> int:
-    """The most operators that a pass launches.
+def operators(row: Printed, updates: bool) -> int:
+    """The most operators that a pass launches. Raises `Missing` where nobody has counted them.
 
     Where a backend updates all weights in one call, that call is several launches; so the update
     counts as by the backend of its framework that launches most.
-
-    Raises:
-        Missing: nobody has counted them.
     """
-    module, size = model_and_size(row["workload"])
-    framework = row["backend"].partition("-")[0]
-    of_framework = [
-        counted.update
-        for backend, counted in step_work.OF_BACKEND.items()
-        if backend.partition("-")[0] == framework
-    ]
+    (module, size), framework = model_and_size(row["workload"]), row["backend"].split("-")[0]
+    of_backend = step_work.OF_BACKEND.items()
+    update = [counted.update for name, counted in of_backend if name.split("-")[0] == framework]
     known = module == "gpt2" and size in gpt2.SIZES and row["precision"] == "fp32"
-    if not known or not of_framework:
+    if not known or not update:
         name = f"{row['workload']} in {row['precision']} on {row['backend']}"
         raise Missing(f"nobody has counted the operators of {name}")
-    n_layer = gpt2.SIZES[size][0]
-    of_passes, tensors = (
-        each * n_layer + beside for each, beside in (OPERATORS[framework], TENSORS)
-    )
-    return of_passes + updates * max(each * tensors + beside for each, beside in of_framework)
+    layers = gpt2.SIZES[size][0]
+    of_passes, tensors = (a * layers + b for a, b in (OPERATORS[framework], TENSORS))
+    return of_passes + updates * max(each * tensors + beside for each, beside in update)
 
 
-def least_work(row: Mapping[str, str], updates: bool) -> tuple[float, float]:
-    """(operations, bytes) that a pass has at least, at the fewest tokens that a sequence can have.
-
-    Every weight is read and its gradient written, once each; the update moves seven values a weight.
-
-    Raises:
-        Missing: no formula.
-    """
-    module, size = model_and_size(row["workload"])
-    plugin = plugins.load("workloads", module) if module in plugins.names("workloads") else None
-    if plugin is None or "seq_len" not in plugin.PARAMETERS:
-        raise Missing(f"there is no formula for the work of {row['workload']}")
-    defaults = {k: v["default"] for k, v in plugin.PARAMETERS.items() if "default" in v}
-    fewest = {"seq_len": plugin.PARAMETERS["seq_len"]["minimum"]}
-    workload = plugin(
-        defaults | fewest | {"size": size, "batch_size": int(float(row["batch_size"]))}
-    )
-    width = 2 if step_work.way(row["precision"]) == "pure" else 4
-    passes = 2 + step_work.ADAMW_PASSES * updates
-    return workload.flops_per_step()[0], float(passes * width * workload.n_parameters())
+def about(slow: Printed, fast: Printed) -> dict[str, Any]:
+    """What a line is about, without its numbers."""
+    sides = {"slow": slow, "fast": fast}.items()
+    devices = {f"{name}_device": of["device"] for name, of in sides}
+    backends = {f"{name}_backend": of.get("backend") for name, of in sides}
+    batches = {f"{name}_batch_size": float(of["batch_size"] or "nan") for name, of in sides}
+    return {"workload": slow["workload"]} | devices | backends | batches
 
 
-def shares(slow: Side, fast: Side, cause: str, updates: bool) -> list[Share]:
-    """What the passes have of one cause.
-
-    Raises:
-        Missing: see `Side` and `least_work`.
-    """
-    if cause == LAUNCHES:
-        return [
-            Share(cause, 1.0, 0.0, most=slow.launches_s(updates)),
-            Share(cause, 0.0, 1.0, most=fast.launches_s(updates)),
-        ]
-    ratio = slow.rate(cause) / fast.rate(cause)
-    operations, moved = least_work(slow.row, updates)
-    if cause == PRODUCTS:
-        return [Share(cause, 1.0, ratio, least=operations / slow.rate(cause) / slow.batch)]
-    least = moved / slow.rate(cause) / slow.batch
-    activations = Share(cause, 1.0, ratio)
-    return [activations, Share(cause, 1.0, ratio * slow.batch / fast.batch, least)]
-
-
-def bounds(
-    slow_s: float, fast_s: float, parts: Sequence[Share], causes: Sequence[str]
-) -> tuple[float, float]:
-    """(least, most) seconds that causes take longer on the slow side than on the fast one.
-
-    Raises:
-        Missing: the passes are shorter than what they have at least.
-    """
+def bounds(slow: Side, fast: Side) -> Iterator[tuple[str, float, float]]:
+    """Each cause, and the least and most seconds that it takes longer on the slow side."""
     from scipy.optimize import linprog  # slow to load
 
-    longer = [(part.slow - part.fast) * (part.cause in causes) for part in parts]
-    ends = []
-    for sign in (1, -1):
-        solved = linprog(
-            [sign * value for value in longer],
-            A_ub=[[part.slow for part in parts], [part.fast for part in parts]],
-            b_ub=[slow_s, fast_s],
-            bounds=[(part.least, part.most) for part in parts],
-        )
-        if not solved.success:
-            raise Missing(
-                "a pass is shorter than its products and traffic at the data sheet's rates"
-            )
-        ends.append(sign * float(solved.fun))
-    return ends[0], ends[1]
+    traffic = slow.bytes_per_s / fast.bytes_per_s
+    products_s = slow.flops / slow.flop_per_s / slow.batch
+    weights_s = slow.moved / slow.bytes_per_s / slow.batch
+    kinds = [  # of time, per sample: cause, how much of it each side has, its least and most
+        (LAUNCHES, 1.0, 0.0, (0.0, slow.operators * slow.launch_s / slow.batch)),
+        (LAUNCHES, 0.0, 1.0, (0.0, fast.operators * fast.launch_s / fast.batch)),
+        (PRODUCTS, 1.0, slow.flop_per_s / fast.flop_per_s, (products_s, None)),
+        (BANDWIDTH, 1.0, traffic, (0.0, None)),  # activations
+        (BANDWIDTH, 1.0, traffic * slow.batch / fast.batch, (weights_s, None)),
+    ]
+    causes, of_slow, of_fast, ends = zip(*kinds, strict=True)
+    passes = {"A_ub": [of_slow, of_fast], "b_ub": [slow.seconds, fast.seconds], "bounds": ends}
+    for cause in (LAUNCHES, PRODUCTS, BANDWIDTH, ALL):
+        longer = np.subtract(of_slow, of_fast) * [cause in (own, ALL) for own in causes]
+        least, most = linprog(longer, **passes), linprog(-longer, **passes)
+        if not (least.success and most.success):
+            raise Missing(TOO_SHORT)
+        yield cause, float(least.fun), -float(most.fun)
 
 
-def table4_rows(published: Published) -> Iterator[Row]:
-    """Lines of every pair of Table 4 that shares a device, a backend or a batch size."""
-    for pair in combinations(published.rows("table4_pass_time"), 2):
-        a, b = pair
-        alike = any(a[name] == b[name] for name in ("device", "backend", "batch_size"))
-        if a["workload"] != b["workload"] or not alike:
-            continue
-        for updates in PHASES:
-            try:
-                fast, slow = sorted(
-                    (Side.of(row, published) for row in pair), key=lambda s: s.s_per_sample
-                )
-            except Missing as reason:
-                yield line(TABLE_4, PHASES[updates], a, b) | {"cause": ALL, "reason": str(reason)}
-            else:
-                yield from pair_rows(slow, fast, updates)
-
-
-def pair_rows(slow: Side, fast: Side, updates: bool) -> Iterator[Row]:
+def of_gap(slow: Side, fast: Side) -> list[dict[str, Any]]:
     """The lines of two passes: each cause, then all three."""
-    about = line(TABLE_4, PHASES[updates], slow.row, fast.row) | {
-        "slow_s_per_sample": slow.s_per_sample,
-        "fast_s_per_sample": fast.s_per_sample,
-        "gap_s_per_sample": slow.s_per_sample - fast.s_per_sample,
+    gap_s = slow.seconds - fast.seconds
+    if not gap_s:
+        raise Missing("both take equally long")
+    basis = {
+        LAUNCHES: f"formula: {slow.operators} and {fast.operators} operators; "
+        f"published: {slow.launch_s:.4g} s and {fast.launch_s:.4g} s a launch",
+        PRODUCTS: f"registry: {slow.flop_per_s:.4g} and {fast.flop_per_s:.4g} FLOP/s; "
+        f"formula: at least {slow.flops:.3g} FLOP a slow pass",
+        BANDWIDTH: f"registry: {slow.bytes_per_s:.4g} and {fast.bytes_per_s:.4g} byte/s; "
+        f"formula: at least {slow.moved:.3g} byte a slow pass",
     }
-    parts: list[Share] = []
-    reasons: dict[str, str] = {}
-    for cause in CAUSES:
-        try:
-            parts += shares(slow, fast, cause, updates)
-        except Missing as reason:
-            reasons[cause] = str(reason)
-    if reasons:
-        reasons[ALL] = "; ".join(dict.fromkeys(reasons.values()))
-    lines = []
-    for cause in (*CAUSES, ALL):
-        found = about | {"cause": cause, "basis": basis(slow, fast, cause, updates, parts)}
-        lines.append(found)
-        try:
-            if cause in reasons:
-                raise Missing(reasons[cause])
-            if not about["gap_s_per_sample"]:
-                raise Missing("both take equally long")
-            own = CAUSES if cause == ALL else (cause,)
-            ends = bounds(slow.s_per_sample, fast.s_per_sample, parts, own)
-        except Missing as reason:
-            found |= {"reason": str(reason), "basis": None}
-            continue
-        gap_s = about["gap_s_per_sample"]
+    lines: list[dict[str, Any]] = []
+    for cause, *ends in bounds(slow, fast):
         least, most = (0.0 if abs(end) < ROUNDING * gap_s else end for end in ends)
-        found |= {
-            "least_s_per_sample": least,
-            "most_s_per_sample": most,
-            "least_share": least / gap_s,
-            "most_share": most / gap_s,
+        numbers = {
+            **{"slow_s_per_sample": slow.seconds, "fast_s_per_sample": fast.seconds},
+            **{"least_s_per_sample": least, "most_s_per_sample": most, "gap_s_per_sample": gap_s},
+            **{"least_share": least / gap_s, "most_share": most / gap_s},
             "can_be": NOTHING if most <= 0 else PART if most < gap_s else WHOLE,
         }
-    lines[-1]["conclusion"] = conclusion(lines)
-    yield from lines
-
-
-def conclusion(lines: Sequence[Mapping[str, Any]]) -> str | None:
-    """What the published numbers say of one gap, in words; None where a bound is missing."""
-    if any(row["reason"] for row in lines):
-        return None
+        of = {"cause": cause, "basis": basis.get(cause)}
+        lines.append(about(slow.row, fast.row) | of | numbers)
     *single, together = lines
+    alone = [f"{line['cause']} alone" for line in single if line["can_be"] == WHOLE]
+    together["conclusion"] = f"Allows {' or '.join(alone) or 'the three together'}."
     if together["most_share"] < 1:
-        least = math.floor(100 * (1 - together["most_share"])) / 100  # rounded up it is not sure
-        return f"At least {words.whole_percent(least)} is something else."
-    whole = [row["cause"] for row in single if row["can_be"] == WHOLE]
-    allowed = " or ".join(f"{cause} alone" for cause in whole) or "the three together"
-    return f"Allows {allowed}."
+        other = math.floor(100 * (1 - together["most_share"])) / 100  # rounded up it is not sure
+        together["conclusion"] = f"At least {words.whole_percent(other)} is something else."
+    return lines
 
 
-def basis(slow: Side, fast: Side, cause: str, updates: bool, parts: Sequence[Share]) -> str | None:
-    """Where the numbers of a line are from."""
-    if cause == ALL or not any(part.cause == cause for part in parts):
-        return None
-    if cause == LAUNCHES:
-        counted = " and ".join(f"{operators(side.row, updates)}" for side in (slow, fast))
-        costs = " and ".join(f"{side.launch_s:.4g} s" for side in (slow, fast))
-        return f"{FORMULA}{counted} operators; {PUBLISHED}{costs} a launch"
-    rates = " and ".join(f"{side.rate(cause):.4g}" for side in (slow, fast))
-    unit = "FLOP/s" if cause == PRODUCTS else "byte/s"
-    work = least_work(slow.row, updates)[CAUSES.index(cause) - 1]
-    return f"{REGISTRY}{rates} {unit}; {FORMULA}at least {work:.3g} {unit[:4]} a slow pass"
+def table4(published: Published) -> pd.DataFrame:
+    """The lines of every pair of Table 4 that shares a device, a backend or a batch size."""
+    lines = []
+    for a, b in combinations(published.rows("table4_pass_time"), 2):
+        alike = any(a[name] == b[name] for name in ("device", "backend", "batch_size"))
+        for updates, phase in PHASES.items() if alike and a["workload"] == b["workload"] else ():
+            try:
+                sides = [Side.of(row, published, updates) for row in (a, b)]
+                fast, slow = sorted(sides, key=lambda side: side.seconds)
+                found = of_gap(slow, fast)
+            except Missing as reason:
+                found = [about(a, b) | {"cause": ALL, "reason": str(reason)}]
+            lines += [line | {"phase": phase} for line in found]
+    return pd.DataFrame(lines).assign(published_in="Table 4")
 
 
-def line(place: str, phase: str, slow: Mapping[str, str], fast: Mapping[str, str]) -> Row:
-    """What a line is about, without its numbers."""
-    row = columns.blank("published_gaps") | {
-        "published_in": place,
-        "workload": slow["workload"],
-        "phase": phase,
-    }
-    for side, of in (("slow", slow), ("fast", fast)):
-        batch = of["batch_size"]
-        row |= {
-            f"{side}_device": of["device"],
-            f"{side}_backend": of.get("backend"),
-            f"{side}_batch_size": float(batch) if batch else None,
-        }
-    return row
-
-
-def figure3_rows(published: Published) -> Iterator[Row]:
+def figure3(published: Published) -> pd.DataFrame:
     """A line for every two devices of Table 3 that train one workload in one scenario: no times."""
-    for a, b in combinations(published.rows("table3_configurations"), 2):
-        if all(a[name] == b[name] for name in ("workload", "scenario", "batch_size")):
-            yield line(FIGURE_3, PHASES[False], a, b) | {"cause": ALL, "reason": A_PICTURE}
+    rows = combinations(published.rows("table3_configurations"), 2)
+    same = ("workload", "scenario", "batch_size")
+    lines = [about(a, b) for a, b in rows if all(a[name] == b[name] for name in same)]
+    told = {"published_in": "Figure 3", "phase": PHASES[False], "cause": ALL, "reason": A_PICTURE}
+    return pd.DataFrame(lines).assign(**told)
 
 
 def write(arguments: argparse.Namespace) -> None:
@@ -350,7 +212,7 @@ def write(arguments: argparse.Namespace) -> None:
     """
     published = Published(arguments.published, registry.load(arguments.registry))
     try:
-        lines = [*table4_rows(published), *figure3_rows(published)]
+        table = pd.concat([table4(published), figure3(published)])
     except Unknown as unknown:
         raise UserError(f"{arguments.published}: {unknown}") from None
-    table_files.write(arguments.output_dir / "published_gaps.csv", lines)
+    table_files.write_frame(arguments.output_dir / "published_gaps.csv", table)

@@ -5,127 +5,105 @@ Its numbers are those of the page: the step with its interval, the share of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
 
-from siliconprof.analyse.equal_work import has_no_speed, variant
+import numpy as np
+import pandas as pd
+
+from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
 from siliconprof.analyse.throughputs import (
+    DEVICE,
     FLAG_OF_VERDICT,
-    PRODUCT_INTENSITY,
-    describe,
-    fastest_product,
+    ceilings_of,
+    known,
 )
+from siliconprof.declarations import PRODUCT_INTENSITY, TIMES
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import columns
-from siliconprof.store.table_files import KEY, Row, grouped, key, point_key
+from siliconprof.hosts.registry import PEAK_OF_PRECISION
+from siliconprof.store.table_files import KEY, rows
 
-SERIES = ("unsplit_step", "step", "launch_and_wait")  # the first that a point has is its time
 MS, GIGA, MIB = 1e3, 1e-9, 2**-20  # from seconds, from a rate, from bytes
-AT_FULL_SPEED = (
-    "step_ms",
-    "step_low_ms",
-    "step_high_ms",
-    "samples_per_s",
-    "tokens_per_s",
-    "gflop_per_s",
-    "gb_per_s",
-    "share_of_ceiling",
-    "energy_per_step_j",
-    "energy_scope",
-)
+CELL, POINT = list(KEY), [*KEY, "point"]
+AT_FULL_SPEED = [
+    *("step_ms", "step_low_ms", "step_high_ms", "samples_per_s", "tokens_per_s", "gflop_per_s"),
+    *("gb_per_s", "share_of_ceiling", "energy_per_step_j", "energy_scope"),
+]
 
 
-def impossible(checks: Sequence[Row]) -> dict[tuple, list[Row]]:
-    """Key of a cell -> its checks that found a throughput above what its device can do."""
-    return grouped((check for check in checks if check["verdict"] in FLAG_OF_VERDICT), key)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Makes the lines.
+def lines(
+    cells: pd.DataFrame,
+    points: pd.DataFrame,
+    ceilings: pd.DataFrame,
+    checks: pd.DataFrame,
+    energy: pd.DataFrame,
+    sheets: DataSheets,
+) -> pd.DataFrame:
+    """A line for each point of the cells that are ok, and one for each other cell.
 
     Args:
-        products: the lines of ceilings.csv about products.
-        checks: lines of checks.csv.
-        energy: lines of energy.csv.
+        points: of cells that are ok, `throughputs.described`.
+        ceilings: lines of ceilings.csv, as the next two are of checks.csv and energy.csv.
     """
-
-    products: Sequence[Row]
-    checks: Sequence[Row]
-    energy: Sequence[Row]
-    sheets: DataSheets
-
-    def rows(self, cells: Sequence[Row], points: Sequence[Row]) -> Iterator[Row]:
-        """A line for each point of the cells that are ok, and one for each other cell.
-
-        Args:
-            points: of cells that are ok, with the cells' columns.
-        """
-        of_cell = grouped(points, key)
-        above = impossible(self.checks)
-        shares = {
-            point_key(check): check["of_ceiling"]
-            for check in self.checks
-            if check["quantity"] == "bytes_per_s"
-        }
-        known = [line for line in self.energy if line.get("energy_per_step_j") is not None]
-        energies = {point_key(line): line for line in reversed(known)}  # the first of a point
-        for cell in cells:
-            flags = [
-                cell["flags"],
-                *(FLAG_OF_VERDICT[c["verdict"]] for c in above.get(key(cell), [])),
-            ]
-            shared = columns.blank("results") | {name: cell[name] for name in KEY}
-            shared |= {name: cell[name] for name in ("trainer", "batch_size", "status")}
-            shared |= {
-                "price_usd": self.sheets.price_usd(cell),
-                "flags": ";".join(dict.fromkeys(filter(None, flags))),
-            }
-            for point in of_cell.get(key(cell), [{}]):
-                line = shared
-                if point:
-                    energy = energies.get(point_key(point), {})
-                    share = shares.get(point_key(point))
-                    line = shared | self._measured(point, energy, share)
-                if has_no_speed(cell):
-                    line = line | dict.fromkeys(AT_FULL_SPEED)
-                yield line
-
-    def _measured(self, point: Row, energy: Row, of_bandwidth: float | None) -> Row:
-        """What a point adds to the columns of its cell."""
-        stem = next((stem for stem in SERIES if point.get(f"{stem}_median_s")), None)
-        middle = point[f"{stem}_median_s"] if stem else None
-        low, high = ((point[f"{stem}_{end}_s"] if stem else None) for end in ("low", "high"))
-        apart = variant(point) if point["trainer"] else []
-        return {
-            "point": int(point["point"]),
-            "operation": ", ".join(filter(None, [describe(point), *apart])),
-            "batch_size": point.get("samples_per_step") or point.get("batch_size"),
-            "status": point.get("point_status") or point["status"],
-            "step_ms": _scaled(middle, MS),
-            "step_low_ms": _scaled(low, MS),
-            "step_high_ms": _scaled(high, MS),
-            "processes": int(point["processes"]),
-            "samples_per_s": point.get("samples_per_s"),
-            "tokens_per_s": point.get("tokens_per_s"),
-            "gflop_per_s": _scaled(point.get("flop_per_s"), GIGA),
-            "gb_per_s": _scaled(point.get("bytes_per_s"), GIGA),
-            "share_of_ceiling": self._share(point, of_bandwidth),
-            "peak_memory_mib": _scaled(point.get("device_peak_bytes"), MIB),
-            "energy_per_step_j": energy.get("energy_per_step_j"),
-            "energy_scope": energy.get("scope"),
-        }
-
-    def _share(self, point: Row, of_bandwidth: float | None) -> float | None:
-        """Of the fastest product, or of the memory's bandwidth where that is what bounds it."""
-        rate, moved = point.get("flop_per_s"), point.get("bytes")
-        if not rate or (moved and point["flops"] < PRODUCT_INTENSITY * moved):
-            return of_bandwidth
-        best = fastest_product(self.products, point)
-        return rate / best if best else None
+    above = checks.assign(above=checks["verdict"].map(FLAG_OF_VERDICT)).dropna(subset="above")
+    above = above.drop_duplicates([*CELL, "above"]).groupby(CELL)[["above"]].agg(";".join)
+    shared = cells[[*CELL, "trainer", "batch_size", "status", "flags"]].join(above, CELL)
+    flags = shared["flags"].fillna("") + ";" + shared["above"].fillna("")
+    shared = shared.assign(
+        flags=flags.str.strip(";"),
+        price_usd=[sheets.price_usd(row) or math.nan for row in rows(cells[DEVICE])],
+    )
+    of_points = _measured(points, ceilings, checks, energy)
+    table = shared.merge(of_points, "left", CELL, suffixes=("", "_of_point"))
+    for name in ("batch_size", "status"):
+        of_point = table.pop(f"{name}_of_point")
+        table[name] = of_point.where(table["point"].notna(), table[name])
+    table.loc[flagged(table, NO_SPEED_FLAG), AT_FULL_SPEED] = None
+    return table
 
 
-def _scaled(value: Any, factor: float) -> float | None:
-    """A number in another unit; None where there is none."""
-    return None if value is None else value * factor
+def _measured(
+    points: pd.DataFrame, ceilings: pd.DataFrame, checks: pd.DataFrame, energy: pd.DataFrame
+) -> pd.DataFrame:
+    """What points add to the columns of their cells."""
+    of_bandwidth = checks[checks["quantity"] == "bytes_per_s"].set_index(POINT)["of_ceiling"]
+    energy = energy.dropna(subset="energy_per_step_j").drop_duplicates(POINT).set_index(POINT)
+    beside = points[POINT].join(of_bandwidth, POINT)
+    beside = beside.join(energy[["energy_per_step_j", "scope"]], POINT)
+    has = [known(points[f"{stem}_median_s"]) for stem in TIMES]
+    median, low, high = (
+        np.select(has, [points[f"{stem}_{part}_s"] for stem in TIMES], np.nan)
+        for part in ("median", "low", "high")
+    )
+    bound_by_memory = points["flops"] < PRODUCT_INTENSITY * points["bytes"]
+    of_product = points["flop_per_s"] / _fastest_product(points, ceilings)
+    by_memory = ~known(points["flop_per_s"]) | (known(points["bytes"]) & bound_by_memory)
+    apart = points["apart"].where(points["apart"] == "", ", " + points["apart"])
+    samples = points["samples_per_step"]
+    return points[[*POINT, "processes", "samples_per_s", "tokens_per_s"]].assign(
+        operation=(points["how"] + apart).str.removeprefix(", "),
+        batch_size=samples.where(known(samples), points["batch_size"]),
+        status=points["point_status"].fillna(points["status"]),
+        step_ms=median * MS,
+        step_low_ms=low * MS,
+        step_high_ms=high * MS,
+        gflop_per_s=points["flop_per_s"] * GIGA,
+        gb_per_s=points["bytes_per_s"] * GIGA,
+        share_of_ceiling=beside["of_ceiling"].where(by_memory, of_product),
+        peak_memory_mib=points["device_peak_bytes"] * MIB,
+        energy_per_step_j=beside["energy_per_step_j"],
+        energy_scope=beside["scope"],
+    )
+
+
+def _fastest_product(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.Series:
+    """FLOP/s of the fastest product that a training may use.
+
+    Of its device by any backend, in its number format or in fp32: a backend that multiplies
+    slowly, or in a format that its device lacks, is no measure of what a step could reach.
+    None where no product of its own format was measured, which may be the faster one.
+    """
+    best = ceilings_of(ceilings, "matmul").groupby([*DEVICE, "format"])["ceiling"].max()
+    formats = points["precision"].map(PEAK_OF_PRECISION), "fp32"
+    both = [points[DEVICE].assign(format=of).join(best, [*DEVICE, "format"]) for of in formats]
+    own, fp32 = (of["ceiling"] for of in both)
+    return own.mask(fp32 > own, fp32)

@@ -24,7 +24,9 @@ chapter 13) over whole steps: the operators of one step are fast together and sl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from siliconprof import words
 from siliconprof.analyse import record_rows
@@ -37,13 +39,8 @@ from siliconprof.analyse.operator_rows import (
     timed_phases,
 )
 from siliconprof.stats import statistics
-from siliconprof.store import table_files
 from siliconprof.store.contents import Point, Record, Series
-from siliconprof.store.table_files import Row, point_key
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
+from siliconprof.store.table_files import Row
 
 DRAWS = 200
 WATCHED, BETWEEN = 0, 1  # seeds: of the steps whose operators are timed, and of those between
@@ -79,25 +76,11 @@ def lines(record: Record) -> Iterator[Row]:
             yield {"point": index, **line}
 
 
-def by_point(frame: pd.DataFrame) -> dict[tuple, dict[str, Row]]:
-    """Key of a training's point -> each of `PARTS` that it has -> its line.
-
-    Args:
-        frame: step_parts.csv.
-    """
-    found: dict[tuple, dict[str, Row]] = {}
-    for row in table_files.rows(frame):
-        found.setdefault(point_key(row), {})[row["part"]] = row
-    return found
-
-
 def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
     """What a step of a training whose operators are timed is made of.
 
     The parts sum to the medians of the phases, as the lines of operators.csv do.
     """
-    import numpy as np
-
     phases = timed_phases(point)
     if point.operators is None or not phases:
         return
@@ -131,8 +114,6 @@ def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
 
 def medians(values: np.ndarray | Series | Sequence[Series], seed: int) -> np.ndarray:
     """(..., steps) -> (..., 1 + DRAWS): medians of all steps, then of steps drawn from them."""
-    import numpy as np
-
     steps = np.asarray(values)
     n = steps.shape[-1]
     drawn = steps[..., np.random.default_rng(seed).integers(n, size=(DRAWS, n))]
@@ -142,8 +123,6 @@ def medians(values: np.ndarray | Series | Sequence[Series], seed: int) -> np.nda
 
 def time_use(point: Point) -> TimeUse | None:
     """Of the measuring thread and the others; None where the system does not tell."""
-    import numpy as np
-
     walls = point.series("unsplit_step_s")
     used = [
         record_rows.of_unsplit_steps(point, name)
@@ -164,8 +143,6 @@ def apart(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> Lost:
         beyond: what phases last beyond their operators.
         operators: what these take.
     """
-    import numpy as np
-
     room = np.maximum(beyond, 0.0)
     blocked = np.clip(use.blocked - use.others, 0.0, room)
     for_others = np.minimum(use.blocked, use.others)

@@ -7,19 +7,21 @@ ceiling, which has an error itself, only one of more than a quarter.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from siliconprof import plugins
-from siliconprof.declarations import mebibytes
+import numpy as np
+import pandas as pd
+
+from siliconprof.analyse.equal_work import variant
+from siliconprof.declarations import PRODUCT_INTENSITY, describe, mebibytes, workload_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.stats import inference
-from siliconprof.store.table_files import KEY, Row
+from siliconprof.store import columns, table_files
+from siliconprof.store.table_files import Row
 
 OK = "ok"
 ABOVE_PEAK = "above the datasheet's peak"
@@ -27,17 +29,11 @@ ABOVE_CEILING = "above our own ceiling"
 NOT_COMPARED = "not compared"
 FLAG_OF_VERDICT = {ABOVE_PEAK: "above_peak", ABOVE_CEILING: "above_ceiling"}
 PLACE = ("source", "host", "device", "backend")
+DEVICE = list(PLACE[:-1])
+RATES = ["flop_per_s", "burst_flop_per_s", "bytes_per_s"]
 MOST_OF_CEILING = 1.25
 MANY = 1000.0  # degrees of freedom of an interval that no few processes make: the normal one's
-# Below so many operations a byte the memory bounds an operation and not the speed of products: a
-# library whose products are slow may be faster at it.
-PRODUCT_INTENSITY = 2.0
 FLOP, BYTE = "FLOP/s", "byte/s"
-DISPATCH, AMORTISED = "dispatch", "amortised"  # launches of an operator in a row
-LAUNCHES = (AMORTISED, "launch_and_wait")  # the second is in ceilings.csv whatever was measured
-NO_PRODUCT = "no product was measured on this device and backend in this number format"
-NO_BANDWIDTH = "no bandwidth of this device's memory was measured"
-NO_LAUNCH = "no launch was measured on this device and backend"
 
 
 def place(row: Mapping[str, Any]) -> tuple:
@@ -50,22 +46,6 @@ def device_of(row: Mapping[str, Any]) -> tuple:
     return place(row)[:-1]
 
 
-def describe(point: Mapping[str, Any]) -> str:
-    """A point in its workload's words; by name and value where that plug-in is missing."""
-    plugin = workload_of(point)
-    if plugin is not None:
-        return plugin.describe_point(point)
-    params = json.loads(point.get("params") or "{}")
-    return ", ".join(f"{name} {value}" for name, value in params.items())
-
-
-def workload_of(point: Mapping[str, Any]) -> Any:
-    """The plug-in of a point's workload; None for one that another checkout measured."""
-    if point["module"] not in plugins.names("workloads"):
-        return None
-    return plugins.load("workloads", point["module"])
-
-
 def scaled(value: float, unit: str) -> str:
     """`31.4 GFLOP/s`."""
     giga = value / 1e9
@@ -75,6 +55,17 @@ def scaled(value: float, unit: str) -> str:
 def step_s(point: Mapping[str, Any]) -> float | None:
     """Median of a whole step, else of a split one; None where there is neither."""
     return point.get("unsplit_step_median_s") or point.get("step_median_s")
+
+
+def of_step(points: pd.DataFrame, part: str) -> pd.Series:
+    """A number of the whole step's time, such as `median_s`, else of the split one's."""
+    is_whole = known(points["unsplit_step_median_s"])
+    return points[f"unsplit_step_{part}"].where(is_whole, points[f"step_{part}"])
+
+
+def known(values: pd.Series) -> pd.Series:
+    """Which are numbers, and not 0."""
+    return values.notna() & values.ne(0)
 
 
 def metric(point: Mapping[str, Any]) -> str:
@@ -91,10 +82,14 @@ def estimate(point: Row, stem: str) -> inference.Estimate | None:
     middle, low, high = (point.get(f"{stem}_{part}_s") for part in ("median", "low", "high"))
     if not (middle and low and high):
         return None
-    df = point["processes"] - 1 or MANY
-    reach = inference.student_quantile((1 + inference.CONFIDENCE) / 2, df)
-    error = math.log(high / low) / 2 / reach
-    return inference.Estimate(math.log(middle), error, df, interval_text(point))
+    processes = point["processes"]
+    error = math.log(high / low) / 2 / reach_of(processes)
+    return inference.Estimate(math.log(middle), error, processes - 1 or MANY, interval_text(point))
+
+
+def reach_of(processes: float) -> float:
+    """Standard errors from the middle of a 95 % interval to its end."""
+    return inference.student_quantile((1 + inference.CONFIDENCE) / 2, processes - 1 or MANY)
 
 
 def interval_text(point: Mapping[str, Any]) -> str:
@@ -103,218 +98,179 @@ def interval_text(point: Mapping[str, Any]) -> str:
     return f"between {n} processes" if n > 1 else "within one process"
 
 
-def fastest_product(lines: Iterable[Row], row: Mapping[str, Any]) -> float | None:
-    """FLOP/s of the fastest product that a training of a row may use.
+def described(points: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Points with every column that any may have, their device's cache, and what plug-ins say.
 
-    Of its device by any backend, in its number format or in fp32: a backend that multiplies
-    slowly, or in a format that its device lacks, is no measure of what a step could reach.
-    None where no product of its own format was measured, which may be the faster one.
+    That is `cache_bytes` of the last level, where any record of the device tells; `how`, `apart`
+    (what sets a training apart), `whole_bytes` (what its calls use again and again), `is_cold`, and
+    `yields`, the names of its quantities.
+    """
+    facts = [_facts(row) for row in table_files.rows(points)]
+    names = ["how", "apart", "whole_bytes", "is_cold", "yields"]
+    found = pd.DataFrame(facts, points.index, names).astype({"whole_bytes": float})
+    every = points.columns.union([*columns.of(columns.POINTS)])
+    return points.reindex(columns=every).join([found, cache_sizes(points, cells)]).copy()
+
+
+def cache_sizes(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.Series:
+    """Of each row's device, in bytes."""
+    told = cells.dropna(subset="last_level_cache_bytes").drop_duplicates(DEVICE, keep="last")
+    sizes = told.set_index(DEVICE)["last_level_cache_bytes"].astype(float).rename("cache_bytes")
+    return frame[DEVICE].join(sizes, DEVICE)["cache_bytes"]
+
+
+def _facts(point: Row) -> tuple:
+    plugin = workload_of(point)
+    apart = ", ".join(variant(point)) if point["trainer"] else ""
+    if plugin is None:
+        return describe(point), apart, None, False, ("flop_per_s", "bytes_per_s")
+    whole = point.get(plugin.working_set) if plugin.working_set else None
+    return describe(point), apart, whole, plugin.is_cold(point), tuple(plugin.QUANTITIES)
+
+
+def texts(frame: pd.DataFrame, text: Callable[[Row], str | None]) -> pd.Series:
+    """A text of each row."""
+    return pd.Series([text(row) for row in table_files.rows(frame)], frame.index, object)
+
+
+def of_sheets(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) -> pd.DataFrame:
+    """With `datasheet_value`, `_source`, `_note` and `_reason`: what a sheet has of a row.
+
+    Args:
+        by: the columns that it depends on beside the device.
+    """
+    on = [*DEVICE, *by]
+    asked = frame[on].drop_duplicates(ignore_index=True)
+    found = [figure(row) for row in table_files.rows(asked)]
+    figures = pd.DataFrame(found, asked.index, ["value", "source", "note", "reason"])
+    figures = figures.astype({"value": float}).add_prefix("datasheet_")
+    return frame.merge(asked.join(figures), "left", on)
+
+
+def ceilings_of(lines: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """`ceiling`, `ceiling_how` and `ceiling_reason` of each `PLACE` and number format.
 
     Args:
         lines: of ceilings.csv.
     """
-    own = PEAK_OF_PRECISION[row["precision"]]
-    of_device = [
-        line
-        for line in lines
-        if line["quantity"] == "matmul" and line["value"] and device_of(line) == device_of(row)
-    ]
-    if all(line["precision"] != own for line in of_device):
-        return None
-    return max(line["value"] for line in of_device if line["precision"] in (own, "fp32"))
+    of = lines[lines["quantity"] == quantity]
+    text = of[["backend", "workload", "how", "precision"]].astype("string")
+    how = text["backend"] + ", " + text["workload"] + ": " + text["how"] + ", " + text["precision"]
+    names = {"precision": "format", "value": "ceiling", "reason": "ceiling_reason"}
+    of = of.rename(columns=names).assign(ceiling_how=how)
+    return of[[*PLACE, *names.values(), "ceiling_how"]].astype({"ceiling": float})
 
 
-class Ceiling(NamedTuple):
-    """A figure that others are held against."""
-
-    value: float | None
-    how: str | None = None
-    reason: str | None = None  # why there is none
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """Our own ceilings: the lines of ceilings.csv, looked up by a row of any table."""
-
-    products: Mapping[tuple, Ceiling]  # (*place, number format) -> FLOP/s
-    bandwidths: Mapping[tuple, Ceiling]  # device -> bytes/s, of its memory, by any backend
-    launches: Mapping[tuple, Ceiling]  # place -> seconds
-    caches: Mapping[tuple, int]  # device -> bytes
-
-    @classmethod
-    def of(cls, lines: Sequence[Row], cells: Sequence[Row]) -> Ceilings:
-        """From the rows of ceilings.csv and cells.csv."""
-        products: dict[tuple, Ceiling] = {}
-        bandwidths: dict[tuple, Ceiling] = {}
-        for line in lines:
-            ceiling = Ceiling(line["value"], _source(line), line["reason"])
-            if line["quantity"] == "matmul":
-                products[(*place(line), line["precision"])] = ceiling
-            elif line["quantity"] == "memory_bandwidth":
-                # Memory knows neither backends nor number formats: what any of them got is there.
-                best = bandwidths.get(device_of(line))
-                if best is None or (ceiling.value or 0.0) > (best.value or 0.0):
-                    bandwidths[device_of(line)] = ceiling
-        launches = {
-            place(line): Ceiling(None, reason=line["reason"])
-            for line in lines
-            if line["quantity"] in LAUNCHES and line["reason"]
-        }
-        launches |= {
-            place(line): Ceiling(
-                line["value"], f"{line['backend']}, {line['workload']}: launches of a + 1 in a row"
-            )
-            for line in lines
-            if line["quantity"] == AMORTISED and line["how"] == DISPATCH
-        }
-        return cls(products, bandwidths, launches, cache_sizes(cells))
-
-    def product(self, row: Row) -> Ceiling:
-        """The fastest product of a row's device, backend and number format, in FLOP/s."""
-        ceiling = self.products.get((*place(row), PEAK_OF_PRECISION[row["precision"]]))
-        return ceiling or Ceiling(None, reason=NO_PRODUCT)
-
-    def bandwidth(self, row: Row) -> Ceiling:
-        """The bandwidth of the memory of a row's device by any backend, in bytes/s."""
-        return self.bandwidths.get(device_of(row)) or Ceiling(None, reason=NO_BANDWIDTH)
-
-    def launch(self, row: Row) -> Ceiling:
-        """Seconds of one launch of an operator among many, on a row's device and backend."""
-        return self.launches.get(place(row)) or Ceiling(None, reason=NO_LAUNCH)
+def bandwidths(lines: pd.DataFrame) -> pd.DataFrame:
+    """The same of each device's memory: what any backend got, in any number format, is there."""
+    of = ceilings_of(lines, "memory_bandwidth")
+    best = of.sort_values("ceiling", ascending=False, kind="stable").drop_duplicates(DEVICE)
+    return best.drop(columns=["backend", "format"])
 
 
-def _source(line: Row) -> str | None:
-    if not line["how"]:
-        return None
-    return f"{line['backend']}, {line['workload']}: {line['how']}, {line['precision']}"
-
-
-def cache_sizes(cells: Sequence[Row]) -> dict[tuple, int]:
-    """Device -> size of its last-level cache in bytes, where any record tells."""
-    return {
-        device_of(cell): int(cell["last_level_cache_bytes"])
-        for cell in cells
-        if cell["last_level_cache_bytes"]
-    }
-
-
-def formats(precision: str) -> tuple[str, ...]:
-    """Number formats in which a cell may multiply; mixed precision does some of it in fp32."""
-    number_format = PEAK_OF_PRECISION[precision]
-    return (number_format,) if number_format == precision else (number_format, "fp32")
-
-
-def check(points: Sequence[Row], ceilings: Ceilings, sheets: DataSheets) -> Iterator[Row]:
+def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
     """Lines of checks.csv.
 
     Args:
-        points: measured ones, with `record` beside the columns of points.csv.
+        points: those that are `described`, with `record` beside the columns of points.csv.
+        lines: of ceilings.csv.
     """
-    for point in points:
-        plugin = workload_of(point)
-        yields = ("flop_per_s", "bytes_per_s") if plugin is None else plugin.QUANTITIES
-        for name in ("flop_per_s", "burst_flop_per_s") if "flop_per_s" in yields else ():
-            if point.get(name):
-                number_formats = formats(point["precision"])
-                own = _fastest([ceilings.products.get((*place(point), f)) for f in number_formats])
-                if point["bytes"] and point["flops"] < PRODUCT_INTENSITY * point["bytes"]:
-                    own = Ceiling(None, reason="memory limits it, and no product does")
-                sheet = _highest([sheets.peak(point, f) for f in number_formats])
-                yield _checked(point, name, FLOP, point[name], own, sheet)
-        if point.get("bytes_per_s") and "bytes_per_s" in yields:
-            compared, why = _from_memory(point, ceilings.caches.get(device_of(point)))
-            bandwidth = ceilings.bandwidths.get(device_of(point))
-            sheet = sheets.bandwidth(point)
-            if compared is None:
-                bandwidth, sheet = Ceiling(None, reason=why), Figure(None, reason=why)
-            yield _checked(point, "bytes_per_s", BYTE, compared, bandwidth, sheet)
+    names = [name for name in columns.own("checks") if name in points]
+    names += ["flops", "bytes", "whole_bytes", "cache_bytes", "is_cold", "yields", "order"]
+    points = points.assign(order=range(len(points)))
+    rows = points.melt(names, RATES, "quantity", "value")
+    rows = rows[known(rows["value"])]
+    pairs = zip(rows["quantity"].str.removeprefix("burst_"), rows["yields"], strict=True)
+    rows = rows[np.array([name in of for name, of in pairs], dtype=bool)]
+    in_bytes = rows["quantity"] == "bytes_per_s"
+    rows = rows.assign(unit=in_bytes.map({True: BYTE, False: FLOP}), compared_value=rows["value"])
+    of_products = _against_products(rows[~in_bytes], lines, sheets)
+    of_memory = _against_memory(rows[in_bytes], lines, sheets)
+    checks = pd.concat([of_products, of_memory]).sort_values("order", kind="stable")
+    of_sheet = checks["compared_value"] / checks["datasheet_value"]
+    of_own = checks["compared_value"] / checks["ceiling"]
+    judged = [of_sheet > 1, of_own > MOST_OF_CEILING, of_sheet.isna() & of_own.isna()]
+    verdict = np.select(judged, [ABOVE_PEAK, ABOVE_CEILING, NOT_COMPARED], OK)
+    checks = checks.assign(of_datasheet=of_sheet, of_ceiling=of_own, verdict=verdict)
+    return checks.assign(reason=texts(checks, _reason))
 
 
-def _fastest(ceilings: Sequence[Ceiling | None]) -> Ceiling:
-    """What bounds work that may be done in any of some formats; all of them must be known."""
-    valued = [ceiling for ceiling in ceilings if ceiling is not None and ceiling.value is not None]
-    if len(valued) < len(ceilings):
-        reasons = [ceiling.reason for ceiling in ceilings if ceiling and ceiling.reason]
-        return Ceiling(None, reason=reasons[0] if reasons else "no product was measured")
-    return max(valued, key=lambda ceiling: ceiling.value or 0.0)
+def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
+    """With what bounds work that may be done in any of some formats; all of them must be known.
+
+    Mixed precision does some of its work in fp32.
+    """
+    on = [*PLACE, "precision"]
+    formats = rows[on].drop_duplicates()
+    formats = formats.assign(format=formats["precision"].map(_formats)).explode("format")
+    formats = formats.merge(ceilings_of(lines, "matmul"), "left", [*PLACE, "format"])
+    formats = of_sheets(formats, lambda row: sheets.peak(row, row["format"]), "format")
+    for name in ("ceiling", "datasheet_value"):
+        of = formats.sort_values(name, ascending=False, na_position="first", kind="stable")
+        prefix = name.partition("_")[0]
+        names = [column for column in formats if str(column).startswith(prefix)]
+        rows = rows.merge(of.drop_duplicates(on)[[*on, *names]], "left", on)
+    limited = known(rows["bytes"]) & (rows["flops"] < PRODUCT_INTENSITY * rows["bytes"])
+    rows["ceiling_reason"] = rows["ceiling_reason"].fillna("no product was measured")
+    rows.loc[limited, ["ceiling", "ceiling_how"]] = np.nan
+    rows.loc[limited, "ceiling_reason"] = "memory limits it, and no product does"
+    return rows
 
 
-def _highest(figures: Sequence[Figure]) -> Figure:
-    """The same of a data sheet."""
-    for figure in figures:
-        if figure.value is None:
-            return figure
-    return max(figures, key=lambda figure: figure.value or 0.0)
-
-
-def _from_memory(point: Row, cache_bytes: int | None) -> tuple[float | None, str | None]:
-    """(bytes per second that memory must have delivered at least, or None and why not).
+def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
+    """With the bandwidth of memory, and the bytes per second that it must have delivered at least.
 
     Of what an operation goes through, a cache of C bytes can hold C at most; the rest came from
     memory. Where the cache's size is unknown the largest one that we know is assumed.
     """
-    beyond = caches.beyond_bytes(cache_bytes)
-    cached = beyond / 2 if cache_bytes is None else float(cache_bytes)
-    moved = float(point["bytes"])  # by one call
-    plugin = workload_of(point)
-    whole = float((plugin and point.get(plugin.working_set)) or 0)
-    distinct = min(whole or moved, moved)
-    traversed = max(whole, distinct, beyond if plugin and plugin.is_cold(point) else 0.0)
-    if traversed <= cached:
-        size = mebibytes(cached)
-        cache = f"the last-level cache of {size}" if cache_bytes else f"a cache of up to {size}"
-        return None, f"its {mebibytes(traversed)} fit {cache}, so memory is no limit to it"
-    return point["bytes_per_s"] * distinct / moved * (1 - cached / traversed), None
+    rows = of_sheets(rows.merge(bandwidths(lines), "left", DEVICE), sheets.bandwidth)
+    cached = rows["cache_bytes"].fillna(caches.beyond_bytes(None) / 2)
+    moved = rows["bytes"].astype(float)  # by one call
+    whole = rows["whole_bytes"].where(known(rows["whole_bytes"]), moved)
+    distinct = np.minimum(whole, moved)
+    cold = (2 * cached).where(rows["is_cold"].astype(bool), 0.0)
+    rows["traversed"] = np.maximum(np.maximum(rows["whole_bytes"].fillna(0.0), distinct), cold)
+    rows["compared_value"] = rows["value"] * distinct / moved * (1 - cached / rows["traversed"])
+    nothing = "no ceiling of ours: nothing that gives one was measured"
+    rows["ceiling_reason"] = rows["ceiling_reason"].fillna(nothing)
+    fits = rows["traversed"] <= cached
+    figures = ["compared_value", "ceiling", "ceiling_how", "datasheet_value", "datasheet_source"]
+    rows.loc[fits, figures] = np.nan
+    inside = rows.loc[fits, ["traversed", "cache_bytes"]].itertuples(index=False)
+    rows.loc[fits, ["ceiling_reason", "datasheet_reason"]] = [
+        [_in_cache(*row)] * 2 for row in inside
+    ]
+    return rows
 
 
-def _checked(
-    point: Row,
-    name: str,
-    unit: str,
-    compared: float | None,
-    own: Ceiling | None,
-    sheet: Figure,
-) -> Row:
-    """One throughput's verdict."""
-    own = own or Ceiling(None, reason="no ceiling of ours: nothing that gives one was measured")
-    of_sheet = compared / sheet.value if compared and sheet.value else None
-    of_own = compared / own.value if compared and own.value else None
-    verdict, reason = OK, None
-    if of_sheet is not None and of_sheet > 1:
-        verdict = ABOVE_PEAK
-        reason = (
-            f"{_throughput_text(point, name)} is {of_sheet:.3g} times the data sheet's "
-            f"{scaled(sheet.value or 0.0, unit)} ({sheet.source})"
+def _formats(precision: str) -> tuple[str, ...]:
+    number_format = PEAK_OF_PRECISION[precision]
+    return (number_format,) if number_format == precision else (number_format, "fp32")
+
+
+def _in_cache(traversed: float, cache_bytes: float) -> str:
+    """Why memory is no limit to an operation."""
+    cache = f"a cache of up to {mebibytes(caches.beyond_bytes(None) / 2)}"
+    if cache_bytes == cache_bytes:
+        cache = f"the last-level cache of {mebibytes(cache_bytes)}"
+    return f"its {mebibytes(traversed)} fit {cache}, so memory is no limit to it"
+
+
+def _reason(row: Row) -> str | None:
+    """What a check found, or why it could not."""
+    if row["verdict"] == NOT_COMPARED:
+        return " and ".join(
+            dict.fromkeys(filter(None, (row["ceiling_reason"], row["datasheet_reason"])))
         )
-    elif of_own is not None and of_own > MOST_OF_CEILING:
-        verdict = ABOVE_CEILING
-        reason = (
-            f"{_throughput_text(point, name)} is {of_own:.3g} times our own ceiling of "
-            f"{scaled(own.value or 0.0, unit)} ({own.how})"
-        )
-    elif of_sheet is None and of_own is None:
-        verdict = NOT_COMPARED
-        reason = " and ".join(dict.fromkeys(filter(None, (own.reason, sheet.reason))))
-    return {name: point[name] for name in (*KEY, "device_kind", "blas", "module")} | {
-        "point": int(point["point"]),
-        "how": describe(point),
-        "quantity": name,
-        "value": point[name],
-        "unit": unit,
-        "compared_value": compared,
-        "datasheet_value": sheet.value,
-        "datasheet_source": sheet.source,
-        "of_datasheet": of_sheet,
-        "ceiling": own.value,
-        "ceiling_how": own.how,
-        "of_ceiling": of_own,
-        "verdict": verdict,
-        "reason": reason,
-        "record": point["record"],
-    }
-
-
-def _throughput_text(point: Row, name: str) -> str:
-    burst = " in a burst" if name.startswith("burst") else ""
-    unit = BYTE if name == "bytes_per_s" else FLOP
-    return f"{describe(point) or 'a point'}: {scaled(point[name], unit)}{burst}"
+    if row["verdict"] == OK:
+        return None
+    burst = " in a burst" if row["quantity"].startswith("burst") else ""
+    start = f"{row['how'] or 'a point'}: {scaled(row['value'], row['unit'])}{burst} is"
+    if row["verdict"] == ABOVE_PEAK:
+        peak = scaled(row["datasheet_value"], row["unit"])
+        times = f"{row['of_datasheet']:.3g} times the data sheet's {peak}"
+        return f"{start} {times} ({row['datasheet_source']})"
+    times = (
+        f"{row['of_ceiling']:.3g} times our own ceiling of {scaled(row['ceiling'], row['unit'])}"
+    )
+    return f"{start} {times} ({row['ceiling_how']})"

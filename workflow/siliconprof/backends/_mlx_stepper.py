@@ -178,15 +178,12 @@ class MlxStepper(Stepper):
         return Compilation(self.traces, max(0, self.traces - 1), 0)
 
     def gradient_norm(self) -> float | None:
-        """See `Stepper.gradient_norm`."""
         return None if self.norm is None else self.norm.item()
 
     def evaluate(self, batch: Any) -> float:
-        """See `Stepper.evaluate`."""
         return self._untrained(lambda: self.loss(self.parameters, self.arrays(batch))).item()
 
     def outputs(self, batch: Any) -> Any:
-        """See `Stepper.outputs`."""
         import numpy as np
 
         def output() -> Any:
@@ -205,7 +202,6 @@ class MlxStepper(Stepper):
             self.model.update(self.parameters)  # frees the arrays of this pass that it held
 
     def save(self, path: Path) -> None:
-        """See `Stepper.save`."""
         from mlx.utils import tree_flatten
 
         arrays = dict(tree_flatten(self.parameters))
@@ -219,7 +215,6 @@ class MlxStepper(Stepper):
         self.backend.mx.save_safetensors(str(path), arrays | moments, metadata)
 
     def load(self, path: Path) -> None:
-        """See `Stepper.load`."""
         from mlx.utils import tree_flatten, tree_unflatten
 
         mx = self.backend.mx

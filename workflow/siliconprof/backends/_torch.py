@@ -27,11 +27,9 @@ class TorchBackend(Backend):
     adamws = tuple(ADAMW)
 
     def import_framework(self) -> None:
-        """See `Backend.import_framework`."""
         import torch  # noqa: F401
 
     def available(self) -> tuple[bool, str]:
-        """See `Backend.available`."""
         try:
             import torch
         except Exception as error:  # a broken install raises more than ImportError
@@ -63,7 +61,6 @@ class TorchBackend(Backend):
         return self.torch.autocast(self.device.type, dtype=self.autocast_dtype)
 
     def describe(self) -> dict[str, Any]:
-        """See `Backend.describe`."""
         torch = self.torch
         return {
             "framework": "torch",
@@ -102,27 +99,22 @@ class TorchBackend(Backend):
         return launch
 
     def copied(self, value: Any) -> Any:
-        """See `Backend.copied`."""
         return value.clone()
 
     def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        """See `Backend.relative_error`."""
         wide = reference(*(value.cpu().double() for value in inputs))
         error = result.cpu() - wide
         scale = float(wide.square().mean().sqrt()) or 1.0
         return float(error.square().mean().sqrt()) / scale
 
     def from_host(self, values: list[Any]) -> Any:
-        """See `Backend.from_host`."""
         return self.torch.tensor(values, dtype=self.dtype).to(self.device)
 
     def repeated_normal(self, count: int, seed: int) -> Any:
-        """See `Backend.repeated_normal`."""
         drawn = self.normal((min(count, _streams.DRAWN),), seed)
         return drawn.repeat(-(-count // _streams.DRAWN))[:count]
 
     def stream(self, kernel: str) -> _streams.Stream:
-        """See `Backend.stream`."""
         return _streams.torch_stream(self.torch, kernel)
 
     def add_one(self, value: Any) -> Any:
@@ -192,7 +184,6 @@ class TorchBackend(Backend):
         self._attention.__enter__()
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
-        """See `Backend.stepper`."""
         return TorchStepper(self, workload, seed)
 
 

@@ -25,7 +25,6 @@ COPIED_AT_MOST_BYTES = 2**28  # of an operator's operands
 
 @contextmanager
 def described(clock: Any) -> Iterator[list[Operator]]:
-    """See `Backend.operators_described`."""
     found: list[Operator] = []
     edges: list[int] = []  # of the clock before each
     roles = _Roles()

@@ -54,7 +54,6 @@ class TorchStepper(Stepper):
         }
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        """See `Stepper.step`."""
         on_device = self.on_device(batch)
         clock.edge("data_s")
         with self.backend.autocast():
@@ -80,7 +79,6 @@ class TorchStepper(Stepper):
         return lambda: float(detached)
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
-        """See `Stepper.forward_only`."""
         on_device = self.on_device(batch)
 
         def forward() -> None:
@@ -104,7 +102,6 @@ class TorchStepper(Stepper):
         )
 
     def gradient_norm(self) -> float | None:
-        """See `Stepper.gradient_norm`."""
         return None if self.norm is None else float(self.norm)
 
     @contextmanager
@@ -119,17 +116,14 @@ class TorchStepper(Stepper):
             self.model.train()
 
     def evaluate(self, batch: Any) -> float:
-        """See `Stepper.evaluate`."""
         with self.untrained(batch) as on_device:
             return float(self.loss(self.model, on_device))
 
     def outputs(self, batch: Any) -> Any:
-        """See `Stepper.outputs`."""
         with self.untrained(batch) as on_device:
             return self.workload.torch_output(self.model, on_device).float().cpu().numpy()
 
     def save(self, path: Path) -> None:
-        """See `Stepper.save`."""
         from safetensors.torch import save_file
 
         tensors = dict(self.trained)
@@ -144,7 +138,6 @@ class TorchStepper(Stepper):
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
 
     def load(self, path: Path) -> None:
-        """See `Stepper.load`."""
         from safetensors.torch import load_file
 
         torch = self.backend.torch
@@ -165,11 +158,9 @@ class TorchStepper(Stepper):
         self.steps = int(metadata[_saved.STEPS])
 
     def standing(self) -> list[Any]:
-        """See `Stepper.standing`."""
         return standing(self.model, self.optimizer)
 
     def dtypes(self, batch: Any) -> dict[str, Any]:
-        """See `Stepper.dtypes`."""
         return observed_dtypes(self.model, self.forward_only(batch))
 
 

@@ -122,7 +122,6 @@ class Plugin(Backend):
         return True, f"mlx {metadata.version('mlx')}, default device {mx.default_device()}"
 
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
-        """See `Backend.identity`."""
         if device_kind == "cpu":
             return super().identity(device_kind, index)
         import mlx.core as mx
@@ -132,7 +131,6 @@ class Plugin(Backend):
         return {"name": info.get("device_name"), "memory_bytes": size}
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
-        """See `Backend.open`."""
         import mlx.core as mx
 
         if precision == "tf32" and device_kind == "cpu":
@@ -152,7 +150,6 @@ class Plugin(Backend):
         self.wired_limit_bytes: int | None = None
 
     def describe(self) -> dict[str, Any]:
-        """See `Backend.describe`."""
         info = self._device_info()
         return {
             "framework": "mlx",
@@ -189,7 +186,6 @@ class Plugin(Backend):
             self.mx.reset_peak_memory()
 
     def synchronize(self) -> None:
-        """See `Backend.synchronize`."""
         if self._last is not None:
             self.mx.eval(self._last)
             self._last = None
@@ -216,16 +212,13 @@ class Plugin(Backend):
         return self.mx.get_active_memory()
 
     def peak_memory_bytes(self) -> int:
-        """See `Backend.peak_memory_bytes`."""
         return max(self._peak_bytes, self.mx.get_peak_memory())
 
     def reset_peak_memory(self) -> None:
-        """See `Backend.reset_peak_memory`."""
         self._peak_bytes = 0
         self.mx.reset_peak_memory()
 
     def release_memory(self) -> None:
-        """See `Backend.release_memory`."""
         self.mx.clear_cache()
 
     def limit_memory(self, limit_bytes: int) -> str | None:
@@ -236,7 +229,6 @@ class Plugin(Backend):
         return "mx.set_memory_limit, beyond which MLX frees its cache and waits for running work"
 
     def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        """See `Backend.memory_counters`."""
         return {
             "active_bytes": self.mx.get_active_memory(),
             "cache_bytes": self.mx.get_cache_memory(),
@@ -255,7 +247,6 @@ class Plugin(Backend):
         return info.get("max_recommended_working_set_size") or info.get("total_memory")
 
     def last_level_cache(self) -> tuple[int | None, str]:
-        """See `Backend.last_level_cache`."""
         if self.device.type != self.mx.gpu:
             return super().last_level_cache()
         if self.mx.metal.is_available():
@@ -267,7 +258,6 @@ class Plugin(Backend):
         return size, "cuDeviceGetAttribute: CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE"
 
     def gpu_address(self) -> tuple[str, str] | None:
-        """See `Backend.gpu_address`."""
         if self.device.type != self.mx.gpu:
             return None
         if self.mx.metal.is_available():
@@ -275,7 +265,6 @@ class Plugin(Backend):
         return "nvidia", str(self._device_info().get("uuid", "unknown to MLX"))
 
     def normal(self, shape: Sequence[int], seed: int) -> Any:
-        """See `Backend.normal`."""
         drawn = self.mx.random.normal(tuple(shape), key=self.mx.random.key(seed))
         value = drawn.astype(self.dtype)
         self.mx.eval(value)
@@ -310,11 +299,9 @@ class Plugin(Backend):
         return copy
 
     def evaluate(self, value: Any) -> None:
-        """See `Backend.evaluate`."""
         self.mx.eval(value)
 
     def dispatch(self, value: Any) -> None:
-        """See `Backend.dispatch`."""
         self.mx.async_eval(value)
 
     def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
@@ -327,18 +314,15 @@ class Plugin(Backend):
             return error.item() / scale
 
     def from_host(self, values: list[Any]) -> Any:
-        """See `Backend.from_host`."""
         return self.mx.array(values, dtype=self.dtype)
 
     def repeated_normal(self, count: int, seed: int) -> Any:
-        """See `Backend.repeated_normal`."""
         drawn = self.normal((min(count, DRAWN),), seed)
         value = self.mx.tile(drawn, -(-count // DRAWN))[:count]
         self.mx.eval(value)
         return value
 
     def stream(self, kernel: str) -> Stream:
-        """See `Backend.stream`."""
         return mlx_stream(self.mx, self.dtype, kernel)
 
     def transfer(
@@ -358,7 +342,6 @@ class Plugin(Backend):
         return result
 
     def launch_means(self) -> dict[str, str]:
-        """See `Backend.launch_means`."""
         if self.device.type == self.mx.cpu:
             hands, first = "hands it to the stream's thread", "so its code is read in"
         elif self.mx.metal.is_available():
@@ -372,7 +355,6 @@ class Plugin(Backend):
         }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """See `Backend.empty_kernel`."""
         mx = self.mx
         if self.device.type == mx.cpu:
             return None, "MLX on a CPU compiles no kernels of its own to launch"

@@ -68,7 +68,6 @@ class Plugin(TorchBackend):
         return _torch_operators.timed()
 
     def launch_means(self) -> dict[str, str]:
-        """See `Backend.launch_means`."""
         return {
             "enqueue": "eager, the call itself: the operator has been computed when it returns, "
             "and nothing is queued",

@@ -88,7 +88,6 @@ class Plugin(TorchBackend):
         super().choose_attention(name)
 
     def available_to(self, torch: Any) -> tuple[bool, str]:
-        """See `Backend.available`."""
         if torch.version.cuda is None:
             return False, f"torch {torch.__version__} is built without CUDA"
         if not torch.cuda.is_available():
@@ -116,7 +115,6 @@ class Plugin(TorchBackend):
         torch.cuda.set_device(self.device)
 
     def describe(self) -> dict[str, Any]:
-        """See `Backend.describe`."""
         properties = self.torch.cuda.get_device_properties(self.device)
         return super().describe() | {
             "device_name": properties.name,
@@ -127,7 +125,6 @@ class Plugin(TorchBackend):
         }
 
     def synchronize(self) -> None:
-        """See `Backend.synchronize`."""
         self.torch.cuda.synchronize(self.device)
 
     def mark(self) -> Any:
@@ -158,19 +155,15 @@ class Plugin(TorchBackend):
         return self.torch.cuda.memory_allocated(self.device)
 
     def peak_memory_bytes(self) -> int:
-        """See `Backend.peak_memory_bytes`."""
         return self.torch.cuda.max_memory_allocated(self.device)
 
     def reset_peak_memory(self) -> None:
-        """See `Backend.reset_peak_memory`."""
         self.torch.cuda.reset_peak_memory_stats(self.device)
 
     def release_memory(self) -> None:
-        """See `Backend.release_memory`."""
         self.torch.cuda.empty_cache()
 
     def limit_memory(self, limit_bytes: int) -> str:
-        """See `Backend.limit_memory`."""
         total = self.torch.cuda.get_device_properties(self.device).total_memory
         share = limit_bytes / total
         if share >= 1:
@@ -182,7 +175,6 @@ class Plugin(TorchBackend):
         )
 
     def beside_arrays(self) -> str:
-        """See `Backend.beside_arrays`."""
         cuda, device = self.torch.cuda, self.device
         cached = cuda.max_memory_reserved(device) - cuda.max_memory_allocated(device)
         free, total = cuda.mem_get_info(device)
@@ -193,7 +185,6 @@ class Plugin(TorchBackend):
         )
 
     def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        """See `Backend.memory_counters`."""
         statistics = self.torch.cuda.memory_stats_as_nested_dict(self.device)
         free, total = self.torch.cuda.mem_get_info(self.device) if driver else (0, 0)
         return {
@@ -203,7 +194,6 @@ class Plugin(TorchBackend):
         }
 
     def memory_limit_bytes(self) -> int:
-        """See `Backend.memory_limit_bytes`."""
         return self.torch.cuda.mem_get_info(self.device)[1]
 
     def last_level_cache(self) -> tuple[int | None, str]:
@@ -217,11 +207,9 @@ class Plugin(TorchBackend):
     def transfer(
         self, direction: str, pinned: bool, count: int, seed: int
     ) -> tuple[Transfer | None, str]:
-        """See `Backend.transfer`."""
         return torch_transfer(self.torch, self.device, direction, pinned, count, seed)
 
     def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        """See `Backend.operators_timed`."""
         return _cuda_operators.timed(self.torch.cuda)
 
     def gpu_address(self) -> tuple[str, str]:

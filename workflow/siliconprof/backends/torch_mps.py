@@ -47,7 +47,6 @@ class Plugin(TorchBackend):
     _peak_bytes = 0  # before the peak was last reset on our own account
 
     def available_to(self, torch: Any) -> tuple[bool, str]:
-        """See `Backend.available`."""
         if not torch.backends.mps.is_built():
             return False, f"torch {torch.__version__} is built without MPS"
         if not torch.backends.mps.is_available():
@@ -63,7 +62,6 @@ class Plugin(TorchBackend):
         super().open(device_kind, index, threads, precision)
 
     def synchronize(self) -> None:
-        """See `Backend.synchronize`."""
         self.torch.mps.synchronize()
 
     def memory_bytes(self) -> int:
@@ -83,7 +81,6 @@ class Plugin(TorchBackend):
         return None if peak_bytes is None else max(self._peak_bytes, peak_bytes)
 
     def reset_peak_memory(self) -> None:
-        """See `Backend.reset_peak_memory`."""
         self._peak_bytes = 0
         if self._statistics():
             self.torch.accelerator.reset_peak_memory_stats()
@@ -91,12 +88,10 @@ class Plugin(TorchBackend):
     def step_peak_bytes(
         self, step: Callable[[], Any] | None, standing: Sequence[Any]
     ) -> tuple[int | None, str]:
-        """See `Backend.step_peak_bytes`."""
         peak_bytes = self.peak_memory_bytes()
         return peak_bytes, UNCOUNTED if peak_bytes is None else self.peak_means
 
     def release_memory(self) -> None:
-        """See `Backend.release_memory`."""
         self.torch.mps.empty_cache()
 
     def limit_memory(self, limit_bytes: int) -> str:
@@ -113,7 +108,6 @@ class Plugin(TorchBackend):
         )
 
     def beside_arrays(self) -> str:
-        """See `Backend.beside_arrays`."""
         mps = self.torch.mps
         more = mps.driver_allocated_memory() - mps.current_allocated_memory()
         return (
@@ -128,11 +122,9 @@ class Plugin(TorchBackend):
         }
 
     def memory_limit_bytes(self) -> int:
-        """See `Backend.memory_limit_bytes`."""
         return self.torch.mps.recommended_max_memory()
 
     def last_level_cache(self) -> tuple[int | None, str]:
-        """See `Backend.last_level_cache`."""
         return None, "macOS tells neither the GPU's caches nor the system-level cache"
 
     def transfer(
@@ -148,7 +140,6 @@ class Plugin(TorchBackend):
         return torch_transfer(self.torch, self.device, direction, pinned, count, seed)
 
     def gpu_address(self) -> tuple[str, str]:
-        """See `Backend.gpu_address`."""
         return "apple", ""
 
     @contextmanager

@@ -17,7 +17,14 @@ import pandas as pd
 
 from siliconprof.analyse import scaling
 from siliconprof.analyse.equal_work import compiles, has_no_speed
-from siliconprof.analyse.throughputs import Ceilings, estimate, metric, place
+from siliconprof.analyse.throughputs import (
+    DEVICE,
+    bandwidths,
+    device_of,
+    estimate,
+    metric,
+    place,
+)
 from siliconprof.claims.figures import Figure
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.stats import training_course
@@ -187,7 +194,7 @@ class Evidence:
         Raises:
             Missing: it is not known.
         """
-        measured = self._ceilings.bandwidth(row).value
+        measured = self._bandwidths.get(device_of(row))
         if measured:
             return measured, "the measured bandwidth of its memory"
         sheet = self.sheets.bandwidth(row)
@@ -196,8 +203,10 @@ class Evidence:
         return sheet.value, "its data sheet's bandwidth"
 
     @cached_property
-    def _ceilings(self) -> Ceilings:
-        return Ceilings.of(self.results.rows("ceilings"), self.results.rows("cells"))
+    def _bandwidths(self) -> Mapping[Any, float]:
+        """Device -> bandwidth of its memory in bytes/s, where it was measured."""
+        of_devices = bandwidths(self.results.frame("ceilings")).set_index(DEVICE)
+        return of_devices["ceiling"].dropna().to_dict()
 
     @cached_property
     def products(self) -> dict[tuple, float]:

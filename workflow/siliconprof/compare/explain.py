@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+import pandas as pd
 
 from siliconprof import options
 from siliconprof.analyse import attribution
-from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, PHASE
-from siliconprof.analyse.equal_work import WORK, work
+from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE, STEP
+from siliconprof.analyse.equal_work import WORK
 from siliconprof.errors import UserError, stage
-from siliconprof.store import results
-from siliconprof.store.table_files import Row
+from siliconprof.store import results, table_files
 from siliconprof.store.validation import nearest
 from siliconprof.words import aligned
 
-NAMING = ("workload", "backend", "precision", "scenario", "trainer", "device", "host")
+NAMING = ["workload", "backend", "precision", "scenario", "trainer", "device", "host"]
 ASKED = "asked for"  # why the two are a pair
 NO_PARTS = (
     "it was measured, but its step is not taken apart: it is compiled or of a whole training, or it "
@@ -34,63 +35,67 @@ NO_PARTS = (
 )
 
 
-def chosen(points: Iterable[Row], name: str, usable: Callable[[Row], bool], lack: str) -> Row:
-    """The training that the words of a name have in common.
+def chosen(points: pd.DataFrame, name: str, usable: pd.Series, lack: str) -> int:
+    """The label of the training that the words of a name have in common.
 
     Args:
+        usable: which points are.
         lack: why trainings that are not usable are not, in words.
 
     Raises:
         UserError: there is none, none that is usable, or several.
     """
-    trainings = [point for point in points if point["trainer"]]
-    known = sorted({str(point[axis]) for point in trainings for axis in NAMING})
-    words = name.split("/")
-    for word in words:
+    trainings = points.loc[points["trainer"].notna(), NAMING].astype(str)
+    known = sorted(set(trainings.to_numpy().flat))
+    named = trainings
+    for word in name.split("/"):
         if word not in known:
             raise UserError(f"{name}: no training has {word!r}{nearest(word, known)}")
-    named = [p for p in trainings if set(words) <= {str(p[axis]) for axis in NAMING}]
-    if not named:
+        named = named[(named == word).any(axis=1)]
+    if named.empty:
         raise UserError(f"{name}: no training has all of these")
-    found = list(filter(usable, named))
-    if not found:
+    found = named[usable[named.index]]
+    if found.empty:
         raise UserError(f"{name}: {lack}")
     if len(found) == 1:
-        return found[0]
-    names = [
-        "/".join(str(point[axis]) for axis in NAMING if len({p[axis] for p in found}) > 1)
-        for point in found
-    ]
-    raise UserError(f"{name}: {len(found)} trainings have these; add one of: {', '.join(names)}")
+        return int(found.index[0])
+    apart = found.loc[:, found.nunique() > 1].itertuples(index=False)
+    names = ", ".join(map("/".join, apart))
+    raise UserError(f"{name}: {len(found)} trainings have these; add one of: {names}")
 
 
-def lines(folder: Path, names: Sequence[str]) -> list[Row]:
+def lines(folder: Path, names: Sequence[str]) -> pd.DataFrame:
     """The lines of attribution.csv for two trainings by name.
 
     Raises:
         UserError: see `chosen`; or they did not do the same work, or are one.
     """
-    points, parts = attribution.read(results.load(folder))
-    a, b = (chosen(points, name, attribution.has_parts, NO_PARTS) for name in names)
-    if a is b:
+    run = results.load(folder)
+    points = run.of_ok_cells()
+    usable = attribution.has_parts(points)
+    a, b = (chosen(points, name, usable, NO_PARTS) for name in names)
+    if a == b:
         raise UserError(f"{names[0]} and {names[1]} are one training; name two")
+    work = table_files.rows(points.reindex(columns=WORK).loc[[a, b]])
     apart = [
-        f"{name} {one} and {other}"
-        for name, one, other in zip(WORK, work(a), work(b), strict=True)
-        if one != other
+        f"{name} {work[0][name]} and {work[1][name]}"
+        for name in WORK
+        if work[0][name] != work[1][name]
     ]
     if apart:
         raise UserError(f"{names[0]} and {names[1]} differ in their work: {'; '.join(apart)}")
-    return list(attribution.rows_of(0, attribution.ordered(a, b, ASKED), parts))
+    fast, slow = sorted((a, b), key=points[STEP].__getitem__)
+    pair = pd.DataFrame({"rule": [ASKED], "fast": [fast], "slow": [slow]})
+    return attribution.lines(points, pair, run.step_parts)
 
 
-def as_text(found: Sequence[Row]) -> str:
+def as_text(found: pd.DataFrame) -> str:
     """A table of the causes, else of the phases, in ms a step, and what each number rests on."""
 
     def ms(seconds: float | None) -> str:
         return "-" if seconds is None else f"{1e3 * seconds:.4g}"
 
-    gap = next(line for line in found if line["kind"] == GAP)
+    gap, *rest = table_files.rows(found)
     fast, slow = (
         "/".join(str(gap[f"{side}_{axis}"]) for axis in ("workload", "backend", "precision"))
         for side in attribution.SIDES
@@ -100,8 +105,8 @@ def as_text(found: Sequence[Row]) -> str:
         f"(both 95 % intervals allow {ms(gap['low_s'])} to {ms(gap['high_s'])}): {gap['verdict']}"
     ]
     table = [("part", "faster, ms", "slower, ms", "more, ms", "range, ms", "of the gap", "basis")]
-    parts = CAUSE if any(line["kind"] == CAUSE for line in found) else PHASE
-    for line in found:
+    parts = CAUSE if any(line["kind"] == CAUSE for line in rest) else PHASE
+    for line in rest:
         if line["kind"] in (parts, LEFT):
             hows = dict.fromkeys(filter(None, (line["fast_how"], line["slow_how"], line["reason"])))
             share = "-" if line["share"] is None else f"{line['share']:.0%}"
@@ -120,7 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="the lines of attribution.csv as JSON")
     arguments = parser.parse_args(argv)
     found = lines(arguments.results, (arguments.a, arguments.b))
-    print(json.dumps(found, indent=1) if arguments.json else as_text(found))
+    rows = table_files.rows(found)
+    print(json.dumps(rows, indent=1) if arguments.json else as_text(found))
     return 0
 
 

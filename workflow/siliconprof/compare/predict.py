@@ -22,17 +22,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from siliconprof import options, plugins, words
 from siliconprof.analyse import attribution, prediction
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
-from siliconprof.analyse.prediction import KERNEL, PLACE, Prediction, Timed, Training
+from siliconprof.analyse.prediction import KERNEL, MODEL, PLACE, Prediction, Timed
 from siliconprof.compare import explain
 from siliconprof.errors import UserError, stage
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
 from siliconprof.store import results, table_files
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.store.table_files import Row, grouped, point_key
 from siliconprof.store.validation import nearest, problems
 
 MS = 1e-3
@@ -49,10 +50,10 @@ class Asked(NamedTuple):
     """A training, as it is predicted."""
 
     title: str
-    model: tuple[Any, ...]  # see `Training.model`
+    model: Sequence[Any]  # see `prediction.MODEL`
     samples: float  # of a step
-    operators: Callable[[Training], Sequence[Row]]  # of its step, on the place of a training
-    in_kernel: Mapping[tuple[Any, ...], float] = {}  # where it was measured -> seconds of a step
+    operators: Callable[[Mapping[str, Any]], pd.DataFrame]  # of its step, on a place
+    in_kernel: Mapping[Any, float] = {}  # place, where it was measured -> seconds of a step
 
 
 class Answer(NamedTuple):
@@ -105,21 +106,23 @@ def of_model(arguments: argparse.Namespace) -> Asked:
     own = plugin.defaults() | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE}
 
     @cache
-    def read(backend: str, threads: int) -> Sequence[Row]:
+    def read(backend: str, threads: float) -> pd.DataFrame:
         workload = plugin(own)
         inventory.require_memory(workload, precision, backend)
-        step = inventory.Training(workload, SPEECH | own, backend, precision, threads)
-        return [row | {"group": group(row["kind"], row["phase"])} for row in step.operators()]
+        step = inventory.Training(workload, SPEECH | own, backend, precision, int(threads))
+        rows = pd.DataFrame(step.operators())
+        rows["group"] = list(map(group, rows["kind"], rows["phase"]))
+        return prediction.described(rows)
 
-    def operators(like: Training) -> Sequence[Row]:
-        return read(like.point["backend"], int(like.point["threads"]))
+    def operators(place: Mapping[str, Any]) -> pd.DataFrame:
+        return read(place["backend"], place["threads"])
 
     title = f"{arguments.model}, batch {arguments.batch} × {arguments.seq_len} tokens, {precision}"
     title += f", LoRA {arguments.lora}" if arguments.lora else ""
-    return Asked(title, (module, "plain", arguments.lora or None), arguments.batch, operators)
+    return Asked(title, (module, "plain", arguments.lora), arguments.batch, operators)
 
 
-def of_training(name: str, points: Sequence[Row], measured: Sequence[Training]) -> Asked:
+def of_training(name: str, points: pd.DataFrame, measured: Timed) -> Asked:
     """A training of the results.
 
     Args:
@@ -128,19 +131,15 @@ def of_training(name: str, points: Sequence[Row], measured: Sequence[Training]) 
     Raises:
         UserError: see `explain.chosen`; or its operators were not timed.
     """
-    timed = {point_key(training.point): training for training in measured}
-
-    def usable(point: Row) -> bool:
-        return point_key(point) in timed and attribution.has_parts(point)
-
-    point = explain.chosen(points, name, usable, UNTIMED)
-    training = timed[point_key(point)]
-    where = "/".join(str(point[axis]) for axis in ("workload", "backend", "precision"))
-    samples = float(point["samples_per_step"])
-    kernel_s = words.number(point.get("system_per_step_s"))
-    in_kernel = {} if kernel_s is None else {training.place: kernel_s}
-    title = f"the operators of {where}"
-    return Asked(title, training.model, samples, lambda _: training.operators, in_kernel)
+    usable = attribution.has_parts(points) & points.index.isin(measured.trainings.index)
+    label = explain.chosen(points, name, usable, UNTIMED)
+    point: Any = measured.trainings.loc[label]
+    title = f"the operators of {point['workload']}/{point['backend']}/{point['precision']}"
+    rows = measured.operators[measured.operators["training"] == label]
+    kernel_s = words.number(point["system_per_step_s"])
+    in_kernel = {} if kernel_s is None else {tuple(point[PLACE]): kernel_s}
+    samples = points["samples_per_step"].astype(float)[label]
+    return Asked(title, point[MODEL], samples, lambda _: rows, in_kernel)
 
 
 def faster(asked: Sequence[str]) -> dict[str, float]:
@@ -166,28 +165,20 @@ def faster(asked: Sequence[str]) -> dict[str, float]:
     return factors
 
 
-def answers(
-    asked: Asked, measured: Sequence[Training], arguments: argparse.Namespace
-) -> Iterator[Answer]:
+def answers(asked: Asked, measured: Timed, arguments: argparse.Namespace) -> Iterator[Answer]:
     """One for each device and backend that is asked about.
 
     Raises:
         UserError: there is none.
     """
     factors = faster(arguments.faster)
-    chosen = [
-        training
-        for training in measured
-        if all(
-            getattr(arguments, axis) in (None, training.point[axis])
-            for axis in ("host", "device", "backend")
-        )
-    ]
-    places = grouped(chosen, lambda training: training.place)
+    chosen = measured.trainings
+    for axis in ("host", "device", "backend"):
+        if (wanted := getattr(arguments, axis)) is not None:
+            chosen = chosen[chosen[axis] == wanted]
+    places = chosen.groupby(PLACE, sort=False).groups
     if not places:
-        known = dict.fromkeys(
-            " on ".join((t.point["backend"], t.point["device"])) for t in measured
-        )
+        known = (measured.trainings["backend"] + " on " + measured.trainings["device"]).unique()
         raise UserError(
             "no such device and backend has trainings whose operators were timed undisturbed; "
             f"there are: {', '.join(known) or 'none, of any'}"
@@ -199,18 +190,12 @@ def answers(
                 f"--faster: {KERNEL} is known of a measured training, where it was measured"
             )
     lines = prediction.lines(measured)
-    for place, there in places.items():
-        predicted = Timed(there).predict(
-            asked.operators(there[0]), asked.model, factors, asked.in_kernel.get(place, 0.0)
-        )
-        keys = {point_key(training.point) for training in there}
-        errors = prediction.errors(line for line in lines if point_key(line) in keys)
-        yield Answer(
-            dict(zip(PLACE, place, strict=True)),
-            predicted,
-            asked.samples,
-            errors,
-        )
+    for name, labels in places.items():
+        (place,) = table_files.rows(chosen.loc[labels[:1], PLACE])
+        there = measured.only(measured.trainings.index.to_series().isin(labels))
+        kernel_s = asked.in_kernel.get(name, 0.0)
+        predicted = there.predict(asked.operators(place), asked.model, factors, kernel_s)
+        yield Answer(place, predicted, asked.samples, prediction.errors(lines.loc[labels]))
 
 
 def as_text(answer: Answer) -> str:
@@ -273,10 +258,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     of_run = results.load(arguments.results)
     measured = prediction.trainings(of_run)
     if arguments.training:
-        asked = of_training(arguments.training, table_files.rows(of_run.of_ok_cells()), measured)
+        asked = of_training(arguments.training, of_run.of_ok_cells(), measured)
     else:
         asked = of_model(arguments)
-    found = list(answers(asked, prediction.sound(measured), arguments))
+    found = list(answers(asked, measured.sound, arguments))
     if arguments.json:
         print(json.dumps([answer.as_dict() for answer in found], indent=1))
     else:

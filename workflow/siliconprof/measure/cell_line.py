@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from siliconprof import declarations, words
-from siliconprof.analyse import record_rows, throughputs
+from siliconprof.analyse import record_rows
 from siliconprof.store import table_files
 from siliconprof.store.contents import Record
 
@@ -50,7 +50,7 @@ def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
         rate = best[column]
         parts.append(words.scaled(rate, unit) if unit else f"{words.significant(rate)} samples/s")
     if len(rows) > 1:
-        parts.append(f"({throughputs.describe(best)})")
+        parts.append(f"({declarations.describe(best)})")
     return "  ".join(parts)
 
 
@@ -58,7 +58,7 @@ def _rate(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """(column, unit) of the rate that suits the points; empty where they have none."""
     found = [rate for rate in RATES if any(row.get(rate[0]) for row in rows)]
     intensities = [row["flops"] / row["bytes"] for row in rows if row["flops"] and row["bytes"]]
-    if intensities and max(intensities) < throughputs.PRODUCT_INTENSITY:
+    if intensities and max(intensities) < declarations.PRODUCT_INTENSITY:
         found = [rate for rate in found if rate[0] != "flop_per_s"]
     return found[0] if found else ("", "")
 

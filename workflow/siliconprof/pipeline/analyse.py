@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from siliconprof import options
-from siliconprof.analyse import attribution, ceilings, expected, prediction, published_gaps
+from siliconprof.analyse import attribution, ceilings, prediction, published_gaps
 from siliconprof.claims import judge
 from siliconprof.errors import stage
 from siliconprof.store.results import Results
@@ -21,7 +21,6 @@ from siliconprof.store.results import Results
 # In this order: later ones read what earlier ones have written.
 STAGES = (
     ceilings.write,
-    expected.write,
     attribution.write,
     prediction.write,
     judge.write,

@@ -39,7 +39,13 @@ PLUGINS_OF = {
     **dict.fromkeys(
         ("analyse.aggregate", "pipeline.analyse", "remote.bundle_import"), ("workloads", "probes")
     ),
-    "render.draw": ("backends", "workloads", "trainers", "probes", "render"),
+    "render.page": (
+        *("backends", "workloads", "trainers", "probes"),
+        *(
+            f"render.exhibits.{section}"
+            for section in ("answer", "paper", "studies", "ours", "trust")
+        ),
+    ),
     "cells.matrix": ("backends", "workloads", "trainers", "probes"),
 }
 

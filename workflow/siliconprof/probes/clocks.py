@@ -37,7 +37,6 @@ class Plugin(Probe):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """See `Probe.available`."""
         can, nvml_text = nvml.available()
         host = sources.host()
         columns = {**host.clocks(), **host.state()}
@@ -48,7 +47,6 @@ class Plugin(Probe):
         return bool(means), ", ".join(means) or reason
 
     def start(self, backend: Any) -> None:
-        """See `Probe.start`."""
         super().start(backend)
         self.hardware: list[Hardware] = [sources.host()]
         if backend.gpu_address() is not None:
@@ -86,7 +84,6 @@ class Plugin(Probe):
         return self.state | together
 
     def stop(self, wall_s: float) -> dict[str, Any]:
-        """See `Probe.stop`."""
         summary: dict[str, Any] = {"limits": {}, "throttled": None, "power_capped": None}
         flags: list[tuple[str, str]] = []
         silent = []

@@ -40,7 +40,6 @@ class Plugin(Probe):
         return bool(means), text
 
     def start(self, backend: Any) -> None:
-        """See `Probe.start`."""
         super().start(backend)
         self.sensors = sources.energy(backend)
         self.power_limit_w = sources.gpu(backend).power_limit_w()
@@ -80,7 +79,6 @@ class Plugin(Probe):
         return powers
 
     def stop(self, wall_s: float) -> dict[str, Any]:
-        """See `Probe.stop`."""
         summary: dict[str, Any] = {
             "gpu_power_limit_w": self.power_limit_w,
             "sources": {name: source.means for name, source in self.chosen.items()},

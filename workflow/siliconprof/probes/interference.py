@@ -116,7 +116,6 @@ class Plugin(Probe):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """See `Probe.available`."""
         if busy_seconds() is None:
             return False, "no /proc/stat and no psutil: pip install psutil"
         return True, "processor time of the host less that of the cell"
@@ -137,7 +136,6 @@ class Plugin(Probe):
             self.gpu_before_percent = self.gpu.utilization_percent()
 
     def start(self, backend: Any) -> None:
-        """See `Probe.start`."""
         super().start(backend)
         self.next_gpu_s = 0.0
         self.most_processes: int | None = None
@@ -193,7 +191,6 @@ class Plugin(Probe):
         return max(len(listed) - len(own), 0), 0 if len(listed) <= len(own) else None
 
     def stop(self, wall_s: float) -> dict[str, Any]:
-        """See `Probe.stop`."""
         cores = self.foreign.cores(wall_s)
         self.surroundings.append(self._surroundings())
         self.flags: list[tuple[str, str]] = []

@@ -50,13 +50,11 @@ class Plugin(Probe):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """See `Probe.available`."""
         if resident_bytes() is None:
             return False, "no /proc and no psutil: pip install psutil"
         return True, "/proc/self/statm" if sys.platform == "linux" else "psutil"
 
     def start(self, backend: Any) -> None:
-        """See `Probe.start`."""
         super().start(backend)
         self.peak: dict[str, float] = {}
         self.next_driver_s = 0.0
@@ -80,7 +78,6 @@ class Plugin(Probe):
         return now
 
     def stop(self, wall_s: float) -> dict[str, Any]:
-        """See `Probe.stop`."""
         summary: dict[str, Any] = {
             "device_limit_bytes": self.limit_bytes,
             "device_means": self.backend.memory_means,

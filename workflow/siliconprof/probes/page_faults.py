@@ -98,11 +98,9 @@ class Plugin(Probe):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """See `Probe.available`."""
         return True, "getrusage ru_minflt, ru_majflt of this process"
 
     def start(self, backend: Any) -> None:
-        """See `Probe.start`."""
         super().start(backend)
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.swapped: Callable[[], tuple[int, int]] | None = None
@@ -133,7 +131,6 @@ class Plugin(Probe):
         }
 
     def stop(self, wall_s: float) -> dict[str, Any]:
-        """See `Probe.stop`."""
         self.next_swap_s = 0.0
         last = self.sample()
         growth: dict[str, Any] = {

@@ -1,1 +1,1 @@
-"""The report: one module per table or figure family, and the page that holds them."""
+"""The tables of a run as one page: exhibits, six drawers, and what writes them down."""

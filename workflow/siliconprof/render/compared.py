@@ -9,24 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse.attribution import CAUSE, NO_GAP, PHASE
-from siliconprof.analyse.equal_work import DISTURBED
-from siliconprof.render import marks, why_gaps
-from siliconprof.render.compare import Step, steps
-from siliconprof.render.data import Data
-from siliconprof.render.variants import CIRCUMSTANCES, WORK, Family, flagged, variant
+from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE
+from siliconprof.analyse.equal_work import WORK
+from siliconprof.analyse.frames import CIRCUMSTANCES, Frames, records
+from siliconprof.render.svg import Cells
 
 # What the two sides of a pair may differ in; the script holds it equal but for what is picked.
 PICKED = ("host", "device", "backend", "trainer", "precision", "threads")
-EQUAL = tuple(name for name in dict.fromkeys((*WORK, *CIRCUMSTANCES)) if name not in PICKED)
 DIGITS = 9  # of a number, so that three of them are rounded as in the tables
 
 
-def listed(data: Data, facets: marks.Facets) -> dict[str, list[Any]]:
+def listed(frames: Frames, cells: Cells) -> dict[str, list[Any]]:
     """Trainings and gaps as the page's script takes them.
-
-    Args:
-        facets: numbers the cells of trainings as those of marks and rows.
 
     Returns:
         `trainings`: of each its cell's number (`of`), a number that is equal for equal work
@@ -34,44 +28,44 @@ def listed(data: Data, facets: marks.Facets) -> dict[str, list[Any]]:
         `gaps`: indices of the slower and the faster training, and what the slower one takes longer
         for, in s: parts of the step, or phases where operators were not timed.
     """
-    works: dict[tuple, int] = {}
-    places: dict[int, int] = {}  # id of a point -> index of its training
-    trainings: list[dict[str, Any]] = []
-    for family, timed in steps(data).items():
-        for step in timed:
-            places[id(step.row)] = len(trainings)
-            work = works.setdefault(tuple(map(step.row.get, EQUAL)), len(works))
-            trainings.append(_training(step, family, work, facets))
-    gaps = [
-        {
-            "of": [places[id(row)] for row in gap.of],
-            "phases": not gap.timed,
-            "parts": [
-                [why_gaps.NAMES.get(line["part"], line["part"]), _short(line["seconds"])]
-                for line in ([*gap.parts(CAUSE), gap.left] if gap.timed else gap.parts(PHASE))
-                if line["seconds"]
-            ],
-        }
-        for gap in why_gaps.read(data)
-        if gap.verdict != NO_GAP and all(id(row) in places for row in gap.of)
+    steps = frames.steps.sort_values("family_order", ascending=False, kind="stable")
+    equal = [name for name in dict.fromkeys((*WORK, *CIRCUMSTANCES)) if name not in PICKED]
+    works = steps.groupby(equal, dropna=False, sort=False).ngroup()
+    places = {index: place for place, index in enumerate(steps.index)}
+    trainings = [
+        _training(row, int(work), cells) for row, work in zip(records(steps), works, strict=True)
     ]
+    gaps = []
+    for _, lines in frames.gaps[~frames.gaps["is_noise"]].groupby("pair", sort=False):
+        sides = [lines[side].iloc[0] for side in ("slow", "fast")]
+        is_timed = lines["kind"].eq(CAUSE).any()
+        parts = lines[lines["kind"].isin([CAUSE, LEFT] if is_timed else [PHASE])]
+        parts = parts[parts["seconds"].fillna(0) != 0]
+        if all(side in places for side in sides):
+            named = zip(parts["part"].replace(words.PART_WORDS), parts["seconds"], strict=True)
+            gaps.append(
+                {
+                    "of": [places[side] for side in sides],
+                    "phases": not is_timed,
+                    "parts": [[name, _short(seconds)] for name, seconds in named],
+                }
+            )
     return {"trainings": trainings, "gaps": gaps}
 
 
-def _training(step: Step, family: Family, work: int, facets: marks.Facets) -> dict[str, Any]:
-    row = step.row
-    name, _, size = family.label.partition(": ")
+def _training(row: dict[str, Any], work: int, cells: Cells) -> dict[str, Any]:
+    name, _, size = row["work_label"].partition(": ")
     rates = [words.number(row.get(name)) for name in ("samples_per_s", "tokens_per_s")]
     return {
-        "of": int(facets.of(marks.cells(row))),
+        "of": int(cells.of(row)),
         "work": work,
         "name": name,
-        "size": ", ".join(filter(None, [size, *variant(row)])),
+        "size": ", ".join(filter(None, [size, row["variant"]])),
         "host": row["host"],
-        "threads": row.get("threads"),
-        "step": [_short(end) for end in (step.middle, step.low, step.high)],
+        "threads": words.number(row.get("threads")),
+        "step": [_short(row[f"unsplit_step_ms{end}"] / 1e3) for end in ("", "_low", "_high")],
         "rates": [_short(rate) if rate else None for rate in rates],
-        "disturbed": flagged(row, DISTURBED),
+        "disturbed": bool(row["disturbed"]),
     }
 
 

@@ -1,37 +1,40 @@
-"""What was drawn in, two pages and their figures out, with the words and looks of `report/`.
+"""The tables of a run into one page that opens without a network, and every figure and table as a file.
 
-    python -m siliconprof.render.page --drawn results/drawn --template report \
-        --figures results/figures --output results/report.html
+    python -m siliconprof.render.page --matrix results/matrix.json --output results/report.html \
+        --figures results/figures
 
-The report answers on a few screens; the study, beside it, has every figure and table. Each is one file that
-opens without a network.
+With `--print` every figure becomes SVG, PNG and PDF in `print/` beside the matrix, and nothing else is made.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from siliconprof.errors import UserError, stage
+import pandas as pd
+from markupsafe import Markup
+
+from siliconprof import options, words
+from siliconprof.analyse.frames import Frames
+from siliconprof.errors import UserError, explained, stage
 from siliconprof.pipeline import ending, provenance
 from siliconprof.plugins import CHECKOUT
-from siliconprof.render import blocks
-from siliconprof.render.blocks import Caption, Section, Text
-from siliconprof.render.tables import CAPTION
-from siliconprof.store import temporary, validation
+from siliconprof.render import compared, exhibit, style, summary, svg, tables
+from siliconprof.render.exhibit import Exhibit
+from siliconprof.store import names, temporary, validation
 
-SCRIPTS = ("page.js", "save.js", "compared.js")  # one after the other on both pages
+SCRIPTS = ("page.js", "save.js", "compared.js")
+PASSED_ON = (UserError, OSError, MemoryError)  # no exhibit is to blame
 
 
 @dataclass(frozen=True)
 class Template:
-    """The files of a page's words and looks."""
+    """The files of the page's words and looks."""
 
     page: Any  # compiled by jinja2
     style: str
@@ -41,40 +44,110 @@ class Template:
 
 @dataclass(frozen=True)
 class Captions:
-    """The texts of a file."""
+    """Titles and captions of sections and exhibits."""
 
     source: Path
     texts: dict[str, Any]
 
-    def words(self, text: Text) -> str:
-        """A text with its values filled in.
+    def of(self, kind: str, key: str) -> tuple[str, str]:
+        """(title, caption), the second perhaps empty.
 
         Raises:
-            UserError: no such text, or it names a value that is missing.
+            UserError: there is no such text.
         """
-        if not isinstance(text, Caption):
-            return text
-        entry = (self.texts.get(text.kind) or {}).get(text.key)
-        name = f"{text.kind}.{text.key}"
-        if not isinstance(entry, str):
-            raise UserError(f"{self.source}: no text {name}")
-        try:
-            return " ".join(entry.split()).format(**text.values)
-        except (KeyError, IndexError, ValueError) as error:
-            raise UserError(f"{self.source}: {name}: bad placeholder: {error}") from None
+        entry = (self.texts.get(kind) or {}).get(key)
+        if not isinstance(entry, dict) or not isinstance(entry.get("title"), str):
+            raise UserError(f"{self.source}: no text {kind}.{key}.title")
+        return entry["title"], " ".join(str(entry.get("caption") or "").split())
 
-    def fill_in(self, sections: Sequence[Section]) -> None:
-        """Put words in the place of captions, and describe the drawings."""
-        from markupsafe import Markup, escape
 
-        for section in sections:
-            section.title, section.intro = self.words(section.title), self.words(section.intro)
-            for block in section.blocks:
-                block.text = self.words(block.text)
-                if block.kind == "box":
-                    block.text = str(block.text).replace(CAPTION, str(section.title))
-                described = str(escape(str(block.text).split(". ")[0]))
-                block.svg = Markup(block.svg.replace(CAPTION, described))
+@dataclass
+class Shown:
+    """An exhibit as the page shows it."""
+
+    id: str
+    section: str
+    title: str
+    caption: str
+    number: int
+    svg: Markup = Markup("")
+    tables: list[tuple[str, tables.Table]] = field(default_factory=list)  # with a name of its own
+    folded: str = ""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    sentences: list[tuple[str, str]] = field(default_factory=list)
+    note: str = ""  # what it lacks
+    error: str = ""
+
+
+def shown(module: str, section: str, number: int, frames: Frames, report: ReportBuilder) -> Shown:
+    """One exhibit drawn and written; what raises becomes a box, and the page goes on."""
+    name = module.rpartition(".")[2]
+    try:
+        value = exhibit.load(module)
+        title, caption = report.captions.of("exhibits", value.id)
+        one = Shown(value.id, section, title, caption, number)
+        frame = value.rows(frames)
+        if frame.empty:
+            one.note = value.needs or "No data."
+            return one
+        _fill(one, value, frame, report)
+        return one
+    except PASSED_ON:
+        raise
+    except Exception as error:
+        return Shown(name, section, name, "", number, error=f"{name}: {explained(error)}")
+
+
+def _fill(one: Shown, value: Exhibit, frame: pd.DataFrame, report: ReportBuilder) -> None:
+    if value.figure:
+        drawing = value.figure.draw(frame)
+        if report.prints:
+            svg.for_print(drawing, report.folder / value.id)
+            return
+        one.svg = Markup(svg.inline(drawing, value.id, f"{one.title}. {one.caption}", report.cells))
+        report.write(f"{value.id}.svg", svg.standalone(drawing))
+        if not value.table:
+            report.write(f"{value.id}.csv", tables.csv(frame, value.figure.columns(frame)))
+    if value.facts:
+        one.facts = list(zip(frame["name"], frame["value"], strict=True))
+    if value.sentences:
+        one.sentences = list(zip(frame["name"], frame["sentence"], strict=True))
+    if value.table and not report.prints:
+        parts = frame.groupby(value.each, sort=False) if value.each else [("", frame)]
+        for name, rows in parts:
+            columns = value.table(rows) if callable(value.table) else value.table
+            file = f"{value.id}-{names.slug(str(name))}.csv" if name else f"{value.id}.csv"
+            known = [column for c in columns for column in c.columns]
+            report.write(file, tables.csv(rows, [*known, "why_not"]))
+            place = f"{report.links}/{file}"
+            one.tables.append((str(name), tables.html(rows, columns, report.cells, place)))
+        one.folded = value.folded
+
+
+@dataclass
+class ReportBuilder:
+    """What exhibits write into: the numbered cells, and a folder of files.
+
+    Args:
+        folder: where files are written; `links`: how the page calls the place where they will lie.
+        prints: figures become files for print, and nothing else is made.
+    """
+
+    captions: Captions
+    folder: Path
+    links: str
+    prints: bool = False
+    cells: svg.Cells = field(default_factory=svg.Cells)
+
+    def write(self, name: str, content: str) -> None:
+        """Write a file into the folder."""
+        (self.folder / name).write_text(content, encoding="utf-8")
+
+
+def all_shown(frames: Frames, report: ReportBuilder) -> Iterator[Shown]:
+    """Every exhibit in the page's order."""
+    for number, (section, module) in enumerate(exhibit.modules(), start=1):
+        yield shown(module, section, number, frames, report)
 
 
 def read_template(folder: Path) -> Template:
@@ -107,9 +180,39 @@ def read_template(folder: Path) -> Template:
         raise UserError(f"{folder / 'page.html.j2'}: no such file") from None
     except jinja2.TemplateSyntaxError as error:
         raise UserError(f"{folder / 'page.html.j2'}: line {error.lineno}: {error}") from None
-    texts = Captions(folder / "captions.yaml", captions)
     script = "\n".join(inlined[name] for name in SCRIPTS)
+    texts = Captions(folder / "captions.yaml", captions)
     return Template(page, inlined["style.css"], script, texts)
+
+
+def _html(frames: Frames, template: Template, exhibits: Sequence[Shown], cells: svg.Cells) -> str:
+    """The page."""
+    sections = [
+        (name, *template.captions.of("sections", name), [e for e in exhibits if e.section == name])
+        for name in exhibit.SECTIONS
+    ]
+    own = frames.cells[frames.cells["here"]]
+    measured = int(own["status"].eq("ok").sum())
+    unreadable = len(frames.results.frame("unreadable"))
+    counts = f"{measured} of {words.count(len(own), 'cell')} measured"
+    counts += f", {words.count(unreadable, 'record')} could not be read" if unreadable else ""
+    names = frames.cells.drop_duplicates("device").set_index("device")["device_label"]
+    trainers = frames.cells.drop_duplicates("workload").set_index("workload")["trainer"]
+    facets = cells.listed(
+        lambda device: names.get(device, device),
+        lambda name: trainers.fillna("none").get(name, "none"),
+    )
+    return template.page.render(
+        title=frames.matrix.report.get("title") or "siliconprof",
+        host_line=summary.host_line(frames.matrix.host),
+        meta=" · ".join(filter(None, [counts, summary.when(own)])),
+        banners=summary.banners(own),
+        sections=sections,
+        answer=exhibit.ANSWER,
+        facets=facets | compared.listed(frames, cells),
+        css=f"{style.css()}{template.style}",
+        script=template.script,
+    )
 
 
 def write(arguments: argparse.Namespace) -> None:
@@ -117,45 +220,30 @@ def write(arguments: argparse.Namespace) -> None:
     import jinja2
 
     template = read_template(arguments.template)
-    page = blocks.read(arguments.drawn / blocks.FILE)
-    both = [*page.sections, *page.report]
-    template.captions.fill_in(both)
-    boxes = [block for section in both for block in section.blocks if block.kind == "box"]
-    errors = "".join(f"{line}\n" for line in dict.fromkeys(str(block.text) for block in boxes))
-    staged = temporary.beside(arguments.figures)
+    frames = Frames.load(
+        arguments.matrix, arguments.tables, arguments.published, arguments.registry
+    )
+    folder = arguments.matrix.with_name("print") if arguments.print else arguments.figures
+    staged = temporary.beside(folder)
     try:
         temporary.remove(staged)
         staged.mkdir(parents=True)
-        for path in arguments.drawn.glob("[!.]*"):  # a dot: Snakemake's own
-            if path.name != blocks.FILE:
-                shutil.copyfile(path, staged / path.name)
-        write_captions(page, staged)
-        study = arguments.output.with_name(blocks.STUDY)
-        texts = {
-            path: template.page.render(
-                **page.facts,
-                sections=sections,
-                facets=page.facets,
-                css=f"{page.colours}{template.style}{page.css}",
-                script=template.script,
-                is_study=sections is page.sections,
-                other=other.name,
-                here=anchors(sections),
-            )
-            for path, other, sections in (
-                (study, arguments.output, page.sections),
-                (arguments.output, study, page.report),
-            )
-        }
-        temporary.write(study, texts[study])
+        report = ReportBuilder(template.captions, staged, folder.as_posix(), arguments.print)
+        exhibits = list(all_shown(frames, report))
+        if arguments.print:
+            temporary.replace_files(folder, staged)
+            return
+        write_index(exhibits, template.captions, staged)
+        text = _html(frames, template, exhibits, report.cells)
+        errors = "".join(f"{one.error}\n" for one in exhibits if one.error)
         with temporary.opened(arguments.output) as stream:
-            stream.write(texts[arguments.output].encode("utf-8"))
+            stream.write(text.encode("utf-8"))
             stream.flush()
-            temporary.replace_files(arguments.figures, staged)
+            temporary.replace_files(folder, staged)
         sys.stderr.write(errors)
-        summary_file = arguments.output.with_name(ending.SUMMARY)
-        temporary.write(summary_file, page.facts["closing"])
-        temporary.write(arguments.output.with_name(ending.ERRORS), errors)
+        beside: Callable[[str], Path] = arguments.output.with_name
+        temporary.write(beside(ending.SUMMARY), summary.text(frames))
+        temporary.write(beside(ending.ERRORS), errors)
     except jinja2.UndefinedError as error:
         raise UserError(f"{arguments.template / 'page.html.j2'}: {error}") from None
     except OSError as error:
@@ -165,47 +253,46 @@ def write(arguments: argparse.Namespace) -> None:
         temporary.remove(staged)
 
 
-def anchors(sections: Sequence[Section]) -> set[str]:
-    """The places of a page that a link may lead to; all others are on the other page."""
-    of_blocks = (block.anchor for section in sections for block in section.blocks)
-    return {*(section.anchor for section in sections), *of_blocks}
-
-
-def write_captions(page: blocks.Page, folder: Path) -> None:
+def write_index(exhibits: Sequence[Shown], captions: Captions, folder: Path) -> None:
     """Write the captions into the index of Snakemake's own report."""
-    index = {}
-    # What both pages show is listed in the study's sections.
-    of_report = ((0, section) for section in page.report)
-    for number, section in (*of_report, *enumerate(page.sections, start=1)):
-        for block in section.files():
-            name = block.anchor.removeprefix("figure-")
-            index[name] = {
-                "kind": block.kind,
-                "number": block.number,
-                "section_number": number,
-                "section": section.title,
-                "caption": block.text,
-            }
+    index = {
+        path.stem: {
+            "kind": "figure" if one.svg else "table",
+            "number": one.number,
+            "section_number": exhibit.SECTIONS.index(one.section) + 1,
+            "section": captions.of("sections", one.section)[0],
+            "caption": f"{one.title}. {one.caption}",
+        }
+        for one in exhibits
+        for path in sorted(folder.glob(f"{one.id}*.*"))
+        if path.stem == one.id or path.stem.startswith(f"{one.id}-")
+    }
     text = json.dumps(index, indent=1, ensure_ascii=False) + "\n"
     (folder / provenance.INDEX).write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page."""
-    parser = argparse.ArgumentParser(prog="siliconprof.render.page", description=__doc__)
-    for name, what in (
-        ("drawn", "folder of what was drawn"),
-        ("figures", "folder for figures and tables as files"),
-        ("output", "the report; the study lies beside it"),
-    ):
-        parser.add_argument(f"--{name}", type=Path, required=True, help=what)
+    parser = options.parser("siliconprof.render.page", __doc__)
+    for name in ("matrix", "tables", "published", "registry"):
+        parser.add_argument(f"--{name}", type=Path, **options.OPTIONS[name])
+    parser.add_argument(
+        "--output", type=Path, help="the page; default: report.html beside the matrix"
+    )
+    parser.add_argument("--figures", type=Path, help="folder for figures and tables as files")
+    parser.add_argument(
+        "--print", action="store_true", help="every figure as SVG, PNG and PDF, and nothing else"
+    )
     parser.add_argument(
         "--template",
         type=Path,
         default=CHECKOUT / "report",
         help="folder of template, style sheet and captions; default: the checkout's",
     )
-    write(parser.parse_args(argv))
+    arguments = options.filled(parser.parse_args(argv))
+    arguments.output = arguments.output or arguments.matrix.with_name("report.html")
+    arguments.figures = arguments.figures or arguments.output.with_name("figures")
+    write(arguments)
     return 0
 
 

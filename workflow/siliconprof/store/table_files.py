@@ -37,6 +37,23 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     _write(path, {name: [_shown(line.get(name)) for line in lines] for name in names})
 
 
+def write_frame(path: Path, frame: pd.DataFrame) -> None:
+    """Write one table: its declared columns in their order, empty where the frame lacks them.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    import pandas as pd
+
+    values = {}
+    for name, declared in columns.own(path.stem).items():
+        if name in frame or not declared.optional:
+            column = frame.get(name, pd.Series(None, frame.index, object))
+            whole = column.astype("Int64") if declared.type == "integer" else column
+            values[name] = [_shown(value) for value in _plain(whole)]
+    _write(path, values)
+
+
 def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
     """Write a long table, whose lines are never all there as dictionaries.
 
@@ -151,8 +168,11 @@ def read(path: Path) -> pd.DataFrame:
 def rows(frame: pd.DataFrame) -> list[Row]:
     """A frame as dictionaries; missing values are None."""
     names = [str(name) for name in frame.columns]
-    values = []
-    for _, column in frame.items():
-        pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
-        values.append([None if is_missing else value for value, is_missing in pairs])
+    values = [_plain(column) for _, column in frame.items()]
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    """Its values as Python's own; missing ones are None."""
+    pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
+    return [None if is_missing else value for value, is_missing in pairs]

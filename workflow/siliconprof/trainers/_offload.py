@@ -230,7 +230,6 @@ class OffloadStepper(Stepper):
         }
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        """See `Stepper.step`."""
         on_device = self.on_device(batch)
         clock.edge("data_s")
         loss = self.loss(self.engine, on_device)
@@ -247,7 +246,6 @@ class OffloadStepper(Stepper):
         return lambda: float(detached)
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
-        """See `Stepper.forward_only`."""
         on_device = self.on_device(batch)
 
         def forward() -> None:
@@ -257,7 +255,6 @@ class OffloadStepper(Stepper):
         return forward
 
     def dtypes(self, batch: Any) -> dict[str, Any]:
-        """See `Stepper.dtypes`."""
         return observed_dtypes(self.engine, self.forward_only(batch))
 
 

@@ -207,14 +207,12 @@ class Training(Course):
         return "split" if paired and not (pace.stopped_by or pace.done()) else "unsplit"
 
     def end(self, loss: Any) -> None:
-        """See `Course.end`."""
         super().end(loss)
         if self._kind == "partial":
             self.partial_step_s.append(self.step_s)
             self.session.timed(self.step_s)
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
-        """See `Course.point`."""
         if self.partial_step_s:
             extra["partial_step_s"] = self.partial_step_s
         point = super().point(**extra)

@@ -33,7 +33,6 @@ class Plugin(Trainer):
     LIBRARIES = {"torch": ("transformers", "accelerate")}
 
     def supports(self, framework: str, device_kind: str, precision: str) -> str | None:
-        """See `Trainer.supports`."""
         if precision == "amp-fp16" and device_kind == "cpu":
             return "the Trainer's fp16=True silently runs fp32 on a CPU"
         return super().supports(framework, device_kind, precision)
@@ -59,7 +58,6 @@ class Plugin(Trainer):
         return [*own[:of_all], *mine, *own[of_all:]]
 
     def run(self, session: Session) -> None:
-        """See `Trainer.run`."""
         import transformers
 
         cell, backend = session.cell, session.backend

@@ -148,7 +148,6 @@ class Plugin(Trainer):
     cannot_offload = "trainer training_run does not offload"
 
     def run(self, session: Session) -> None:
-        """See `Trainer.run`."""
         session.progress("build the model", 0)
         stepper = session.backend.stepper(session.workload, session.cell.seed)
         run = Run(session, stepper)

@@ -121,7 +121,6 @@ class ClassicWorkload(TrainingWorkload):
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """See `Workload.problems`."""
         problems = super().problems(parameters, dataset)
         n_train, sizes = (dataset or {}).get("n_train"), parameters.get("batch_sizes")
         if isinstance(n_train, int) and isinstance(sizes, list):
@@ -178,7 +177,6 @@ class ClassicWorkload(TrainingWorkload):
     # -- weights and models ----------------------------------------------------------------
 
     def weights_origin(self) -> dict[str, Any]:
-        """See `TrainingWorkload.weights_origin`."""
         return {"weights": "random", "weights_drawn": "as Keras draws them, by numpy"}
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -224,7 +222,6 @@ class ClassicWorkload(TrainingWorkload):
         return nn.Sequential(*modules)
 
     def torch_model(self, seed: int) -> Any:
-        """See `TrainingWorkload.torch_model`."""
         from siliconprof.workloads import _classic_torch
 
         return self.model(_classic_torch, seed)

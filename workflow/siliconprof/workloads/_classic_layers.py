@@ -54,11 +54,9 @@ class Dense(Layer):
     relu: bool = True
 
     def weights(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """See `Layer.weights`."""
         return {"kernel": ((self.n_in, self.n_out), "glorot"), "bias": ((self.n_out,), "zeros")}
 
     def multiply_adds(self) -> tuple[int, int]:
-        """See `Layer.multiply_adds`."""
         return self.n_in * self.n_out, 0
 
 
@@ -72,12 +70,10 @@ class Conv2D(Layer):
     kernel: ClassVar[int] = 3
 
     def weights(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """See `Layer.weights`."""
         shape = (self.kernel, self.kernel, self.n_in, self.n_out)
         return {"kernel": (shape, "glorot"), "bias": ((self.n_out,), "zeros")}
 
     def multiply_adds(self) -> tuple[int, int]:
-        """See `Layer.multiply_adds`."""
         positions = (self.side - self.kernel + 1) ** 2
         return positions * self.kernel**2 * self.n_in * self.n_out, 0
 
@@ -91,7 +87,6 @@ class LSTM(Layer):
     n_units: int
 
     def weights(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """See `Layer.weights`."""
         gates = 4 * self.n_units
         return {
             "kernel": ((self.n_in, gates), "glorot"),

@@ -80,7 +80,6 @@ class OperationWorkload(KernelWorkload):
 
     @classmethod
     def is_cold(cls, row: Mapping[str, Any]) -> bool:
-        """See `Workload.is_cold`."""
         return row.get("cache") == "cold"
 
     def timed_point(

@@ -122,7 +122,6 @@ class Plugin(OperationWorkload):
         return {"arrays": 2 * max(sizes)} if sizes else {}
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`."""
         backend = session.backend
         cache_bytes, source = backend.last_level_cache()
         round_bytes = self.parameters["cold_bytes"] or caches.beyond_bytes(cache_bytes)

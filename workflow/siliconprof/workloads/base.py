@@ -372,7 +372,6 @@ class TrainingWorkload(Workload):
         return footprint.Ledger(habits, precision, checkpointing)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`."""
         ledger = self._ledger(precision, backend, capability)
         stages = self.stages(ledger)
         return ledger.peak(stages, self.largest_trained()) if stages else {}

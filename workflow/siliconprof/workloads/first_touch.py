@@ -58,7 +58,6 @@ class Plugin(KernelWorkload):
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`."""
         return f"{row['pages']:g} pages"
 
     def measure(self, session: Session) -> None:

@@ -100,7 +100,6 @@ class Plugin(TrainingWorkload):
         return self.n_layer * self.lora_rank * (self.n_embd + 3 * self.n_embd)
 
     def tokens_per_step(self) -> int:
-        """See `TrainingWorkload.tokens_per_step`."""
         return self.batch_size * self.seq_len
 
     def flops_per_step(self) -> tuple[float, str]:
@@ -124,7 +123,6 @@ class Plugin(TrainingWorkload):
         return float(per_token * self.tokens_per_step()), source
 
     def largest_trained(self) -> int:
-        """See `TrainingWorkload.largest_trained`."""
         if self.lora_rank:
             return 3 * self.n_embd * self.lora_rank
         return max(self.vocab_size, 4 * self.n_embd) * self.n_embd
@@ -236,7 +234,6 @@ class Plugin(TrainingWorkload):
     # -- torch -----------------------------------------------------------------------------
 
     def modules(self, framework: str) -> tuple[str, ...]:
-        """See `TrainingWorkload.modules`."""
         of_adapters = LORA_MODULES.get(framework, ()) if self.lora_rank else ()
         return (*super().modules(framework), *of_adapters)
 

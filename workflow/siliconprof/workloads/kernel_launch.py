@@ -104,7 +104,6 @@ class Plugin(KernelWorkload):
     }
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`."""
         backend, seed = session.backend, session.cell.seed
         cold = self.cold(session)
         values, same = (backend.normal((CHECKED_VALUES,), seed) for _ in range(2))

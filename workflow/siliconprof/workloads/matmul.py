@@ -143,7 +143,6 @@ class Plugin(ProductWorkload):
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """See `Workload.problems`."""
         if parameters.get("shapes") or parameters.get("search_budget_s"):
             return []
         return ["shapes: is missing; expected a list of [batch, m, k, n], or search_budget_s"]
@@ -157,7 +156,6 @@ class Plugin(ProductWorkload):
         return {"operands": width * max(map(values, self.parameters["shapes"]), default=0)}
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`."""
         for shape in self.parameters["shapes"]:
             session.add_point(self.point(session, shape))
         if self.parameters["search_budget_s"]:

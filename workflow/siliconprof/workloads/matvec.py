@@ -65,7 +65,6 @@ class Plugin(ProductWorkload):
         return {"operands": round_bytes + 2 * largest}
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`."""
         for shape in self.parameters["shapes"]:
             for cache in self.parameters["caches"]:
                 point = self.point(session, batched(shape), cache)

@@ -80,7 +80,6 @@ class Plugin(transformer_lm.Sweep):
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """See `Workload.problems`."""
         return transformer_lm.Plugin.problems(parameters, dataset)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
@@ -100,7 +99,6 @@ class Plugin(transformer_lm.Sweep):
             yield dict(zip(names, values, strict=True))
 
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """See `Workload.imports`."""
         return self.model({}).imports(framework)
 
     def measure(self, session: Session) -> None:

@@ -87,7 +87,6 @@ class Plugin(transformer_lm.Sweep):
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """See `Workload.problems`."""
         widths, heads = (
             parameters.get(name, cls.PARAMETERS[name]["default"]) for name in ("n_embd", "n_head")
         )
@@ -115,15 +114,12 @@ class Plugin(transformer_lm.Sweep):
         return list({name_of(model): model for model in models}.values())
 
     def n_points(self) -> int:
-        """See `KernelWorkload.n_points`."""
         return len(self.models())
 
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """See `Workload.imports`."""
         return self.models()[0].imports(framework)
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`."""
         models, left_out = self.models(), self.settings()[1]
         session.method["grid"] = {
             "points": len(models),

@@ -103,7 +103,6 @@ class Plugin(TrainingWorkload):
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """See `Workload.problems`."""
         problems = super().problems(parameters, dataset)
         budget, aspect = parameters.get("parameter_budget"), parameters.get("aspect")
         if (budget is None) != (aspect is None):
@@ -134,11 +133,9 @@ class Plugin(TrainingWorkload):
         }
 
     def n_parameters(self) -> int:
-        """See `TrainingWorkload.n_parameters`."""
         return self.shape.n_parameters()
 
     def tokens_per_step(self) -> int:
-        """See `TrainingWorkload.tokens_per_step`."""
         return self.batch_size * self.seq_len
 
     def flops_per_step(self) -> tuple[float, str]:
@@ -146,7 +143,6 @@ class Plugin(TrainingWorkload):
         return float(self.shape.flops_per_token() * self.tokens_per_step()), FLOPS_SOURCE
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`."""
         ledger = self._ledger(precision, backend, capability)
         *_, second, largest = sorted(math.prod(shape) for shape in self.weight_shapes().values())
         return ledger.peak(self.stages(ledger), largest, largest + second)
@@ -174,14 +170,12 @@ class Plugin(TrainingWorkload):
         return [embedding, *[layer] * self.n_layer, head]
 
     def smallest(self) -> TrainingWorkload:
-        """See `TrainingWorkload.smallest`."""
         first = {"batch_size": 1, "vocab_size": None, "parameter_budget": None, "aspect": None}
         sizes = {"n_layer": 1, "n_embd": 8, "n_head": 1, "d_ff": 8}
         run = {"steps": 2, "evaluation_batches_limit": 1, "sample_temperatures": []}
         return type(self)({**self.parameters, **first, **sizes, **run})
 
     def largest_trained(self) -> int:
-        """See `TrainingWorkload.largest_trained`."""
         return max(math.prod(shape) for shape in self.weight_shapes().values())
 
     # -- optimizer -------------------------------------------------------------------------
@@ -304,12 +298,10 @@ class Sweep(KernelWorkload):
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`."""
         return Plugin.describe_point(row)
 
     @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `Workload.common_settings`."""
         return with_betas(parameters)
 
 

@@ -54,7 +54,6 @@ class Plugin(ProductWorkload):
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`."""
         return f"{super().describe_point(row)} forward"
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
@@ -63,7 +62,6 @@ class Plugin(ProductWorkload):
         return {"operands": width * max(values(s, "with") for s in self.parameters["shapes"])}
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`."""
         for shape in self.parameters["shapes"]:
             for forward in self.parameters["forward"]:
                 session.add_point(self.point(session, shape, forward))

@@ -97,7 +97,6 @@ class Plugin(TrainingWorkload):
         return self.n_parameters() - self.source_len * self.d_model
 
     def audio_s_per_step(self) -> float:
-        """See `TrainingWorkload.audio_s_per_step`."""
         return float(self.batch_size * self.clip_seconds)
 
     def flops_per_step(self) -> tuple[float, str]:
@@ -201,7 +200,6 @@ class Plugin(TrainingWorkload):
         return [convolutions, *[encoder] * layers, encoded, embedding, *[decoder] * layers, head]
 
     def largest_trained(self) -> int:
-        """See `TrainingWorkload.largest_trained`."""
         return max(
             math.prod(shape) for name, shape in self.weight_shapes().items() if name != POSITIONS
         )

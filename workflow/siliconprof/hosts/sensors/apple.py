@@ -205,7 +205,6 @@ class MacHost(Hardware):
         self.reasons["cpu_clock_mhz"] = "macOS shows the CPU's clock to root only (powermetrics)"
 
     def clocks(self) -> Readings:
-        """See `Hardware.clocks`."""
         level = None if self.pressure is None else self.pressure.level()
         return {"thermal_pressure_level": level}
 

@@ -139,7 +139,6 @@ class NoGpu(Gpu):
         self.must_report = bool(sources)  # otherwise the host's sensors cover it
 
     def energy(self) -> EnergySensor | None:
-        """See `Gpu.energy`."""
         if not self.sources:
             return None
         return NoEnergy(*(source.without(self.reason or "") for source in self.sources))

@@ -105,7 +105,6 @@ class LinuxHost(Hardware):
         self.reasons = {column: why[column] for column, value in here.items() if value is None}
 
     def state(self) -> Readings:
-        """See `Hardware.state`."""
         if self.from_cpuinfo:
             megahertz = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", _head(), re.M)
             clocks_mhz = [float(text) for text in megahertz]

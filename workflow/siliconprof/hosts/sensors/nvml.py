@@ -148,14 +148,12 @@ class NvidiaGpu(Gpu):
         return None
 
     def energy(self) -> EnergySensor:
-        """See `Gpu.energy`."""
         try:
             return NvidiaEnergy(self)
         except Unreadable as error:
             return NoEnergy(COUNTER.without(str(error)), POWER.without(str(error)))
 
     def clocks(self) -> Readings:
-        """See `Hardware.clocks`."""
         return self._with_reasons(
             gpu_sm_clock_mhz=self.ask(
                 "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_SM,)
@@ -167,7 +165,6 @@ class NvidiaGpu(Gpu):
         )
 
     def state(self) -> Readings:
-        """See `Hardware.state`."""
         return self._with_reasons(
             gpu_memory_clock_mhz=self.ask(
                 "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_MEM,)
@@ -191,7 +188,6 @@ class NvidiaGpu(Gpu):
         return readings
 
     def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
-        """See `Hardware.limits`."""
         mask = readings.get("gpu_clock_event_mask")
         if mask is None:
             return None

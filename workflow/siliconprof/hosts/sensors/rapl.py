@@ -75,7 +75,6 @@ class RaplEnergy(EnergySensor):
         self.zones = zones
 
     def read(self) -> dict[str, float]:
-        """See `EnergySensor.read`."""
         try:
             return {PACKAGE.name: sum(zone.read_uj() for zone in self.zones) / 1e6}
         except (OSError, ValueError) as error:

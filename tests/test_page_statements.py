@@ -1,0 +1,287 @@
+"""What the page says of records that are alike, unlike, disturbed, lacking, too many or hostile."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic_cells as cells
+import synthetic_results as made
+from siliconprof.analyse import aggregate
+from siliconprof.errors import UserError
+from siliconprof.pipeline import ending
+from siliconprof.render import tables
+from siliconprof.render.exhibits.ours import e30_losses, e32_gaps
+from synthetic_results import A6000, ULTRA, Page, make, matmul, shown_table, training
+
+MLX = {"backend": "mlx"}
+
+
+def whole(results: Path) -> Page:
+    """The page, on which every exhibit could be drawn."""
+    page = made.render(results)
+    assert (results / "errors.txt").read_text(encoding="utf-8") == ""
+    return page
+
+
+def test_the_fastest_setup_of_all_hosts_is_the_answer(tmp_path: Path) -> None:
+    own = [training(0.100), training(0.200, **MLX), matmul(), training(0.080, precision="bf16")]
+    server = [training(0.010, host="server", device="h200", backend="torch-cuda")]
+    results = make(tmp_path, own, [*server, training(0.050, **ULTRA)])
+    page = whole(results)
+    (line,) = shown_table(results, "fastest")
+    assert line["place"].endswith("[other host: server]") and "torch-cuda" in line["setup"]
+    assert float(line["samples_per_s"]) == pytest.approx(400, rel=0.01)
+    assert line["against"].startswith("5.00 × faster than") and "torch-mps" in line["against"]
+    assert "5.00 ×" in (results / "summary.txt").read_text(encoding="utf-8")
+    here = [said for said in page.hover("all-devices") if "Example CPU" in said]
+    assert any("mlx · plain · fp32" in said and "20.0" in said for said in here)
+
+
+WORK: tuple[Mapping[str, Any], ...] = (  # sets two trainings apart
+    {"parameters": {"target_len": 448}, "module": "whisper"},
+    {"trained": 8192},
+    {"seed": 1},
+    {"samples": 2},
+    {"parameters": {"weights": "pretrained"}},
+)
+SETTINGS = ({"learning_rate": 3e-4}, {"lora_alpha": 32})  # set their losses apart
+
+
+def test_only_equal_work_is_compared(tmp_path: Path) -> None:
+    """Of two trainings that differ in work nothing is said together; losses need equal settings."""
+    page = whole(make(tmp_path / "alike", [training(0.010), training(0.030, (6.0, 5.5), **MLX)]))
+    (gap,) = shown_table(tmp_path / "alike/results", "gaps")
+    assert float(gap["ratio"]) == pytest.approx(3, rel=0.01) and float(gap["gap"]) > 19
+    (line,) = shown_table(tmp_path / "alike/results", "fastest")
+    assert line["against"].startswith("3.00 × faster than mlx")
+    assert any("differs from torch-cpu · plain · fp32 by" in said for said in page.hover("losses"))
+
+    unlike = [training(0.03, workload="data", **MLX)]
+    unlike[0]["dataset"]["data_sha256"] = "cd" * 32
+    for i, apart in enumerate(WORK):
+        module = {"module": apart.get("module", "gpt2"), "workload": f"w{i}"}
+        unlike += [training(0.01, **module), training(0.03, **MLX, **module | dict(apart))]
+    for i, setting in enumerate(SETTINGS):
+        other, lora = dict.fromkeys(setting, 0.5), {"trained": 999 + i, "workload": f"s{i}"}
+        unlike += [training(0.01, parameters={"lora_rank": 8} | other, **lora)]
+        unlike += [training(0.03, parameters={"lora_rank": 8} | setting, **lora, **MLX)]
+    results = make(tmp_path / "unlike", unlike)
+    said = [text for text in whole(results).hover("losses") if "differs from" in text]
+    assert not [text for text in said if "mlx" in text]
+    gaps = [(line["slow_name"], line["fast_name"]) for line in shown_table(results, "gaps")]
+    assert all("LoRA" in slow for slow, fast in gaps if ("mlx" in slow) != ("mlx" in fast))
+    assert not [line["against"] for line in shown_table(results, "fastest") if line["against"]]
+
+
+def test_neither_noise_nor_what_failed_is_a_difference(tmp_path: Path) -> None:
+    wrong = training(0.001, precision="bf16", **MLX)
+    wrong |= {"status": "failed", "reason": "asked for bf16, but the arithmetic was fp32"}
+    results = make(tmp_path, [training(0.0100), training(0.010002, **MLX), wrong])
+    whole(results)
+    (line,) = shown_table(results, "fastest")
+    assert line["against"] == "no faster beyond noise than mlx · plain · fp32"
+    (gap,) = shown_table(results, "gaps")
+    assert gap["explained"] == "" and "bf16" not in gap["slow_name"] + gap["fast_name"]
+
+
+def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> None:
+    """Unless there is no other, and then it is marked; a command that mends it is named."""
+    disturbed = made.flagged(training(0.010), contended="2.0 cores by other processes")
+    results = make(tmp_path / "one", [disturbed, training(0.020, **MLX)])
+    page = whole(results)
+    (line,) = shown_table(results, "fastest")
+    assert line["setup"] == "mlx · plain · fp32" and "(disturbed)" in line["against"]
+    assert "1 of 2 cells were measured" in page.html
+    assert "siliconprof remeasure --flagged contended" in page.html
+    said = [text.endswith("; disturbed by other processes") for text in page.hover("all-devices")]
+    assert True in said and False in said
+    assert "hollow: disturbed by other processes" in page.markup["all-devices"]
+    assert "disturbed" in whole(make(tmp_path / "other", [disturbed])).markup["fastest"]
+
+
+def test_a_mechanism_check_is_in_no_statement_about_speed(tmp_path: Path) -> None:
+    place = {"workload": "gpt2-offload", "scenario": "offload", "parameters": {"zero_stage": 2}}
+    offload = made.flagged(training(0.001, **place), offload_on_cpu="one memory")
+    offload["scenario"] |= {"applied": "offload"}
+    results = make(tmp_path, [training(0.010), training(0.020, **MLX), offload])
+    page = whole(results)
+    for name in ("fastest", "all-devices", "gaps", "why", "paper-choice", "paper-figure-3"):
+        for path in (results / "figures").glob(f"{name}*.csv"):
+            assert "offload stage" not in path.read_text(encoding="utf-8"), path
+    assert "offload" not in (results / "summary.txt").read_text(encoding="utf-8")
+    assert any("offload stage 2" in said for said in page.hover("losses"))  # it computes the same
+    assert "says nothing about its cost" in page.markup["flags"]
+
+
+def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path) -> None:
+    """A record has None for NaN and infinity; the first one may diverge too, and at once."""
+    losses, large = [6.0, 5.5, 5.25, 5.0], {"samples": 8, "workload": "at-once"}
+    long = cells.whole_training("wide", 0.01)
+    point = long["points"][0]
+    for values in (point["loss"], point["curve"]["loss"], point["curve"]["gradient_norm"]):
+        values[1:] = [None] * (len(values) - 1)
+    own = [training(0.01, [*losses[:2], None, None]), training(0.02, losses, **MLX), long]
+    own += [training(0.01, [None] * 4, **large), training(0.01, [None] * 4, **large | MLX)]
+    results = make(tmp_path, own)
+    assert "gpt2-nano (3 diverged)" in whole(results).markup["losses"]
+    ends = {line["line"].partition("(diverged: ")[2] for line in shown_table(results, "losses")}
+    assert ends == {"NaN or infinite at step 3)", "NaN or infinite at step 1)", ""}
+    results = make(tmp_path / "alone", [training(0.01, [None] * 4)])
+    assert "It needs a training" in whole(results).of("ours")
+
+
+def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
+    statuses = ("oom", "failed", "timeout", "unsupported", "skipped")
+    own = []
+    for i, one in enumerate(cells.everything()):
+        status, lost = statuses[i % 5], cells.named(one, f"lost-{i}-{one['cell']['module']}")
+        own.append(made.without_result(lost, status, f"{status}, alas"))
+    for folder, given, said in (("lost", own, "0 of 8 cells"), ("none", [], "0 of 0 cells")):
+        results = make(tmp_path / folder, given)
+        page = whole(results)
+        assert f"{said} measured" in page.html
+        drawn = {name for name, block in page.markup.items() if "<svg" in block}
+        assert all(name.startswith(("paper-", "networks")) for name in drawn)  # printed values
+        for needed in ("fastest", "losses", "roofline", "bandwidth"):
+            assert re.search(rf'<p class="note" id="{needed}"><b>[^<]*</b> It needs ', page.html)
+        assert (results / "summary.txt").read_text(encoding="utf-8") == ""
+    lines = shown_table(tmp_path / "lost/results", "every-cell")
+    assert {line["remarks"] for line in lines} == {f"{status}, alas" for status in statuses}
+
+
+def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
+    results, paths = make(tmp_path, [training(0.01)]), []
+    for host, text in (("desk", "{}"), ("far", "{")):
+        path = results / f"records/{host}/cpu-x/torch-cpu/old/auto/fp32.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+        paths.append(path.as_posix())
+    gathered = {"results": results, "output-dir": results / "tables"}
+    aggregate.main(made.words(matrix=results / "matrix.json", **gathered))
+    assert "1 of 1 cell measured, 1 record could not be read" in whole(results).html
+    lines = {line["record"]: line for line in shown_table(results, "records")}
+    assert lines[paths[0]]["kind"] == "not in this experiment"
+    assert "damaged record: " in lines[paths[1]]["why"]
+
+
+def test_an_exhibit_that_raises_is_a_box_and_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: Any) -> None:
+        raise ArithmeticError("on purpose")
+
+    results = make(tmp_path, [training(0.01), training(0.02, **MLX), made.kernel_launch()])
+    before, errors = whole(results), results / ending.ERRORS
+    assert ending.main([str(errors)]) == 0
+    monkeypatch.setattr(e30_losses, "EXHIBIT", replace(e30_losses.EXHIBIT, rows=wrong))
+    monkeypatch.setattr(e32_gaps, "EXHIBIT", replace(e32_gaps.EXHIBIT, table=wrong))
+    page = made.render(results)
+    first, second = errors.read_text(encoding="utf-8").splitlines()
+    assert first.startswith("e30_losses: ArithmeticError: on purpose")
+    assert second.startswith("e32_gaps: ArithmeticError: on purpose")
+    assert page.html.count('class="box"') == 2
+    assert page.markup["every-cell"] == before.markup["every-cell"]
+    assert not list(tmp_path.rglob("*.tmp"))
+    with pytest.raises(UserError, match="the page stands, but") as error:
+        ending.main([str(errors)])
+    assert second in str(error.value)
+
+
+def test_damaged_input_is_one_line(tmp_path: Path) -> None:
+    results, template = make(tmp_path, [matmul()]), tmp_path / "report"
+    shutil.copytree(made.ROOT / "report", template)
+    captions = (template / "captions.yaml").read_text(encoding="utf-8")
+    renamed = captions.replace("  every-cell:", "  every-sell:")
+    for path, text, said in (
+        (results / "matrix.json", None, "matrix.json: no such file"),
+        (results / "matrix.json", "{", "matrix.json: damaged"),
+        (results / "matrix.json", "{}", "matrix.json: damaged (no "),
+        (results / "tables/points.csv", None, "points.csv: no such file"),
+        (results / "tables/cells.csv", "a,b\n1,2\n", "cells.csv: no column source"),
+        (template / "page.html.j2", "{% for %}", "page.html.j2: line 1"),
+        (template / "captions.yaml", renamed, "captions.yaml: no text exhibits.every-cell"),
+    ):
+        before = path.read_bytes()
+        path.unlink()
+        if text is not None:
+            path.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError) as stopped:
+            made.make_page(results, *made.page_options(results, template))
+        assert said in str(stopped.value) and "\n" not in str(stopped.value)
+        path.write_bytes(before)
+    assert not (results / "report.html").exists()
+
+
+FORMULAS = ("=cmd|'/c calc'!A0", "+1+1", "-2+3", "@SUM(1)", "\t=1", '=HYPERLINK("x")')
+
+
+def test_a_spreadsheet_computes_nothing_of_a_record(tmp_path: Path) -> None:
+    own = [
+        made.without_result(training(0.01, workload=f"gpt2-{i}"), "failed", formula)
+        for i, formula in enumerate(FORMULAS)
+    ]
+    results = make(tmp_path, [*own, training(0.01)])
+    whole(results)
+    texts = [path.read_text(encoding="utf-8") for path in (results / "figures").glob("*.csv")]
+    said = [cell for text in texts for line in csv.reader(text.splitlines()) for cell in line]
+    assert any("calc" in cell for cell in said) and any("HYPERLINK" in cell for cell in said)
+    for cell in said:
+        number = re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", cell)
+        assert number or not cell.startswith(("=", "+", "-", "@", "\t", "\r")), cell
+
+
+@pytest.mark.slow
+def test_forty_devices_over_several_hosts(tmp_path: Path) -> None:
+    every = []
+    for i in range(40):
+        host = "desk" if i < 2 else f"host-{i // 2:02}"
+        axes = {"host": host, "device": f"gpu-{i:02}", "device_kind": "gpu"}
+        axes |= {"backend": ("torch-cuda", "torch-mps", "mlx")[i % 3]}
+        every += [training(0.001 * (i + 5), **axes), matmul(**axes), made.kernel_launch(**axes)]
+        every += [training(0.002 * (i + 5), precision="bf16", **axes)]
+        every += [cells.grid(cells.small_grid(), **axes)]
+    here = [made.H200 | {"id": f"gpu-{i:02}", "name": f"Example GPU {i}"} for i in (0, 1)]
+    page = whole(make(tmp_path, every[:10], every[10:], devices=here))
+    heights = re.findall(r'<svg viewBox="0 0 \S+ ([\d.]+)"', page.html)
+    assert len(heights) > 8 and max(map(float, heights)) < 72 * 20
+
+
+def test_long_tables_are_cut_on_the_page_and_whole_in_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_ROWS", 10)
+    results = make(tmp_path, [cells.named(matmul(), f"matmul-{i:02}") for i in range(14)])
+    page = whole(results)
+    assert len(page.rows("every-cell")) == 10
+    assert re.search(r"10 of 14 rows; all are in [^<]*figures/every-cell.csv", page.html)
+    assert len(shown_table(results, "every-cell")) == 14
+
+
+def test_the_papers_exhibits_compare_what_is_like_theirs(tmp_path: Path) -> None:
+    """An RTX A6000 and an M2 Ultra of other hosts, with known times and energies."""
+    plain = ULTRA | {"trainer": "plain", "workload": "gpt2-large-plain-8"}
+    foreign = [
+        made.of_the_paper("whisper", "medium", 4, joules=200.0, **A6000, step_s=0.4),
+        made.of_the_paper("whisper", "medium", 4, **ULTRA, step_s=1.2),
+        made.of_the_paper("gpt2", "large", 8, **plain | MLX, step_s=3.0),
+        made.of_the_paper("gpt2", "large", 8, **plain, step_s=4.5),
+    ]
+    results = make(tmp_path, [training(0.010)], foreign)
+    whole(results)
+    lines = [line for line in shown_table(results, "paper-figure-3") if "whis" in line["model"]]
+    forward = [
+        float(line["forward"]) for line in lines
+    ]  # 0.3 of a split step, for one of 4 samples
+    assert forward == pytest.approx([102 * 0.3, 306 * 0.3], rel=0.01)
+    times = [float(line["times"] or 0) for line in shown_table(results, "paper-table-4")]
+    for ratio in (4.5 / 3.0, 3.239 / 2.710):  # measured, and printed
+        assert min(abs(time - ratio) for time in times) < 0.01
+    joules = [line["energy_per_step_j"] for line in shown_table(results, "paper-table-5")]
+    assert {"200.0", "212.39"} <= set(joules)

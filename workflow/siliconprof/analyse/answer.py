@@ -1,0 +1,109 @@
+"""The answer: each training's fastest setup, against what. Page, terminal and files take it from here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from siliconprof import words
+from siliconprof.analyse.attribution import CAUSE
+from siliconprof.analyse.frames import CELL, DEVICE, Frames, holds, records
+
+ELSE = [*DEVICE, "backend"]  # a rival is another backend, device or host
+STEP = "unsplit_step_ms"
+ENDS = (("", "", ""), ("_low", "_low", "_high"), ("_high", "_high", "_low"))  # of a ratio
+
+
+def timed(frames: Frames) -> pd.DataFrame:
+    """Trainings whose whole step was timed, by the batch they were given: of several, the largest.
+
+    Not those near capacity, whose batch each setup chose itself, nor checks of a mechanism.
+    """
+    points = frames.points
+    is_sought = holds(points, "batch_size_found")
+    is_timed = points["trainer"].notna() & points[STEP].gt(0)
+    points = points[is_timed & ~is_sought & ~points["is_mechanism_check"]]
+    largest = points.groupby(CELL)["samples_per_step"].transform("max")
+    return points[points["samples_per_step"].eq(largest) | largest.isna()]
+
+
+def fastest(frames: Frames) -> pd.DataFrame:
+    """A row for each training of equal work on any host, large models first: its fastest setup.
+
+    What other processes disturbed counts only where nothing else was measured. Columns beside those
+    of the point: for the fastest setup of any other backend, device or host `rival_setup`,
+    `rival_place`, `rival_index` and `rival_times`, how many times as long it takes, with its
+    interval; for the fastest of them in the same precision the same as `same_…`; `comparison`, in
+    words; `cause`, the largest of that gap, with its `cause_share`, in `cause_of` of which gap, that
+    of `cause_pair` in `Frames.gaps`; `per_1000_usd`, samples/s, where a source has the device's price.
+    """
+    trainings = timed(frames)
+    is_plain = trainings["apart"] == ""
+    has_plain = trainings["work_label"].isin(trainings.loc[is_plain, "work_label"])
+    ranked = trainings[is_plain | ~has_plain].sort_values(["disturbed", STEP], kind="stable")
+    frame = ranked.drop_duplicates("work").assign(point_index=lambda best: best.index)
+    rivals = ranked.assign(index=ranked.index).merge(
+        frame[["work", *ELSE, "precision"]], on="work", suffixes=("", "_best")
+    )
+    elsewhere = [f"{name}_best" for name in ELSE]
+    rivals = rivals[(rivals[ELSE] != rivals[elsewhere].set_axis(ELSE, axis=1)).any(axis=1)]
+    same = rivals[rivals["precision"] == rivals["precision_best"]]
+    for name, rows in (("rival", rivals), ("same", same)):
+        first = rows.drop_duplicates("work").set_index("work")
+        for column in ("setup", "place", "index", "disturbed"):
+            frame[f"{name}_{column}"] = frame["work"].map(first[column])
+        for end, slow, fast in ENDS:
+            step = frame["work"].map(first[f"{STEP}{slow}"])
+            frame[f"{name}_times{end}"] = step / frame[f"{STEP}{fast}"]
+    frame["comparison"] = [_in_words(row) for row in records(frame)]
+    frame = _with_causes(frame, frames)
+    price = [frames.sheets.price_usd(row) for row in records(frame[DEVICE])]
+    frame["per_1000_usd"] = 1e3 * frame["samples_per_s"] / pd.Series(price, frame.index, float)
+    by = ["n_parameters", "family_order"]
+    return frame.sort_values(by, ascending=False, kind="stable", ignore_index=True)
+
+
+def _in_words(row: dict[str, Any]) -> str:
+    """`2.10 × faster than mlx · plain · fp32`; empty where there is nothing to compare with."""
+    if not isinstance(row["rival_setup"], str):
+        return ""
+    elsewhere = f"{row['rival_place']}, " if row["rival_place"] != row["place"] else ""
+    rival = f"{elsewhere}{row['rival_setup']}{' (disturbed)' if row['rival_disturbed'] else ''}"
+    if row["rival_times_low"] <= 1:
+        return f"no faster beyond noise than {rival}"
+    return f"{words.significant(row['rival_times'])} × faster than {rival}"
+
+
+def _with_causes(frame: pd.DataFrame, frames: Frames) -> pd.DataFrame:
+    """With the largest cause of the gap to a setup elsewhere.
+
+    Of the gap to the rival, else to the one in the same precision, else of the most telling gap
+    between both places: not every two setups are taken apart, and compiled ones never are.
+    """
+    gaps, points = frames.gaps, frames.points
+    causes = gaps[gaps["kind"].eq(CAUSE) & ~gaps["is_noise"] & gaps["share"].gt(0)]
+    pairs = causes.sort_values("share", ascending=False).drop_duplicates("pair").sort_index()
+    pairs = pairs[["pair", "part", "share", "fast", "slow", "fast_name", "slow_name"]]
+    pairs = pairs.join(points[["work", *ELSE]], on="fast").join(
+        points[ELSE].add_suffix("_slow"), on="slow"
+    )
+    slow = pairs[[f"{name}_slow" for name in ELSE]].set_axis(ELSE, axis=1)
+    of_best = ["work", *ELSE, "point_index", "rival_index", "same_index"]
+    pairs = pairs[(pairs[ELSE] != slow).any(axis=1)].merge(frame[of_best], on=["work", *ELSE])
+    is_best = pairs["fast"] == pairs["point_index"]
+    to_rival, to_same = (
+        is_best & (pairs["slow"] == pairs[f"{n}_index"]) for n in ("rival", "same")
+    )
+    pairs["rank"] = np.select([to_rival, to_same, is_best], [0, 1, 2], 3)
+    pairs["cause_of"] = np.select(
+        [to_rival, is_best],
+        ["of this gap", "of the gap to " + pairs["slow_name"]],
+        "of the gap between " + pairs["fast_name"] + " and " + pairs["slow_name"],
+    )
+    pairs["cause"] = pairs["part"].replace(words.PART_WORDS)
+    first = pairs.sort_values("rank", kind="stable").drop_duplicates("work")
+    first = first.rename(columns={"share": "cause_share", "pair": "cause_pair"})
+    told = ["work", "cause", "cause_share", "cause_of", "cause_pair"]
+    return frame.merge(first[told], on="work", how="left")

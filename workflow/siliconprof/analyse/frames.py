@@ -1,0 +1,432 @@
+"""The results of a run as frames, with everything joined and named once: what exhibits query.
+
+`cells` has a row for each cell, `points` one for each measured point with its cell's columns. A
+cell that is not `ok` keeps its row and loses its points: a time that was not measured in the way
+that its cell names is no result. Rows stand in the page's order: this host first, GPUs first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from siliconprof import words
+from siliconprof.analyse.equal_work import DISTURBED, NO_SPEED_FLAG, WHOLE_TRAININGS, WORK
+from siliconprof.analyse.published_values import read_table
+from siliconprof.analyse.throughputs import FLAG_OF_VERDICT
+from siliconprof.hosts import registry
+from siliconprof.hosts.datasheet import DataSheets
+from siliconprof.store import matrix_file
+from siliconprof.store.matrix_file import Matrix
+from siliconprof.store.records import HERE
+from siliconprof.store.results import Results
+from siliconprof.store.table_files import KEY
+
+CELL = list(KEY)
+POINT = [*CELL, "point"]
+DEVICE = ["source", "host", "device"]
+BACKENDS = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
+TRAINERS = ("plain", "hf")
+PRECISIONS = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
+MANUAL_AMP = {"mlx": " (manual)"}  # has no autocast: the casts are written out
+CHOICES = ("compile", "attention", "adamw", "allocator")  # how a step runs, not what it computes
+# What else two trainings of equal work may differ in.
+CIRCUMSTANCES = (
+    *("host", "device", "backend", "trainer", "precision", "threads", "scenario", "offloads"),
+    *("zero_stage", "gradient_checkpointing", "probes_off", *CHOICES),
+)
+NAMES = [  # that other tables get from their point or cell
+    *("device_kind", "device_label", "place", "whose", "backend_label", "setup", "model"),
+    *("trainer", "module", "stage", "variant", "disturbed", "is_mechanism_check", "flags", "here"),
+    *("work_label", "order", "family_order", "work"),
+]
+TEXTS = (  # made here; without a row pandas would take them for numbers
+    *("device_label", "place", "whose", "backend_label", "stem", "model", "stage"),
+    *("apart", "variant", "setup"),
+)
+SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
+
+
+@dataclass(eq=False)
+class Frames:
+    """All results of a run.
+
+    Attributes:
+        cells: a row for each cell. Beside the columns of cells.csv: `here`, `order` (of the page),
+            `device_label`, `place` (with its host where that is another), `whose` (`other host: x`),
+            `backend_label`, `model` (module and size), `variant` (LoRA, offload, compiled …), `setup`
+            (`torch-cpu · plain · fp32 · LoRA 8`), `stage` (the scenario applied), `offloads`,
+            `probes_off`, `disturbed`, `is_mechanism_check` (no speed is said of it).
+        points: a row for each point, with its cell's columns and: of each series `x_s` in
+            milliseconds `x_ms`, `x_ms_low`, `x_ms_high`; `work` (a number, equal for equal work),
+            `work_label` (`gpt2-nano: 0.20 M parameters, batch 4 × 64 tokens`), `family_order`.
+    """
+
+    results: Results
+    matrix: Matrix
+    registry: registry.Registry
+    published_folder: Path
+    cells: pd.DataFrame
+    points: pd.DataFrame
+    _tables: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def load(cls, matrix: Path, tables: Path, published: Path, devices: Path) -> Frames:
+        """Everything, checked as far as a page needs it.
+
+        Raises:
+            UserError: a file is missing or damaged.
+        """
+        document, results, known = matrix_file.read(matrix), Results(tables), registry.load(devices)
+        cells = _cells(results, DataSheets(known, document.host))
+        return cls(results, document, known, published, cells, _points(results, cells))
+
+    @property
+    def trainings(self) -> pd.DataFrame:
+        """Points that a trainer drove and timed phase by phase: `by_phases`."""
+        return self.points[by_phases(self.points)]
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """Those of them whose whole step was timed and says something about speed."""
+        frame = self.trainings
+        return frame[frame["unsplit_step_ms"].gt(0) & ~frame["is_mechanism_check"]]
+
+    @cached_property
+    def sheets(self) -> DataSheets:
+        """What the registry says of a row's device."""
+        return DataSheets(self.registry, self.matrix.host)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Another table of the run; its cells' or points' `NAMES` are joined where it has their key."""
+        if name not in self._tables:
+            frame = self.results.frame(name)
+            if set(POINT) <= set(frame):
+                frame = named(frame, self.points, POINT)
+            elif set(CELL) <= set(frame):
+                frame = named(frame, self.cells, CELL)
+            self._tables[name] = frame
+        return self._tables[name]
+
+    @cached_property
+    def gaps(self) -> pd.DataFrame:
+        """The lines of attribution.csv with names, the most telling pair of each work first.
+
+        `fast` and `slow` are rows of `points`; `fast_name` and `slow_name` have device and host where
+        these differ; `apart` lists what both sides differ in; `device` to `precision` are the slow
+        side's; `rank` is the place of the pair: another device or backend, all else alike, first;
+        nothing disturbed and no gap within noise before anything sound.
+        """
+        lines, points = self.results.frame("attribution"), self.trainings
+        for side in ("fast", "slow"):
+            key = [f"{side}_{name}" for name in POINT]
+            names = points[POINT].set_axis(key, axis=1).assign(**{side: points.index})
+            lines = lines.merge(names, on=key, how="inner")
+        fast, slow = (points.loc[lines[side]].reset_index(drop=True) for side in ("fast", "slow"))
+        axes = ["host", "device", "backend", "trainer", "precision", "variant"]
+        differs = pd.DataFrame({axis: fast[axis] != slow[axis] for axis in axes})
+        path = differs[["host", "device", "backend"]].any(axis=1)
+        only = path & ~differs[["trainer", "precision", "variant"]].any(axis=1)
+        sides = pd.concat([side[["trainer", "precision"]] for side in (fast, slow)], axis=1)
+        plain = (sides == ["plain", "fp32", "plain", "fp32"]).all(axis=1)
+        several = points["device"].nunique() > 1
+        lines = lines.assign(
+            work_label=fast["work_label"],
+            family_order=fast["family_order"],
+            fast_name=pd.Series(_side(fast, differs, several), dtype="str"),
+            slow_name=pd.Series(_side(slow, differs, several), dtype="str"),
+            apart=[", ".join(differs.columns[row]) for row in differs.to_numpy()],
+            disturbed=fast["disturbed"] | slow["disturbed"],
+            **{name: slow[name] for name in ("place", *CELL)},
+        )
+        of_pair = lines[lines["kind"] == "gap"].set_index("pair")
+        lines["verdict_of_pair"] = lines["pair"].map(of_pair["verdict"])
+        lines["rank"] = np.select([only & plain, only, path], [0, 1, 2], 3)
+        lines["is_noise"] = lines["verdict_of_pair"].eq("no gap beyond noise")
+        lines["gap_s"] = lines["pair"].map(of_pair["seconds"])
+        by = ["family_order", "is_noise", "disturbed", "rank", "gap_s", "pair"]
+        order = [True, True, True, True, False, True]
+        return lines.sort_values(by, ascending=order, kind="stable", ignore_index=True)
+
+    def published(self, name: str) -> pd.DataFrame:
+        """A published table, its values as they were printed; an absent one is NA.
+
+        A device that the registry knows has its name in `device_label`, `device_a_label` …
+
+        Raises:
+            UserError: there is no such file.
+        """
+        rows = read_table(self.published_folder / f"{name}.csv")
+        frame = pd.DataFrame(rows, dtype="string").replace("", pd.NA)
+        names = {device: entry["name"] for device, entry in self.registry["devices"].items()}
+        devices = [column for column in frame if column in ("device", "device_a", "device_b")]
+        return frame.assign(**{f"{column}_label": frame[column].map(names) for column in devices})
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows by the names of columns, for what is made of each by itself."""
+    rows: list[Any] = frame.to_dict("records")
+    return rows
+
+
+def holds(frame: pd.DataFrame, column: str) -> pd.Series:
+    """Of which rows a column is true; of none where there is no such column or value."""
+    if column not in frame:
+        return pd.Series(False, frame.index)
+    return frame[column].eq(True).fillna(False).astype(bool)
+
+
+def by_phases(frame: pd.DataFrame) -> pd.Series:
+    """Of which rows the training is timed phase by phase."""
+    return frame["trainer"].notna() & ~frame["trainer"].isin(WHOLE_TRAININGS)
+
+
+def uses_defaults(frame: pd.DataFrame) -> pd.Series:
+    """Which trainings run eagerly, with whatever their framework chooses, and are probed."""
+    chosen = frame[[name for name in CHOICES if name != "compile"]]
+    is_default = (chosen.isna() | chosen.isin(["default"])).all(axis=1)
+    return is_default & ~frame["compile"].eq(True) & ~frame["probes_off"]
+
+
+def named(frame: pd.DataFrame, of: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
+    """A frame with the `NAMES` of other rows, in the page's order; what they lack stays out."""
+    names = [name for name in NAMES if name in of and name not in frame]
+    joined = frame.merge(of[[*on, *names]], on=list(on), how="inner")
+    return joined.sort_values("order", kind="stable", ignore_index=True)
+
+
+def pairs(frame: pd.DataFrame, *axes: str) -> pd.DataFrame:
+    """Every two rows of equal work, alike in all circumstances, that differ in each of some axes.
+
+    Columns of the second carry `_other`. Each two rows come twice, once from either side.
+    """
+    same = [name for name in (*WORK, *CIRCUMSTANCES) if name in frame and name not in axes]
+    alike = frame.groupby(same, dropna=False, sort=False).ngroup()
+    joined = frame.assign(alike=alike).merge(
+        frame.assign(alike=alike), on="alike", suffixes=("", "_other")
+    )
+    return joined[np.logical_and.reduce([joined[axis] != joined[f"{axis}_other"] for axis in axes])]
+
+
+def _side(points: pd.DataFrame, differs: pd.DataFrame, several_devices: bool) -> list[str]:
+    """`mlx · plain · fp32`, with device and host where these differ from the other side's."""
+    names = points[["host", "device", "whose", "setup"]].assign(
+        with_host=differs["host"], with_device=differs["device"] | several_devices
+    )
+    return [
+        " · ".join([host] * (with_host or bool(whose)) + [device] * with_device + [setup])
+        for host, device, whose, setup, with_host, with_device in names.itertuples(index=False)
+    ]
+
+
+def rank(values: pd.Series, first: Sequence[str]) -> pd.Series:
+    """Places of names: those that are listed first, all others after them, in alphabetic order."""
+    others = sorted(set(values.dropna()) - set(first))
+    place = {name: number for number, name in enumerate((*first, *others))}
+    return values.map(place).fillna(len(place)).astype(int)
+
+
+def _cells(results: Results, sheets: DataSheets) -> pd.DataFrame:
+    cells = results.frame("cells").copy()
+    for name in ("size", "lora_rank", "weights", "zero_stage", "gradient_checkpointing", *CHOICES):
+        if name not in cells:
+            cells[name] = pd.Series(pd.NA, cells.index, "object")
+    probes = results.frame("probes")
+    off = probes["means"].eq(SWITCHED_OFF).groupby([probes[name] for name in CELL]).all()
+    cells = cells.merge(off.rename("probes_off").reset_index(), on=CELL, how="left")
+    cells = _flagged(cells, results.frame("checks"))
+    label = [device_label(sheets, row) for row in records(cells[DEVICE])]
+    here, whose = cells["source"].eq(HERE), _apply(words.whose, cells)
+    flags = cells["flags"].fillna("").astype(str).str.split(";")
+    stem = _stem(cells)
+    cells = cells.assign(
+        here=here,
+        device_label=label,
+        whose=whose,
+        place=[f"{a} [{b}]" if b else a for a, b in zip(label, whose, strict=True)],
+        backend_label=_apply(words.backend_name, cells),
+        stem=stem,
+        model=(cells["module"] + "-" + cells["size"]).where(cells["size"].notna(), stem),
+        stage=cells["scenario_applied"].fillna(cells["scenario"]),
+        offloads=cells["scenario_applied"].eq("offload").fillna(False).astype(bool),
+        probes_off=holds(cells, "probes_off"),
+        disturbed=pd.Series([DISTURBED in codes for codes in flags], cells.index, bool),
+        is_mechanism_check=pd.Series([NO_SPEED_FLAG in c for c in flags], cells.index, bool),
+    )
+    cells["apart"] = _apply(_apart, cells)
+    cells["variant"] = _apply(_variant, cells)
+    cells["setup"] = _setup(cells)
+    cells = cells.assign(
+        _gpu=cells["device_kind"].eq("cpu"),
+        _backend=rank(cells["backend"], BACKENDS),
+        _trainer=rank(cells["trainer"], TRAINERS),
+        _precision=rank(cells["precision"], PRECISIONS),
+    )
+    by = ["here", "source", "host", "_gpu", "device", "module", "stem", "_backend", "_trainer"]
+    cells = cells.sort_values(
+        [*by, "_precision", "variant", "scenario"],
+        ascending=[False] + [True] * (len(by) + 2),
+        kind="stable",
+        ignore_index=True,
+    )
+    cells = cells.drop(columns=["_gpu", "_backend", "_trainer", "_precision"])
+    return cells.assign(order=range(len(cells))).astype(dict.fromkeys(TEXTS, "str")).copy()
+
+
+def device_label(sheets: DataSheets, row: Mapping[str, Any]) -> str:
+    """What people call a row's device: by the registry, else by this host's file, else its id."""
+    if entry := sheets.entry(row):
+        return str(entry["name"])
+    own = {device["id"]: device["name"] for device in sheets.host["devices"]}
+    return str(own.get(row["device"], row["device"]) if row["source"] == HERE else row["device"])
+
+
+def _apply(function: Callable[[dict[str, Any]], str], frame: pd.DataFrame) -> list[str]:
+    return [function(row) for row in records(frame)]
+
+
+def _stem(frame: pd.DataFrame) -> list[str]:
+    """Workloads' names without their trainers: `gpt2-nano` of `gpt2-nano-hf`."""
+    named_ = zip(frame["workload"], frame["trainer"].fillna(""), strict=True)
+    return [name.removesuffix(f"-{trainer}") if trainer else name for name, trainer in named_]
+
+
+def _flagged(cells: pd.DataFrame, checks: pd.DataFrame) -> pd.DataFrame:
+    """With a flag on each cell that has a throughput above what its device can do.
+
+    Records stay as they are: a value above a ceiling shows only beside other records.
+    """
+    above = checks.assign(flag=checks["verdict"].map(FLAG_OF_VERDICT)).dropna(subset=["flag"])
+    above = above.assign(detail=above["flag"] + ": " + above["reason"].fillna(""))
+    details = above.groupby(CELL)["detail"].agg("; ".join)
+    codes = above.drop_duplicates([*CELL, "flag"]).groupby(CELL)["flag"].agg(";".join)
+    joined = pd.concat([codes, details], axis=1)
+    cells = cells.merge(joined.reset_index(), on=CELL, how="left")
+    for own, more, between in (("flags", "flag", ";"), ("flag_details", "detail", "; ")):
+        both = zip(cells[own].fillna(""), cells.pop(more).fillna(""), strict=True)
+        joined_texts = [between.join(filter(None, texts)) or None for texts in both]
+        cells[own] = pd.Series(joined_texts, cells.index, dtype=object)
+    return cells
+
+
+def _apart(row: dict[str, Any]) -> str:
+    """`LoRA 8` of trainings that compute something else than the plain one; empty for it."""
+    rank_, weights = words.number(row["lora_rank"]), row["weights"]
+    parts = [f"LoRA {int(rank_)}"] if rank_ else []
+    if isinstance(weights, str) and weights != "random":
+        parts.append(weights)
+    return ", ".join(parts)
+
+
+def _variant(row: dict[str, Any]) -> str:
+    """What sets a training apart from the plain one of its model: `LoRA 8 · offload stage 2`."""
+    parts, stage = [row["apart"]] if row["apart"] else [], words.number(row["zero_stage"])
+    if row["stage"] == "offload":
+        parts.append(f"offload stage {int(stage)}" if stage else "offload")
+    elif row["stage"] == "near-capacity":
+        batch = words.number(row["batch_size"]) if row["batch_size_found"] is True else None
+        parts.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
+    if row["scenario"] not in ("auto", row["stage"]):
+        parts.append(f"asked for {row['scenario']}")
+    parts += [
+        word
+        for name, word in (("gradient_checkpointing", "checkpointed"), ("compile", "compiled"))
+        if row[name] is True
+    ]
+    for name, title in (("attention", "attention"), ("adamw", "AdamW"), ("allocator", "allocator")):
+        if isinstance(row[name], str) and row[name] != "default":
+            parts.append(f"{title}: {row[name]}")
+    if row["probes_off"]:
+        parts.append("no probes")
+    return " · ".join(parts)
+
+
+def _setup(frame: pd.DataFrame) -> list[str]:
+    """`torch-cpu · plain · fp32 · LoRA 8`; MLX has no autocast, its casts are written out."""
+    parts = frame[["backend_label", "trainer", "precision", "variant", "backend"]].fillna("")
+    return [
+        " · ".join(filter(None, (backend, trainer, shown_precision(name, precision), variant)))
+        for backend, trainer, precision, variant, name in parts.itertuples(index=False)
+    ]
+
+
+def shown_precision(backend: str, precision: str) -> str:
+    """`amp-bf16`, or `amp-bf16 (manual)` where the framework has no autocast."""
+    return precision + (MANUAL_AMP.get(backend, "") if precision.startswith("amp-") else "")
+
+
+def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
+    ok = cells[cells["status"] == "ok"]
+    points = results.frame("points").merge(ok, on=CELL, suffixes=("", "_of_cell"), sort=False)
+    of_cell = points.columns[points.columns.str.endswith("_of_cell")]
+    both = {name: name.removesuffix("_of_cell") for name in of_cell}
+    filled = {own: points[own].combine_first(points[name]) for name, own in both.items()}
+    absent = {name: pd.NA for name in WORK if name not in points}
+    points = pd.concat(
+        [
+            points.drop(columns=[*both, *filled]),
+            pd.DataFrame(filled | absent, points.index),
+            _milliseconds(points),
+        ],
+        axis=1,
+    ).copy()  # in one block: columns are added below
+    near = holds(points, "batch_size_found")
+    labels = pd.Series(_work_labels(points, near), points.index, dtype="str")
+    points = points.assign(work_label=labels)
+    points["work"] = points.groupby(list(WORK), dropna=False, sort=False).ngroup()
+    size = ["n_parameters", "samples_per_step", "tokens_per_step", "audio_s_per_step", "target_len"]
+    families = points[[*size, "model", "work_label"]].assign(near=near)
+    families = families.sort_values(["n_parameters", "near", *size[1:], "model", "work_label"])
+    places = {name: place for place, name in enumerate(dict.fromkeys(families["work_label"]))}
+    points["family_order"] = points["work_label"].map(places)
+    points = points.sort_values(["order", "point"], kind="stable", ignore_index=True)
+    # Trainings that a family's labels would not tell apart get the names of their workloads.
+    twins = points.duplicated([*DEVICE, "work_label", "setup"], keep=False) & by_phases(points)
+    for name in ("setup", "variant"):
+        apart = (points[name] + " · " + points["stem"]).str.removeprefix(" · ")
+        points[name] = points[name].mask(twins, apart)
+    return points.assign(order=range(len(points))).copy()  # in one block: exhibits add columns
+
+
+def _milliseconds(points: pd.DataFrame) -> pd.DataFrame:
+    ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
+    return pd.DataFrame(
+        {
+            f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3
+            for end, suffix in ends.items()
+            for name in points.columns[points.columns.str.endswith(f"_{end}")]
+        },
+        points.index,
+    )
+
+
+def _work_labels(points: pd.DataFrame, near: pd.Series) -> list[str]:
+    """`gpt2-nano: 0.20 M parameters, batch 4 × 64 tokens` of each point."""
+    columns = ["model", "n_parameters", "samples_per_step", "tokens_per_step"]
+    columns += ["audio_s_per_step", "target_len"]
+    labels = []
+    for (model, *numbers), found in zip(
+        points[columns].itertuples(index=False, name=None), near, strict=True
+    ):
+        parameters, samples, tokens, audio_s, target_len = map(words.number, numbers)
+        if parameters is None:
+            labels.append(model)
+            continue
+        millions = parameters / 1e6
+        batch = f", batch {samples:.0f}" if samples else ""
+        if found:
+            batch = ", near capacity, largest batch that fits"
+        elif samples and audio_s:
+            batch += f" × {audio_s / samples:g} s of audio"
+            batch += f" and {target_len:.0f} tokens" if target_len else ""
+        elif samples and tokens:
+            batch += f" × {tokens // samples:.0f} tokens"
+        size = f"{millions:.2f}" if millions < 10 else f"{millions:.0f}"
+        labels.append(f"{model}: {size} M parameters{batch}")
+    return labels

@@ -1,0 +1,282 @@
+"""Axes, ticks, marks and legends that all drawers share.
+
+A mark is what the page's pointer and filter find: `mark` hangs a row and a text on an artist, and
+`svg` writes them into the drawing. What another process disturbed is hollow, what was published is
+hatched or open, in every drawer alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from siliconprof import words
+from siliconprof.analyse.frames import holds, records
+from siliconprof.render import style
+
+WIDTH_IN = 7.0
+ROW_IN = 0.2  # of one category
+TITLE_IN, TICKS_IN, LABEL_IN, GAP_IN = 0.24, 0.2, 0.2, 0.1
+LEGEND_ROW_IN = 0.17
+DISTURBED_MEANS = "disturbed by other processes"
+PUBLISHED_MEANS = "published, not measured here"
+MOST_LABEL_IN = 0.5 * WIDTH_IN
+_NUMBERS = count()
+
+
+def text(value: Any) -> str:
+    """A name as it stands beside an axis; what is missing is empty."""
+    return "" if value is None or value != value else str(value)
+
+
+def is_true(row: Mapping[str, Any], name: str) -> bool:
+    """Whether a row says so."""
+    return row.get(name) is not None and row[name] == True  # noqa: E712  # numpy's and pandas' too
+
+
+def panels(frame: pd.DataFrame, column: str) -> list[tuple[str, pd.DataFrame]]:
+    """Parts of a frame, in the order in which their names first come."""
+    if not column:
+        return [("", frame)]
+    return [(str(name), part) for name, part in frame.groupby(column, sort=False)]
+
+
+def measured(row: Mapping[str, Any], column: str, unit: str) -> str:
+    """`12.3 ms ± 4 %` of a row, its interval in `{column}_low` and `_high`."""
+    value = row[column]
+    low, high = row.get(f"{column}_low"), row.get(f"{column}_high")
+    shown = f"{words.significant(value)}{words.THIN}{unit}".rstrip()
+    if low is None or high is None or low != low or high != high or not value:
+        return shown
+    return f"{shown} ± {words.whole_percent(abs((high - low) / 2 / value))}"
+
+
+def mark(artist: Any, row: Mapping[str, Any], hover: str) -> None:
+    """Hang a row and what stands beside the pointer on an artist, and give it its look."""
+    remarks = [hover, text(row.get("hover"))]
+    has_marker = isinstance(artist, Line2D) and artist.get_marker() not in ("", "None")
+    if is_true(row, "published"):
+        remarks.append(PUBLISHED_MEANS)
+        if isinstance(artist, Rectangle):
+            artist.set(facecolor="none", edgecolor=style.MUTED, hatch=style.HATCH, linewidth=0.5)
+        elif has_marker:
+            artist.set(markerfacecolor="none", markeredgecolor=style.MUTED, marker="d")
+        elif isinstance(artist, Line2D):
+            artist.set(color=style.MUTED, linestyle=":")
+    elif is_true(row, "disturbed"):
+        remarks.append(DISTURBED_MEANS)
+        if isinstance(artist, Rectangle):
+            artist.set(facecolor=style.PAPER, edgecolor=artist.get_facecolor(), linewidth=0.8)
+        elif has_marker:
+            artist.set(markerfacecolor=style.PAPER, markeredgewidth=0.8)
+    artist.set_gid(f"mark-{next(_NUMBERS)}")  # by which `svg` finds its element
+    artist.page = (row, "; ".join(filter(None, remarks)))
+
+
+def add_line(ax: Axes, xs: Sequence[float], ys: Sequence[float], **look: Any) -> Line2D:
+    """A line, or markers, on axes that have their ends: `plot` would reckon new ones each time."""
+    line = Line2D(xs, ys, **look)
+    ax.add_artist(line)
+    return line
+
+
+def limits(values: Iterable[Any], log: bool, zero: bool = False) -> tuple[float, float]:
+    """Both ends of an axis for some values, with room beyond the outermost."""
+    arrays = [np.ravel(np.asarray(each, dtype=float)) for each in values]
+    known = np.concatenate(arrays) if arrays else np.ones(1)
+    known = known[np.isfinite(known) & ((known > 0) | (not log))]
+    least, most = (known.min(), known.max()) if len(known) else (1.0, 1.0)
+    if log:
+        return least / 1.4, most * 1.4
+    if zero:
+        room = max(most, -least, 1e-30) * 0.06
+        return min(0.0, least - room if least < 0 else 0.0), max(most, 0.0) + room
+    room = max((most - least) * 0.06, abs(most) * 1e-3, 1e-30)
+    return least - room, most + room
+
+
+def scale(axis: Any, log: bool, label: str, ends: tuple[float, float] | None = None) -> None:
+    """Ends, kind and ticks of an axis, as plain numbers, and its label."""
+    side = axis.axis_name
+    if log:
+        getattr(axis.axes, f"set_{side}scale")("log")
+    if ends:
+        getattr(axis.axes, f"set_{side}lim")(*ends)
+    low, high = axis.get_view_interval()
+    if log and high / low > 8:
+        decades = np.log10(high / low)
+        subs = (1, 2, 5) if decades < 2 else (1, 3) if decades < 4 else (1,)
+        axis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    else:
+        axis.set_major_locator(MaxNLocator(4 if side == "y" else 5, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+    axis.set_label_text(label)
+
+
+def tick(value: float) -> str:
+    """A number beside an axis."""
+    return (
+        words.significant(value, 3).rstrip("0").rstrip(".")
+        if 0 < abs(value) < 100 and ("." in words.significant(value, 3))
+        else words.significant(value, 3)
+    )
+
+
+def categories(ax: Axes, labels: Sequence[str], headings: Sequence[int] = ()) -> None:
+    """One line a category, the first on top; some of them are bold headings of those below."""
+    room = ax.get_position().x0 * WIDTH_IN
+    limit = int(room / style.text_in("x"))
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    ax.set_yticks(range(len(labels)), [words.shortened(label, limit) for label in labels])
+    ax.grid(visible=False, axis="y")
+    ax.tick_params(axis="y", length=0, labelcolor=style.INK, labelsize=style.TEXT_PT)
+    for place in headings:
+        label = ax.get_yticklabels()[place]
+        label.set(fontweight="bold", color=style.MUTED)
+
+
+Entry = tuple[Any, str]  # of a legend: what is drawn, and what it means
+
+
+def legend_rows(entries: Sequence[Entry]) -> tuple[int, int]:
+    """(columns, rows) of a legend across the figure."""
+    if not entries:
+        return 1, 0
+    each = style.widest_in([name for _, name in entries], style.SMALL_PT) + 0.45
+    columns = max(1, min(len(entries), int(WIDTH_IN / each)))
+    return columns, ceil(len(entries) / columns)
+
+
+def layout(
+    heights_in: Sequence[float],
+    labels: Sequence[str],
+    titles: Sequence[str],
+    entries: Sequence[Entry],
+    columns: int = 1,
+    x_label: bool = True,
+) -> tuple[Figure, list[Axes]]:
+    """A figure with a legend on top and axes below, in rows of so many, right of their labels.
+
+    Args:
+        heights_in: of each pair of axes.
+        labels: of categories; without any there is room for numbers.
+        titles: of each pair of axes.
+    """
+    left = min(style.widest_in(labels) + 0.12, MOST_LABEL_IN) if labels else 0.6
+    right = 0.5 if labels else 0.1
+    legend_columns, n_legend = legend_rows(entries)
+    rows = [
+        list(range(i, min(i + columns, len(heights_in))))
+        for i in range(0, len(heights_in), columns)
+    ]
+    head = [TITLE_IN if any(titles[i] for i in row) else 0.06 for row in rows]
+    foot = TICKS_IN + (LABEL_IN if x_label else 0.0)
+    tall = [max(heights_in[i] for i in row) for row in rows]
+    whole = n_legend * LEGEND_ROW_IN + sum(head) + sum(tall) + len(rows) * (foot + GAP_IN) - GAP_IN
+    drawing = Figure(figsize=(WIDTH_IN, whole))
+    top, width = whole - n_legend * LEGEND_ROW_IN, WIDTH_IN / columns
+    axes = []
+    for row, above, high in zip(rows, head, tall, strict=True):
+        top -= above
+        for place, index in enumerate(row):
+            own = heights_in[index]
+            box = (place * width + left, top - own, width - left - right, own)
+            ax = drawing.add_axes(
+                (box[0] / WIDTH_IN, box[1] / whole, box[2] / WIDTH_IN, box[3] / whole)
+            )
+            if titles[index]:
+                limit = int((width - 0.1) / style.text_in("x") * 0.92)
+                # From the left edge of its labels, where these leave little room.
+                shift = -left if labels else -0.4
+                ax.annotate(
+                    words.shortened(titles[index], limit),
+                    (0, 1),
+                    (shift * 72, 5),
+                    xycoords="axes fraction",
+                    textcoords="offset points",
+                    fontweight="bold",
+                )
+            axes.append(ax)
+        top -= high + foot + GAP_IN
+    if entries:
+        handles, names = zip(*entries, strict=True)
+        drawing.legend(
+            handles,
+            names,
+            loc="upper left",
+            bbox_to_anchor=(0, 1),
+            ncols=legend_columns,
+            borderaxespad=0,
+            borderpad=0,
+            handlelength=1.4,
+            columnspacing=1.4,
+            labelspacing=0.35,
+        )
+    return drawing, axes
+
+
+def swatch(face: str, hatch: str = "") -> Patch:
+    """A filled box of a legend."""
+    return Patch(facecolor=face, hatch=hatch or None, edgecolor=style.MUTED if hatch else "none")
+
+
+def dot(color: str, marker: str = "o", hollow: bool = False) -> Line2D:
+    """A marker of a legend."""
+    face = style.PAPER if hollow else color
+    return Line2D(
+        [], [], color=color, marker=marker, linestyle="none", markersize=4, markerfacecolor=face
+    )
+
+
+def stroke(color: str, dashes: str | tuple = "-") -> Line2D:
+    """A line of a legend."""
+    return Line2D([], [], color=color, linestyle=dashes, linewidth=1.2)
+
+
+def kinds(frame: pd.DataFrame) -> list[Entry]:
+    """What colours mean: backends and precisions that are there."""
+    own = frame[~holds(frame, "published")] if "backend" in frame else frame.iloc[:0]
+    if "precision" not in own:
+        own = own.assign(precision="")
+    each = own.dropna(subset=["backend"]).drop_duplicates(["backend", "precision"])
+    rows = sorted(records(each[["backend", "precision"]]), key=str)
+    return [
+        (dot(style.colour(row)), f"{row['backend']} {text(row['precision'])}".strip())
+        for row in rows
+    ]
+
+
+def devices(frame: pd.DataFrame) -> dict[str, str]:
+    """The marker of each device; all are dots where there is only one."""
+    names = list(dict.fromkeys(frame.get("place", pd.Series(dtype=object)).dropna()))
+    marks = style.DEVICE_MARKS
+    return {name: marks[i % len(marks)] for i, name in enumerate(names)}
+
+
+def device_entries(frame: pd.DataFrame) -> list[Entry]:
+    """What markers mean, where there are several devices."""
+    found = devices(frame)
+    return [(dot(style.MUTED, shape, True), name) for name, shape in found.items()] * (
+        len(found) > 1
+    )
+
+
+def looks(frame: pd.DataFrame) -> list[Entry]:
+    """What is hollow or hatched, where anything is."""
+    entries: list[Entry] = []
+    if (holds(frame, "disturbed") & ~holds(frame, "published")).any():
+        entries.append((dot(style.MUTED, "o", True), f"hollow: {DISTURBED_MEANS}"))
+    if holds(frame, "published").any():
+        entries.append((swatch("none", style.HATCH), PUBLISHED_MEANS))
+    return entries

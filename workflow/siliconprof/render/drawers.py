@@ -1,0 +1,500 @@
+"""The six ways to draw a frame. A drawer says which columns are what; all looks are here.
+
+Every frame may have the columns `device`, `backend`, `workload` and `precision` (colours, and what
+the filter looks for), `place` (markers), `disturbed` and `published` (looks) and `hover` (more words
+beside the pointer). The interval of a column `x` stands in `x_low` and `x_high`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Protocol
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Rectangle
+
+from siliconprof import words
+from siliconprof.analyse.frames import holds, records
+from siliconprof.render import axes, style
+from siliconprof.render.axes import ROW_IN, Entry, mark, panels, text
+
+MOST_ROWS = 60  # of categories in a figure; its file has all
+MOST_PANELS = 12
+PANEL_IN = 1.5
+Bars = list[tuple[str, dict[str, Any] | None]]  # labels with their rows
+
+
+class Drawer(Protocol):
+    """What draws a frame."""
+
+    def draw(self, frame: pd.DataFrame) -> Figure:
+        """The figure."""
+        ...
+
+    def columns(self, frame: pd.DataFrame) -> list[str]:
+        """Those of the frame that the figure shows, for its file."""
+        ...
+
+
+def _known(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """The columns of a drawn frame, each with its interval, that it has."""
+    every = [name for column in names for name in (column, f"{column}_low", f"{column}_high")]
+    looks = ["backend", "workload", "scenario", "precision", "published", "disturbed"]
+    return [name for name in dict.fromkeys([*every, *looks]) if name in frame]
+
+
+def _is_known(row: Mapping[str, Any], column: str) -> bool:
+    value = row.get(column)
+    return value is not None and value == value
+
+
+def _interval(row: Mapping[str, Any], column: str) -> list[float] | None:
+    ends = [row.get(f"{column}_{end}") for end in ("low", "high")]
+    return None if any(end is None or end != end for end in ends) else ends  # type: ignore[return-value]
+
+
+def _spread(frame: pd.DataFrame, column: str) -> list[pd.Series]:
+    """A column with both ends of its interval, as far as it has them."""
+    return [frame[name] for end in ("", "_low", "_high") if (name := column + end) in frame]
+
+
+@dataclass(frozen=True)
+class StackedBars:
+    """Parts of a whole, end to end: a panel for each of `panel`, a bar for each row.
+
+    Args:
+        row: the column that names a bar.
+        parts: column -> its name in the legend; parts that no row has are left out.
+        x: label of the axis.
+        unit: of the values, for the pointer.
+        panel: the column that names each pair of axes.
+        group: a column whose values are bold headings above their bars.
+        by_backend: parts that are shades of the backend's hue, others are colours from small to large.
+        dot: a column and its name in the legend: a dot on the bar, such as the whole step.
+        total: whether the value of its dot, else its sum, stands beside a bar.
+        shares: label of a second axis beside the first, on which parts are per cent of their sum.
+    """
+
+    row: str
+    parts: Mapping[str, str]
+    x: str
+    unit: str = "ms"
+    panel: str = ""
+    group: str = ""
+    by_backend: Sequence[str] = ()
+    dot: tuple[str, str] | None = None
+    total: bool = True
+    shares: str = ""
+
+    def columns(self, frame: pd.DataFrame) -> list[str]:
+        """What names a bar, and its parts."""
+        dot = self.dot[0] if self.dot else ""
+        return _known(frame, [self.panel, self.group, self.row, *self.parts, dot])
+
+    @style.in_look
+    def draw(self, frame: pd.DataFrame) -> Figure:
+        """Bars below each other."""
+        frame = frame.head(MOST_ROWS)
+        parts = [name for name in self.parts if name in frame and frame[name].notna().any()]
+        entries: list[Entry] = [
+            (axes.swatch(self._fill({}, name, parts)), self.parts[name]) for name in parts
+        ]
+        if self.dot and self.dot[0] in frame:
+            entries.append((axes.dot(style.INK), self.dot[1]))
+        own = panels(frame, self.panel)[:MOST_PANELS]
+        lines = [self._lines(rows) for _, rows in own]
+        drawing, all_axes = axes.layout(
+            [ROW_IN * len(each) + 0.06 for each in lines],
+            [label for each in lines for label, _ in each],
+            [name for name, _ in own],
+            [*entries, *axes.looks(frame)],
+        )
+        for ax, each, (_, rows) in zip(all_axes, lines, own, strict=True):
+            self._panel(ax, each, rows, parts)
+            if self.shares:
+                self._beside(drawing, ax, rows, parts)
+        return drawing
+
+    def _beside(self, drawing: Figure, ax: Axes, rows: pd.DataFrame, parts: list[str]) -> None:
+        left, low, width, high = ax.get_position().bounds
+        ax.set_position((left, low, 0.54 * width, high))
+        own = drawing.add_axes((left + 0.64 * width, low, 0.36 * width, high))
+        ends = [f"{part}_{end}" for part in parts for end in ("low", "high")]
+        numbers = rows[parts].astype(float).clip(lower=0)
+        shares = 100 * numbers.div(numbers.sum(axis=1), axis=0)
+        shares = rows.drop(columns=[*parts, *ends], errors="ignore").join(shares)
+        alike = replace(self, x=self.shares, unit="%", dot=None, total=False)
+        alike._panel(own, alike._lines(shares), shares, parts)
+        own.tick_params(labelleft=False)
+
+    def _lines(self, rows: pd.DataFrame) -> Bars:
+        """From top to bottom; a heading has no row."""
+        lines: Bars = []
+        for name, group in panels(rows, self.group):
+            if self.group:
+                lines.append((name, None))
+            lines += [(text(row[self.row]), row) for row in records(group)]
+        return lines
+
+    def _panel(self, ax: Axes, lines: Bars, rows: pd.DataFrame, parts: list[str]) -> None:
+        numbers = rows[parts].astype(float)
+        ends = [numbers.clip(lower=0).sum(axis=1), numbers.clip(upper=0).sum(axis=1)]
+        ends += [rows[self.dot[0]]] if self.dot and self.dot[0] in rows else []
+        ends += [ends[0] - numbers[p] + rows[f"{p}_high"] for p in parts if f"{p}_high" in rows]
+        axes.scale(ax.xaxis, False, self.x, axes.limits(ends, False, zero=True))
+        headings = [place for place, (_, row) in enumerate(lines) if row is None]
+        axes.categories(ax, [label for label, _ in lines], headings)
+        if min(ends[1].min(), 0) < 0:
+            ax.axvline(0, color=style.MUTED, linewidth=0.6)
+        for y, (label, row) in enumerate(lines):
+            if row is not None:
+                self._bar(ax, y, label, row, parts)
+
+    def _bar(self, ax: Axes, y: int, label: str, row: dict[str, Any], parts: list[str]) -> None:
+        right = left = end = 0.0
+        for name in parts:
+            if not _is_known(row, name):
+                continue
+            value = float(row[name])
+            start = right if value >= 0 else left
+            fill = self._fill(row, name, parts)
+            bar = Rectangle((start, y - 0.33), value, 0.66, facecolor=fill, linewidth=0)
+            ax.add_artist(bar)
+            mark(bar, row, f"{label}, {self.parts[name]}: {axes.measured(row, name, self.unit)}")
+            right, left = max(right, start + value), min(left, start + value)
+            ends = [start + bound for bound in _interval(row, name) or ()]
+            if ends:
+                axes.add_line(ax, ends, [y, y], color=style.INK, linewidth=0.7)
+            end = max(end, right, *ends)
+        whole = right + left
+        if self.dot and _is_known(row, self.dot[0]):
+            name, meaning = self.dot
+            dot = axes.add_line(ax, [row[name]], [y], color=style.INK, marker="o", markersize=3)
+            mark(dot, row, f"{label}, {meaning}: {axes.measured(row, name, self.unit)}")
+            end, whole = max(end, row[name]), row[name]
+        if self.total and whole:
+            look: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
+            look |= {"size": style.SMALL_PT}
+            ax.annotate(words.significant(whole), (end, y), (4, 0), color=style.MUTED, **look)
+
+    def _fill(self, row: Mapping[str, Any], part: str, parts: Sequence[str]) -> str:
+        alike = [name for name in parts if (name in self.by_backend) == (part in self.by_backend)]
+        if part not in self.by_backend:
+            return style.ramp(alike.index(part), len(alike))
+        return style.shade(row.get("backend"), (45, 100, 60, 25, 80)[alike.index(part) % 5])
+
+
+@dataclass(frozen=True)
+class DotInterval:
+    """Values with their intervals on one axis: a line for each of `row`, a dot for each row.
+
+    Args:
+        row: the column that names a line.
+        value: the column of the values.
+        x: label of the axis; `unit` is for the pointer.
+        panel: the column that names each pair of axes.
+        name: the column that tells the dots of a line apart, for the pointer.
+        reference: a column of a value marked by an upright stroke, and what it means.
+    """
+
+    row: str
+    value: str
+    x: str
+    unit: str = ""
+    panel: str = ""
+    name: str = "setup"
+    log: bool = True
+    reference: tuple[str, str] | None = None
+
+    def columns(self, frame: pd.DataFrame) -> list[str]:
+        """What names a dot, and its value."""
+        more = self.reference[0] if self.reference else ""
+        return _known(frame, [self.panel, self.row, "place", self.name, self.value, more])
+
+    @style.in_look
+    def draw(self, frame: pd.DataFrame) -> Figure:
+        """Lines of dots below each other."""
+        keys = [name for name in (self.panel, self.row) if name]
+        frame = frame.merge(frame[keys].drop_duplicates().head(MOST_ROWS), on=keys)
+        own = panels(frame, self.panel)[:MOST_PANELS]
+        labels = [[text(name) for name in dict.fromkeys(rows[self.row])] for _, rows in own]
+        entries = [*axes.kinds(frame), *axes.device_entries(frame), *axes.looks(frame)]
+        if self.reference:
+            entries.append((axes.stroke(style.INK), self.reference[1]))
+        drawing, all_axes = axes.layout(
+            [ROW_IN * len(each) + 0.06 for each in labels],
+            [label for each in labels for label in each],
+            [name for name, _ in own],
+            entries,
+        )
+        shapes = axes.devices(frame)
+        for ax, each, (_, rows) in zip(all_axes, labels, own, strict=True):
+            values = _spread(rows, self.value)
+            if self.reference:
+                values.append(rows[self.reference[0]])
+            axes.scale(ax.xaxis, self.log, self.x, axes.limits(values, self.log, zero=True))
+            axes.categories(ax, each)
+            ax.grid(visible=True, axis="y", color=style.RULE, linewidth=0.4)
+            for row in records(rows):
+                if _is_known(row, self.value):
+                    self._dot(ax, each.index(text(row[self.row])), row, shapes)
+        return drawing
+
+    def _dot(self, ax: Axes, y: int, row: dict[str, Any], shapes: Mapping[str, str]) -> None:
+        hue = style.colour(row)
+        if ends := _interval(row, self.value):
+            axes.add_line(ax, ends, [y, y], color=hue, linewidth=0.9)
+        look = {"marker": shapes.get(text(row.get("place")), "o"), "markersize": 3.6, "color": hue}
+        dot = axes.add_line(ax, [row[self.value]], [y], linestyle="none", **look)
+        names = [text(row[self.row]), text(row.get(self.name)), text(row.get("place"))]
+        said = ", ".join(filter(None, names))
+        mark(dot, row, f"{said}: {axes.measured(row, self.value, self.unit)}")
+        if self.reference and _is_known(row, self.reference[0]):
+            value = row[self.reference[0]]
+            axes.add_line(ax, [value, value], [y - 0.35, y + 0.35], color=style.INK, linewidth=1)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Series over an axis: a panel for each of `panel`, a line for each of `line`.
+
+    Args:
+        colour: a column whose values, in order, colour the lines from small to large; else the backend
+            and the precision do.
+        dashed: a column that is true of dashed lines.
+        markers: whether each value of a solid line has a marker, its device's; the page then tells
+            each. `dashed_markers`: those of dashed lines too.
+    """
+
+    panel: str
+    line: str
+    x: str
+    y: str
+    x_label: str
+    y_label: str
+    log_x: bool = False
+    log_y: bool = False
+    columns_of_panels: int = 3
+    colour: str = ""
+    dashed: str = ""
+    markers: bool = False
+    dashed_markers: bool = False
+    high_in: float = PANEL_IN
+
+    def columns(self, frame: pd.DataFrame) -> list[str]:
+        """What names a line, and its values."""
+        return _known(frame, [self.panel, self.line, self.colour, self.x, self.y])
+
+    @style.in_look
+    def draw(self, frame: pd.DataFrame) -> Figure:
+        """Small multiples."""
+        frame = frame.dropna(subset=[self.x, self.y])
+        own = panels(frame, self.panel)[:MOST_PANELS]
+        order = list(dict.fromkeys(frame[self.colour])) if self.colour else []
+        hues = {value: style.ramp(place, len(order)) for place, value in enumerate(order)}
+        shapes = axes.devices(frame)
+        entries: list[Entry] = [(axes.stroke(hue), text(value)) for value, hue in hues.items()]
+        if not self.colour:
+            entries = axes.kinds(frame)
+        if self.dashed and holds(frame, self.dashed).any():
+            entries.append((axes.stroke(style.MUTED, "--"), f"dashed: {self.dashed}"))
+        entries += axes.device_entries(frame) if self.markers else []
+        drawing, all_axes = axes.layout(
+            [self.high_in] * len(own),
+            [],
+            [name for name, _ in own],
+            [*entries, *axes.looks(frame)],
+            min(self.columns_of_panels, len(own)),
+        )
+        for index, (ax, (name, rows)) in enumerate(zip(all_axes, own, strict=True)):
+            axes.scale(ax.xaxis, self.log_x, self.x_label, axes.limits([rows[self.x]], self.log_x))
+            first = index % self.columns_of_panels == 0
+            values = _spread(rows, self.y) if self.markers else [rows[self.y]]
+            ends = axes.limits(values, self.log_y)
+            axes.scale(ax.yaxis, self.log_y, self.y_label if first else "", ends)
+            for title, series in panels(rows, self.line):
+                self._line(ax, f"{name}, {title}".removeprefix(", "), series, hues, shapes)
+        return drawing
+
+    def _line(
+        self, ax: Axes, name: str, series: pd.DataFrame, hues: Mapping, shapes: Mapping
+    ) -> None:
+        rows = records(series)
+        hue = hues[rows[0][self.colour]] if self.colour else style.colour(rows[0])
+        dashed = bool(self.dashed) and axes.is_true(rows[0], self.dashed)
+        xs, ys = series[self.x].tolist(), series[self.y].tolist()
+        look = {"color": hue, "linewidth": 0.9, "linestyle": "--" if dashed else "-"}
+        line = axes.add_line(ax, xs, ys, clip_on=True, **look)
+        ends = f"{words.significant(ys[0])} to {words.significant(ys[-1])}"
+        mark(line, rows[0] | {"disturbed": None}, f"{name}: {self.y_label or self.y} {ends}")
+        has_markers = self.dashed_markers if dashed else self.markers
+        for row in rows if has_markers or len(rows) == 1 else ():
+            if ends_ := _interval(row, self.y):
+                axes.add_line(ax, [row[self.x]] * 2, ends_, color=hue, linewidth=0.7)
+            look = {"color": hue, "marker": shapes.get(row.get("place"), "o"), "markersize": 2.6}
+            dot = axes.add_line(ax, [row[self.x]], [row[self.y]], **look)
+            at = f"{self.x_label} {words.significant(row[self.x])}"
+            mark(dot, row, f"{name}, {at}: {axes.measured(row, self.y, self.y_label)}")
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """One value against another, with the line where both are equal, or the roofs of devices.
+
+    Args:
+        name: the column that says what a dot is.
+        equal: whether the line of equal values is drawn, on axes of the same ends.
+        roofs: columns of a roofline: the highest level, and the slope; a line for each `roof_of`.
+        panel: the column that names each pair of axes.
+    """
+
+    x: str
+    y: str
+    x_label: str
+    y_label: str
+    name: str = "setup"
+    equal: bool = False
+    roofs: tuple[str, str] | None = None
+    roof_of: Sequence[str] = ("place", "backend", "precision")
+    panel: str = ""
+    columns_of_panels: int = 2
+    high_in: float = 3.0
+
+    def columns(self, frame: pd.DataFrame) -> list[str]:
+        """What names a dot, and both values."""
+        return _known(frame, [self.panel, "place", self.name, self.x, self.y, *(self.roofs or ())])
+
+    @style.in_look
+    def draw(self, frame: pd.DataFrame) -> Figure:
+        """Dots on logarithmic axes."""
+        frame = frame.dropna(subset=[self.x, self.y])
+        own = panels(frame, self.panel)[:MOST_PANELS]
+        entries = [*axes.kinds(frame), *axes.device_entries(frame), *axes.looks(frame)]
+        if self.equal:
+            entries.append((axes.stroke(style.MUTED, "--"), "both are equal"))
+        drawing, all_axes = axes.layout(
+            [self.high_in] * len(own),
+            [],
+            [name for name, _ in own],
+            entries,
+            min(self.columns_of_panels, len(own)),
+        )
+        shapes = axes.devices(frame)
+        for ax, (_, rows) in zip(all_axes, own, strict=True):
+            self._panel(ax, rows, shapes)
+        return drawing
+
+    def _panel(self, ax: Axes, rows: pd.DataFrame, shapes: Mapping[str, str]) -> None:
+        x_ends = axes.limits([rows[self.x]], True)
+        y_ends = axes.limits([rows[self.y]], True)
+        if self.equal:
+            x_ends = y_ends = (min(x_ends[0], y_ends[0]), max(x_ends[1], y_ends[1]))
+        if self.roofs:
+            y_ends = axes.limits([rows[self.y], rows[self.roofs[0]]], True)
+        axes.scale(ax.xaxis, True, self.x_label, x_ends)
+        axes.scale(ax.yaxis, True, self.y_label, y_ends)
+        if self.equal:
+            axes.add_line(ax, x_ends, x_ends, color=style.MUTED, linewidth=0.8, linestyle="--")
+        if self.roofs:
+            level, slope = self.roofs
+            known = rows.dropna(subset=list(self.roofs)).drop_duplicates(list(self.roof_of))
+            for row in records(known):
+                xs = [x_ends[0], min(max(row[level] / row[slope], x_ends[0]), x_ends[1]), x_ends[1]]
+                ys = [min(row[level], row[slope] * x) for x in xs]
+                line = axes.add_line(ax, xs, ys, color=style.colour(row), linewidth=0.8)
+                named = ", ".join(text(row[name]) for name in self.roof_of)
+                high, steep = words.significant(row[level]), words.significant(row[slope])
+                roof = f"roof of {named}: {high}, {steep} a unit of x"
+                mark(line, row | {"disturbed": None, "hover": None}, roof)
+        for row in records(rows):
+            look = {"marker": shapes.get(text(row.get("place")), "o"), "markersize": 3.4}
+            look |= {"color": style.colour(row), "linestyle": "none"}
+            dot = axes.add_line(ax, [row[self.x]], [row[self.y]], **look)
+            x, y = (axes.measured(row, name, "") for name in (self.x, self.y))
+            mark(dot, row, f"{text(row[self.name])}: {self.x_label} {x}, {self.y_label} {y}")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Quantities over seconds: a panel for each of `panel`, a line for each of `series`."""
+
+    panel: str
+    t: str
+    series: Mapping[str, str]  # column -> its name in the legend
+    y_label: str
+    most: int = 6
+
+    def columns(self, frame: pd.DataFrame) -> list[str]:
+        """What names a panel, and its values."""
+        return _known(frame, [self.panel, self.t, *self.series])
+
+    @style.in_look
+    def draw(self, frame: pd.DataFrame) -> Figure:
+        """Two panels a row."""
+        own = panels(frame, self.panel)[: self.most]
+        shown = [name for name in self.series if any(rows[name].notna().any() for _, rows in own)]
+        hue = {name: style.ramp(2 * place, 6) for place, name in enumerate(shown)}
+        entries = [(axes.stroke(hue[name]), self.series[name]) for name in shown]
+        columns = min(2, len(own))
+        drawing, all_axes = axes.layout(
+            [PANEL_IN - 0.3] * len(own), [], [name for name, _ in own], entries, columns
+        )
+        for index, (ax, (name, rows)) in enumerate(zip(all_axes, own, strict=True)):
+            axes.scale(ax.xaxis, False, "seconds", axes.limits([rows[self.t]], False, zero=True))
+            label = self.y_label if index % columns == 0 else ""
+            ends = axes.limits([rows[column] for column in shown], False, zero=True)
+            axes.scale(ax.yaxis, False, label, ends)
+            for column in shown:
+                known = rows.dropna(subset=[column])
+                if len(known):
+                    xs, ys = known[self.t].tolist(), known[column].tolist()
+                    line = axes.add_line(ax, xs, ys, color=hue[column], linewidth=1)
+                    most = f"at most {words.significant(max(ys))} {self.y_label}"
+                    mark(line, records(known.head(1))[0], f"{name}, {self.series[column]}: {most}")
+        return drawing
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Layers of a stack from left to right: a box for each name of a layer, rows are paths."""
+
+    layers: Mapping[str, str]  # column -> heading
+
+    def columns(self, frame: pd.DataFrame) -> list[str]:
+        """The layers."""
+        return _known(frame, list(self.layers))
+
+    @style.in_look
+    def draw(self, frame: pd.DataFrame) -> Figure:
+        """Boxes, and a line for each path between two of them."""
+        most = max(frame[layer].nunique() for layer in self.layers)
+        drawing = Figure(figsize=(axes.WIDTH_IN, 0.3 * most + 0.45))
+        ax = drawing.add_axes((0, 0, 1, 1), xlim=(0, len(self.layers)), ylim=(most + 0.1, -0.9))
+        ax.axis("off")
+        limit = int(0.8 * axes.WIDTH_IN / len(self.layers) / style.text_in("x", style.SMALL_PT))
+        at: dict[tuple[str, Any], tuple[float, float]] = {}
+        look: dict[str, Any] = {"facecolor": style.PAPER, "edgecolor": style.FAINT}
+        look |= {"linewidth": 0.7, "boxstyle": "round,pad=0,rounding_size=0.05"}
+        for x, (layer, heading) in enumerate(self.layers.items()):
+            ax.text(x + 0.5, -0.55, heading, ha="center", color=style.MUTED, fontweight="bold")
+            names = list(dict.fromkeys(frame[layer].dropna()))
+            for y, name in enumerate(names):
+                middle = (y + 0.5) * most / len(names)
+                at[layer, name] = (x + 0.5, middle)
+                ax.add_patch(FancyBboxPatch((x + 0.1, middle - 0.34), 0.8, 0.68, **look))
+                words_ = words.shortened(str(name), limit)
+                ax.text(x + 0.5, middle, words_, ha="center", va="center", size=style.SMALL_PT)
+        for left, right in pairwise(self.layers):
+            each = frame.dropna(subset=[left, right]).drop_duplicates([left, right, "backend"])
+            below = 0.1 * each.groupby([left, right]).cumcount()  # another backend's line
+            for row, down in zip(records(each), below, strict=True):
+                (x1, y1), (x2, y2) = at[left, row[left]], at[right, row[right]]
+                xs, ys = [x1 + 0.4, x2 - 0.4], [y1 + down, y2 + down]
+                line = axes.add_line(ax, xs, ys, color=style.shade(row["backend"]), linewidth=1)
+                path = f"{row[left]} – {row[right]}, {row['backend']}"
+                mark(line, row | {"disturbed": None}, path)
+        return drawing

@@ -1,0 +1,140 @@
+"""What stands on the page, as values: a query, how it is drawn, which of its columns are printed.
+
+One exhibit is one file `exhibits/{section}/eNN_{name}.py` with an `EXHIBIT`, and its title and caption
+under its id in `report/captions.yaml`. Nothing else lists it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from siliconprof import plugins
+from siliconprof.analyse.frames import Frames
+from siliconprof.render.drawers import Drawer
+
+SECTIONS = ("answer", "paper", "studies", "ours", "trust")  # of the page, in order
+ANSWER = SECTIONS[0]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A column of words.
+
+    Args:
+        below: a column of small print under it; `badge`: one of a label after it.
+        folds: left out of the page, and named below the table, where all rows agree.
+        prose: words wrap.
+        code: in a font of fixed width.
+        href: a column of links, relative to the page.
+    """
+
+    column: str
+    title: str
+    below: str = ""
+    badge: str = ""
+    folds: bool = False
+    prose: bool = False
+    code: bool = False
+    href: str = ""
+    help: str = ""
+    unit: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """Those of the frame that it shows."""
+        return [self.column, *filter(None, (self.below, self.badge))]
+
+
+@dataclass(frozen=True)
+class Num:
+    """A column of numbers, with half the width of its 95 % interval where that is known.
+
+    The interval stands in `{column}_low` and `_high`, the reason why a number is missing in
+    `{column}_why` or, for the row, in `why_not`.
+
+    Args:
+        scale: a value is shown over it.
+        percent: a share is shown in per cent; `integer`: a whole number as it is.
+        published: every number was printed by others; a row is by its column `published`.
+        computed: every number was computed here from printed ones; one alone where `{column}_computed`.
+        best: `max` or `min` of the column is bold.
+        below: a column of small print under it.
+    """
+
+    column: str
+    title: str
+    unit: str = ""
+    scale: float = 1.0
+    digits: int = 3
+    percent: bool = False
+    integer: bool = False
+    published: bool = False
+    computed: bool = False
+    best: str = ""
+    below: str = ""
+    folds: bool = False
+    help: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """Those of the frame that it shows."""
+        ends = (f"{self.column}_low", f"{self.column}_high")
+        return [self.column, *ends, *filter(None, [self.below])]
+
+
+Column = Text | Num
+Columns = Sequence[Column]
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A figure, a table, or both, of one query.
+
+    Args:
+        rows: the query. Rows stand on the page in its order.
+        figure: how they are drawn; none of them is left out but for `most`.
+        table: the columns that are printed, or what makes them of the frame.
+        needs: which cells it would need, said where the query gives no row.
+        each: a table for every value of this column; `table` is then called with its rows.
+        folded: the line under which the table is folded away, such as `All cells`.
+        facts: rows are shown as names and values: the columns `name` and `value`.
+        sentences: a list of sentences, in the column `sentence`, under titles in `name`.
+        shows: workloads and probes of which this is the exhibit; others get a default table.
+    """
+
+    id: str
+    rows: Callable[[Frames], pd.DataFrame]
+    figure: Drawer | None = None
+    table: Columns | Callable[[pd.DataFrame], Columns] = ()
+    needs: str = ""
+    each: str = ""
+    folded: str = ""
+    facts: bool = False
+    sentences: bool = False
+    shows: Sequence[str] = ()
+
+
+PLACE: tuple[Column, ...] = (
+    Text("device_label", "Device", badge="whose", folds=True),
+    Text("backend_label", "Backend"),
+    Text("precision", "Precision", folds=True),
+)
+
+
+def modules() -> Iterator[tuple[str, str]]:
+    """(section, dotted module) of every exhibit, in the page's order."""
+    for section in SECTIONS:
+        kind = f"render.exhibits.{section}"
+        yield from ((section, plugins.module_name(kind, name)) for name in plugins.names(kind))
+
+
+def load(module: str) -> Exhibit:
+    """The exhibit of a module."""
+    exhibit: Any = importlib.import_module(module).EXHIBIT
+    assert isinstance(exhibit, Exhibit), f"{module}: EXHIBIT is no Exhibit"
+    return exhibit

@@ -1,0 +1,120 @@
+"""MLP, CNN and LSTM: how many times as fast one side trains as another, beside Daniel 2023's ratios.
+
+A side is a device and a backend. Across hosts a device stands for its fastest backend.
+"""
+
+import math
+
+import pandas as pd
+
+from siliconprof.analyse.equal_work import WORK
+from siliconprof.analyse.frames import CIRCUMSTANCES, DEVICE, Frames
+from siliconprof.render.exhibit import Column, Exhibit, Num, Text
+from siliconprof.render.exhibits.studies import _models, _networks
+
+BY_NATURE = ("host", "device", "backend", "threads")  # in which two sides may differ
+ALIKE = [name for name in (*WORK, *CIRCUMSTANCES) if name not in BY_NATURE]
+ROW = ["a", "b", "network", "published", "source_text"]
+EVERY = "all"  # batch sizes
+
+
+def rows(frames: Frames) -> pd.DataFrame:
+    """A row for each two sides and network, and of each batch size its ratio with its interval."""
+    ratios = measured(frames)
+    if ratios.empty:
+        return ratios
+    logs = ratios["times"].map(math.log)
+    mean = logs.groupby([ratios[name] for name in ROW], sort=False).mean()
+    means = mean.map(math.exp).reset_index().assign(batch=EVERY)
+    long = pd.concat([ratios, means, printed(frames)], ignore_index=True)
+    values = ["times", "times_low", "times_high", "times_bound"]
+    wide = long.reindex(columns=[*ROW, "batch", *values]).pivot(index=ROW, columns="batch")
+    wide.columns = wide.columns.map(lambda pair: pair[0].replace("times", f"times_{pair[1]}"))
+    frame = wide.reindex(pd.MultiIndex.from_frame(long[ROW].drop_duplicates())).reset_index()
+    why = frame["published"].map({True: "not printed", False: "not measured with this batch size"})
+    return frame.assign(why_not=why)
+
+
+def measured(frames: Frames) -> pd.DataFrame:
+    """Ratios of epochs of equal work: of a GPU over a CPU, else of the faster over the slower."""
+    frame = _networks.measured(frames)
+    frame = frame[frame["epoch_s_low"].gt(0)]
+    epochs = ["epoch_s", "epoch_s_low", "epoch_s_high"]
+    names = ["source", "host", "network_order", "title", "batch_size", *epochs]
+    work = frame.groupby(["title", "epoch_steps", *ALIKE], dropna=False).ngroup()
+    own = [frame[name] for name in DEVICE]
+    sides = frame[names].assign(
+        work=work,
+        side=frame["place"] + " · " + frame["backend_label"],
+        side_order=frame.groupby([*own, frame["backend"]])["order"].transform("min"),
+        is_cpu=frame["device_kind"].eq("cpu"),
+        is_fastest=frame["epoch_s"] == frame.groupby([*own, work])["epoch_s"].transform("min"),
+    )
+    both = sides.merge(sides, on="work", suffixes=("", "_b")).query("side != side_b")
+    at_home = both["source"].eq(both["source_b"]) & both["host"].eq(both["host_b"])
+    abroad = both["is_fastest"] & both["is_fastest_b"] & both["is_cpu"].eq(both["is_cpu_b"])
+    both = both[at_home | abroad]
+    times = both["epoch_s_b"] / both["epoch_s"]
+    faster = times.map(math.log).groupby([both["side"], both["side_b"]]).transform("mean")
+    first = faster.gt(0) | (faster.eq(0) & both["side_order"].lt(both["side_order_b"]))
+    first = first.where(both["is_cpu"] == both["is_cpu_b"], both["is_cpu_b"])
+    found = pd.DataFrame(
+        {
+            "a": both["side"],
+            "b": both["side_b"],
+            "network": both["title"],
+            "published": False,
+            "source_text": "",
+            "batch": _models.whole(both["batch_size"]),
+            "times": times,
+            "times_low": both["epoch_s_low_b"] / both["epoch_s_high"],
+            "times_high": both["epoch_s_high_b"] / both["epoch_s_low"],
+        }
+    )
+    by = ["side_order", "side_order_b", "network_order", "title", "batch_size"]
+    return found.loc[both[first].sort_values(by).index]
+
+
+def printed(frames: Frames) -> pd.DataFrame:
+    """The article's numbers; where it only says faster or slower, it prints none."""
+    frame = frames.published("daniel2023_speedups")
+    low, high = frame["value_min"].astype(float), frame["value_max"].astype(float)
+    unsaid = (low.isna() & high.eq(1)) | (high.isna() & low.eq(1))
+    named = frame[["device_b", "model"]].notna().all(axis=1) & frame["unit"].eq("times")
+    frame = frame.assign(times=high.fillna(low))[named & ~unsaid]
+    return pd.DataFrame(
+        {
+            "a": frame["device_a_label"],
+            "b": frame["device_b_label"].fillna("its own CPU"),
+            "network": frame["model"],
+            "published": True,
+            "source_text": frame["source"] + ": " + frame["statement"],
+            "batch": frame["batch_size"].fillna(EVERY),
+            "times": frame["times"],
+            "times_bound": frame["value_min"].isna().map({True: "at most", False: ""}),
+        }
+    )
+
+
+def columns(frame: pd.DataFrame) -> list[Column]:
+    """One for each batch size."""
+    names = {name.split("_")[1] for name in map(str, frame) if name.startswith("times_")}
+    sizes = sorted(names - {EVERY}, key=int)
+    return [
+        Text("a", "Trains", prose=True),
+        Text("b", "so many times as fast as", prose=True),
+        Text("network", "Network"),
+        *(
+            Num(f"times_{size}", f"batch {size}", "×", below=f"times_{size}_bound")
+            for size in sizes
+        ),
+        Num(f"times_{EVERY}", "all sizes", "×", help="geometric mean", below="times_all_bound"),
+    ]
+
+
+EXHIBIT = Exhibit(
+    id="network-ratios",
+    rows=rows,
+    table=columns,
+    needs="It needs a cell of module mlp, cnn or lstm on two devices or backends.",
+)
