@@ -23,6 +23,10 @@ from siliconprof.analyse.frames import (
 FEW = 6  # steps, below which there is no 95 % interval; the range stands in
 SETTINGS = ("learning_rate", "lora_alpha")  # losses depend on them, the time of a step does not
 PATH = ("host", "device", "backend", "threads")  # in which two devices may differ besides
+NEEDED = (  # columns of the trainings that are held against each other
+    *(*WORK, *CIRCUMSTANCES, *DEVICE, *(f"{STEP}{end}" for end, *_ in ENDS), "unsplit_step_n"),
+    *("model", "place", "whose", "backend_label", "variant", "compiled", "disturbed", "order"),
+)
 COMPARED = {  # axis -> title, the column that names a side, what one side must be
     "backend": ("Backends", "backend_label", None),
     "precision": ("Precision", "precision", "fp32"),
@@ -38,6 +42,7 @@ def sentences(frames: Frames) -> pd.DataFrame:
     """
     steps = frames.steps.sort_values(["n_parameters", "order"], ascending=[False, True])
     steps = steps.assign(compiled=holds(steps, "compile").map({True: "compiled", False: "eager"}))
+    steps = steps[[name for name in dict.fromkeys(NEEDED) if name in steps]]  # pairs are many
     found = [("Devices", _said(_devices(steps), "device", "device_and_backend"))]
     for axis, (title, name, side) in COMPARED.items():
         both = pairs(steps, axis)
@@ -128,8 +133,8 @@ def _hardware(frames: Frames) -> str:
 
 def _diverged(frames: Frames) -> str:
     """The first training whose losses became NaN or infinite: a record has neither."""
-    steps, curves = frames.table("steps"), frames.table("curves")
-    steps = steps[by_phases(steps) & steps["series"].eq("loss") & steps["loss"].isna()]
+    steps, curves = frames.table("steps", series="loss"), frames.table("curves")
+    steps = steps[by_phases(steps) & steps["loss"].isna()]
     lost = pd.concat([steps, curves[curves["loss"].isna()].rename(columns={"step": "iteration"})])
     if lost.empty:
         return ""
@@ -146,8 +151,8 @@ def _losses(frames: Frames) -> str:
         nth=rank(points["backend"], BACKENDS),
     ).sort_values(["nth", "order"])
     points["first"] = points.groupby("alike")["order"].transform("first")
-    steps = frames.table("steps")
-    losses = steps[steps["series"] == "loss"].set_index(["order", "iteration"])["loss"]
+    steps = frames.table("steps", series="loss")
+    losses = steps.set_index(["order", "iteration"])["loss"]
     both = losses[losses.index.isin(points["order"], level=0)].reset_index()
     both = both.merge(points[["order", "first"]], on="order")
     against = losses.reindex(pd.MultiIndex.from_frame(both[["first", "iteration"]])).to_numpy()

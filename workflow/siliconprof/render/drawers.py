@@ -323,16 +323,16 @@ class Lines:
     def _line(
         self, ax: Axes, name: str, series: pd.DataFrame, hues: Mapping, shapes: Mapping
     ) -> None:
-        rows = records(series)
-        hue = hues[rows[0][self.colour]] if self.colour else style.colour(rows[0])
-        dashed = bool(self.dashed) and axes.is_true(rows[0], self.dashed)
+        (first,) = records(series.head(1))
+        hue = hues[first[self.colour]] if self.colour else style.colour(first)
+        dashed = bool(self.dashed) and axes.is_true(first, self.dashed)
         xs, ys = series[self.x].tolist(), series[self.y].tolist()
         look = {"color": hue, "linewidth": 0.9, "linestyle": "--" if dashed else "-"}
         line = axes.add_line(ax, xs, ys, clip_on=True, **look)
         ends = f"{words.significant(ys[0])} to {words.significant(ys[-1])}"
-        mark(line, rows[0] | {"disturbed": None}, f"{name}: {self.y_label or self.y} {ends}")
+        mark(line, first | {"disturbed": None}, f"{name}: {self.y_label or self.y} {ends}")
         has_markers = self.dashed_markers if dashed else self.markers
-        for row in rows if has_markers or len(rows) == 1 else ():
+        for row in records(series) if has_markers or len(series) == 1 else ():
             if ends_ := _interval(row, self.y):
                 axes.add_line(ax, [row[self.x]] * 2, ends_, color=hue, linewidth=0.7)
             look = {"color": hue, "marker": shapes.get(row.get("place"), "o"), "markersize": 2.6}

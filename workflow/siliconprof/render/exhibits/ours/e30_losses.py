@@ -16,9 +16,9 @@ SETTINGS = ("learning_rate", "lora_alpha")  # losses depend on them, the time of
 
 
 def rows(frames: Frames) -> pd.DataFrame:
-    steps, curves = frames.table("steps"), frames.table("curves")
+    steps, curves = frames.table("steps", series="loss"), frames.table("curves")
     # Whole trainings with a curve have an exhibit of their own.
-    drawn = steps["series"].eq("loss") & ~steps["order"].isin(curves["order"])
+    drawn = ~steps["order"].isin(curves["order"])
     if steps.loc[drawn, "loss"].isna().all():
         return steps.iloc[:0]
     frame = steps[drawn].sort_values(["family_order", "order", "iteration"], kind="stable")
