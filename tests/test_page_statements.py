@@ -251,6 +251,7 @@ def test_forty_devices_over_several_hosts(tmp_path: Path) -> None:
     page = whole(make(tmp_path, every[:10], every[10:], devices=here))
     heights = re.findall(r'<svg viewBox="0 0 \S+ ([\d.]+)"', page.html)
     assert len(heights) > 8 and max(map(float, heights)) < 72 * 20
+    assert re.search(r"Drawn are \d+ of \d+ rows; all are in \S+/grid-throughput\.csv\.", page.html)
 
 
 def test_long_tables_are_cut_on_the_page_and_whole_in_the_files(

@@ -22,8 +22,6 @@ from siliconprof.analyse.frames import holds, records
 from siliconprof.render import axes, style
 from siliconprof.render.axes import ROW_IN, Entry, mark, panels, text
 
-MOST_ROWS = 60  # of categories in a figure; its file has all
-MOST_PANELS = 12
 PANEL_IN = 1.5
 Bars = list[tuple[str, dict[str, Any] | None]]  # labels with their rows
 
@@ -98,14 +96,13 @@ class StackedBars:
     @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Bars below each other."""
-        frame = frame.head(MOST_ROWS)
         parts = [name for name in self.parts if name in frame and frame[name].notna().any()]
         entries: list[Entry] = [
             (axes.swatch(self._fill({}, name, parts)), self.parts[name]) for name in parts
         ]
         if self.dot and self.dot[0] in frame:
             entries.append((axes.dot(style.INK), self.dot[1]))
-        own = panels(frame, self.panel)[:MOST_PANELS]
+        own = panels(frame, self.panel)
         lines = [self._lines(rows) for _, rows in own]
         drawing, all_axes = axes.layout(
             [ROW_IN * len(each) + 0.06 for each in lines],
@@ -218,9 +215,7 @@ class DotInterval:
     @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Lines of dots below each other."""
-        keys = [name for name in (self.panel, self.row) if name]
-        frame = frame.merge(frame[keys].drop_duplicates().head(MOST_ROWS), on=keys)
-        own = panels(frame, self.panel)[:MOST_PANELS]
+        own = panels(frame, self.panel)
         labels = [[text(name) for name in dict.fromkeys(rows[self.row])] for _, rows in own]
         entries = [*axes.kinds(frame), *axes.device_entries(frame), *axes.looks(frame)]
         if self.reference:
@@ -293,7 +288,7 @@ class Lines:
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Small multiples."""
         frame = frame.dropna(subset=[self.x, self.y])
-        own = panels(frame, self.panel)[:MOST_PANELS]
+        own = panels(frame, self.panel)
         order = list(dict.fromkeys(frame[self.colour])) if self.colour else []
         hues = {value: style.ramp(place, len(order)) for place, value in enumerate(order)}
         shapes = axes.devices(frame)
@@ -372,7 +367,7 @@ class Scatter:
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Dots on logarithmic axes."""
         frame = frame.dropna(subset=[self.x, self.y])
-        own = panels(frame, self.panel)[:MOST_PANELS]
+        own = panels(frame, self.panel)
         entries = [*axes.kinds(frame), *axes.device_entries(frame), *axes.looks(frame)]
         if self.equal:
             entries.append((axes.stroke(style.MUTED, "--"), "both are equal"))

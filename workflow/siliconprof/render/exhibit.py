@@ -19,6 +19,7 @@ from siliconprof.render.drawers import Drawer
 
 SECTIONS = ("answer", "paper", "studies", "ours", "trust")  # of the page, in order
 ANSWER = SECTIONS[0]
+MOST_ROWS, MOST_PANELS = 60, 12  # of a figure; its file has all
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,17 @@ PLACE: tuple[Column, ...] = (
     Text("backend_label", "Backend"),
     Text("precision", "Precision", folds=True),
 )
+
+
+def fitting(drawer: Drawer, frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that a figure has room for: those of its first panels and categories."""
+    panel, group, row = (getattr(drawer, name, "") for name in ("panel", "group", "row"))
+    if panel:
+        frame = frame[frame[panel].isin(frame[panel].drop_duplicates().head(MOST_PANELS))]
+    if not row:
+        return frame
+    keys = [name for name in (panel, group, row) if name]
+    return frame.merge(frame[keys].drop_duplicates().head(MOST_ROWS), on=keys)
 
 
 def modules() -> Iterator[tuple[str, str]]:

@@ -25,7 +25,7 @@ from siliconprof.errors import UserError, explained, stage
 from siliconprof.pipeline import ending, provenance
 from siliconprof.plugins import CHECKOUT
 from siliconprof.render import compared, exhibit, style, summary, svg, tables
-from siliconprof.render.exhibit import Exhibit
+from siliconprof.render.exhibit import Exhibit, fitting
 from siliconprof.store import names, temporary, validation
 
 SCRIPTS = ("page.js", "save.js", "compared.js")
@@ -100,7 +100,11 @@ def shown(module: str, section: str, number: int, frames: Frames, report: Report
 
 def _fill(one: Shown, value: Exhibit, frame: pd.DataFrame, report: ReportBuilder) -> None:
     if value.figure:
-        drawing = value.figure.draw(frame)
+        part = fitting(value.figure, frame)
+        drawing = value.figure.draw(part)
+        if len(part) < len(frame):
+            file = f"{report.links}/{value.id}.csv"
+            one.caption += f" Drawn are {len(part)} of {len(frame)} rows; all are in {file}."
         if report.prints:
             svg.for_print(drawing, report.folder / value.id)
             return
