@@ -36,6 +36,6 @@ def test_a_thousand_cells_reach_the_page(tmp_path: Path) -> None:
     with open(project.path / "results/tables/cells.csv", newline="", encoding="utf-8") as stream:
         cells = Counter((row["backend"], row["status"]) for row in csv.DictReader(stream))
     assert cells == {(backend, "ok"): WORKLOADS for backend in BACKENDS}
-    page = (project.path / "results" / "study.html").read_text(encoding="utf-8")
+    page = (project.path / "results" / "report.html").read_text(encoding="utf-8")
     assert all(f"mm{n}" in page for n in range(WORKLOADS))
     assert "Nothing to be done" in project.snakemake("report").stderr
