@@ -182,29 +182,6 @@ def test_what_cannot_be_packed_is_said(there, tmp_path):
     assert [line.split(": ")[0] for line in refusal()] == [str(path) for path in paths]
 
 
-def test_what_the_other_side_has_is_left_out(there, here, packed, tmp_path, capsys):
-    bundle_import.import_bundle(packed, here)
-    shas = [data.sha256 for data in bundle_check.read_bundle(packed).records.values()]
-    known, output = tmp_path / "known", tmp_path / "new.zip"
-    arguments = ["-o", str(output), "--results", str(there), "--without", str(known)]
-    known.write_text("\n".join(shas))
-    put(there, a_record(workload="third"))
-    assert bundle_pack.main(arguments) == 0
-    assert (
-        "1 records of far" in (said := capsys.readouterr().out) and "2 records not packed" in said
-    )
-    assert bundle_import.import_bundle(output, here).added == 1
-    data = record.read(there / MEMBER.replace("product", "third"))
-    known.write_text("\n".join([*shas, data["sha256"], ""]))
-    assert bundle_pack.main([*arguments, "--force"]) == 0
-    with zipfile.ZipFile(output) as archive:
-        assert archive.namelist() == ["manifest.json"]
-    before = tree(here)
-    assert bundle_import.main([str(output), "--results", str(here)]) == 0
-    assert "nothing new: the bundle has no record" in capsys.readouterr().out
-    assert tree(here) == before
-
-
 # -- without names -----------------------------------------------------------------------------
 
 

@@ -36,8 +36,6 @@ class Imported:
 
     def line(self) -> str:
         """The result as a line for the terminal."""
-        if not self.hosts:
-            return "nothing new: the bundle has no record"
         total = self.added + self.present + self.replaced
         return (
             f"{total} records of {', '.join(self.hosts)}: {self.added} new, "
@@ -94,11 +92,7 @@ def import_bundle(
 
 
 def _refusals(bundle: Bundle, results: Path, only: str | None) -> Iterator[str]:
-    """Why records under the labels of a bundle may not come in, one line for each label.
-
-    They were not asked for; this checkout measures under that label itself; or the label stands for
-    another machine here, and two would pass for one.
-    """
+    """Why records under the labels of a bundle may not come in, one line for each label."""
     from siliconprof.hosts import host_file as hosts
 
     if only is not None and {*bundle.hosts} - {only}:
@@ -132,7 +126,7 @@ def _refusals(bundle: Bundle, results: Path, only: str | None) -> Iterator[str]:
 
 
 def _differences(bundle: Bundle, results: Path, state: Mapping[str, str]) -> Iterator[str]:
-    """The records here that a bundle would replace, one line each, and how to have them replaced."""
+    """The records here that a bundle would replace, and how to have them replaced."""
     changed = {name: how for name, how in sorted(state.items()) if how in ("differs", "damaged")}
     for name, how in changed.items():
         yield f"{results / name}: the record here {'is damaged' if how == 'damaged' else how}"

@@ -43,7 +43,6 @@ def pack(
     hosts: Sequence[str] | None,
     output: Path,
     force: bool = False,
-    without: Collection[str] = (),
 ) -> list[str]:
     """Write the records of some hosts, and their host files, into a bundle; lines that say so.
 
@@ -52,8 +51,6 @@ def pack(
     Args:
         hosts: labels; None for every host here that has both records and a host file.
         force: whether an existing `output` may be replaced.
-        without: SHA-256 of records, as a bundle has them, to leave out; a host of which none is
-            left is left out whole, and a bundle may then be empty.
 
     Raises:
         UserError: nothing to pack, `output` exists, or damaged records (all of them); nothing
@@ -65,7 +62,7 @@ def pack(
     chosen = _chosen_hosts(results, labels, hosts or ())
     names = names_here(labels)
     members: dict[str, bytes] = {}
-    inside, problems, n_packed, n_excluded, n_changed = [], [], 0, 0, 0
+    problems, n_changed = [], 0
     for label in chosen:
         for path in sorted((results / "records" / label).rglob("*.json")):
             try:
@@ -76,15 +73,13 @@ def pack(
             data = without_names(stored, names)
             data["sha256"] = record.content_sha256(data)
             same = data["sha256"] == stored["sha256"]
-            if data["sha256"] in without:
-                n_excluded += 1
-                continue
             member = path.relative_to(results).as_posix()
             members[member] = path.read_bytes() if same else as_json(data).encode()
-            inside += [label] if label not in inside else []
-            n_packed, n_changed = n_packed + 1, n_changed + (not same)
+            n_changed += not same
+    n_packed = len(members)
+    for label in chosen:
         path = results / "hosts" / f"{label}.json"
-        if label in inside and path.is_file():
+        if path.is_file():
             members[f"hosts/{label}.json"] = _host_file(path, names)
     if problems:
         raise UserError("\n".join(problems))
@@ -96,12 +91,9 @@ def pack(
     packed = _zipped(members | {MANIFEST: as_json(manifest).encode()})
     if record.can_check():
         check(packed, output)  # what leaves here can be imported
-    of = f" of {', '.join(inside)}" if inside else ""
-    lines = [f"{output}: {n_packed} records{of}, {len(packed)} bytes"]
+    lines = [f"{output}: {n_packed} records of {', '.join(chosen)}, {len(packed)} bytes"]
     if n_changed:
         lines.append(f"{n_changed} of them with {HOME}, {USER} or {HOST} in place of this host's")
-    if n_excluded:
-        lines.append(f"{n_excluded} records not packed: listed in the file of --without")
     left_out = [label for label in labels if label not in chosen]
     if left_out:
         lines.append(f"hosts not packed: {', '.join(left_out)}; add them with --host")
@@ -134,32 +126,8 @@ def without_names(value: Any, names: Mapping[str, str]) -> Any:
     return [without_names(entry, names) for entry in value] if isinstance(value, list) else value
 
 
-def shas_of(path: Path) -> frozenset[str]:
-    """The SHA-256 that a file lists, one per line.
-
-    Raises:
-        UserError: it cannot be read, or a line is something else.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").split()
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot read: {error}") from None
-    for line in lines:
-        if not re.fullmatch(r"[0-9a-f]{64}", line):
-            raise UserError(f"{path}: {line[:80]!r} is no SHA-256 of a record")
-    return frozenset(lines)
-
-
 def _chosen_hosts(results: Path, local_labels: Sequence[str], asked: Sequence[str]) -> list[str]:
-    """The labels to pack, sorted.
-
-    Args:
-        local_labels: labels that have a folder of records.
-        asked: empty for every host here that has both records and a host file.
-
-    Raises:
-        UserError: there is none, or one that was asked for has no records.
-    """
+    """The labels to pack, sorted: those asked for, or all that have both records and a file."""
     packable = {name for name in local_labels if any((results / "records" / name).rglob("*.json"))}
     files = {path.stem for path in (results / "hosts").glob("*.json")}
     chosen = sorted({*asked} & packable if asked else files & packable)
@@ -173,11 +141,7 @@ def _chosen_hosts(results: Path, local_labels: Sequence[str], asked: Sequence[st
 
 
 def _host_file(path: Path, names: Mapping[str, str]) -> bytes:
-    """A host file as a bundle has it.
-
-    Raises:
-        UserError: it is damaged, or another host's.
-    """
+    """A host file as a bundle has it."""
     from siliconprof.hosts import host_file as hosts
 
     host = hosts.load(path)
@@ -213,15 +177,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "results/hosts",
     )
     parser.add_argument("--force", action="store_true", help="replace an existing bundle")
-    parser.add_argument(
-        "--without",
-        type=Path,
-        metavar="LIST",
-        help="leave out the records whose SHA-256 this file lists, one per line",
-    )
     arguments = parser.parse_args(argv)
-    without = shas_of(arguments.without) if arguments.without else ()
-    lines = pack(arguments.results, arguments.host, arguments.output, arguments.force, without)
+    lines = pack(arguments.results, arguments.host, arguments.output, arguments.force)
     print("\n".join(lines))
     return 0
 

@@ -4,11 +4,8 @@
     siliconprof collect --list                           list the hosts and their records here
 
 All hosts are collected from at the same time. The project is sent with rsync, Snakemake on the
-host measures what is new, and the records that are not here yet come back as a bundle, which is
-checked as any other. A host that fails does not hold up the others; collect again to go on.
-
-What a host sends is not trusted: lines and the bundle have a greatest length, and text is shown
-without control characters.
+host measures what is new, and its records come back as a bundle, which is checked as any other. A
+host that fails does not hold up the others; collect again to go on.
 """
 
 from __future__ import annotations
@@ -22,10 +19,11 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,9 +33,7 @@ from siliconprof.errors import UserError, printable, stage
 from siliconprof.hosts import environment
 from siliconprof.hosts import host_file as hosts
 from siliconprof.remote import bundle_import, collect_hosts
-from siliconprof.remote.bundle_check import LIMIT_BYTES
 from siliconprof.store import record, validation
-from siliconprof.store.contents import Record
 
 RESULTS = Path("results")
 HOSTS_FILE = Path("config/hosts.yaml")
@@ -69,20 +65,6 @@ def report_status(label: str, event: str) -> None:
     sys.stderr.flush()
 
 
-@dataclass(frozen=True)
-class Done:
-    """A command that has run.
-
-    Attributes:
-        first, last: lines that it printed on standard error; empty if it printed none.
-    """
-
-    status: int
-    output: bytes
-    first: str
-    last: str
-
-
 class Collection:
     """One call of `collect`: what all hosts share."""
 
@@ -99,59 +81,77 @@ class Collection:
         log_file = RESULTS / "logs" / "collect" / f"{host.label}.log"
         try:
             log_file.parent.mkdir(parents=True, exist_ok=True)
-            with open(log_file, "w", encoding="utf-8", buffering=1) as log:
+            with (
+                open(log_file, "w", encoding="utf-8", buffering=1) as log,
+                tempfile.TemporaryDirectory() as folder,
+            ):
                 try:
-                    return self._collect(host, log)
+                    return self._collect(host, log, Path(folder))
                 except UserError as error:
                     log.write(f"{error}\n")
                     raise
         except (UserError, OSError) as error:
-            lines = [validation.one_line(line) for line in str(error).splitlines()] or [
-                type(error).__name__
-            ]
-            more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-            summary = "interrupted" if self.stopped.is_set() else f"failed: {lines[0]}{more}"
+            first, *others = str(error).splitlines() or [type(error).__name__]
+            more = f" (and {len(others)} more)" if others else ""
+            failure = f"failed: {validation.one_line(first)}{more}"
+            summary = "interrupted" if self.stopped.is_set() else failure
             return Outcome(host.label, f"{summary}; log: {log_file}", True)
 
-    def _collect(self, host: collect_hosts.Host, log: IO[str]) -> Outcome:
+    def _collect(self, host: collect_hosts.Host, log: IO[str], folder: Path) -> Outcome:
         label = host.label
         report_status(label, f"connecting to {host.target}")
         with open(collect_hosts.THERE, "rb") as script:
-            done = self._run(label, log, host.prepare(self.patience_s), script)
-        if done.status:
-            raise UserError(done.last or f"ssh: exit status {done.status}")
+            status, lines = self._run(label, log, host.prepare(self.patience_s), script)
+        if status:
+            raise UserError(lines[-1] if lines else f"ssh: exit status {status}")
         report_status(label, "sending the project")
-        with self._parts(label) as parts:
-            done = self._run(label, log, host.rsync(self.patience_s, parts), subprocess.DEVNULL)
-        if done.status:  # the first line is the cause, the last a summary
-            raise UserError(f"rsync: {done.first or f'exit status {done.status}'}")
+        command = host.rsync(self.patience_s, self._parts(label, folder))
+        status, lines = self._run(label, log, command)
+        if status:  # the first line is the cause, the last a summary
+            raise UserError(f"rsync: {lines[0] if lines else f'exit status {status}'}")
         # Nothing is written to standard input: its end tells the host that this side is gone.
-        done = self._run(label, log, host.measure(self.patience_s), subprocess.PIPE)
-        if done.status in (SSH_FAILED, REFUSED):
-            raise UserError(done.last or "ssh ended without a message")
-        imported = self._import(label, done.output) if done.output else None
-        added, replaced = (imported.added, imported.replaced) if imported else (0, 0)
-        present = len(seals(label)) - added - replaced
-        line = f"{added} new, {present} already here, {replaced} replaced{_not_ok(label)}"
-        if done.status:
-            line += f"; the run on the host ended with status {done.status}"
-            line += f"; log: {log.name}" if imported else f": {done.last}; log: {log.name}"
-        elif not imported:
+        bundle = folder / f"{label}.zip"
+        with open(bundle, "wb") as output:
+            command = host.measure(self.patience_s)
+            status, lines = self._run(label, log, command, subprocess.PIPE, output)
+        last = lines[-1] if lines else ""
+        if status in (SSH_FAILED, REFUSED):
+            raise UserError(last or "ssh ended without a message")
+        if not bundle.stat().st_size:
             line = "the experiment has no cell for this host"
-        return Outcome(label, line, done.status != 0)
+            if status:
+                line = f"the run on the host ended with status {status}: {last}; log: {log.name}"
+            return Outcome(label, line, status != 0)
+        with self.importing:
+            found = bundle_import.import_bundle(bundle, RESULTS, replace=True, only=label)
+        line = f"{found.added} new, {found.present} already here, {found.replaced} replaced"
+        line += _not_ok(label)
+        if status:
+            line += f"; the run on the host ended with status {status}; log: {log.name}"
+        return Outcome(label, line, status != 0)
 
     def _run(
-        self, label: str, log: IO[str], command: list[str], standard_input: IO[bytes] | int
-    ) -> Done:
-        """Run one command to its end; its standard error goes to the log.
-
-        Raises:
-            UserError: `stop` was called, or there is too much output.
-        """
+        self,
+        label: str,
+        log: IO[str],
+        command: list[str],
+        standard_input: IO[bytes] | int = subprocess.DEVNULL,
+        output: IO[bytes] | int = subprocess.DEVNULL,
+    ) -> tuple[int, list[str]]:
+        """Run one command to its end: its status, the first and last line of standard error."""
         lines: list[str] = []
-
-        def follow(stream: IO[bytes]) -> None:
-            for raw in iter(lambda: stream.readline(LINE_LIMIT_BYTES), b""):
+        process = self.running[label] = subprocess.Popen(
+            command,
+            stdin=standard_input,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is ours to pass on
+        )
+        with process:
+            if self.stopped.is_set():  # `stop` may have run before the process was listed
+                process.terminate()
+            assert process.stderr
+            for raw in iter(partial(process.stderr.readline, LINE_LIMIT_BYTES), b""):
                 line = printable(raw.decode("utf-8", "replace").strip())
                 log.write(line + "\n")
                 steps = STEPS.search(line)
@@ -161,55 +161,23 @@ class Collection:
                     report_status(label, f"measuring, {steps[1]} of {steps[2]} steps done")
                 if line:
                     lines[1:] = [validation.one_line(line)]  # the first stays
-
-        pipe = subprocess.PIPE  # in a session of its own: Ctrl-C is ours to pass on
-        process = self.running[label] = subprocess.Popen(
-            command, stdin=standard_input, stdout=pipe, stderr=pipe, start_new_session=True
-        )
-        with process:
-            if self.stopped.is_set():  # `stop` may have run before the process was listed
-                process.terminate()
-            follower = threading.Thread(target=follow, args=[process.stderr])
-            follower.start()
-            assert process.stdout
-            output = process.stdout.read(LIMIT_BYTES + 1)
-            if len(output) > LIMIT_BYTES:
-                process.terminate()
-            follower.join()
         if self.stopped.is_set():
             raise UserError("interrupted")
-        if len(output) > LIMIT_BYTES:
-            raise UserError(f"its bundle has over {LIMIT_BYTES} bytes, the limit")
-        first, last = (lines[0], lines[-1]) if lines else ("", "")
-        return Done(process.returncode, output, first, last)
+        return process.returncode, lines
 
-    @contextmanager
-    def _parts(self, label: str) -> Iterator[list[str]]:
-        """What is sent: the project, and a folder that says what to measure and what is here."""
-        with tempfile.TemporaryDirectory() as folder:
-            own = Path(folder, collect_hosts.OWN)
-            own.mkdir()
-            contents = {
-                "README": README,
-                "commit": self.commit or "",
-                # JSON is YAML; the label in it is text, whatever it is
-                "experiment.json": json.dumps(self.experiments[label]),
-                "without": "".join(f"{seal}\n" for seal in sorted(seals(label))),
-            }
-            for name, content in contents.items():
-                (own / name).write_text(content, encoding="utf-8")
-            yield [part for part in collect_hosts.PARTS if Path(part).exists()] + [str(own)]
-
-    def _import(self, label: str, content: bytes) -> bundle_import.Imported:
-        """Check a bundle as any other, and that it has this host's records only; then import it.
-
-        Raises:
-            UserError: it is unsound, or has records of another host.
-        """
-        with tempfile.TemporaryDirectory() as folder, self.importing:
-            path = Path(folder) / f"{label}.zip"
-            path.write_bytes(content)
-            return bundle_import.import_bundle(path, RESULTS, replace=True, only=label)
+    def _parts(self, label: str, folder: Path) -> list[str]:
+        """What is sent: the project, and a folder that says what to measure."""
+        own = folder / collect_hosts.OWN
+        own.mkdir()
+        contents = {
+            "README": README,
+            "commit": self.commit or "",
+            # JSON is YAML; the label in it is text, whatever it is
+            "experiment.json": json.dumps(self.experiments[label]),
+        }
+        for name, content in contents.items():
+            (own / name).write_text(content, encoding="utf-8")
+        return [part for part in collect_hosts.PARTS if Path(part).exists()] + [str(own)]
 
     def stop(self) -> None:
         """End every connection, and with it what runs on the hosts."""
@@ -218,22 +186,12 @@ class Collection:
             process.terminate()
 
 
-def _records(label: str) -> Iterator[Record]:
-    for path in sorted((RESULTS / "records" / label).rglob("*.json")):
-        try:
-            yield record.load(path, check_schema=False)
-        except UserError:
-            continue  # damaged: it is sent again
-
-
-def seals(label: str) -> set[str]:
-    """The SHA-256 of every sound record of a host in this checkout."""
-    return {data.sha256 for data in _records(label)}
-
-
 def _not_ok(label: str) -> str:
     """`; of its M cells N not ok (…)`, or nothing."""
-    statuses = Counter(data.status for data in _records(label))
+    statuses: Counter[str] = Counter()
+    for path in (RESULTS / "records" / label).rglob("*.json"):
+        with suppress(UserError):  # damaged, or of an older version
+            statuses[record.load(path, check_schema=False).status] += 1
     not_ok = {status: statuses[status] for status in NOT_OK if statuses[status]}
     if not not_ok:
         return ""
@@ -345,7 +303,7 @@ def listing(configured: Mapping[str, collect_hosts.Host]) -> list[str]:
         columns = [label, f"{host.target}{port}:{host.folder}"]
         note, host_file = (RESULTS / kind / f"{label}.json" for kind in ("imported", "hosts"))
         if note.exists() and host_file.exists():
-            records = len(seals(label))
+            records = len([*(RESULTS / "records" / label).rglob("*.json")])
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(note.stat().st_mtime))
             columns.append(", ".join(device["id"] for device in hosts.load(host_file)["devices"]))
             columns.append(f"{records} record{'s' * (records != 1)}, last new {moment}")

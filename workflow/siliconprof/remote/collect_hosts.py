@@ -108,7 +108,6 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
     if problems:
         raise UserError("\n".join(problems))
     hosts: dict[str, Host] = {}
-    spellings: dict[str, str] = {}
     places: dict[tuple[str, int | None, str], str] = {}
     for label, entry in content.items():
         target, _, port = entry["ssh"].partition(":")
@@ -131,9 +130,6 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
                 problems.append(
                     f"{where}.{key}: {validation.one_line(name)}: no such file on this host"
                 )
-        twin = spellings.setdefault(label.casefold(), label)
-        if twin != label:
-            problems.append(f"{where}: differs from '{twin}' only in case; choose another")
         first = places.setdefault((target, host.port, folder), label)
         if first != label:
             problems.append(f"{where}.folder: '{first}' has it too; give each its own")
