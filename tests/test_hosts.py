@@ -17,7 +17,6 @@ import psutil
 import pytest
 import yaml
 from conftest import ROOT, Checkout
-from measuring import python
 from siliconprof.errors import UserError
 from siliconprof.hosts import blas, detect, host_file, machine, registry
 from siliconprof.pipeline import doctor
@@ -93,18 +92,6 @@ def test_this_machine_works_with_torch_and_mlx(host: dict[str, Any]) -> None:
 
 
 @LINUX
-def test_the_blas_that_is_named_is_the_one_that_is_mapped(host: dict[str, Any]) -> None:
-    """Seen from outside the detector: the file in brackets is among the child's mapped files."""
-    program = (
-        "from siliconprof import plugins; plugins.load('backends', 'mlx')().available();"
-        "import mlx.core as mx; mx.eval(mx.ones((64, 64)) @ mx.ones((64, 64)));"
-        "print(open('/proc/self/maps').read())"
-    )
-    name = host["blas"]["mlx"].rpartition("(")[2].rstrip(")")
-    assert "blas" in name and f"/{name}\n" in python(program)
-
-
-@LINUX
 def test_a_preloaded_blas_is_noticed_in_both_frameworks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +119,6 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
     ("framework", "code", "reason", "mend"),
     [
         ("torch", "import os; os.abort()", "ended by SIGABRT", "reinstall it"),
-        ("torch", "raise ImportError('libfoo.so: version GLIBC_2.35 not found')", "GLIBC", "glibc"),
         ("torch", "import time; time.sleep(60)", "took more than", "hangs"),
         ("torch", "raise SystemExit(3)", "status 3", "reinstall it"),
         (
@@ -143,7 +129,6 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
         ),
         ("torch", "raise RuntimeError('CUDA error: uncorrectable ECC error')", "ECC", "dmesg"),
         ("torch", "raise OSError('libtorch_cuda.so: undefined symbol')", "symbol", "reinstall it"),
-        ("mlx", "raise OSError('libexample.so: cannot open')", "libexample.so", "reinstall it"),
     ],
 )
 def test_a_broken_install_becomes_a_reason_and_a_mend(
@@ -299,7 +284,7 @@ def test_labels_are_file_names(hostname: str, label: str, monkeypatch: pytest.Mo
 
 
 # -- other machines, through what their commands say -------------------------------------------
-# Outputs in the shape that system_profiler(8), ioreg(8), sysctl(8), nvidia-smi(1) and the
+# Outputs in the shape that ioreg(8), sysctl(8), nvidia-smi(1) and the
 # driver's /proc/driver/nvidia/version have; shortened.
 
 NVIDIA_VERSION = (
@@ -356,18 +341,10 @@ def host_of(devices: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> Call
     return answer
 
 
-def mac(chip: str, cores: int | None, by_ioreg: bool = False) -> dict[str, str]:
-    """What the commands of a Mac say; its GPU's cores are listed by the one or by the other."""
-    gpu: dict[str, Any] = {
-        "_name": chip,
-        "spdisplays_mtlgpufamilysupport": "spdisplays_metal3",
-        "spdisplays_ndrvs": [{"_name": "Color LCD", "spdisplays_online": "spdisplays_yes"}],
-        "spdisplays_vendor": "sppci_vendor_Apple",
-        "sppci_bus": "spdisplays_builtin",
-        "sppci_device_type": "spdisplays_gpu",
-        "sppci_model": chip,
-    }
-    said = {
+def mac(chip: str, cores: int | None) -> dict[str, str]:
+    """What the commands of a Mac say."""
+    listed = f'    {{\n      "model" = "{chip}"\n      "gpu-core-count" = {cores}\n    }}\n'
+    return {
         "sysctl -n machdep.cpu.brand_string": f"{chip}\n",
         "sysctl -n hw.memsize": f"{96 * GIB}\n",
         "sysctl -n kern.osproductversion": "26.5\n",
@@ -376,17 +353,8 @@ def mac(chip: str, cores: int | None, by_ioreg: bool = False) -> dict[str, str]:
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
         "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
         "ioreg -rd1 -c IOPlatformExpertDevice": PLATFORM_TREE,
+        "ioreg -rc AGXAccelerator -d1": listed if cores else "",
     }
-    if by_ioreg and cores:
-        said["ioreg -rc AGXAccelerator -d1"] = (
-            "+-o AGXAcceleratorG14X  <class AGXAcceleratorG14X, id 0x1000009a1, registered>\n"
-            f'    {{\n      "model" = "{chip}"\n      "gpu-core-count" = {cores}\n'
-            '      "IOClass" = "AGXAcceleratorG14X"\n    }\n'
-        )
-    elif cores:
-        gpu["sppci_cores"] = str(cores)
-    listed = json.dumps({"SPDisplaysDataType": [gpu]})
-    return said | {"system_profiler SPDisplaysDataType -json": listed}
 
 
 MAC_ANSWERS: dict[str, dict[str, Any]] = {
@@ -398,11 +366,10 @@ MAC_ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("by_ioreg", [False, True])
 @pytest.mark.parametrize("cores", [30, 38])
-def test_a_mac_and_its_variant(cores: int, by_ioreg: bool, host_of: Callable) -> None:
+def test_a_mac_and_its_variant(cores: int, host_of: Callable) -> None:
     """The 30-core and the 38-core M2 Max are two devices: 10.7 against 13.6 TFLOPS."""
-    made = host_of(MAC_ANSWERS, mac("Apple M2 Max", cores, by_ioreg), system="Darwin")
+    made = host_of(MAC_ANSWERS, mac("Apple M2 Max", cores), system="Darwin")
     gpu, cpu = made["devices"]
     assert (gpu["id"], gpu["registry_id"]) == (f"m2-max-{cores}", f"m2-max-{cores}")
     assert gpu["gpu_cores"] == cores and gpu["memory_kind"] == "unified"
@@ -453,9 +420,7 @@ def test_two_equal_cards_and_mlx_on_cuda(host_of: Callable) -> None:
     assert made["driver"]["cuda_runtime"] == "12.8"
 
 
-def test_an_old_card_beside_a_new_one_is_listed_and_not_used(
-    host_of: Callable, devices: registry.Registry
-) -> None:
+def test_an_old_card_beside_a_new_one_is_listed_and_not_used(host_of: Callable) -> None:
     listed = cards(RTX)["devices"]
     listed += cards("NVIDIA GeForce GT 710", gib=2, error="no kernel image")["devices"]
     made = host_of(linux(TORCH_CUDA, torch_cuda={"devices": listed}), files=NVIDIA)
@@ -465,17 +430,15 @@ def test_an_old_card_beside_a_new_one_is_listed_and_not_used(
     state = made["backends"]["torch-cuda"]
     assert state["available"] and state["devices"] == [good["id"]]
     assert state["reason"] == "on GPU 1 (NVIDIA GeForce GT 710): no kernel image"
-    assert "no kernels for this GPU" in advice_of(doctor.report(made, devices), "torch-cuda")
+    assert "no kernels for this GPU" in advice_of(doctor.report(made), "torch-cuda")
 
 
-def test_a_gpu_that_fails_under_mlx_alone_is_told(
-    host_of: Callable, devices: registry.Registry
-) -> None:
+def test_a_gpu_that_fails_under_mlx_alone_is_told(host_of: Callable) -> None:
     held = {"error": "RuntimeError: cudaMalloc failed: out of memory"}
     made = host_of(two_cards() | {"mlx-gpu": held}, files=NVIDIA)
     state = made["backends"]["mlx"]
     assert state["available"] and state["devices"] == [made["devices"][-1]["id"]]
-    document = doctor.report(made, devices)
+    document = doctor.report(made)
     assert "another process holds the GPU" in advice_of(document, "mlx")
     assert f"works  {state['devices'][0]}; on the GPU: {held['error']}" in doctor.as_text(document)
 
@@ -548,37 +511,40 @@ def test_every_entry_is_recognised_by_its_own_match(devices: registry.Registry) 
             assert registry.recognise(devices, facts) == device_id
 
 
-def test_one_name_in_two_sizes_is_told_by_memory_and_never_guessed(
+@pytest.mark.parametrize(
+    ("part", "entries", "asked", "expected"),
+    [
+        ("memory", {"small": 16, "large": 32}, 15.77, "small"),
+        ("memory", {"small": 16, "large": 32}, 31.75, "large"),
+        ("memory", {"small": 16, "large": 32}, None, None),  # never guessed
+        ("memory", {"small": 16}, 32, None),  # another size is another variant
+        ("cores", {"full": 38}, 38, "full"),
+        ("cores", {"full": 38, "any": None}, 38, "full"),
+        ("cores", {"full": 38}, 30, None),
+        ("cores", {"full": 38, "any": None}, None, "any"),
+    ],
+)
+def test_one_name_in_two_sizes_is_told_apart_and_never_guessed(
     devices: registry.Registry,
+    part: str,
+    entries: dict[str, int | None],
+    asked: float | None,
+    expected: str | None,
 ) -> None:
-    def recognised(gib: float | None, *sizes: float) -> str | None:
-        known = {}
-        for size in sizes:
-            known[f"v100-{size}"] = entry = copy.deepcopy(devices["devices"]["v100-pcie-16gb"])
+    """A card by its memory, an Apple chip by its cores."""
+    like = {"memory": "v100-pcie-16gb", "cores": "m2-max-38"}[part]
+    known = {}
+    for device_id, size in entries.items():
+        known[device_id] = entry = copy.deepcopy(devices["devices"][like])
+        if part == "memory":
             entry["match"], entry["memory_gib"]["value"] = {"names": ["Tesla V100"]}, size
-        facts = {"kind": "gpu", "name": "Tesla V100"}
-        facts["memory_bytes"] = int(gib * GIB) if gib else None
-        return registry.recognise({"devices": known}, facts)
-
-    assert recognised(15.77, 16, 32) == "v100-16" and recognised(31.75, 16, 32) == "v100-32"
-    assert recognised(None, 16, 32) is None and recognised(24, 16, 32) is None
-    assert recognised(32, 16) is None  # another size is another variant
-
-
-def test_an_apple_chip_needs_its_cores_or_an_entry_for_any_number(
-    devices: registry.Registry,
-) -> None:
-    def recognised(cores: int | None, **entries: int | None) -> str | None:
-        known = {}
-        for device_id, number in entries.items():
-            known[device_id] = copy.deepcopy(devices["devices"]["m2-max-38"])
-            known[device_id]["match"]["gpu_cores"] = number
-        facts = {"kind": "gpu", "name": "Apple M2 Max", "gpu_cores": cores}
-        return registry.recognise({"devices": known}, facts)
-
-    assert recognised(38, full=38) == "full" == recognised(38, full=38, any=None)
-    assert recognised(30, full=38) is None and recognised(None, full=38) is None
-    assert recognised(30, full=38, any=None) == "any" == recognised(None, full=38, any=None)
+        else:
+            entry["match"]["gpu_cores"] = size
+    facts: dict[str, Any] = {"kind": "gpu", "name": "Tesla V100", "gpu_cores": None}
+    facts["memory_bytes"] = int(asked * GIB) if part == "memory" and asked else None
+    if part == "cores":
+        facts |= {"name": "Apple M2 Max", "gpu_cores": asked}
+    assert registry.recognise({"devices": known}, facts) == expected
 
 
 def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None:
@@ -637,9 +603,7 @@ def advice_of(document: dict[str, Any], about: str) -> str:
     return " ".join(f"{a['why']} {a['mend']}" for a in document["advice"] if a["about"] == about)
 
 
-def test_the_doctor_says_why_and_how(
-    devices: registry.Registry, host_of: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_says_why_and_how(host_of: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     old = {"error": "RuntimeError: The NVIDIA driver on your system is too old"}
     files = {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}
     files |= NVIDIA | {doctor.environment.PLATFORM_PROFILE: "low-power\n"}
@@ -650,7 +614,7 @@ def test_the_doctor_says_why_and_how(
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     usage = shutil.disk_usage(".")._replace(free=GIB)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
-    document = doctor.report(made, devices)
+    document = doctor.report(made)
     for about, words in {
         "torch-cuda": ("too old", "update the NVIDIA driver"),
         "mlx on the CPU": ("libblas-bd8a282c", "libopenblas0-pthread"),
@@ -668,22 +632,20 @@ def test_the_doctor_says_why_and_how(
     assert all(name in text for name in document["probes"]) and document["probes"]
     json.dumps(document)
     monkeypatch.setenv(blas.VARIABLE, "own")
-    said = advice_of(doctor.report(made, devices), "mlx on the CPU")
+    said = advice_of(doctor.report(made), "mlx on the CPU")
     assert f"unset {blas.VARIABLE}" in said
 
 
 @pytest.mark.slow
 def test_the_doctor_command(checkout: Checkout, host: dict[str, Any]) -> None:
-    """Text and JSON through the command line; a refused host file and registry become advice."""
-    (checkout.path / "results" / "hosts").mkdir()
-    other = checkout.path / "results" / "hosts" / "auto.json"
-    other.write_text(json.dumps({"label": "elsewhere", "fingerprint": "0" * 64}))
+    """Text and JSON through the command line; nothing is written."""
     text = checkout.stage("pipeline.cli", "doctor").stdout
-    assert host["devices"][-1]["id"] in text and "made on another machine" in text
-    other.unlink()
-    with (checkout.path / "config" / "devices.yaml").open("a", encoding="utf-8") as stream:
-        stream.write("\n  Bad_Id: {}\n")
+    assert host["devices"][-1]["id"] in text
     said = json.loads(checkout.stage("pipeline.cli", "doctor", "--json").stdout)
-    assert said["backends"]["torch-cpu"]["available"]
-    assert "devices.Bad_Id: bad id" in advice_of(said, "registry")
-    assert not other.exists()
+    assert said["backends"]["torch-cpu"]["available"] and said["advice"] is not None
+    hosts = checkout.path / "results" / "hosts"
+    assert not hosts.exists()
+    hosts.mkdir()
+    (hosts / "auto.json").write_text(json.dumps({"label": "elsewhere", "fingerprint": "0" * 64}))
+    refused = checkout.stage("pipeline.cli", "doctor", check=False)
+    assert refused.returncode == 2 and "made on another machine" in refused.stderr

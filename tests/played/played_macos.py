@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ POWERS_W = {"cpu_total_mj": 4.0, "gpu_mj": 12.0, "dram_mj": 1.0, "ane_mj": 0.0}
 
 def commands(memory_bytes: int) -> dict[str, str]:
     """What macOS's commands print."""
-    gpu = {"sppci_model": "Apple M2", "sppci_cores": "10"}
     return {
         "sysctl -n machdep.cpu.brand_string": "Apple M2\n",
         "sysctl -n hw.memsize": f"{memory_bytes}\n",
@@ -22,7 +20,7 @@ def commands(memory_bytes: int) -> dict[str, str]:
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
         "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
         "ioreg -rd1 -c IOPlatformExpertDevice": '"IOPlatformUUID" = "played"\n',
-        "system_profiler SPDisplaysDataType -json": json.dumps({"SPDisplaysDataType": [gpu]}),
+        "ioreg -rc AGXAccelerator -d1": '"gpu-core-count" = 10\n',
         "pmset -g": " powermode            0\n",
     }
 

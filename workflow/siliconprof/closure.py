@@ -54,11 +54,9 @@ _file = cache(module_file)
 
 @cache
 def _imports(path: Path) -> frozenset[str]:
-    """The modules of this package, and names in them, that a file imports anywhere.
-
-    The text is searched, at every start of a run, since a syntax tree takes ten times as long.
-    A string that looks like an import counts as one, which makes the closure wider.
-    """
+    """The modules of this package, and names in them, that a file imports anywhere."""
+    # The text is searched, since a syntax tree takes ten times as long at every start of a run.
+    # A string that looks like an import counts as one, which makes the closure wider.
     names: set[str] = set()
     for module, listed in IMPORT.findall(path.read_text(encoding="utf-8")):
         names.add(module)

@@ -59,11 +59,7 @@ def cannot_write(path: Path | str, error: OSError) -> CannotWrite:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an `OSError` while writing a file into one line.
-
-    Raises:
-        CannotWrite: the system refuses.
-    """
+    """Turn an `OSError` while writing a file into `CannotWrite`, one line."""
     try:
         yield
     except OSError as error:
@@ -94,10 +90,6 @@ def require_this_checkout() -> None:
     """Stop when the code that runs is not the code of the checkout in the current folder.
 
     An editable install of a first clone would otherwise run its code in every other clone.
-    A folder without a checkout (a bare host) has nothing to compare and passes.
-
-    Raises:
-        UserError: the imported package lies elsewhere.
     """
     here = Path.cwd() / "workflow" / "siliconprof"
     if (here / "__init__.py").is_file() and here.resolve() != PACKAGE:

@@ -53,10 +53,7 @@ def owner(symbol: str, library: str | None = None) -> str | None:
 
 
 def _pool(path: str) -> dict[str, Any]:
-    """What threadpoolctl says of a loaded library: its version, and its number of threads.
-
-    Empty where it does not know the library, or where a bare host lacks threadpoolctl.
-    """
+    """What threadpoolctl says of a loaded library; empty where either is not known."""
     try:
         import threadpoolctl
     except ImportError:

@@ -189,9 +189,5 @@ def existing(name: str) -> Group | None:
 
 
 def name_of(session_id: int) -> str:
-    """The name of the cgroup of a measuring process and its children.
-
-    Args:
-        session_id: of the measuring process; the supervisor starts each in a session of its own.
-    """
+    """The name of the cgroup of a measuring process, which has a session of its own."""
     return f"{PREFIX}{session_id}"

@@ -31,12 +31,7 @@ class DataSheets:
     host: Mapping[str, Any]  # the host file's content
 
     def entry(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The registry's entry of a row's device, None when there is none.
-
-        Args:
-            row: a row of any table of `aggregate`; the host file identifies a device of this host,
-                its name one of another.
-        """
+        """The registry's entry of a row's device: by this host's file, or by another's name for it."""
         devices = self.registry["devices"]
         if row["source"] == HERE:
             for device in self.host["devices"]:

@@ -1,7 +1,6 @@
 """Which frameworks work on this machine, and on which of its devices.
 
-    python -m siliconprof.hosts.detect           a short list for a person
-    python -m siliconprof.hosts.detect --json    the facts that `host_file` turns into results/hosts/*.json
+    python -m siliconprof.hosts.detect    the facts that `host_file` turns into results/hosts/*.json
 
 Every framework is imported in a child process of its own, with a time limit, because an import
 can abort or hang: a broken install becomes a reason and a way to mend it. Importing this module
@@ -16,11 +15,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from siliconprof import declarations, options, plugins
+from siliconprof import declarations, plugins
 from siliconprof.hosts import blas, machine, offload_ops
 from siliconprof.hosts.frameworks import ANSWER_MARK
 from siliconprof.lifetime import end_with_pipeline
@@ -83,10 +82,7 @@ def mend_of(reason: str, package: str) -> str:
 
 
 def package_versions() -> dict[str, str | None]:
-    """Versions of Python and of all libraries declared, None where not installed.
-
-    Nothing is imported.
-    """
+    """Versions of Python and of all libraries declared, None where not installed."""
     python = ".".join(map(str, sys.version_info[:3]))
     return {"python": python, **declarations.installed_versions()}
 
@@ -131,11 +127,7 @@ def nvidia_driver() -> str | None:
 
 
 def all_hidden() -> bool:
-    """Whether CUDA_VISIBLE_DEVICES hides every GPU.
-
-    The first entry that is no device ends the list (CUDA programming guide, "CUDA Environment
-    Variables").
-    """
+    """Whether CUDA_VISIBLE_DEVICES hides every GPU: the first entry that is no device ends it."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible is not None and visible.split(",")[0].strip() in ("", "-1")
 
@@ -153,15 +145,8 @@ def nvidia_smi() -> list[dict[str, Any]]:
     return gpus
 
 
-def apple_gpu_cores(chip: str) -> int | None:
+def apple_gpu_cores() -> int | None:
     """GPU cores of an Apple chip, which distinguish its variants; None in a virtual machine."""
-    try:
-        entries = json.loads(machine.run(["system_profiler", "SPDisplaysDataType", "-json"]))
-        for entry in entries["SPDisplaysDataType"]:
-            if entry.get("sppci_model") == chip and "sppci_cores" in entry:
-                return int(entry["sppci_cores"])
-    except (ValueError, KeyError, TypeError):
-        pass
     tree = machine.run(["ioreg", "-rc", "AGXAccelerator", "-d1"])
     match = re.search(r'"gpu-core-count" = (\d+)', tree)
     return int(match[1]) if match else None
@@ -194,7 +179,7 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
             memory_bytes=cpu["memory_bytes"],
             memory_kind="unified",
             working_set_bytes=_working_set_bytes(answers),
-            gpu_cores=apple_gpu_cores(cpu["model"]),
+            gpu_cores=apple_gpu_cores(),
             driver=driver["macos"],
             emulated=(answers.get("torch-mps") or {}).get("emulated"),
         )
@@ -245,13 +230,7 @@ def _state(
     why_not_probed: str | None,
     gpus: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """`{available, reason, mend}` of a backend, from its probe's answer.
-
-    One that works has a reason where a GPU that it found does not work under it.
-
-    Args:
-        gpus: the answer of another probe, of its GPUs alone.
-    """
+    """`{available, reason, mend}` of a backend; `gpus` answers for its GPUs where that is another."""
     if answer is None:
         return {"available": False, "reason": why_not_probed, "mend": None}
     if "error" in answer:
@@ -361,22 +340,10 @@ def detect() -> dict[str, Any]:
     }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the detected devices and backends."""
+def main() -> int:
+    """Print the facts as JSON; `siliconprof doctor` is for persons."""
     end_with_pipeline()
-    parser = options.parser("siliconprof.hosts.detect", __doc__)
-    parser.add_argument("--json", action="store_true", help="print the facts as one JSON object")
-    arguments = parser.parse_args(argv)
-    facts = detect()
-    if arguments.json:
-        print(json.dumps(facts, indent=2, sort_keys=True))
-        return 0
-    for device in facts["devices"]:
-        works_with = ", ".join(device["backends"]) or "no backend"
-        print(f"{device['kind']}  {device['name']}: {works_with}")
-    for name, state in facts["backends"].items():
-        if state["reason"]:
-            print(f"not available: {name}: {state['reason']}")
+    print(json.dumps(detect(), indent=2, sort_keys=True))
     return 0
 
 

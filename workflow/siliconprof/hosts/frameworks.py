@@ -32,11 +32,7 @@ def _fault(function: Callable[[int], None], index: int) -> str | None:
 
 
 def _some_work(devices: list[dict[str, Any]]) -> dict[str, Any]:
-    """The devices, if at least one works: an unsupported card does not disable the others.
-
-    Raises:
-        RuntimeError: none works; the message is the first one's.
-    """
+    """The devices, if at least one works: an unsupported card does not disable the others."""
     if not devices:
         raise RuntimeError("no GPU is visible; CUDA_VISIBLE_DEVICES may hide it")
     if all(device["error"] for device in devices):
@@ -45,7 +41,7 @@ def _some_work(devices: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception in one line."""
+    """An exception's type and the first line of its message."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"
 

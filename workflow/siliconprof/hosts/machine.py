@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+# What the kernel reserves differs by some MiB from boot to boot, and a host file must not.
 MEMORY_STEP_BYTES = 64 * 2**20
 
 # CPU features that decide how fast 16-bit arithmetic is, by Linux's and by Apple's names.
@@ -121,16 +122,12 @@ def fingerprint_parts() -> dict[str, str | None]:
 
 
 def _cgroup_files(controller: str, name: str) -> list[str]:
-    """Contents of a limit's file in this process's cgroup and in every one above it.
-
-    Args:
-        controller: `memory` or `cpu`; cgroup 2 has one tree for all, cgroup 1 one for each.
-    """
+    """Contents of a limit's file in this process's cgroup and in every one above it."""
     texts = []
     for line in read_text("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
-            continue
+            continue  # cgroup 2 has one tree for all controllers, cgroup 1 one for each
         root = f"/sys/fs/cgroup/{controller}" if controllers else "/sys/fs/cgroup"
         parts = [part for part in path.split("/") if part]
         for length in range(len(parts), -1, -1):
@@ -158,11 +155,7 @@ def _usable_cores(logical: int) -> int:
 
 
 def _memory_bytes() -> int | None:
-    """Bytes of physical memory or the cgroup's limit, whichever is less, in whole steps of 64 MiB.
-
-    The memory that the kernel reserves differs by some MiB from boot to boot; without the steps
-    the host file would change with it.
-    """
+    """Bytes of physical memory or the cgroup's limit, whichever is less, in whole steps."""
     if is_mac():
         return _number(sysctl("hw.memsize"))
     match = re.search(r"^MemTotal:\s*(\d+) kB", read_text("/proc/meminfo"), re.M)
@@ -175,22 +168,11 @@ def _memory_bytes() -> int | None:
     return min(sizes) // MEMORY_STEP_BYTES * MEMORY_STEP_BYTES
 
 
-def _physical_cores(cpuinfo: str) -> int | None:
-    """The number of physical cores of a Linux host, None where it does not report it."""
-    package = None
-    cores = set()
-    for line in cpuinfo.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "physical id":
-            package = value.strip()
-        elif key.strip() == "core id":
-            cores.add((package, value.strip()))
-    if not cores:  # ARM: sysfs lists the siblings of each core
-        for number in range(os.cpu_count() or 0):
-            topology = f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
-            cores.add((None, read_text(topology).strip()))
-        cores.discard((None, ""))
-    return len(cores) or None
+def _physical_cores() -> int | None:
+    """The number of physical cores of a Linux host, by sysfs' list of each core's threads."""
+    folders = (f"/sys/devices/system/cpu/cpu{number}" for number in range(os.cpu_count() or 0))
+    threads = {read_text(f"{folder}/topology/thread_siblings_list") for folder in folders}
+    return len(threads - {""}) or None
 
 
 def cpu() -> dict[str, Any]:
@@ -204,7 +186,7 @@ def cpu() -> dict[str, Any]:
         cpuinfo = read_text("/proc/cpuinfo")
         match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)
         features = sorted(LINUX_FEATURES.intersection(match[1].split() if match else ()))
-        usable, physical = _usable_cores(logical), _physical_cores(cpuinfo)
+        usable, physical = _usable_cores(logical), _physical_cores()
     return {
         "model": cpu_model(),
         "physical_cores": physical,

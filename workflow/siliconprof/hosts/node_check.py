@@ -1,7 +1,6 @@
 """Checks that the node that a scheduler assigned has the device that its label stands for.
 
 Checked in the measuring process before it measures, since two nodes of one partition may differ.
-Another hostname is allowed, another device is not.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -39,11 +38,7 @@ def root() -> Path:
 
 
 def folder() -> Path:
-    """Where this host's extension is built.
-
-    Raises:
-        importlib.metadata.PackageNotFoundError: DeepSpeed or torch is not installed.
-    """
+    """Where this host's extension is built; raises where DeepSpeed or torch is not installed."""
     cpu = machine.cpu()
     processor = hashlib.sha256(f"{cpu['model']} {cpu['features']}".encode()).hexdigest()[:8]
     python = f"py{sys.version_info.major}{sys.version_info.minor}"
@@ -103,7 +98,8 @@ def build() -> Path:
             "it, with torch.optim.AdamW"
         )
     try:
-        os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
+        path = library()
+        os.environ["TORCH_EXTENSIONS_DIR"] = str(path.parent.parent)
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # the host's extension, whatever the device
         from deepspeed.ops.op_builder.cpu import CPUAdamBuilder
         from torch.utils.cpp_extension import verify_ninja_availability
@@ -119,15 +115,13 @@ def build() -> Path:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         errors = [line for line in lines if "error:" in line] or lines
         raise UserError(f"offload-ops: {EXTENSION} was not built: {errors[0]}") from error
-    return Path(os.environ["TORCH_EXTENSIONS_DIR"]) / EXTENSION / f"{EXTENSION}.so"
+    return path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the extension unless it exists, and print its path."""
     options.parser("siliconprof.hosts.offload_ops", __doc__).parse_args(argv)
-    started = time.perf_counter()
-    path = build()
-    print(f"{path}: ready after {time.perf_counter() - started:.0f} s")
+    print(build())
     return 0
 
 

@@ -27,31 +27,16 @@ LITTLE_DISK_BYTES = 2 * GIB
 LITTLE_MEMORY_BYTES = 2 * GIB
 BUSY_SHARE = 0.25  # of the usable cores; one busy core of two made a small product 80 times slower
 COMPILERS = ("c++", "g++", "clang++")
-LABELS = {"cpp_compiler": "C++ compiler", "cpu_governor": "CPU governor"}
+LABELS = {"cpp compiler": "C++ compiler", "cpu governor": "CPU governor"}
 
 
-def report(host: Mapping[str, Any], devices: registry.Registry) -> dict[str, Any]:
-    """Everything that `siliconprof doctor` prints, as plain data.
-
-    Args:
-        host: a host file's content.
-        devices: the registry, from `registry.load`.
-
-    Returns:
-        `host`, `devices`, `backends`, `probes`, `packages`, `blas`, `driver`, `now` (what changes
-        by itself: sizes in bytes, load as a count of processes) and `advice`, a list of
-        `{about, why, mend}`.
-    """
-    probes = {name: _probe(name) for name in plugins.names("probes")}
+def report(host: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that `siliconprof doctor` prints, as plain data, by a host file's content."""
     now = _now()
-    described = [
-        {**device, "entry": _figures(devices, device["registry_id"])} for device in host["devices"]
-    ]
     return {
         "host": {name: host[name] for name in ("label", "os", "cpu")},
-        "devices": described,
-        "backends": host["backends"],
-        "probes": probes,
+        **{name: host[name] for name in ("devices", "backends")},
+        "probes": {name: _probe(name) for name in plugins.names("probes")},
         **{name: host[name] for name in ("packages", "blas", "driver")},
         "now": now,
         "advice": [*remedies.of(host), *_now_advice(host, now, now["load_average_1min"])],
@@ -64,7 +49,6 @@ def before_a_run(
     """Lines on what could be mended before cells are measured.
 
     Args:
-        host: a host file's content.
         busy_cores: cores that other processes use now. The load average still has what went before
             the run: its own installation, or the run that was interrupted.
         has_fp16: whether a cell on the CPU is in fp16.
@@ -80,19 +64,6 @@ def _probe(name: str) -> dict[str, Any]:
     except Exception as error:  # a probe that breaks here would break a cell
         available, reason = False, f"{type(error).__name__}: {error}"
     return {"available": available, "reason": reason}
-
-
-def _figures(devices: registry.Registry, registry_id: str | None) -> dict[str, Any] | None:
-    """The registry's name and figures of a device; None without an entry."""
-    if registry_id is None:
-        return None
-    entry = devices["devices"][registry_id]
-    bandwidth = entry["bandwidth_gb_per_s"]
-    return {
-        "name": entry["name"],
-        "peak_tflops": {name: registry.peak_tflops(entry, name) for name in entry["peak_tflops"]},
-        "bandwidth_gb_per_s": None if bandwidth is None else bandwidth["value"],
-    }
 
 
 def _now() -> dict[str, Any]:
@@ -169,10 +140,6 @@ def _gib(size: int | None) -> str:
     return "size unknown" if size is None else f"{size / GIB:.1f} GiB"
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
 def as_text(document: Mapping[str, Any]) -> str:
     """A report for a person."""
     host, cpu, now = document["host"], document["host"]["cpu"], document["now"]
@@ -184,8 +151,23 @@ def as_text(document: Mapping[str, Any]) -> str:
         f"threads, {cpu['usable_cores']} usable; {_gib(cpu['memory_bytes'])} of memory",
     ]
     sections: dict[str, list[tuple[str, ...]]] = {
-        "Devices": [_device_row(device) for device in document["devices"]],
-        "Backends": [_backend_row(*item) for item in document["backends"].items()],
+        "Devices": [
+            (
+                device["id"],
+                device["name"],
+                _gib(device["memory_bytes"]),
+                ", ".join(device["backends"]) or "no backend",
+            )
+            for device in document["devices"]
+        ],
+        "Backends": [
+            (
+                name,
+                "works" if state["available"] else "no",
+                "; ".join(filter(None, (", ".join(state["devices"]), state["reason"]))),
+            )
+            for name, state in document["backends"].items()
+        ],
         "Probes": [
             (name, "works" if probe["available"] else "no", probe["reason"])
             for name, probe in document["probes"].items()
@@ -213,30 +195,11 @@ def _remedy_lines(one: Remedy) -> Iterator[str]:
         yield f"  -> {one['mend']}"
 
 
-def _device_row(device: Mapping[str, Any]) -> tuple[str, ...]:
-    registered = device["entry"]
-    figures = "no entry in the registry" if device["kind"] == "gpu" else ""
-    if registered:
-        peaks = (
-            f"{name} {peak:g}"
-            for name, peak in registered["peak_tflops"].items()
-            if peak is not None
-        )
-        figures = f"peak TFLOPS {', '.join(peaks) or 'unknown'}"
-    backends = ", ".join(device["backends"]) or "no backend"
-    return device["id"], device["name"], _gib(device["memory_bytes"]), backends, figures
-
-
-def _backend_row(name: str, state: Mapping[str, Any]) -> tuple[str, ...]:
-    notes = "; ".join(filter(None, (", ".join(state["devices"]), state["reason"])))
-    return name, "works" if state["available"] else "no", notes
-
-
 def _now_row(name: str, value: Any) -> tuple[str, str]:
     """(name, reading) for a person: the unit moves from the key to the value."""
-    if name.endswith("_bytes"):
-        return name.removesuffix("_bytes").replace("_", " "), _gib(value)
-    return LABELS.get(name, name.replace("_", " ")), _shown(value)
+    shown = f"{value:.2f}" if isinstance(value, float) else str(value)
+    label = name.removesuffix("_bytes").replace("_", " ")
+    return LABELS.get(label, label), _gib(value) if name.endswith("_bytes") else shown
 
 
 # -- command -----------------------------------------------------------------------------------
@@ -252,28 +215,8 @@ def _configured_label(path: Path) -> str:
     return label if isinstance(label, str) else "auto"
 
 
-def examine(label: str) -> dict[str, Any]:
-    """Detect this host and report on it; files that cannot be used become advice."""
-    mistakes: list[Remedy] = []
-    devices: registry.Registry = {"devices": {}}
-    try:
-        devices = registry.load(registry.shipped())
-    except UserError as error:
-        mistakes += [remedy("registry", line, None) for line in str(error).splitlines()]
-    try:
-        host = host_file.resolve(RESULTS, label, devices, again=True)
-    except UserError as error:
-        mistakes.append(remedy("host file", str(error), None))
-        host = host_file.assemble(
-            host_file.detect_in_child(), host_file.default_label(), "0" * 64, devices
-        )
-    document = report(host, devices)
-    document["advice"] = [*mistakes, *document["advice"]]
-    return document
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the report; the exit status is always 0."""
+    """Print the report."""
     parser = options.parser("siliconprof doctor", __doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
@@ -283,9 +226,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="the config whose `host` names this host (default: config/config.yaml)",
     )
     arguments = parser.parse_args(argv)
-    document = examine(_configured_label(arguments.config))
-    text = json.dumps(document, indent=2) if arguments.json else as_text(document)
-    print(text)
+    devices = registry.load(registry.shipped())
+    label = _configured_label(arguments.config)
+    document = report(host_file.resolve(RESULTS, label, devices, again=True))
+    print(json.dumps(document, indent=2) if arguments.json else as_text(document))
     return 0
 
 

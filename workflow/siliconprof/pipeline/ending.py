@@ -17,11 +17,7 @@ ERRORS = "errors.txt"  # beside the page: a line for each box that stands for a 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Refuse a page that leaves something out.
-
-    Raises:
-        UserError: why, a line for each box.
-    """
+    """Refuse a page that leaves something out."""
     parser = options.parser("siliconprof.pipeline.ending", __doc__)
     parser.add_argument("errors", type=Path, help="what could not be drawn, a line each")
     errors = parser.parse_args(argv).errors.read_text(encoding="utf-8")

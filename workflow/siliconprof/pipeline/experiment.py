@@ -78,11 +78,6 @@ class _Cells:
         self.places = {axes: place for place, axes in enumerate(matrix.axes(experiment, tested))}
         self.planned = cache(partial(matrix.planned, experiment, host))
 
-    def priority(self, axes: matrix.Axes) -> float:
-        """What reads no data need not wait for any; else in the config's order."""
-        first = 0 if self.planned(*axes).data else 2
-        return first - self.places[axes] / len(self.places)
-
 
 class Experiment:
     """All that rules look up.
@@ -116,17 +111,9 @@ class Experiment:
         at_home = Path.cwd() == CHECKOUT and not self.config["prefix"]
         return path if at_home else (CHECKOUT / path).as_posix()
 
-    @_in_lines
     def listed(self, pattern: str) -> list[str]:
         """Files of this checkout that become inputs of rules."""
         found = sorted(path for path in CHECKOUT.glob(pattern) if path.is_file())
-        lines = [
-            f"{validation.one_line(path.as_posix())}: rename it: letters, digits, '.', '_' and '-'"
-            for path in found
-            if set(path.name) & set("{}") or not path.name.isprintable()
-        ]
-        if lines:
-            raise UserError("\n".join(lines))
         return [self.shipped(path.relative_to(CHECKOUT).as_posix()) for path in found]
 
     @cached_property
@@ -244,10 +231,8 @@ class Experiment:
 
     @property
     def patterns(self) -> dict[str, str]:
-        """Constraints of wildcards: a host that this run does not measure belongs to no rule.
-
-        Lists of all names for the other axes would cost a third of a dry run of 10,000 cells.
-        """
+        """Constraints of wildcards: a host that this run does not measure belongs to no rule."""
+        # Lists of all names of the other axes would cost a third of a dry run of 10,000 cells.
         return dict.fromkeys(AXES, "[^/]+") | {"host": _pattern(self.labels)}
 
     @cached_property
@@ -256,14 +241,10 @@ class Experiment:
         return host_file.resolve(self._folder, self.config["host"], self._devices)
 
     def _cells(self, label: str) -> _Cells:
-        """The cells of a host of this run.
-
-        Raises:
-            snakemake.exceptions.IncompleteCheckpointException: a node must be detected first, or
-                again; Snakemake does that and calls this again.
-        """
+        """The cells of a host of this run."""
         made = 0
         if self.nodes:
+            # Raises where a node must be looked at first; Snakemake does that and calls this again.
             self._checkpoints.host.get(host=label)
             made = (self._folder / "hosts" / f"{label}.json").stat().st_mtime_ns
         if label not in self._known or self._known[label][0] != made:
@@ -281,9 +262,9 @@ class Experiment:
             if axes not in cells.places:
                 what = f"{'/'.join(wildcards)}: no cell of this experiment"
                 raise UserError(f"{what}; `siliconprof plan` lists them")
-            if key == "priority":
-                return cells.priority(axes)
             planned = cells.planned(*axes)
+            if key == "priority":  # what reads no data need not wait for any; else as in the config
+                return (0 if planned.data else 2) - cells.places[axes] / len(cells.places)
             if key == "arguments":
                 return planned.arguments
             return [*map(self._without_prefix, planned.data), *planned.weights]
@@ -304,11 +285,7 @@ class Experiment:
         return [partial(of, label) for label in self.labels]
 
     def _check_labels(self) -> None:
-        """Refuse labels under which other records lie; not in a job, whose node may have the name.
-
-        Raises:
-            UserError: one line for each label.
-        """
+        """Refuse labels under which other records lie; not in a job, whose node may have the name."""
         own = host_file.label(self._folder, self.config["host"])
         cluster.check(self.config, self._devices, own)
         notes = {label: self._folder / "imported" / f"{label}.json" for label in self.labels}
@@ -392,12 +369,7 @@ def _environment(name: str) -> str:
 
 
 def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]:
-    """(experiment, registry).
-
-    Raises:
-        UserError: all mistakes of both, one line each.
-    """
-
+    """(experiment, registry), or all mistakes of both at once."""
     found: list[Any] = []
     mistakes = []
     for read in (partial(config.resolve, raw), partial(registry.load, registry.shipped())):
@@ -411,11 +383,7 @@ def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]
 
 
 def set_environment_of_jobs(nodes: bool) -> None:
-    """Have jobs end with this process, and import this package first; no rule has its path.
-
-    Args:
-        nodes: whether cells run on the nodes of a cluster.
-    """
+    """Have jobs end with this process, and import this package first; no rule has its path."""
     own = str(PACKAGE_DIR.parent)
     others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", own)]
     os.environ["PYTHONPATH"] = os.pathsep.join([own, *others])

@@ -35,11 +35,7 @@ def flagged(matrix: Matrix, codes: Collection[str]) -> Iterator[tuple[str, list[
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Name the cells, and run Snakemake with their records due.
-
-    Raises:
-        UserError: no run is here, or a flag that no record can have; one line.
-    """
+    """Name the cells, and run Snakemake with their records due."""
     parser = options.parser("siliconprof remeasure", __doc__)
     parser.add_argument("--flagged", nargs="+", required=True, metavar="CODE", help="any of these")
     parser.add_argument("--list", action="store_true", help="name the cells and measure nothing")

@@ -35,11 +35,7 @@ def config_files(words: Sequence[str]) -> Iterator[str]:
 
 
 def check(words: Sequence[str]) -> None:
-    """See that every file of `--configfile` is one, and is YAML.
-
-    Raises:
-        UserError: one line.
-    """
+    """Refuse a file of `--configfile` that is none, or not YAML."""
     own = [] if "--replace-workflow-config" in words else [config.DEFAULT]
     for name in (*own, *config_files(words)):
         exists = os.path.exists(name) and not os.path.isdir(name)
@@ -64,11 +60,7 @@ def unwritable_cache() -> Path | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check, and become Snakemake.
-
-    Raises:
-        UserError: a config file that it could not read; one line.
-    """
+    """Check, and become Snakemake."""
     words = list(sys.argv[1:] if argv is None else argv)
     check(words)
     folder = unwritable_cache()

@@ -136,31 +136,17 @@ def _differences(bundle: Bundle, results: Path, state: Mapping[str, str]) -> Ite
 
 
 def own_labels(results: Path) -> set[str]:
-    """Labels of this very host, case-folded: some file systems ignore case.
-
-    A host file with this machine's fingerprint is its own unless it was imported: containers
-    without a machine id share a fingerprint with every machine of the same CPU.
-
-    Raises:
-        UserError: a file in `results/hosts` is damaged.
-    """
+    """Labels of this very host, case-folded: some file systems ignore case."""
     from siliconprof.hosts import host_file as hosts
 
     auto = results / "hosts" / f"{RESERVED_LABEL}.json"
-    if auto.exists():
-        try:
-            labels = {str(parsed(auto.read_bytes())["label"])}
-        except (OSError, ValueError, KeyError):
-            message = f"{auto}: damaged; delete it, and the next run makes it again"
-            raise UserError(message) from None
-    else:
-        labels = {hosts.default_label()}  # which the first run will use
-    here = hosts.fingerprint()
-    for path in (results / "hosts").glob("*.json"):
-        if path != auto and not _note_path(results, path.stem).exists():
-            if hosts.load(path)["fingerprint"] == here:
-                labels.add(path.stem)
-    return {label.casefold() for label in labels}
+    if not auto.exists():
+        return {hosts.default_label().casefold()}  # which the first run will use
+    try:
+        return {str(parsed(auto.read_bytes())["label"]).casefold()}
+    except (OSError, ValueError, KeyError):
+        message = f"{auto}: damaged; delete it, and the next run makes it again"
+        raise UserError(message) from None
 
 
 def _labels_of_the_run(results: Path) -> set[str]:
@@ -191,11 +177,7 @@ def _state(path: Path, incoming: Record) -> str:
 
 
 def unpack_reference(path: Path, output: Path) -> Bundle:
-    """Unpack a bundle as it is into a folder that no stage takes for records of a run.
-
-    Raises:
-        UserError: the bundle is unsound, or the folder exists and is not empty.
-    """
+    """Unpack a bundle as it is into a new folder that no stage takes for records of a run."""
     bundle = read_bundle(path)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output}: exists and is not empty; delete it first")

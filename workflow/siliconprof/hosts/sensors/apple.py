@@ -112,7 +112,7 @@ class AppleEnergy(EnergySensor):
         return source
 
     def read(self) -> dict[str, float]:
-        """See `EnergySensor.read`; the sum leaves out parts that the chip does not report."""
+        """The sum leaves out parts that the chip does not report."""
         try:
             now = self.monitor.get_cumulative_energy()
         except (RuntimeError, ValueError) as error:
@@ -145,11 +145,7 @@ def one_die() -> bool:
 
 
 def _library() -> ctypes.CDLL:
-    """macOS's C library.
-
-    Raises:
-        Unreadable: it is not there.
-    """
+    """macOS's C library."""
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -157,11 +153,7 @@ def _library() -> ctypes.CDLL:
 
 
 class ThermalPressure:
-    """The thermal pressure level that macOS publishes, 0 (nominal) to 4.
-
-    Raises:
-        Unreadable: macOS does not publish it.
-    """
+    """The thermal pressure level that macOS publishes, 0 (nominal) to 4."""
 
     def __init__(self) -> None:
         library = _library()
@@ -209,7 +201,7 @@ class MacHost(Hardware):
         return {"thermal_pressure_level": level}
 
     def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
-        """See `Hardware.limits`; moderate pressure is a limit, but no throttling."""
+        """Moderate pressure is a limit, but no throttling."""
         level = readings.get("thermal_pressure_level")
         if level is None:
             return None
@@ -239,11 +231,7 @@ class VmStatistics64(ctypes.Structure):
 
 
 class VirtualMemory:
-    """What the whole host does with its pages of memory.
-
-    Raises:
-        Unreadable: macOS does not answer.
-    """
+    """What the whole host does with its pages of memory."""
 
     def __init__(self) -> None:
         library = _library()
@@ -271,9 +259,6 @@ class VirtualMemory:
         return now.swapins, now.swapouts
 
     def available(self) -> int:
-        """Pages to be had without swapping: free, which includes speculative ones, or inactive.
-
-        Few are ever free, since macOS keeps files in them; psutil's `available` is the same sum.
-        """
+        """Pages to be had without swapping, free or inactive: the sum that psutil gives, too."""
         now = self.statistics()
         return now.free + now.inactive

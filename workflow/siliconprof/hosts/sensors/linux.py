@@ -37,11 +37,7 @@ class KernelFile:
         self._pread.restype = ctypes.c_ssize_t
 
     def read(self) -> bytes:
-        """Its current content, at most `size` bytes.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Its current content, at most `size` bytes."""
         if self._opened_by != os.getpid():
             self._open()
         count = self._pread(self._descriptor, self._buffer, self._size, 0)
@@ -120,7 +116,7 @@ class LinuxHost(Hardware):
         }
 
     def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
-        """See `Hardware.limits`: heat, where the count grew since the last sample."""
+        """Heat, where the count grew since the last sample."""
         count = readings.get("cpu_throttle_count")
         if count is None:
             return None

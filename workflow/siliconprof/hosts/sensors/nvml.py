@@ -194,17 +194,16 @@ class NvidiaGpu(Gpu):
         return tuple(name for bit, name in LIMITS.items() if int(mask) & bit)
 
     def power_limit_w(self) -> float | None:
-        """See `Gpu.power_limit_w`; NVML has milliwatts."""
         limit_mw = self.ask("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit")
         return None if limit_mw is None else limit_mw / 1e3
 
     def utilization_percent(self) -> float | None:
-        """See `Gpu.utilization_percent`; NVML's period is 1/6 s to 1 s."""
+        """NVML's period is 1/6 s to 1 s."""
         rates = self.ask("nvmlDeviceGetUtilizationRates")
         return None if rates is None else rates.gpu
 
     def processes(self) -> list[tuple[int, int | None]] | None:
-        """See `Gpu.processes`; processes that compute, not those that draw."""
+        """Processes that compute, not those that draw."""
         # With a version: the unversioned query raises another error on an older driver.
         processes = self.ask(
             "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"
@@ -228,6 +227,6 @@ class NvidiaEnergy(EnergySensor):
         )
 
     def read(self) -> dict[str, float]:
-        """See `EnergySensor.read`; NVML has millijoules and milliwatts."""
         readings = {source.name: self.gpu.ask(query) for source, query in self.QUERIES.items()}
+        # from millijoules and milliwatts
         return {name: value / 1e3 for name, value in readings.items() if value is not None}

@@ -42,11 +42,7 @@ def energy() -> EnergySensor:
 
 
 class Zone:
-    """One package's counter, continued where it starts again from 0.
-
-    Raises:
-        OSError, ValueError: it cannot be read.
-    """
+    """One package's counter, continued where it starts again from 0."""
 
     def __init__(self, folder: Path) -> None:
         self.counter = folder / "energy_uj"
@@ -55,10 +51,7 @@ class Zone:
         self.total_uj = 0
 
     def read_uj(self) -> int:
-        """Microjoules since this object was made; call it at least once per range of the counter.
-
-        A range is several minutes at full power: 262 kJ on most packages.
-        """
+        """Microjoules since this object was made; a range, 262 kJ on most packages, is minutes."""
         now_uj = int(self.counter.read_text(encoding="ascii"))
         spent = now_uj - self.last_uj
         self.total_uj += spent if spent >= 0 else spent + self.range_uj
