@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from conftest import ROOT
-from siliconprof import closure, plugins
+from siliconprof import closure, fingerprint, plugins
+from siliconprof.cells.method import ALWAYS
 from siliconprof.hosts import environment
 from siliconprof.measure import inherited
 
@@ -88,8 +89,9 @@ def test_a_record_has_the_version_of_all_that_its_numbers_depend_on():
     every = [
         plugins.module_name(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)
     ]
-    reached = closure.modules(["siliconprof.measure.worker", *every])
-    modules = set().union(*map(imported, reached.values()))
+    method = fingerprint.of([*ALWAYS, "siliconprof.session.inventory", *every]).modules
+    files = [closure.module_file(f"siliconprof.{name}") for name in method]
+    modules = set().union(*(imported(path) for path in files if path))
     assert {"torch", "mlx_audio", "pynvml", "zeus_apple_silicon", "safetensors"} <= modules
     foreign = modules - set(sys.stdlib_module_names) - {"siliconprof"}
     needed = {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in foreign}

@@ -8,19 +8,16 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import NANO, QUICK, ROOT, Checkout, own_project
-from siliconprof import closure, fingerprint, plugins
+from conftest import NANO, QUICK, Checkout, own_project
+from siliconprof import fingerprint, plugins
 from siliconprof.cells import config, plan
 from siliconprof.hosts import host_file, registry
-from siliconprof.pipeline.experiment import PLUGINS_OF
 from siliconprof.store import record as record_file
 
 pytestmark = pytest.mark.slow
@@ -290,50 +287,6 @@ def test_what_the_child_loaded_was_declared(measured):
         }
         assert method and method <= record["code"]["modules"].keys(), key
         assert "session.measurement" in method and "measure.worker" in record["modules_loaded"]
-
-
-STAGES = {"cells.matrix", "analyse.aggregate", "pipeline.analyse", "render.page"}
-# Runs a module as `-m` does and tells last which files of this project it has loaded.
-LOADER = """\
-import os, runpy, sys
-from pathlib import Path
-module = sys.argv.pop(1)
-sys.path[0] = "workflow"
-here, end_at_once = os.getpid(), os._exit  # a stage that ends so would not tell
-os._exit = lambda code: sys.exit(code) if os.getpid() == here else end_at_once(code)
-try:
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-except SystemExit as end:
-    assert not end.code
-files = (getattr(m, "__file__", None) for n, m in sys.modules.items() if "siliconprof" in n)
-print(*{Path(file).relative_to(Path.cwd()).as_posix() for file in files if file})
-"""
-
-
-def test_what_a_stage_loads_is_in_its_fingerprint(project, tmp_path):
-    """Plug-ins too, which it loads by name: seen in the commands that Snakemake would run."""
-    (tmp_path / "loader.py").write_text(LOADER)
-    said = project.snakemake("report", "-nFp", "--quiet", "progress").stdout
-    commands = re.findall(r"^Shell command: python -m (siliconprof\.(\S+) .*) 2>\S+$", said, re.M)
-    stages = {stage: command for command, stage in commands if stage in STAGES}
-    assert stages.keys() == STAGES
-    environment = project.variables({})
-
-    def loaded(stage: str) -> set[str]:
-        command = f"python {tmp_path}/loader.py {stages[stage]} 2>&1"
-        done = subprocess.run(
-            command, shell=True, cwd=project.path, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout
-        return set(done.stdout.splitlines()[-1].split())
-
-    with ThreadPoolExecutor(2) as pool:
-        for stage, found in zip(stages, pool.map(loaded, stages), strict=True):
-            plugged = [plugins.module_name(kind, name) for kind in PLUGINS_OF.get(stage, ())
-                       for name in plugins.names(kind)]  # fmt: skip
-            files = closure.modules([f"siliconprof.{stage}", *plugged]).values()
-            known = {path.relative_to(ROOT).as_posix() for path in files}
-            assert found and found <= known, (stage, found - known)
 
 
 def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):

@@ -16,8 +16,7 @@ import pytest
 import yaml
 from conftest import ROOT
 from measuring import python
-from siliconprof import closure, plugins
-from siliconprof.pipeline import experiment
+from siliconprof import plugins
 
 PACKAGE = ROOT / "workflow" / "siliconprof"
 RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow").glob("**/Snakefile"))]
@@ -155,16 +154,6 @@ def test_a_package_file_holds_no_code() -> None:
         body = ast.parse(path.read_text(encoding="utf-8")).body
         code = [node for node in body if not isinstance(node, ast.Expr)]
         assert len(code) == 4 * (path.parent == PACKAGE), path
-
-
-def test_a_change_of_any_module_of_the_page_makes_it_again() -> None:
-    roots = [
-        plugins.module_name(kind, name)
-        for kind in experiment.PLUGINS_OF["render.page"]
-        for name in plugins.names(kind)
-    ]
-    reached = closure.modules(["siliconprof.render.page", *roots])
-    assert {*(PACKAGE / "render").rglob("*.py")} <= {*reached.values()}
 
 
 def test_reading_the_snakefile_loads_no_framework() -> None:

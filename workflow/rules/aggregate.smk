@@ -34,7 +34,7 @@ rule matrix:
     conda:
         "../../envs/base.yaml"
     params:
-        code=EXPERIMENT.code("cells.matrix"),
+        code=EXPERIMENT.code,
     shell:
         "python -m siliconprof.cells.matrix --experiment {input.experiment:q} "
         "--host-file {input.hosts:q} --focus {input.focus:q} --output {output:q} 2>{log:q}"
@@ -52,7 +52,7 @@ rule reference:
     conda:
         "../../envs/base.yaml"
     params:
-        code=EXPERIMENT.code("remote.bundle_import"),
+        code=EXPERIMENT.code,
     shell:
         "python -m siliconprof.remote.bundle_import {input:q} --unpack {output:q} 2>{log:q}"
 
@@ -76,7 +76,7 @@ rule aggregate:
     conda:
         "../../envs/base.yaml"
     params:
-        code=EXPERIMENT.code("analyse.aggregate"),
+        code=EXPERIMENT.code,
     shell:
         "python -m siliconprof.analyse.aggregate --matrix {input.matrix:q} "
         "--reference {input.reference:q} 2>{log:q}"

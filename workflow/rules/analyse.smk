@@ -24,6 +24,6 @@ rule analyse:
     conda:
         "../../envs/base.yaml"
     params:
-        code=EXPERIMENT.code("pipeline.analyse"),
+        code=EXPERIMENT.code,
     shell:
         "python -m siliconprof.pipeline.analyse --matrix {input.matrix:q} 2>{log:q}"

@@ -35,7 +35,7 @@ rule render:
     conda:
         "../../envs/base.yaml"
     params:
-        code=EXPERIMENT.code("render.page"),
+        code=EXPERIMENT.code,
         shown=EXPERIMENT.shown,
         flags="",
     shell:
@@ -63,5 +63,5 @@ use rule render as figures with:
     log:
         "results/logs/figures.log",
     params:
-        code=EXPERIMENT.code("render.page"),
+        code=EXPERIMENT.code,
         flags="--print",

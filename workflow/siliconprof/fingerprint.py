@@ -56,17 +56,17 @@ def of(roots: Iterable[str], package: Package | None = None) -> Fingerprint:
     return (package or _installed()).fingerprint(frozenset(roots))
 
 
-def of_stage(roots: Iterable[str]) -> str:
-    """Hex hash of all statements that a stage's modules can reach, texts among them, and of schemas.
+def of_package() -> str:
+    """Hex hash of all statements of the package, texts among them, and of its declarations.
 
-    Wider than `of`: no module is left out, and nothing in one but comments and layout.
+    What is made of records is made again when any of them changes: it takes seconds.
     """
-    modules = closure.modules(roots)
-    parts = [f"{name} {_statements(modules[name])}" for name in sorted(modules)]
-    return _hash([*parts, *map(closure.sha256, _declarations())])
+    folder = closure.PACKAGE_DIR
+    modules = [f"{path.relative_to(folder)} {_statements(path)}" for path in folder.rglob("*.py")]
+    declared = [*folder.rglob("*.yaml"), *folder.with_name("schemas").glob("*.yaml")]
+    return _hash(sorted([*modules, *map(closure.sha256, declared)]))
 
 
-@cache
 def _statements(path: Path) -> str:
     source = path.read_text(encoding="utf-8")
     key = _hash(["statements", source])
@@ -75,12 +75,6 @@ def _statements(path: Path) -> str:
         _read_before[key] = Code(_hash([tree]), (), {})
         _unstored.append(key)
     return _read_before[key].sha256
-
-
-@cache
-def _declarations() -> list[Path]:
-    folder = closure.PACKAGE_DIR
-    return sorted([*folder.rglob("*.yaml"), *folder.with_name("schemas").glob("*.yaml")])
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

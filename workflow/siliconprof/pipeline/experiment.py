@@ -18,7 +18,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, fingerprint, plugins
+from siliconprof import closure, fingerprint
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.cells.plan import expected_seconds
 from siliconprof.datasets import dataset_spec, prepare_text, preparing, source_files
@@ -32,22 +32,6 @@ from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, records, temporary, validation
 from siliconprof.store.cell import AXES, canonical_json
-
-# Plug-ins that a stage loads by name: tables have a column for what each workload declares, the page
-# shows what each probe does. What draws is looked up by name as well.
-PLUGINS_OF = {
-    **dict.fromkeys(
-        ("analyse.aggregate", "pipeline.analyse", "remote.bundle_import"), ("workloads", "probes")
-    ),
-    "render.page": (
-        *("backends", "workloads", "trainers", "probes"),
-        *(
-            f"render.exhibits.{section}"
-            for section in ("answer", "paper", "studies", "ours", "trust")
-        ),
-    ),
-    "cells.matrix": ("backends", "workloads", "trainers", "probes"),
-}
 
 
 def _in_lines(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,14 +162,10 @@ class Experiment:
 
     # -- code ---------------------------------------------------------------------------------
 
-    def code(self, stage: str) -> str:
-        """The fingerprint of all code that a stage can load."""
-        roots = [
-            plugins.module_name(kind, name)
-            for kind in PLUGINS_OF.get(stage, ())
-            for name in plugins.names(kind)
-        ]
-        return fingerprint.of_stage([f"siliconprof.{stage}", *roots])
+    @cached_property
+    def code(self) -> str:
+        """The fingerprint of what makes tables and the page."""
+        return fingerprint.of_package()
 
     @cached_property
     def conda(self) -> Any:
