@@ -36,24 +36,6 @@ from siliconprof.measure import fork_server  # noqa: E402
 from siliconprof.store import record  # noqa: E402
 from siliconprof.store.cell import Cell  # noqa: E402
 
-# Files of some minutes: with workers they come first, lest one of them is the last to begin.
-LONGEST = (
-    "test_fault_campaign",
-    "test_training",
-    "test_slurm",
-    "test_collect",
-    "test_ssh",
-    "test_fuzz",
-    "test_incremental",
-    "test_offload",
-    "test_extending",
-    "test_played",
-    "test_played_mac",
-    "test_faults",
-    "test_whisper",
-    "test_ceilings",
-    "test_reference",
-)
 # One iteration or two of everything: tests look at behaviour, not at numbers.
 QUICK = {
     "warmup_iterations": 1,
@@ -328,21 +310,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For workers: what takes long comes first; a file stays together.
-
-    The default run, which is made alone, comes before everything else, so that what looks at it
-    is spread over the workers. The order must be the same in every worker.
-    """
+    """For workers: what takes long comes first, before all the default run; a file stays together."""
     if WORKER is None:
         return
     of_default_run = {i.path for i in items if "default_run" in getattr(i, "fixturenames", ())}
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
 
-    def place(item: pytest.Item) -> tuple[bool, bool, int]:
-        path = item.path
-        return path not in of_default_run, path.stem not in LONGEST, -slow[path]
-
-    items.sort(key=place)
+    items.sort(key=lambda item: (item.path not in of_default_run, -slow[item.path]))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

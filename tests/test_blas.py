@@ -5,26 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import QUICK, ROOT, cpu_cell, defaults
+from conftest import QUICK, cpu_cell, defaults
 from measuring import by_hand as measured
-from measuring import own_environment, python
+from measuring import own_environment
 from siliconprof import plugins
-from siliconprof.hosts import blas, detect, host_file, mlx_blas, registry
+from siliconprof.hosts import blas, detect, mlx_blas
 from siliconprof.store.cell import Cell
 from synthetic_results import (
     load,
     make,
-    matmul,
-    probed,
     training,
 )
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="a Mac has Accelerate")
-REFERENCE = "reference BLAS 3.10.0 (libblas.so.3.10.0)"
-OPENBLAS = "OpenBLAS 0.3.21 (libopenblasp-r0.3.21.so)"
 
 
 def product(shape: list[int]) -> Cell:
@@ -94,42 +89,6 @@ def test_a_set_up_that_cannot_build_says_why() -> None:
     assert line.startswith("mlx-blas: ") and "install g++" in line
 
 
-@LINUX
-def test_once_mlx_is_there_nothing_is_loaded_and_the_truth_is_told(openblas: None) -> None:
-    """Its calls are bound by then: a library loaded later would be named and not be used."""
-    program = (
-        "import mlx.core as mx; mx.eval(mx.ones((9, 9)) @ mx.ones((9, 9)));"
-        "from siliconprof import plugins; from siliconprof.hosts import blas; plugins.load('backends', 'mlx')().available();"
-        "print(blas.of_mlx()['blas']); print('libopenblas' in open('/proc/self/maps').read())"
-    )
-    blas_of_mlx, loaded = python(program).splitlines()
-    assert blas_of_mlx.startswith("reference BLAS ") and loaded == "False"
-
-
-@pytest.mark.slow
-@LINUX
-def test_the_switch_is_part_of_what_a_cell_depends_on(
-    openblas: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So switching it, like installing the library, measures MLX's CPU cells again, not torch's."""
-    devices = registry.load(ROOT / "config" / "devices.yaml")
-    slices = []
-    for value in (None, "own"):
-        if value:
-            monkeypatch.setenv(blas.VARIABLE, value)
-        else:
-            monkeypatch.delenv(blas.VARIABLE, raising=False)
-        # the second time the file is there and is looked into again, since a quick fact changed
-        host = host_file.resolve(tmp_path, "here", devices)
-        of_cpu = host["devices"][-1]["id"]
-        slices.append(
-            [host_file.environment_slice(host, of_cpu, name, []) for name in ("mlx", "torch-cpu")]
-        )
-    (fast, torch), (own, torch_again) = slices
-    assert fast["blas"].startswith("OpenBLAS ") and own["blas"].startswith("reference BLAS ")
-    assert torch == torch_again and "OpenBLAS" not in torch["blas"]
-
-
 def test_a_wrong_value_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(blas.VARIABLE, "mine")
     works, why = plugins.load("backends", "mlx")().available()
@@ -140,38 +99,11 @@ def test_a_wrong_value_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert (made["status"], made["reason"]) == ("unsupported", why)
 
 
-# -- named on the page ----------------------------------------------------------------------------
-
-
-def of_mlx(made: dict[str, Any], name: str | None, declared: str | None = None) -> dict[str, Any]:
-    """A record of MLX's, measured with a BLAS on a host that was said to have another."""
-    made["environment"]["declared"] = {"blas": declared}
-    made["environment"]["backend"]["blas"] = name
-    return made
-
-
-def results_of(folder: Path, name: str | None, declared: str | None = None, **axes: Any) -> Path:
-    """MLX beside torch."""
-    mlx = {"backend": "mlx"} | axes
-    cost = {"memory": {"rss_at_start_bytes": 10**8}}
-    theirs = (probed(training(0.030, **mlx), **cost), matmul(**mlx))
-    own = [probed(training(0.010), **cost), matmul()]
-    return make(folder, own + [of_mlx(made, name, declared) for made in theirs])
-
-
-@pytest.mark.parametrize(
-    ("found", "declared", "axes", "called"),
-    [
-        (OPENBLAS, REFERENCE, {}, "mlx"),
-        (REFERENCE, OPENBLAS, {}, "mlx (reference BLAS)"),  # what the process itself found
-        (None, REFERENCE, {}, "mlx (reference BLAS)"),  # a record that does not tell
-        (None, None, {"device": "h200", "device_kind": "gpu"}, "mlx"),
-    ],
-)
-def test_what_the_backend_is_called(
-    tmp_path: Path, found: str | None, declared: str | None, axes: dict[str, str], called: str
-) -> None:
-    """In every row that names one: cells, points and probes."""
-    frames = load(results_of(tmp_path, found, declared, **axes))
-    for rows in (frames.cells, frames.points, frames.table("probes")):
-        assert set(rows["backend_label"]) == {"torch-cpu", called}
+def test_a_reference_blas_is_named_in_every_row(tmp_path: Path) -> None:
+    """What the process itself found, not what its host was said to have."""
+    mine, theirs = training(0.010), training(0.030, backend="mlx")
+    theirs["environment"]["declared"] = {"blas": "OpenBLAS 0.3.21 (libopenblasp-r0.3.21.so)"}
+    theirs["environment"]["backend"]["blas"] = "reference BLAS 3.10.0 (libblas.so.3.10.0)"
+    frames = load(make(tmp_path, [mine, theirs]))
+    for rows in (frames.cells, frames.points):
+        assert set(rows["backend_label"]) == {"torch-cpu", "mlx (reference BLAS)"}

@@ -1,129 +1,15 @@
 """The fingerprint of method code: what changes it and what does not.
 
-A copy of the real package is changed one module at a time; small packages show single rules.
+Small packages show single rules; test_incremental edits the real one.
 """
 
 from __future__ import annotations
 
-import ast
-import random
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from siliconprof import closure, fingerprint, plugins
+from siliconprof import fingerprint
 from siliconprof.fingerprint import Fingerprint, Package
-
-ROOTS = [plugins.module_name(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all copies: what has been read of a path is not read again."""
-    return tmp_path_factory.mktemp("copy") / "siliconprof"
-
-
-@pytest.fixture
-def copy(folder: Path) -> Path:
-    """The real package, to be rewritten."""
-    shutil.rmtree(folder, ignore_errors=True)
-    ignored = shutil.ignore_patterns("__pycache__")
-    return Path(shutil.copytree(closure.PACKAGE_DIR, folder, ignore=ignored))
-
-
-def of_roots(folder: Path) -> dict[str, Fingerprint]:
-    package = Package(folder)
-    return {root: fingerprint.of([root], package) for root in ROOTS}
-
-
-def hashed(folder: Path) -> dict[str, Path]:
-    """The modules that any root's fingerprint holds."""
-    names = {name for found in of_roots(folder).values() for name in found.modules}
-    files = {name: closure.module_file(f"siliconprof.{name}", folder) for name in sorted(names)}
-    return {f"siliconprof.{name}": path for name, path in files.items() if path}
-
-
-# The real package, one change in one module: not too narrow.
-
-
-def is_text(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-
-
-TO_READ = ("print", "Parameter", "Quantity")  # calls whose text is for a person
-
-
-def places(node: ast.AST) -> Iterator[ast.AST]:
-    """Constants and operators that decide what is done."""
-    if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr) or is_text(node):
-        return
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-        return
-    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in TO_READ:
-        return
-    if isinstance(node, ast.BinOp | ast.BoolOp | ast.Compare):
-        yield node
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
-        yield node
-    if isinstance(node, ast.Dict):
-        for key, value in zip(node.keys, node.values, strict=True):
-            if getattr(key, "value", "") != "description":
-                yield from places(value)
-        return
-    for name, value in ast.iter_fields(node):
-        if name not in ("annotation", "returns"):
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST):
-                    yield from places(child)
-
-
-def change(node: ast.AST) -> None:
-    if isinstance(node, ast.Constant):
-        value, is_text = node.value, isinstance(node.value, str)
-        node.value = f"{value}1" if is_text else 2 * value + 1  # 1e300 + 1 is no other number
-    elif isinstance(node, ast.BinOp):
-        node.op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
-    elif isinstance(node, ast.BoolOp):
-        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-    elif isinstance(node, ast.Compare):
-        node.ops[0] = ast.Gt() if isinstance(node.ops[0], ast.Lt) else ast.Lt()
-
-
-def mutated(source: str, seed: str) -> str:
-    tree = ast.parse(source)
-    found = list(places(tree))
-    if found:
-        change(random.Random(seed).choice(found))
-    else:
-        tree.body.append(ast.parse("changed = 1").body[0])
-    return ast.unparse(tree)
-
-
-@pytest.mark.slow
-def test_every_change_is_seen_by_those_who_use_the_module(copy: Path) -> None:
-    before = of_roots(copy)
-    for name, path in hashed(copy).items():
-        source = path.read_text(encoding="utf-8")
-        short = name.removeprefix("siliconprof.")
-        for number in range(2):
-            new = mutated(source, f"{short} {number}")
-            path.write_text(new, encoding="utf-8")
-            now = of_roots(copy)
-            what = f"{short}: {new}"
-            for root in ROOTS:
-                told = fingerprint.changed(before[root].modules, now[root].modules)
-                assert told == ([short] if short in before[root].modules else []), what
-                assert (before[root].sha256 == now[root].sha256) == (not told), what
-        path.write_text(source, encoding="utf-8")
-    assert of_roots(copy) == before
-
-
-# Small packages: single rules.
 
 BESIDE = {
     "__init__": "from siliconprof.method import one\n",

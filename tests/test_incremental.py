@@ -158,29 +158,6 @@ def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, project):
     assert due(project, TABLE) == ({"experiment", "host", "matrix", "aggregate"}, set())
 
 
-def test_snakemake_s_options_do_what_its_manual_says(measured, tmp_path):
-    """Seen on one experiment by dry runs; a second config file is laid over the first."""
-    for name, part in (("a", {"nano-2": {"batch_size": 3}, "product": {"precisions": ["bf16"]}}),
-                       ("b", {"product": {"precisions": ["fp16"]}})):  # fmt: skip
-        (tmp_path / f"{name}.yaml").write_text(json.dumps({"workloads": part}))
-    files = [str(tmp_path / f"{name}.yaml") for name in "ab"]
-    forced = {"measure", "aggregate", "analyse", "render", "complete", "report"}
-    for arguments, rules, cells in (
-        (("--forcerun", "measure"), forced, ALL),
-        (("--forcerun", "measure", "--until", "measure"), {"measure"}, ALL),
-        (("--forcerun", "measure", "--omit-from", "aggregate"), {"measure"}, ALL),
-        (("--configfile", *files), None, {"mlx/nano-2/fp32", "mlx/product/fp16"}),
-    ):
-        found = due(measured, "report", *arguments)
-        assert found == (found[0] if rules is None else rules, cells), arguments
-    listed = measured.snakemake("--list-rules").stdout
-    assert {"host", "measure", "aggregate", "report"} <= set(re.findall(r"^(\w+)", listed, re.M))
-    assert 'label = "measure' in measured.snakemake("report", "--rulegraph").stdout
-    summary = measured.snakemake("report", "--summary").stdout
-    records = re.findall(r"^results/records/(\S+)\.json\t.*\tok\t", summary, re.M)
-    assert named(records) == ALL, summary
-
-
 def test_new_axes_run_exactly_the_new_cells(project):
     def grow(config):
         config["workloads"]["product"]["precisions"] = ["fp32", "bf16"]
@@ -413,15 +390,7 @@ def test_from_elsewhere_and_from_an_outer_workflow_a_page_is_made(measured, tmp_
 
 def test_every_stage_refuses_the_code_of_another_checkout(project, measured):
     foreign = {"PYTHONPATH": str(measured.path / "workflow")}
-    for module in (
-        "measure",
-        "analyse.aggregate",
-        "pipeline.analyse",
-        "datasets.prepare",
-        "cells.matrix",
-        "render.page",
-        "remote.bundle_import",
-    ):
+    for module in ("measure", "analyse.aggregate", "render.page"):
         done = project.stage(module, "--help", check=False, env=foreign)
         assert done.returncode == 2, module
         assert "this folder is a checkout, but the code that runs lies in" in done.stderr, module

@@ -1,4 +1,4 @@
-"""A checkout that was moved with its environment, and what `siliconprof run` says before Snakemake."""
+"""A checkout that was moved with its environment."""
 
 from __future__ import annotations
 
@@ -64,23 +64,3 @@ def test_a_moved_checkout_works_after_make(moved):
         assert Path(said.strip()).is_relative_to(third.path)
     finally:
         third.path.rename(moved.path)
-
-
-def test_a_config_that_snakemake_cannot_read_is_one_line(moved):
-    files = {
-        "deep.yaml": "a: " + "[" * 3000 + "]" * 3000,
-        "broken.yaml": "a: 1\nb: [1, 2\nc: 3\n",
-        "list.yaml": "- 1\n",
-    }
-    for name, text in files.items():
-        (moved.path / name).write_text(text)
-    for words, line in (
-        (("report", "--configfile", "deep.yaml"), "deep.yaml: nested too deeply"),
-        (("report", "--configfile=broken.yaml"), "broken.yaml: line 3, column 2: not YAML"),
-        (("report", "--configfile", "nosuch.yaml"), "nosuch.yaml: no such file"),
-        (("--configfile", "list.yaml", "-n"), "list.yaml: is empty or no mapping"),
-        (("--configfile", "config/config.yaml", "report"), "write the target first: report"),
-    ):
-        done = moved.stage("pipeline.cli", "run", "--cores", "1", *words, check=False)
-        assert done.returncode == 2 and line in done.stderr, (words, done.stderr)
-        assert len(done.stderr.splitlines()) == 1
