@@ -26,7 +26,8 @@ unexport PYTHONOPTIMIZE
 .DEFAULT_GOAL := report
 
 report figures: env
-	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow \
+	@# PYTHONSAFEPATH: a `profile.py` that lies here is not the library's.
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow PYTHONSAFEPATH=1 \
 	    python -m siliconprof.pipeline.cli run --cores 1 $@ $(ARGS)
 
 # The checkout may have been moved or copied with its environment.

@@ -7,12 +7,14 @@ standard error and exits with status 2, never with a traceback.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
+import io
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,12 @@ def printable(text: str) -> str:
     return _NOT_SHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
+def nearest(word: Any, choices: Iterable[Any]) -> str:
+    """`; did you mean 'x'?`, or nothing when no choice is near."""
+    close = difflib.get_close_matches(str(word), [str(choice) for choice in choices], n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
 def require_this_checkout() -> None:
     """Stop when the code that runs is not the code of the checkout in the current folder.
 
@@ -113,6 +121,13 @@ class _Printable:
         return getattr(self._stream, name)
 
 
+def replace_what_cannot_be_shown() -> None:
+    """Have characters that the terminal's encoding lacks written as `?`, instead of an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def stage(main: Callable[[Sequence[str] | None], int], ends_itself: bool = False) -> int:
     """Run a stage's `main` the way every stage runs; return the process's exit status.
 
@@ -123,6 +138,7 @@ def stage(main: Callable[[Sequence[str] | None], int], ends_itself: bool = False
         require_this_checkout()
         if not ends_itself:
             end_with_pipeline()
+        replace_what_cannot_be_shown()
         with contextlib.redirect_stdout(_Printable(sys.stdout)):
             return main(None)
     except UserError as error:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from siliconprof.errors import nearest
 from siliconprof.plugins import CHECKOUT
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -27,6 +29,19 @@ SHIPPED = {
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that answers a wrong word with one line and the nearest right one."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with the line and status 2."""
+        known = [*self._option_string_actions]
+        for action in self._actions:
+            known += map(str, action.choices or ())
+        wrong = re.search(r"(?:unrecognized arguments: |invalid choice: ')([^\s'=]+)", message)
+        near = nearest(wrong[1], known) if wrong else ""
+        self.exit(2, f"{self.prog}: {message}{near}; see {self.prog} --help\n")
+
+
 def parser(name: str | None, text: str | None) -> argparse.ArgumentParser:
     """A parser of a command.
 
@@ -34,7 +49,7 @@ def parser(name: str | None, text: str | None) -> argparse.ArgumentParser:
         text: its help, lines as they are: of its module.
     """
     as_it_is = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(prog=name, description=text, formatter_class=as_it_is)
+    return _Parser(prog=name, description=text, formatter_class=as_it_is)
 
 
 def parsed(main: Callable[..., int], argv: Sequence[str] | None, *names: str) -> argparse.Namespace:

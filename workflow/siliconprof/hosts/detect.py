@@ -97,7 +97,7 @@ def run_module(module: str, *words: str, limit_s: float, **variables: str) -> An
         errors="replace",
         timeout=limit_s,
         check=False,
-        env={**os.environ, "PYTHONPATH": search, **variables},
+        env={**os.environ, "PYTHONPATH": search, "PYTHONSAFEPATH": "1", **variables},
     )
 
 

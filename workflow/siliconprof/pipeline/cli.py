@@ -1,6 +1,19 @@
-"""`siliconprof`: what this host is, what a run would do, and records in and out.
+"""`siliconprof`: how fast this machine trains models, and why it is slower than that one.
 
-The measuring itself is `snakemake --cores 1 report`, or `make report`.
+  run        measure and make the report: `siliconprof run --cores 1 report`, or `make report`
+  doctor     what this host is, what works, and how to mend what does not
+  plan       cells that would run, have run, cannot run here and why
+  compare    say which points of two result sets are faster or slower
+  explain    say why one training takes longer than another
+  predict    say how long a training step should take that was never run
+
+more:
+  remeasure  measure flagged cells again, and make the report
+  pack       write records into a bundle
+  import     add the records of a bundle
+  collect    measure on other hosts over ssh and bring their records here
+
+`siliconprof VERB --help` explains each.
 """
 
 from __future__ import annotations
@@ -8,36 +21,45 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from siliconprof import __version__, options
-from siliconprof.errors import stage
+from siliconprof.errors import UserError, stage
+from siliconprof.plugins import CHECKOUT
 
-VERBS = {  # verb -> (module, one line of help)
-    "doctor": ("pipeline.doctor", "what this host is, what works, and how to mend what does not"),
-    "plan": ("cells.plan", "cells that would run, have run, cannot run here and why"),
-    "run": ("pipeline.run", "start Snakemake, once its --configfile and caches are checked"),
-    "remeasure": ("pipeline.remeasure", "measure flagged cells again, and make the report"),
-    "pack": ("remote.bundle_pack", "write records into a bundle"),
-    "import": ("remote.bundle_import", "add the records of a bundle"),
-    "collect": ("remote.collect", "measure on other hosts over ssh and bring their records here"),
-    "compare": ("compare.compare", "say which points of two result sets are faster or slower"),
-    "explain": ("compare.explain", "say why one training takes longer than another"),
-    "predict": ("compare.predict", "say how long a training step should take that was never run"),
+VERBS = {  # verb -> module
+    "run": "pipeline.run",
+    "doctor": "pipeline.doctor",
+    "plan": "cells.plan",
+    "compare": "compare.compare",
+    "explain": "compare.explain",
+    "predict": "compare.predict",
+    "remeasure": "pipeline.remeasure",
+    "pack": "remote.bundle_pack",
+    "import": "remote.bundle_import",
+    "collect": "remote.collect",
 }
 
 
 def dispatch(argv: Sequence[str] | None = None) -> int:
-    """Run the verb's module on its arguments; return its exit status."""
+    """Run the verb's module on its arguments; return its exit status.
+
+    Raises:
+        UserError: see the module; or the verb needs a checkout, and this folder is none.
+    """
     parser = options.parser("siliconprof", __doc__)
+    parser.usage = "siliconprof VERB ..."
     parser.add_argument("--version", action="version", version=f"siliconprof {__version__}")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, (_, line) in VERBS.items():
-        verbs.add_parser(name, help=line, add_help=False)
+    parser.add_argument("verb", choices=VERBS, metavar="VERB", help="one of these")
     arguments = list(sys.argv[1:] if argv is None else argv)
-    chosen = parser.parse_args(arguments[:1])
-    module_name, _ = VERBS[chosen.verb]
-    module = importlib.import_module(f"siliconprof.{module_name}")
-    return module.main(arguments[1:])
+    verb = parser.parse_args(arguments[:1]).verb
+    asks = {word.partition("=")[0] for word in arguments} & {"-h", "--help", "--configfile"}
+    if verb in ("plan", "run") and not asks and not Path("config/config.yaml").is_file():
+        raise UserError(
+            f"config/config.yaml: no such file in {Path.cwd()}; go to the checkout first: "
+            f"cd {CHECKOUT}"
+        )
+    return importlib.import_module(f"siliconprof.{VERBS[verb]}").main(arguments[1:])
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ from siliconprof import closure, fingerprint
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.cells.plan import expected_seconds
 from siliconprof.datasets import dataset_spec, prepare_text, preparing, source_files
-from siliconprof.errors import UserError, printable
+from siliconprof.errors import UserError, printable, replace_what_cannot_be_shown
 from siliconprof.hosts import detect, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server
@@ -364,9 +364,17 @@ def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]
 
 def set_environment_of_jobs(nodes: bool) -> None:
     """Have jobs end with this process, and import this package first; no rule has its path."""
+    replace_what_cannot_be_shown()
     own = str(PACKAGE_DIR.parent)
     others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", own)]
     os.environ["PYTHONPATH"] = os.pathsep.join([own, *others])
     os.environ[PIPELINE_VARIABLE] = str(os.getpid())
+    os.environ["PYTHONSAFEPATH"] = "1"  # a `profile.py` that lies here is not the library's
+    os.environ["PYTHONIOENCODING"] = ":replace"
+    os.environ.pop("MPLBACKEND", None)  # a notebook's; figures are drawn without any
+    # The rules' `python` is the one that runs Snakemake, whatever the shell's path is.
+    os.environ["PATH"] = os.pathsep.join(
+        [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
+    )
     if nodes:
         os.environ.pop(fork_server.VARIABLE, None)  # of the host that has submitted this job

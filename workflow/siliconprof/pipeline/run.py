@@ -1,11 +1,20 @@
-"""`siliconprof run …`: Snakemake, after a look at what it would end on with a traceback.
+"""`siliconprof run …`: measure what is due and make the report, by Snakemake.
 
-    siliconprof run --cores 1 report --configfile FILE
+  siliconprof run --cores 1 report                          everything, as `make report` does
+  siliconprof run --cores 1 report --configfile FILE        laid over config/config.yaml
+  siliconprof run --cores 1 report --configfile FILE --replace-workflow-config    in its place
+  siliconprof run --cores 1 report --dry-run                only count the jobs that are due
+  siliconprof run --cores 1 report --forcerun FILE ...      measure these records again
+  siliconprof run --cores 1 figures                         every figure as SVG, PNG and PDF
+  siliconprof run --workflow-profile profiles/slurm report  on a cluster: docs/cluster.md
+  siliconprof run --cores 1 --unlock                        after a run was killed
 
-All arguments are Snakemake's own, and `make report` comes through here. Snakemake reads the files
-of `--configfile` and makes its caches before it reads our Snakefile, so nothing there can say in a
-line that a file is not YAML or that the home folder cannot be written to.
+A target stands before `--configfile`, `--forcerun` and `--quiet`, which take every word after them.
+All arguments are Snakemake's own; `snakemake --help` lists them.
 """
+
+# Snakemake reads the files of `--configfile` and makes its caches before it reads our Snakefile, so
+# nothing there can say in a line that a file is not YAML or that the home folder is read-only.
 
 from __future__ import annotations
 
@@ -15,10 +24,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from siliconprof.cells import config
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, nearest
 from siliconprof.store.validation import one_line
 
 OPTIONS = ("--configfile", "--configfiles")
+# For these Snakemake's parser, which takes a second to import, is not asked what else there is.
+USUAL = {*OPTIONS, "--cores", "--replace-workflow-config", "--forcerun", "--dry-run", "--quiet"}
+USUAL |= {"--workflow-profile", "--unlock", "--"}
 CACHES = Path("results/history/cache")
 
 
@@ -48,6 +60,22 @@ def check(words: Sequence[str]) -> None:
             config.read(name)
 
 
+def check_options(words: Sequence[str]) -> None:
+    """Refuse what is no option of Snakemake's, whose own answer is a usage of a hundred lines."""
+    asked = [word.partition("=")[0] for word in words if word.startswith("--")]
+    asked = [option for option in asked if option not in USUAL]
+    if asked:
+        from snakemake.cli import get_argument_parser
+
+        known = [*get_argument_parser()._option_string_actions]
+        for option in asked:
+            if not any(name.startswith(option) for name in known):
+                raise UserError(
+                    f"{option}: no option of Snakemake{nearest(option, known)}; "
+                    "`siliconprof run --help` has the usual ones"
+                )
+
+
 def unwritable_cache() -> Path | None:
     """The folder that Snakemake and other libraries cache in, where it cannot be written to."""
     configured = os.environ.get("XDG_CACHE_HOME")
@@ -62,7 +90,11 @@ def unwritable_cache() -> Path | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Check, and become Snakemake."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & {*words}:
+        print(__doc__)
+        return 0
     check(words)
+    check_options(words)
     folder = unwritable_cache()
     if folder is not None:
         # `~` of a config still is the person's. Matplotlib and Triton do not ask the first.
@@ -70,4 +102,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault("MPLCONFIGDIR", str(CACHES.absolute() / "matplotlib"))
         os.environ.setdefault("TRITON_CACHE_DIR", str(CACHES.absolute() / "triton"))
         print(f"{folder}: cannot be written to; caches go below {CACHES}", file=sys.stderr)
+    os.environ["PYTHONSAFEPATH"] = "1"  # a `profile.py` that lies here is not the library's
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])

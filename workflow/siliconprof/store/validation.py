@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.errors import UserError, in_one_line, printable
+from siliconprof.errors import UserError, in_one_line, nearest, printable
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.store import documents
 
@@ -168,12 +167,6 @@ def _with_plugins(value: Any) -> Any:
             return plugins.names(value["plugins"])
         return {key: _with_plugins(inner) for key, inner in value.items()}
     return [_with_plugins(inner) for inner in value] if isinstance(value, list) else value
-
-
-def nearest(word: Any, choices: Iterable[Any]) -> str:
-    """`; did you mean 'x'?`, or nothing when no choice is near."""
-    close = difflib.get_close_matches(str(word), [str(choice) for choice in choices], n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def _shown(value: Any) -> str:
