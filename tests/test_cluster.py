@@ -271,47 +271,28 @@ def test_a_node_without_the_device_has_no_cells(hall: Checkout) -> None:
 
 @pytest.mark.slow
 def test_the_page_is_about_one_host(lab: Checkout, hall: Checkout) -> None:
-    """In a run here the cluster's records are another host's; what lies outside today's is named."""
+    """In a run here the cluster's records are another host's, unless the page is about it."""
     look_at(lab, hall)
     (entry,) = planned(lab)
     measure(lab, entry, this_cpu())
-    kept = lab.path / entry["record"]
-    stray = lab.path / entry["record"].replace("/mm/", "/old/")
-    stray.parent.mkdir(parents=True)
-    shutil.copy(kept, stray)  # never read, since it is outside
     results = lab.path / "results"
-    files = ("--host-file", "results/hosts/hall.json", "--registry", "config/devices.yaml")
 
-    def aggregated(experiment: dict[str, Any], *more: str) -> tuple[set, list[str], dict]:
-        text = canonical_json(config.resolve(experiment))
-        (lab.path / "experiment.json").write_text(text, encoding="utf-8")
-        told = ("--experiment", "experiment.json", *more, "--output", "results/matrix.json")
-        lab.stage("cells.matrix", *told)
-        tables = ("--output-dir", "results/tables")
-        lab.stage("analyse.aggregate", "--matrix", "results/matrix.json", *tables)
-        sources = {(row["source"], row["host"]) for row in table(results, "cells")}
-        named = [row["record"] for row in table(results, "outside")]
-        return sources, named, json.loads((results / "matrix.json").read_text())
-
-    sources, named, document = aggregated(SMALL, *files)
-    assert sources == {("this host", "hall")} and document["host"]["label"] == "hall"
-    assert named == [stray.relative_to(lab.path).as_posix()]
-    assert document["cells"][0]["expected"] == node_check.expectation(
-        document["host"]["devices"][0]
-    )
-
-    stray.unlink()
-    (results / "matrix.json").unlink()  # of which Snakemake has no notes
     here = SMALL | {"cluster": {}}
     lab.configure(**here)
     lab.snakemake("measured", "results/matrix.json")
     document = json.loads((results / "matrix.json").read_text())
     assert document["host"]["label"] == "desk" and len(document["cells"]) == 1
-    both = ("--host-file", "results/hosts/desk.json", "--registry", "config/devices.yaml")
-    sources, _, _ = aggregated(here, *both)
-    assert sources == {("this host", "desk"), ("another host", "hall")}
-    sources, _, _ = aggregated(here, *both, "--focus", "results/hosts/hall.json")
-    assert sources == {("this host", "hall"), ("another host", "desk")}
+    (lab.path / "experiment.json").write_text(canonical_json(config.resolve(here)))
+    files = ("--host-file", "results/hosts/desk.json", "--registry", "config/devices.yaml")
+    for focus, own, other in (
+        ((), "desk", "hall"),
+        (("--focus", "results/hosts/hall.json"), "hall", "desk"),
+    ):
+        told = ("--experiment", "experiment.json", *files, *focus)
+        lab.stage("cells.matrix", *told, "--output", "results/matrix.json")
+        lab.stage("analyse.aggregate", "--matrix", "results/matrix.json")
+        sources = {(row["source"], row["host"]) for row in table(results, "cells")}
+        assert sources == {("this host", own), ("another host", other)}
 
     lab.configure(**here | {"report": {"host": "hal"}})
     done = lab.snakemake("-n", check=False)

@@ -4,8 +4,8 @@
 
 Whatever it was may be over when the last cell has ended. Both records are in results/history, and
 the less disturbed one stays at its cell's place. A record that was measured again names the one
-before it (`method.instead_of`), so each is followed by one other at most, also where this was killed
-in between. Cells with `capture` are left out: their files lie at one place for both.
+before it (`method.instead_of`), so each is followed by one other at most. Cells with `capture` are
+left out: their files lie at one place for both.
 """
 
 from __future__ import annotations
@@ -51,12 +51,6 @@ def second(first: Record, results: Path) -> Path | None:
     return None
 
 
-def expected_s(found: Record) -> float:
-    """How long a cell took, but for the time that it waited for others."""
-    spent_s = found.accounting
-    return (spent_s.get("wall_s") or 0.0) - (spent_s.get("waited_for_lock_s") or 0.0)
-
-
 def measure(planned: matrix.PlannedCell, first: Record) -> bool:
     """Measure a cell into the history, as rule `measure` does; whether it came to its end."""
     with temporary.scratch() as folder:
@@ -66,25 +60,12 @@ def measure(planned: matrix.PlannedCell, first: Record) -> bool:
         return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
 
 
-def better(first: Record, copy: Path | None) -> Record | None:
-    """The second record, where it is there and was disturbed less."""
-    again = record.load(copy, check_schema=False) if copy else None
-    if again is None or again.status != "ok" or disturbance(again) >= disturbance(first):
-        return None
-    return again
-
-
-def waiting(run: Matrix, results: Path) -> Iterator[tuple[Path, Record, Path | None]]:
-    """(file, record, second record) of disturbed cells of a run that have a second record to come.
-
-    The second record is there already where a run was killed before it was put in its place.
-    """
+def waiting(run: Matrix, results: Path) -> Iterator[tuple[Path, Record]]:
+    """(file, record) of the disturbed cells of a run that were measured once only."""
     for name in dict(remeasure.flagged(run, [DISTURBED])):
         first = record.load(Path(name), check_schema=False, in_place=True)
-        if first.status == "ok" and first.method.instead_of is None:
-            copy = second(first, results)
-            if copy is None or better(first, copy):
-                yield Path(name), first, copy
+        if first.status == "ok" and not first.method.instead_of and not second(first, results):
+            yield Path(name), first
 
 
 def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) -> list[str]:
@@ -99,14 +80,19 @@ def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) 
         for planned in matrix.expand(run.experiment, devices, host).cells
         if not planned.cell.parameters.get("capture")
     }
-    disturbed = [one for one in disturbed if one[0] in cells]
+    disturbed = [(path, first) for path, first in disturbed if path in cells]
     began_s, lines, mended = time.monotonic(), [], 0
-    for path, first, copy in disturbed:
-        if copy is None:
-            if expected_s(first) > budget_s - (time.monotonic() - began_s):
-                continue
-            copy = second(first, results) if measure(cells[path], first) else None
-        stays = better(first, copy) or first
+    for path, first in disturbed:
+        wall_s, waited_s = map(first.accounting.get, ("wall_s", "waited_for_lock_s"))
+        expected_s = (wall_s or 0) - (waited_s or 0)
+        if expected_s > budget_s - (time.monotonic() - began_s):
+            continue
+        stays = first
+        copy = second(first, results) if measure(cells[path], first) else None
+        if copy:
+            again = record.load(copy, check_schema=False)
+            if again.status == "ok" and disturbance(again) < disturbance(first):
+                stays = again
         record.restore(path, results / "history" / first.cell.path / f"{stays.sha256}.json")
         mended += not disturbance(stays)[0]
         lines.append(f"again  {cell_line.of(stays)}")

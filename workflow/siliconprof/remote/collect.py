@@ -1,7 +1,6 @@
 """Measure on other hosts over ssh and bring their records here; `config/hosts.yaml` names them.
 
     siliconprof collect [LABEL ...] [--configfile F]     all hosts, or those named
-    siliconprof collect --list                           list the hosts and their records here
 
 All hosts are collected from at the same time. The project is sent with rsync, Snakemake on the
 host measures what is new, and its records come back as a bundle, which is checked as any other. A
@@ -17,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -31,7 +29,6 @@ from siliconprof import options
 from siliconprof.cells import config
 from siliconprof.errors import UserError, printable, stage
 from siliconprof.hosts import environment
-from siliconprof.hosts import host_file as hosts
 from siliconprof.remote import bundle_import, collect_hosts
 from siliconprof.store import record, validation
 
@@ -295,24 +292,6 @@ def collect(
     return [future.result() for future in futures]
 
 
-def listing(configured: Mapping[str, collect_hosts.Host]) -> list[str]:
-    """One line per host: its address, its devices, its records here and when the last came."""
-    lines = []
-    for label, host in configured.items():
-        port = f":{host.port}" if host.port else ""
-        columns = [label, f"{host.target}{port}:{host.folder}"]
-        note, host_file = (RESULTS / kind / f"{label}.json" for kind in ("imported", "hosts"))
-        if note.exists() and host_file.exists():
-            records = len([*(RESULTS / "records" / label).rglob("*.json")])
-            moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(note.stat().st_mtime))
-            columns.append(", ".join(device["id"] for device in hosts.load(host_file)["devices"]))
-            columns.append(f"{records} record{'s' * (records != 1)}, last new {moment}")
-        else:
-            columns.append("never collected")
-        lines.append("  ".join(columns))
-    return lines
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Collect and print each host's outcome; 1 when one failed."""
     parser = options.parser("siliconprof collect", __doc__)
@@ -331,16 +310,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="S",
         help=f"seconds of silence after which a connection is lost; default: {PATIENCE_S:.0f}",
     )
-    parser.add_argument("--list", action="store_true", help="list the hosts and exit")
     arguments = parser.parse_args(argv)
     if not arguments.patience >= 1:
         raise UserError(f"--patience: is {arguments.patience}; expected at least 1")
     if not Path("Snakefile").is_file():
         raise UserError("no Snakefile in the current folder: run this in a checkout")
     configured = collect_hosts.load(arguments.hosts, arguments.ssh_config)
-    if arguments.list:
-        print("\n".join(listing(configured) or [f"{arguments.hosts}: names no host"]))
-        return 0
     selected = chosen(configured, arguments.label, arguments.hosts)
     outcomes = collect(selected, arguments.configfile, arguments.patience)
     for outcome in outcomes:
