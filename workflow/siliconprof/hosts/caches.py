@@ -60,14 +60,16 @@ def _of_linux() -> tuple[int | None, str]:
 
 def _of_mac() -> tuple[int | None, str]:
     """Level 3 on an Intel Mac; on Apple silicon level 2 of every cluster of cores."""
-    level_3 = _integer(machine.sysctl("hw.l3cachesize"))
-    if level_3:
+
+    def told(name: str) -> int:
+        return machine.number(machine.sysctl(f"hw.{name}")) or 0
+
+    if level_3 := told("l3cachesize"):
         return level_3, "sysctl hw.l3cachesize"
     total = 0
-    for kind in range(_integer(machine.sysctl("hw.nperflevels"))):
+    for kind in range(told("nperflevels")):
         size, cores, sharing = (
-            _integer(machine.sysctl(f"hw.perflevel{kind}.{name}"))
-            for name in ("l2cachesize", "physicalcpu", "cpusperl2")
+            told(f"perflevel{kind}.{name}") for name in ("l2cachesize", "physicalcpu", "cpusperl2")
         )
         total += size * max(1, cores // sharing if sharing else 1)
     if total:
@@ -80,10 +82,5 @@ def _of_mac() -> tuple[int | None, str]:
 
 def _bytes(text: str) -> int:
     """Bytes of a size such as `32768K`; 0 when it is none."""
-    number, unit = text[:-1], text[-1:]
-    return int(number) * UNITS[unit] if number.isdigit() and unit in UNITS else _integer(text)
-
-
-def _integer(text: str) -> int:
-    """The number a text is, 0 when it is none."""
-    return int(text) if text.isdigit() else 0
+    unit = UNITS.get(text[-1:], 1)
+    return unit * (machine.number(text[:-1] if unit > 1 else text) or 0)

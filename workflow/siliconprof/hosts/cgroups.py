@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from siliconprof.hosts import machine
+
 ROOT = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 PREFIX = "siliconprof-"
@@ -56,12 +58,12 @@ class Group:
     @property
     def limit_bytes(self) -> int | None:
         """Its limit in bytes, which the kernel rounds to whole pages."""
-        return _number(self.folder / next(iter(self.version.limits)))
+        return machine.read_number(self.folder / next(iter(self.version.limits)))
 
     @property
     def peak_bytes(self) -> int | None:
         """The peak of the bytes charged to it; version 2 has this from Linux 5.19 on."""
-        return _number(self.folder / self.version.peak)
+        return machine.read_number(self.folder / self.version.peak)
 
     @property
     def peak_means(self) -> str:
@@ -71,7 +73,7 @@ class Group:
     @property
     def kills(self) -> int | None:
         """How often the kernel's out-of-memory killer acted in it; None where nothing counts that."""
-        for line in _text(self.folder / self.version.events).splitlines():
+        for line in machine.read_text(str(self.folder / self.version.events)).splitlines():
             key, _, value = line.partition(" ")
             if key == "oom_kill":
                 return int(value)
@@ -94,22 +96,9 @@ class Group:
                 time.sleep(0.01)
 
 
-def _text(path: Path) -> str:
-    """A control file's content; "" where there is none."""
-    try:
-        return path.read_text(encoding="ascii")
-    except OSError:
-        return ""
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
-
-
 def own() -> Iterator[Group]:
     """This process's own cgroups, whoever made them."""
-    for line in _text(OWN_CGROUPS).splitlines():
+    for line in machine.read_text(str(OWN_CGROUPS)).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             yield Group(ROOT / path.lstrip("/"), V2)
@@ -124,7 +113,7 @@ def parents() -> Iterator[tuple[Path, Version]]:
     too, but none above a cgroup with a limit: the process must not escape a limit that others set.
     Once the process has its own cgroup, the result is the same as before.
     """
-    for line in _text(OWN_CGROUPS).splitlines():
+    for line in machine.read_text(str(OWN_CGROUPS)).splitlines():
         _, controllers, path = line.split(":", 2)
         names = [name for name in path.split("/") if name]
         if names and names[-1].startswith(PREFIX):
@@ -136,9 +125,9 @@ def parents() -> Iterator[tuple[Path, Version]]:
         elif controllers == "":
             folder = ROOT / below
             while folder != ROOT.parent:
-                if "memory" in _text(folder / "cgroup.subtree_control").split():
+                if "memory" in machine.read_text(f"{folder}/cgroup.subtree_control").split():
                     yield folder, V2
-                limits = (_text(folder / name).strip() for name in V2.limits)
+                limits = (machine.read_text(f"{folder}/{name}").strip() for name in V2.limits)
                 if any(limit not in ("", "max") for limit in limits):
                     break
                 folder = folder.parent

@@ -84,6 +84,14 @@ def node_id() -> str:
     return hmac.new(key.encode(), name.encode(), "sha256").hexdigest()[:12]
 
 
+def load_average() -> float | None:
+    """Processes that ran or waited, on average in the last minute; None where nothing counts."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
+
+
 def scheduler_job() -> dict[str, str] | None:
     """The scheduler's job that this process runs in; None outside one.
 
@@ -97,10 +105,6 @@ def scheduler_job() -> dict[str, str] | None:
 
 def capture(checkout: Path) -> dict[str, Any]:
     """Host, system, versions and load; no framework is imported."""
-    try:
-        load = os.getloadavg()[0]
-    except OSError:
-        load = None
     job = scheduler_job()
     return ({"scheduler_job": job} if job else {}) | {
         "node": node_id(),
@@ -111,6 +115,6 @@ def capture(checkout: Path) -> dict[str, Any]:
         "packages": declarations.installed_versions(),
         "git_commit": git_commit(checkout),
         "power_source": power_source(),
-        "load_average_1min": load,
+        "load_average_1min": load_average(),
         "cpus_logical": os.cpu_count(),
     }

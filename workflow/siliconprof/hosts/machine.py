@@ -55,6 +55,19 @@ def read_text(path: str) -> str:
         return ""
 
 
+def number(text: str) -> int | None:
+    """The integer a text is, or None."""
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def read_number(path: Path | str) -> int | None:
+    """The integer in a file of /proc or /sys, or None."""
+    return number(read_text(str(path)))
+
+
 # -- operating system, CPU, memory -------------------------------------------------------------
 
 
@@ -71,14 +84,6 @@ def sysctl(name: str) -> str:
 def emulated(framework: str) -> str | None:
     """What plays a framework's devices, by the mark that tests put on its module; None if real."""
     return getattr(sys.modules.get(framework), "emulated_device", None)
-
-
-def _number(text: str) -> int | None:
-    """The integer a text is, or None."""
-    try:
-        return int(text)
-    except ValueError:
-        return None
 
 
 def cpu_model() -> str:
@@ -157,11 +162,11 @@ def _usable_cores(logical: int) -> int:
 def _memory_bytes() -> int | None:
     """Bytes of physical memory or the cgroup's limit, whichever is less, in whole steps."""
     if is_mac():
-        return _number(sysctl("hw.memsize"))
+        return number(sysctl("hw.memsize"))
     match = re.search(r"^MemTotal:\s*(\d+) kB", read_text("/proc/meminfo"), re.M)
     sizes = [int(match[1]) * 1024] if match else []
     for name in ("memory.max", "memory.limit_in_bytes"):
-        limits = (_number(text) for text in _cgroup_files("memory", name))
+        limits = (number(text) for text in _cgroup_files("memory", name))
         sizes.extend(limit for limit in limits if limit)
     if not sizes:
         return None
@@ -180,8 +185,8 @@ def cpu() -> dict[str, Any]:
     logical = os.cpu_count() or 1
     if is_mac():
         features = [name for name in APPLE_FEATURES if sysctl(f"hw.optional.arm.{name}") == "1"]
-        usable = logical = _number(sysctl("hw.logicalcpu")) or logical
-        physical = _number(sysctl("hw.physicalcpu"))
+        usable = logical = number(sysctl("hw.logicalcpu")) or logical
+        physical = number(sysctl("hw.physicalcpu"))
     else:
         cpuinfo = read_text("/proc/cpuinfo")
         match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)

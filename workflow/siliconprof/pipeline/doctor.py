@@ -70,16 +70,12 @@ def _now() -> dict[str, Any]:
     """What changes by itself and decides whether a measurement now is worth its time."""
     import psutil
 
-    try:
-        load: float | None = os.getloadavg()[0]
-    except OSError:
-        load = None
     governor = machine.read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
     return {
         "memory_available_bytes": psutil.virtual_memory().available,
         "swap_used_bytes": psutil.swap_memory().used,
         "disk_free_bytes": shutil.disk_usage(".").free,
-        "load_average_1min": load,
+        "load_average_1min": environment.load_average(),
         "power_source": environment.power_source(),
         "low_power_mode": environment.power_mode()[1],
         "cpu_governor": governor or None,

@@ -27,28 +27,21 @@ class Shown:
         return self._path.as_posix()
 
     def _entry(self, name: str) -> dict[str, Any]:
-        """The index's entry of a file, named without its suffix; empty without an index."""
-        try:
-            index = json.loads(self._path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        return index.get(name, {})
+        """The index's entry of a file, named without its suffix."""
+        return json.loads(self._path.read_text(encoding="utf-8"))[name]
 
-    def category(self, wildcards: Any) -> str | None:
+    def category(self, wildcards: Any) -> str:
         """The section, numbered, since Snakemake sorts categories by name."""
         entry = self._entry(wildcards.name)
-        return f"{entry['section_number']:02d} {entry['section']}" if entry else None
+        return f"{entry['section_number']:02d} {entry['section']}"
 
-    def subcategory(self, wildcards: Any) -> str | None:
+    def subcategory(self, wildcards: Any) -> str:
         """`Figures` or `Tables`, which divide a section."""
-        entry = self._entry(wildcards.name)
-        return f"{entry['kind'].capitalize()}s" if entry else None
+        return f"{self._entry(wildcards.name)['kind'].capitalize()}s"
 
-    def labels(self, wildcards: Any) -> dict[str, str] | None:
+    def labels(self, wildcards: Any) -> dict[str, str]:
         """The columns of Snakemake's list, by which it sorts."""
         entry = self._entry(wildcards.name)
-        if not entry:
-            return None
         return {
             "number": f"{entry['kind'].capitalize()} {entry['number']:03d}",
             "shows": entry["caption"].split(". ")[0].rstrip("."),
@@ -57,7 +50,5 @@ class Shown:
     def caption(self, name: str) -> str:
         """The caption as one paragraph of reStructuredText in which nothing is markup."""
         entry = self._entry(name)
-        if not entry:
-            return ""
         text = f"{entry['kind'].capitalize()} {entry['number']}. {entry['caption']}"
         return _SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -224,15 +224,14 @@ def chosen(
 
 def experiments(
     chosen_hosts: Sequence[collect_hosts.Host], configfile: str
-) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """(label -> the experiment for that host, notes for the user), checked before anything is sent.
+) -> dict[str, dict[str, Any]]:
+    """Label -> the experiment for that host, checked before anything is sent.
 
     Raises:
         UserError: all mistakes, one line each.
     """
     by_label: dict[str, dict[str, Any]] = {}
     problems: dict[str, None] = {}  # in order, each once
-    notes: dict[str, None] = {}
     for host in chosen_hosts:
         name = host.configfile or configfile
         raw = validation.load_yaml(Path(name).expanduser())
@@ -249,16 +248,12 @@ def experiments(
                 f"{name}: cluster.{host.label}: is also a host to collect from; give one of the "
                 "two another label"
             ] = None
-        for kind, key in (("datasets", "path"), ("workloads", "weights_path")):
-            for entry, values in resolved[kind].items():
-                if values.get(key) and values.get("source", "folder") == "folder":
-                    notes[f"{name}: {kind}.{entry}.{key}: {values[key]} is read on the host"] = None
         # The host makes no page, and may not know the label of the host that the page is about.
         report = {key: value for key, value in raw.get("report", {}).items() if key != "host"}
         by_label[host.label] = raw | {"report": report}
     if problems:
         raise UserError("\n".join(problems))
-    return by_label, list(notes)
+    return by_label
 
 
 def collect(
@@ -277,10 +272,7 @@ def collect(
     for tool in ("ssh", "rsync"):
         if not shutil.which(tool):
             raise UserError(f"{tool}: not installed on this host; install it and collect again")
-    by_label, notes = experiments(selected, configfile)
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
-    collection = Collection(by_label, patience_s)
+    collection = Collection(experiments(selected, configfile), patience_s)
     with ThreadPoolExecutor(len(selected)) as pool:
         futures = [pool.submit(collection.collect, host) for host in selected]
         try:

@@ -55,14 +55,6 @@ CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu_thermal_zo
 HEAD_BYTES = 16384  # of /proc/cpuinfo: some cores are enough
 
 
-def _number(path: Path) -> int | None:
-    """The integer in a file, or None."""
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-
-
 class LinuxHost(Hardware):
     """The CPU's clock (the fastest of some cores), hottest sensor, and throttle count."""
 
@@ -105,10 +97,12 @@ class LinuxHost(Hardware):
             megahertz = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", _head(), re.M)
             clocks_mhz = [float(text) for text in megahertz]
         else:
-            frequencies = (_number(path) for path in self.frequencies)
+            frequencies = (machine.read_number(path) for path in self.frequencies)
             clocks_mhz = [kilohertz / 1e3 for kilohertz in frequencies if kilohertz]
-        temperatures = [t / 1e3 for t in map(_number, self.temperatures) if t is not None]
-        counts = [count for count in map(_number, self.counts) if count is not None]
+        temperatures = [
+            t / 1e3 for t in map(machine.read_number, self.temperatures) if t is not None
+        ]
+        counts = [count for count in map(machine.read_number, self.counts) if count is not None]
         return {
             "cpu_clock_mhz": max(clocks_mhz, default=None),
             "cpu_temperature_c": max(temperatures, default=None),
