@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -283,25 +283,9 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return Checkout(folder / "project")
 
 
-running: list[pytest.Item] = []
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """A test that runs again does so on what its module makes anew, not on what it failed on."""
-    if report.outcome == "rerun":
-        for item in running:  # none in the process that only hears of its workers' tests
-            item._initrequest()
-            for definitions in item._fixtureinfo.name2fixturedefs.values():
-                for definition in definitions:
-                    if definition.scope == "module":
-                        with suppress(Exception):  # it would end all tests, not this one
-                            definition.finish(item._request)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Beside other workers, tests marked `alone` run while no other does; see quiet.py."""
-    running[:] = [item]
     marks = {mark.name for mark in item.iter_markers()}
     # This host must still be the one that the default run found.
     whole = "every_core" in marks or "default_run" in getattr(item, "fixturenames", ())

@@ -432,7 +432,7 @@ def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeyp
     put(there, a_record("DESK"))
     bundle_pack.pack(there, ["DESK"], tmp_path / "own.zip")
     before = tree(fresh)
-    with pytest.raises(UserError, match="holds records of host 'DESK', which is this host"):
+    with pytest.raises(UserError, match="holds records of host 'DESK', which this checkout"):
         bundle_import.import_bundle(tmp_path / "own.zip", fresh)
     assert tree(fresh) == before
     # but as a reference, marked as such, they may
@@ -442,7 +442,7 @@ def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeyp
 def test_what_the_runs_of_this_checkout_measure_never_comes_from_outside(here, packed):
     (here / "matrix.json").write_text(json.dumps({"cells": [{"cell": {"host": "FAR"}}]}))
     (line,) = refusal(packed, here)
-    assert "'far', which this checkout measures too" in line
+    assert "'far', which this checkout measures" in line
     (here / "matrix.json").write_text("{")
     assert bundle_import.import_bundle(packed, here).added == 2
 

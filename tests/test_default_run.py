@@ -16,7 +16,6 @@ from conftest import ROOT, Checkout
 from siliconprof import plugins, words
 from siliconprof.measure import child
 from siliconprof.pipeline import cli
-from siliconprof.store import validation
 
 pytestmark = pytest.mark.slow
 
@@ -282,32 +281,6 @@ def test_snakemake_s_own_report_works_beside_ours(default_run, tmp_path):
         assert entry["labels"]["shows"]
         assert content.pop("provenance" / Path(entry["data_uri"])) == path.read_bytes()
     assert content == {}
-
-
-def test_plan_says_what_is_due(default_run, tmp_path):
-    done = default_run.stage("pipeline.cli", "plan", "--json")
-    plan = json.loads(done.stdout)
-    assert plan["totals"]["due"] == 0
-    assert {cell["state"] for cell in plan["cells"]} == {"measured", "unsupported"}
-    assert all(
-        cell["predicted_memory_bytes"]
-        for cell in plan["cells"]
-        if cell["cell"]["trainer"] not in (None, "epochs")  # whose memory nothing predicts
-    )
-    text = default_run.stage("pipeline.cli", "plan").stdout
-    assert f"0 of {len(plan['cells'])} cells would run" in text
-    assert "backend torch-mps is not available" in text
-
-    other = tmp_path / "other.yaml"
-    default = validation.load_yaml(ROOT / "config/config.yaml")
-    default["workloads"]["gpt2-nano-plain"]["batch_size"] = 2
-    other.write_text(json.dumps(default))
-    changed = json.loads(
-        default_run.stage("pipeline.cli", "plan", "--json", "--configfile", str(other)).stdout
-    )
-    due = [cell for cell in changed["cells"] if cell["due"]]
-    assert {cell["cell"]["workload"] for cell in due} == {"gpt2-nano-plain"}
-    assert all("parameters.batch_size changed from 4 to 2" in cell["why"] for cell in due)
 
 
 def test_the_commands_and_links_of_the_documentation_exist():

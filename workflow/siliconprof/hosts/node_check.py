@@ -17,23 +17,18 @@ MEMORY_TOLERANCE = 0.05
 
 
 def expectation(device: Mapping[str, Any]) -> dict[str, Any]:
-    """What every node of a label must have, from the device in its host file.
-
-    A CPU is identified by its model alone: the memory beside it may differ, and each record has it.
-    """
+    """What every node of a label must have, from the device in its host file."""
+    # A CPU is known by its model alone: the memory beside it may differ, and each record has it.
     memory = device["memory_bytes"] if device["kind"] == "gpu" else None
     return {"name": device["name"], "memory_bytes": memory}
 
 
 def require(cell: Cell, expected: Mapping[str, Any], detected: Mapping[str, Any]) -> None:
-    """Refuse to measure on a node of another kind.
+    """Refuse to measure on a node whose device is another one.
 
     Args:
         expected: from `expectation`.
         detected: `name` and `memory_bytes` from the backend; `reason` where it has no device.
-
-    Raises:
-        UserError: the node's device is another one; the line names both and says how to mend it.
     """
     same = expected["name"] == detected.get("name")
     memory, detected_memory = expected["memory_bytes"], detected.get("memory_bytes")

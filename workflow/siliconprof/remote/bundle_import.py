@@ -9,6 +9,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,20 +102,14 @@ def _refusals(bundle: Bundle, results: Path, only: str | None) -> Iterator[str]:
             "nothing imported"
         )
         return
-    own, run = own_labels(results), _labels_of_the_run(results)
+    own = own_labels(results)
     for label in bundle.hosts:
-        held = f"{bundle.path}: holds records of host '{label}', which"
         name = f"hosts/{label}.json"
         if label.casefold() in own:
             yield (
-                f"{held} is this host: a bundle cannot change its records (to move a checkout, "
-                "copy results/ into it)"
-            )
-        elif label.casefold() in run:
-            yield (
-                f"{held} this checkout measures too (see {results / 'matrix.json'}): the two could "
-                "not be told apart; give one of them another label, in `cluster` of this config or "
-                "as `host` of the other checkout's"
+                f"{bundle.path}: holds records of host '{label}', which this checkout measures: a "
+                "bundle cannot change them; give one of the two another label, in `cluster` of this "
+                "config or as `host` of the other checkout's (to move a checkout, copy results/)"
             )
         elif name in bundle.files and (path := results / name).exists():
             if hosts.load(path)["fingerprint"] != parsed(bundle.files[name])["fingerprint"]:
@@ -136,26 +131,20 @@ def _differences(bundle: Bundle, results: Path, state: Mapping[str, str]) -> Ite
 
 
 def own_labels(results: Path) -> set[str]:
-    """Labels of this very host, case-folded: some file systems ignore case."""
+    """Labels of this host and of the last run here, case-folded: some file systems ignore case."""
     from siliconprof.hosts import host_file as hosts
 
     auto = results / "hosts" / f"{RESERVED_LABEL}.json"
-    if not auto.exists():
-        return {hosts.default_label().casefold()}  # which the first run will use
+    labels = set()
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        cells = documents.read(results / "matrix.json")["cells"]  # absent or damaged: made again
+        labels = {planned["cell"]["host"] for planned in cells}
     try:
-        return {str(parsed(auto.read_bytes())["label"]).casefold()}
+        own = parsed(auto.read_bytes())["label"] if auto.exists() else hosts.default_label()
     except (OSError, ValueError, KeyError):
         message = f"{auto}: damaged; delete it, and the next run makes it again"
         raise UserError(message) from None
-
-
-def _labels_of_the_run(results: Path) -> set[str]:
-    """Labels that the last run of this checkout measured, a cluster's too, case-folded."""
-    try:
-        cells = documents.read(results / "matrix.json")["cells"]
-        return {planned["cell"]["host"].casefold() for planned in cells}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return set()  # none yet; or damaged: then the next run makes it again
+    return {str(label).casefold() for label in (*labels, own)}
 
 
 def _note_path(results: Path, label: str) -> Path:

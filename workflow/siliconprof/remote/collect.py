@@ -20,10 +20,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from siliconprof import options
 from siliconprof.cells import config
@@ -47,8 +46,7 @@ collects, so edits here are lost. results/ holds what was measured here and is l
 """
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The outcome of collecting from one host."""
 
     label: str
@@ -199,11 +197,7 @@ def _not_ok(label: str) -> str:
 def chosen(
     configured: Mapping[str, collect_hosts.Host], labels_asked: Sequence[str], path: Path
 ) -> list[collect_hosts.Host]:
-    """The hosts of some labels, or all.
-
-    Raises:
-        UserError: a label is unknown or this host's own, or the file names no host.
-    """
+    """The hosts of some labels, or all."""
     if not configured:
         raise UserError(f"{path}: names no host; its comments show how to add one")
     labels = list(dict.fromkeys(labels_asked)) or list(configured)
@@ -215,7 +209,7 @@ def chosen(
             listed = ", ".join(configured)
             problems.append(f"{label!r}: no such host in {path}; expected one of: {listed}{near}")
         elif label.casefold() in own:
-            problem = "is this host's own label; give the other host another one"
+            problem = "is a label that this checkout measures; give the other host another one"
             problems.append(f"{path}: {label}: {problem}")
     if problems:
         raise UserError("\n".join(problems))
@@ -225,11 +219,7 @@ def chosen(
 def experiments(
     chosen_hosts: Sequence[collect_hosts.Host], configfile: str
 ) -> dict[str, dict[str, Any]]:
-    """Label -> the experiment for that host, checked before anything is sent.
-
-    Raises:
-        UserError: all mistakes, one line each.
-    """
+    """Label -> the experiment for that host, checked before anything is sent."""
     by_label: dict[str, dict[str, Any]] = {}
     problems: dict[str, None] = {}  # in order, each once
     for host in chosen_hosts:
@@ -239,15 +229,10 @@ def experiments(
             raise UserError(f"{name}: is empty or not a mapping; see config/README.md")
         raw = raw | {"host": host.label}
         try:
-            resolved = config.resolve(raw, name)
+            config.resolve(raw, name)
         except UserError as error:
             problems |= dict.fromkeys(str(error).splitlines())
             continue
-        if host.label in resolved.get("cluster", {}):
-            problems[
-                f"{name}: cluster.{host.label}: is also a host to collect from; give one of the "
-                "two another label"
-            ] = None
         # The host makes no page, and may not know the label of the host that the page is about.
         report = {key: value for key, value in raw.get("report", {}).items() if key != "host"}
         by_label[host.label] = raw | {"report": report}
