@@ -5,10 +5,6 @@ node is a host of its own: slurmd runs in a UTS and a mount namespace, so that j
 host name, its CPU's name in /proc/cpuinfo, and the cluster's settings in /etc/slurm, where the
 executor plug-in's inner `srun` looks for them. The real /etc/slurm is never written to: what is
 mounted goes with the processes. The host lock is the node's own through TaskProlog.
-
-Tests and benchmarks/overhead.py start it; as a command it runs one until Ctrl-C:
-
-    python tests/slurm_daemons.py
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -128,7 +124,8 @@ class Cluster:
         processes = self.processes(name)
         for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody sees another die and tells of it
             for process in processes:
-                _end(lambda process=process, number=number: process.send_signal(number))
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
         daemon.wait(60)
         self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=died")
 
@@ -216,7 +213,8 @@ class Cluster:
         """End the jobs, the daemons, and whatever either of them left."""
         for number in (signal.SIGTERM, *[signal.SIGKILL] * 9):  # one may be forking meanwhile
             for process in self.processes():
-                _end(lambda process=process, number=number: process.send_signal(number))
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
             psutil.wait_procs(self.processes(), timeout=5)
         for daemon in self.daemons.values():
             daemon.wait(60)
@@ -323,13 +321,6 @@ def _until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.05)
 
 
-def _end(action: Callable[[], object]) -> None:
-    try:
-        action()
-    except psutil.NoSuchProcess:
-        pass
-
-
 @contextmanager
 def running(nodes: tuple[Node, ...] = NODES) -> Iterator[Cluster]:
     """A cluster, for as long as the block lasts.
@@ -359,22 +350,3 @@ def _last_words(folder: Path) -> str:
         tail = path.read_text(errors="replace").splitlines()[-5:]
         texts += [f"{path.name}: {line}" for line in tail]
     return "\n".join(texts)
-
-
-def main() -> int:
-    """Run a cluster until Ctrl-C; say how to reach it."""
-    reason = missing()
-    if reason:
-        print(f"no cluster: {reason}", file=sys.stderr)
-        return 2
-    with running() as cluster:
-        print(" ".join(f"{k}={v}" for k, v in cluster.environment.items()), flush=True)
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            pass
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -295,7 +295,7 @@ def test_the_commands_and_links_of_the_documentation_exist():
     ]
     verbs = {words[1] for words in commands if words[:1] == ["siliconprof"]}
     assert {"doctor", "plan", "pack", "import"} <= verbs <= set(cli.VERBS)
-    for verb in set(cli.VERBS) - {"run"}:  # whose help is Snakemake's
+    for verb in set(cli.VERBS) - {"run"}:  # which has no parser of its own
         with pytest.raises(SystemExit, match="^0$"):
             cli.dispatch([verb, "--help"])
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -117,10 +117,8 @@ _unstored: list[str] = []
 def load_cache(path: Path) -> None:
     """Load the modules that earlier processes have read; ignore a missing or damaged file."""
     try:
-        digest, text, _ = path.read_text(encoding="utf-8").split("\n")
-        if digest == _hash([text]):
-            for key, (sha256, uses, exports) in json.loads(text).items():
-                _read_before.setdefault(key, Code(sha256, tuple(uses), exports))
+        for key, (sha256, uses, exports) in json.loads(path.read_text(encoding="utf-8")).items():
+            _read_before.setdefault(key, Code(sha256, tuple(uses), exports))
     except (OSError, ValueError, TypeError, AttributeError):
         return
 
@@ -129,8 +127,7 @@ def cache_text() -> str | None:
     """The content of the cache's file; None where this process has read nothing new."""
     if not _unstored:
         return None
-    text = json.dumps({key: (c.sha256, c.uses, dict(c.exports)) for key, c in _read_before.items()})
-    return f"{_hash([text])}\n{text}\n"
+    return json.dumps({k: (c.sha256, c.uses, dict(c.exports)) for k, c in _read_before.items()})
 
 
 class Package:
