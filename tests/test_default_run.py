@@ -6,7 +6,6 @@ import csv
 import json
 import math
 import re
-import sys
 import zipfile
 from html import unescape
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Checkout
 from siliconprof import plugins, words
-from siliconprof.measure import child
 from siliconprof.pipeline import cli
 
 pytestmark = pytest.mark.slow
@@ -181,22 +179,6 @@ def test_phases_sum_to_the_step_and_nothing_is_lost_on_the_way_to_the_tables(def
     assert all(row["reason"] for row in rows(default_run, "cells") if row["status"] != "ok")
     samples = rows(default_run, "samples")
     assert {float(row["rss_bytes"]) > 1e6 for row in samples} == {True}
-
-
-def test_cells_are_forked_where_a_fork_measures_the_same(default_run):
-    forked = {
-        (record["cell"]["backend"], record["cell"]["workload"]): record["method"]["process"]
-        for record in default_run.records().values()
-        if record["status"] == "ok"
-    }
-    if sys.platform != "linux":
-        assert set(forked.values()) == {child.FRESH}
-        return
-    not_forked = {cell for cell, process in forked.items() if process != child.FORKED}
-    assert not_forked == {
-        ("torch-cpu", "gpt2-nano-near-capacity"),
-        ("mlx", "gpt2-nano-near-capacity"),
-    }
 
 
 def test_precision_threads_and_environment_are_proved_not_assumed(default_run):

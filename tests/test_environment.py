@@ -11,7 +11,6 @@ from conftest import ROOT
 from siliconprof import closure, fingerprint, plugins
 from siliconprof.cells.method import ALWAYS
 from siliconprof.hosts import environment
-from siliconprof.measure import inherited
 
 # What a module is installed as, where that is another name.
 DISTRIBUTIONS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "yaml": "pyyaml"}
@@ -27,29 +26,6 @@ def test_a_cuda_cell_sees_its_own_gpu_only():
     for visible in ("", "4", " , "):  # the rest is hidden
         given = {"CUDA_VISIBLE_DEVICES": visible}
         assert cuda.environment(1, "fp32", given) == {"CUDA_VISIBLE_DEVICES": ""}
-
-
-ASKED_BY_NOBODY = """
-CUDA_LAUNCH_BLOCKING PYTORCH_NO_CUDA_MEMORY_CACHING PYTORCH_ENABLE_MPS_FALLBACK PYTORCH_ALLOC_CONF
-PYTORCH_CUDA_ALLOC_CONF PYTORCH_MPS_HIGH_WATERMARK_RATIO PYTORCH_MPS_LOW_WATERMARK_RATIO
-MLX_MAX_OPS_PER_BUFFER LOCAL_RANK RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
-"""
-
-
-def test_a_shell_s_variables_are_taken_out_or_told() -> None:
-    asked_by_nobody = ASKED_BY_NOBODY.split()
-    chosen = ["CUBLAS_WORKSPACE_CONFIG", "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "OMP_PROC_BIND"]
-    shell = dict.fromkeys([*asked_by_nobody, *chosen], "1") | {
-        "CUDA_VISIBLE_DEVICES": "",
-        "HOME": "/",
-    }
-    kept = inherited.without(shell)
-    assert kept.keys() == {*chosen, "CUDA_VISIBLE_DEVICES", "HOME"}
-    told = inherited.account(shell, {})
-    assert told == {
-        "taken_out": sorted(asked_by_nobody),
-        "left": dict.fromkeys(sorted(chosen), "1"),
-    }
 
 
 def test_mlx_is_told_before_its_import_what_fp32_means():
