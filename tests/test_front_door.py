@@ -55,11 +55,11 @@ def test_a_mistake_is_one_line(door: Checkout, words: str, line: str) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("verb", ["plan", "run"])
-def test_a_wrong_folder_names_the_right_one(door: Checkout, verb: str) -> None:
+@pytest.mark.parametrize("words", ["plan", "run", "explain a b", "predict --model gpt2-mini"])
+def test_a_wrong_folder_names_the_right_one(door: Checkout, words: str) -> None:
     package = str(door.path / "workflow")
     inside = Checkout(door.path / "config", door.environment)
-    done = inside.stage("pipeline.cli", verb, check=False, env={"PYTHONPATH": package})
+    done = inside.stage("pipeline.cli", *words.split(), check=False, env={"PYTHONPATH": package})
     assert done.returncode == 2 and f"cd {door.path}\n" in done.stderr
 
 

@@ -39,6 +39,7 @@ VERBS = {  # verb -> module
     "import": "remote.bundle_import",
     "collect": "remote.collect",
 }
+OF_A_CHECKOUT = ("run", "plan", "explain", "predict", "remeasure", "collect")
 
 
 def dispatch(argv: Sequence[str] | None = None) -> int:
@@ -53,12 +54,13 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("verb", choices=VERBS, metavar="VERB", help="one of these")
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = parser.parse_args(arguments[:1]).verb
-    asks = {word.partition("=")[0] for word in arguments} & {"-h", "--help", "--configfile"}
-    if verb in ("plan", "run") and not asks and not Path("config/config.yaml").is_file():
-        raise UserError(
-            f"config/config.yaml: no such file in {Path.cwd()}; go to the checkout first: "
-            f"cd {CHECKOUT}"
-        )
+    options_given = {word.partition("=")[0] for word in arguments}
+    if verb in OF_A_CHECKOUT and not options_given & {"-h", "--help", "--configfile", "--results"}:
+        if not Path("config/config.yaml").is_file() and not Path("results").is_dir():
+            raise UserError(
+                f"{Path.cwd()}: has neither config/config.yaml nor results/; go to the checkout "
+                f"first: cd {CHECKOUT}"
+            )
     return importlib.import_module(f"siliconprof.{VERBS[verb]}").main(arguments[1:])
 
 
