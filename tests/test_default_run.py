@@ -109,7 +109,7 @@ def test_both_other_studies_have_what_they_promise(default_run):
         timers = [point["blocked_autorange"] for point in points]
         if backend == "mlx":
             assert all(timer["reason"] and "times_s" not in timer for timer in timers)
-        else:  # of one point they differ by as much as the host's noise; benchmarks/torch_timer.py
+        else:  # of one point they differ by as much as the host's noise; test_timer_agreement.py
             ratios = [
                 statistics.median(timer["times_s"]) / statistics.median(point["times"]["step_s"])
                 for timer, point in zip(timers, points, strict=True)
