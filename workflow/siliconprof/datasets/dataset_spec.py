@@ -57,11 +57,7 @@ class PrepareError(UserError):
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """What to prepare.
-
-    `builtin` ignores `path`, `subset`, `revision`, `split` and the columns. Every kind ignores the
-    keys of other kinds; images ignore the TOKEN_KEYS too.
-    """
+    """What to prepare; each source and kind ignores the keys of the others."""
 
     name: str
     source: str
@@ -91,18 +87,14 @@ class DatasetSpec:
 
 def requested_facts(spec: DatasetSpec) -> dict[str, Any]:
     """The part of dataset.json that repeats the spec; null where `builtin` ignores a key."""
-    read: tuple[str, ...] = ("path", "subset", "split", "text_column")
-    if spec.kind == "speech":
-        read += ("audio_column",)
-    elif spec.kind == "images":
-        read = ("path", "subset", "image_column", "label_column")
-    own = [key for key in OWN_KEYS[spec.kind] if key not in read]
-    if spec.kind in TOKENISED:
-        own = ["vocab_size", "tokenizer", *own]
+    tokenised = spec.kind in TOKENISED
+    read = ["path", "subset", *(["split", "text_column"] if tokenised else [])]
+    read += [key for key in OWN_KEYS[spec.kind] if key.endswith("_column")]
+    own = [*(["vocab_size", "tokenizer"] if tokenised else []), *OWN_KEYS[spec.kind]]
     facts = {key: getattr(spec, key) for key in ("name", "kind", "source")}
     facts |= {key: getattr(spec, key) if spec.source != "builtin" else None for key in read}
     facts["asked_revision"] = spec.revision if spec.source != "builtin" else None
-    return facts | {key: getattr(spec, key) for key in own}
+    return facts | {key: getattr(spec, key) for key in own if key not in read}
 
 
 def foreign_keys(kind: Any) -> dict[str, str]:
@@ -159,31 +151,26 @@ def parse(text: str) -> DatasetSpec:
         raise PrepareError(f"--dataset: not JSON: {error}") from None
     if not isinstance(entry, dict):
         raise PrepareError(f"--dataset: expected a JSON object, not {text}")
-    where = f"dataset '{entry.get('name')}'"
-    all_keys = {field.name for field in fields(DatasetSpec)}
-    if unknown := sorted(entry.keys() - all_keys):
-        raise PrepareError(
-            f"{where}: unknown key {', '.join(unknown)}; expected: {', '.join(sorted(all_keys))}"
-        )
-    tokenised = (entry.get("kind") or "text") in TOKENISED
-    for key in ("name", "source", *(["vocab_size"] if tokenised else [])):
-        if entry.get(key) is None:
-            raise PrepareError(f"{where}: '{key}' is missing")
     entry = {key: value for key, value in entry.items() if value is not None}
-    for key, value in entry.items():
-        expected_type: Any = int if key in _LEAST else str
-        choices = _CHOICES.get(key)
-        if type(value) is not expected_type:
-            raise PrepareError(f"{where}: '{key}' is {value!r}; expected {expected_type.__name__}")
-        if choices and value not in choices:
-            expected = f"one of: {', '.join(map(str, choices))}"
-        elif key in _LEAST and value < _LEAST[key]:
-            expected = f"at least {_LEAST[key]}"
-        elif key == "clip_seconds" and value > MAX_CLIP_SECONDS:
-            expected = f"at most {MAX_CLIP_SECONDS}"
-        else:
-            continue
-        raise PrepareError(f"{where}: {key} is {value}; expected {expected}")
-    for key, problem in problems(entry):
-        raise PrepareError(f"{where}: '{key}': {problem}")
+    for key, problem in [*_by_hand(entry), *problems(entry)]:
+        raise PrepareError(f"dataset '{entry.get('name')}': {key}: {problem}")
     return DatasetSpec(**entry)
+
+
+def _by_hand(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(key, what is wrong) of mistakes that the config's schema has found unless a person calls."""
+    types = {field.name: str(field.type).split(" | ") for field in fields(DatasetSpec)}
+    for key in ("name", "source"):
+        if key not in entry:
+            yield key, "is missing"
+    for key, value in entry.items():
+        if key not in types:
+            yield key, f"is no key; expected: {', '.join(types)}"
+        elif type(value).__name__ not in types[key]:
+            yield key, f"is {value!r}; expected {types[key][0]}"
+        elif key in _CHOICES and value not in _CHOICES[key]:
+            yield key, f"is {value}; expected one of: {', '.join(map(str, _CHOICES[key]))}"
+        elif key in _LEAST and value < _LEAST[key]:
+            yield key, f"is {value}; expected at least {_LEAST[key]}"
+        elif key == "clip_seconds" and value > MAX_CLIP_SECONDS:
+            yield key, f"is {value}; expected at most {MAX_CLIP_SECONDS}"

@@ -50,7 +50,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
     """
-    (images, labels), origin = read_images(spec)
+    (images, labels), origin = _read(spec)
     arrays = {"images": images, "labels": labels}
     facts: dict[str, Any] = {"n_images": len(labels), "n_classes": N_CLASSES}
     facts |= preparing.checksums(arrays)
@@ -65,12 +65,8 @@ def summary(facts: Mapping[str, Any]) -> str:
     return f"images of {facts['n_classes']} classes: {counts}"
 
 
-def read_images(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
-    """Read the images of train, validation and test, in this order, from their source.
-
-    Raises:
-        PrepareError: the source cannot be read, or has too few images.
-    """
+def _read(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
+    """The images of train, validation and test, in this order, from their source."""
     if spec.source == "builtin":
         counts = (spec.n_train, spec.n_validation, spec.n_test)
         parts = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
@@ -124,10 +120,7 @@ def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, preparing.
     chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
     pieces = [(images[rows], labels[rows]) for (images, labels), rows in chosen]
     card = folder / "README.md"
-    licence = None
-    if card.is_file():
-        repository.quiet_libraries(spec)
-        licence = repository.licence(card)
+    licence = repository.licence(card) if card.is_file() else None
     return _joined(pieces), preparing.Origin(licence, files=[card, *_idx_files(folder)])
 
 
@@ -152,11 +145,7 @@ def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: st
 
 
 def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) -> np.ndarray:
-    """The unsigned bytes of an IDX file, plain or .gz, in the shape that its header gives.
-
-    Raises:
-        PrepareError: it is missing, truncated, or another kind of file.
-    """
+    """The unsigned bytes of an IDX file, plain or .gz, in the shape that its header gives."""
     import numpy as np
 
     plain, packed = folder / name, folder / f"{name}.gz"
@@ -200,11 +189,7 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
 
 
 def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> Labelled:
-    """The images and labels of some rows.
-
-    Raises:
-        PrepareError: a row has no grey image of 28 x 28, or no label from 0 to 9.
-    """
+    """The images and labels of some rows."""
     import numpy as np
 
     preparing.versions(spec, "PIL")  # or a line that says that it is missing

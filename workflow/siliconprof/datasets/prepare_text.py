@@ -10,7 +10,7 @@ with a token END_OF_TEXT between documents. `token_data.py` reads them back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,19 @@ def make(spec: DatasetSpec) -> preparing.Material:
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
     """
+    import numpy as np
+
     versions = preparing.versions(spec, "tokenizers")
     documents, origin = read_documents(spec)
     text = END_OF_TEXT.join(documents).encode("utf-8")
     dataset_tokenizer = tokenizer.for_dataset(spec, documents, [END_OF_TEXT])
-    tokens = encode(dataset_tokenizer, documents, spec.vocab_size)
+    # Shape (n_tokens,), without an END_OF_TEXT before the first document.
+    dtype = np.dtype("<u2" if spec.vocab_size <= 65536 else "<u4")
+    end = np.array(dataset_tokenizer.ids([END_OF_TEXT]), dtype)
+    parts: list[np.ndarray] = []
+    for ids in dataset_tokenizer.encode(documents):
+        parts += [end, np.array(ids, dtype)]
+    tokens = np.concatenate(parts[1:])
     checksums = preparing.checksums({"tokens": tokens})
     facts = {
         "n_documents": len(documents),
@@ -97,17 +105,3 @@ def limited(documents: Iterable[str], max_bytes: int) -> list[str]:
         if text_bytes < len(data):
             break
     return taken
-
-
-def encode(
-    dataset_tokenizer: tokenizer.DatasetTokenizer, documents: Sequence[str], vocab_size: int
-) -> np.ndarray:
-    """Encode the documents, END_OF_TEXT between them, into one array of shape (n_tokens,)."""
-    import numpy as np
-
-    dtype = np.dtype("<u2" if vocab_size <= 65536 else "<u4")
-    end = np.array(dataset_tokenizer.ids([END_OF_TEXT]), dtype)
-    parts: list[np.ndarray] = []
-    for ids in dataset_tokenizer.encode(documents):
-        parts += [end, np.array(ids, dtype)]
-    return np.concatenate(parts[1:])  # no END_OF_TEXT before the first document

@@ -6,8 +6,6 @@ becomes one line here, which includes the message of `datasets`.
 
 from __future__ import annotations
 
-import csv
-import glob
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,12 +18,9 @@ from siliconprof.errors import in_one_line
 
 # The hub has a parquet copy of a data set on this branch, also of a data set that is a script,
 # which `datasets` no longer runs. It is laid out SUBSET/SPLIT/0000.parquet (partial-SPLIT where a
-# large one is cut), formerly SUBSET/NAME-SPLIT.parquet, and has no README.
+# large one is cut), and has no README.
 CONVERTED = "refs/convert/parquet"
-CONVERTED_FILE = re.compile(
-    r"(?P<subset>[^/]+)/(?:(?:partial-)?(?P<split>[^/]+)/\d+|"
-    r"[^/]+?-(?P<old>[A-Za-z_.]+)(?:-\d+-of-\d+)?)\.parquet"
-)
+CONVERTED_FILE = re.compile(r"(?P<subset>[^/]+)/(?:partial-)?(?P<split>[^/]+)/\d+\.parquet")
 # Part of an error of `datasets` -> how to mend it.
 MENDS = {
     "scripts are no longer supported": f"set revision: {CONVERTED}, the hub's parquet copy, and "
@@ -54,7 +49,7 @@ class Repository:
     revision: str | None = None  # the hub's commit, None where unknown
 
     def origin(self) -> preparing.Origin:
-        """Where the data came from, with the files on disk but clips that are files of their own."""
+        """Where the data came from, with all files but clips and pictures of their own."""
         files_by_split = (self.builder.config.data_files or {}).values()
         clip_suffixes = tuple(getattr(self.builder, "EXTENSIONS", ()))
         paths = [Path(str(file)) for files in files_by_split for file in files]
@@ -75,22 +70,6 @@ def open_repository(spec: DatasetSpec) -> Repository:
     folder = existing_folder(spec)
     # Absolute: `datasets` takes a relative 'a/b' without data for a name on the hub.
     builder = _builder(spec, str(folder.resolve()), spec.subset)
-    return Repository(builder, folder / "README.md")
-
-
-def open_lists(spec: DatasetSpec, folder: Path) -> Repository:
-    """Open a folder of .tsv lists, each of them a split, in which quotation marks quote nothing.
-
-    Raises:
-        PrepareError: a library is missing, or a list cannot be read.
-    """
-    quiet_libraries(spec)
-    lists = {path.stem: glob.escape(str(path.resolve())) for path in folder.glob("*.tsv")}
-    texts = {spec.text_column: str, spec.audio_column: str}  # `12` and `NA` are texts, too
-    options = {"sep": "\t", "quoting": csv.QUOTE_NONE, "converters": texts}
-    # With `usecols`, here of all names, pandas takes rows that are longer than the first one.
-    options |= {"na_filter": False, "usecols": bool}
-    builder = _builder(spec, "csv", None, data_files=lists, **options)
     return Repository(builder, folder / "README.md")
 
 
@@ -134,7 +113,6 @@ def existing_folder(spec: DatasetSpec) -> Path:
 
 
 def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options: Any) -> Any:
-    """The builder by which `datasets` reads a data set."""
     from datasets import load_dataset_builder
 
     try:
@@ -155,7 +133,7 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
 
 def _open_hub(spec: DatasetSpec) -> Repository:
     """Open a dataset on the hub, or in the hub's cache when the hub cannot be reached."""
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import (
         HFValidationError,
         RepositoryNotFoundError,
@@ -170,10 +148,10 @@ def _open_hub(spec: DatasetSpec) -> Repository:
         commit = revision = info.sha
         names = [file.rfilename for file in info.siblings or ()]
     except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
-        with_revision = f" with revision '{spec.revision}'" if spec.revision else ""
+        revision = f" with revision '{spec.revision}'" if spec.revision else ""
         raise spec.error(
-            f"the hub has no dataset '{path}'{with_revision}, or it needs a login "
-            "(`hf auth login`); correct path, or set source: builtin"
+            f"the hub has no data set '{path}'{revision}, or it needs a login (`hf auth login`); "
+            "correct path, or set source: builtin"
         ) from error
     except Exception as error:  # which one depends on the HTTP library of the hub's client
         folder, names = _cached(spec, error)
@@ -181,9 +159,14 @@ def _open_hub(spec: DatasetSpec) -> Repository:
     if spec.revision == CONVERTED:
         files = _files_of_copy(spec, names)
         builder = _builder(spec, where, revision=revision, data_files=files)
-        return Repository(builder, _hub_card(path, None), commit)
-    builder = _builder(spec, where, spec.subset, revision=revision)
-    return Repository(builder, _hub_card(path, commit), commit)
+    else:
+        builder = _builder(spec, where, spec.subset, revision=revision)
+    try:
+        of_card = None if spec.revision == CONVERTED else commit
+        card = Path(hf_hub_download(path, "README.md", repo_type="dataset", revision=of_card))
+    except Exception:  # no README.md, or the connection is gone: the licence stays unknown
+        card = None
+    return Repository(builder, card, commit)
 
 
 def _cached(spec: DatasetSpec, error: Exception) -> tuple[Path, list[str]]:
@@ -209,19 +192,13 @@ def _cached(spec: DatasetSpec, error: Exception) -> tuple[Path, list[str]]:
 
 
 def _files_of_copy(spec: DatasetSpec, names: Iterable[str]) -> dict[str, list[str]]:
-    """The files of the spec's subset on the branch of parquet copies, by split.
-
-    By default `datasets` guesses splits from the names train, validation and test, and takes
-    Common Voice's `validated` and `invalidated` for one split.
-
-    Raises:
-        PrepareError: there are several subsets and the spec names none, or there is no such subset.
-    """
+    """The files of the spec's subset on the branch of parquet copies, by split."""
+    # `datasets` would guess splits from names, and take `validated` and `invalidated` for one.
     files_by_subset: dict[str, dict[str, list[str]]] = {}
     for name in sorted(names):
         if match := CONVERTED_FILE.fullmatch(name):
             splits = files_by_subset.setdefault(match["subset"], {})
-            splits.setdefault(match["split"] or match["old"], []).append(name)
+            splits.setdefault(match["split"], []).append(name)
     subset = spec.subset or (next(iter(files_by_subset)) if len(files_by_subset) == 1 else None)
     if subset not in files_by_subset:
         problem = f"has no subset '{subset}'" if subset else "has several subsets"
@@ -230,16 +207,6 @@ def _files_of_copy(spec: DatasetSpec, names: Iterable[str]) -> dict[str, list[st
             f"set subset to one of: {', '.join(files_by_subset) or '(none)'}"
         )
     return files_by_subset[subset]
-
-
-def _hub_card(path: str, commit: str | None) -> Path | None:
-    """The README.md of that commit, or the main branch's, from the cache or the hub."""
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(path, "README.md", repo_type="dataset", revision=commit))
-    except Exception:  # no README.md, or the connection is gone: the licence stays unknown
-        return None
 
 
 def licence(card: Path | None) -> str | None:

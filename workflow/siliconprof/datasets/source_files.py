@@ -1,8 +1,7 @@
 """The files of a folder that a data set was prepared from, and whether they are unchanged.
 
-A folder may hold a million clips of which a few hundred are read, and which ones is known only
-afterwards. So a preparation lists the files that it read in sources.json, beside its output, and
-each parse of the Snakefile checks only those files. Standard library only.
+Which of a folder's files are read is known only afterwards. So a preparation lists them in
+sources.json, beside its output, and each parse of the Snakefile checks those. Standard library only.
 """
 
 from __future__ import annotations

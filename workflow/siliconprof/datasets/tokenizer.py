@@ -13,8 +13,6 @@ from siliconprof.errors import in_one_line
 
 END_OF_TEXT = "<|endoftext|>"
 FILE = "tokenizer.json"
-# How many documents are encoded at once: bounds memory, changes no result.
-ENCODE_BATCH = 1000
 
 
 @dataclass(frozen=True)
@@ -37,19 +35,19 @@ class DatasetTokenizer:
         Raises:
             PrepareError: the tokenizer lacks one.
         """
-        token_ids = [self.tokenizer.token_to_id(token) for token in tokens]
-        missing = [token for token, number in zip(tokens, token_ids, strict=True) if number is None]
+        token_ids = {token: self.tokenizer.token_to_id(token) for token in tokens}
+        missing = [token for token, number in token_ids.items() if number is None]
         if missing:
             raise PrepareError(
                 f"tokenizer '{self.name}' has no token {', '.join(missing)}; choose another, or "
                 "leave tokenizer out to have one trained"
             )
-        return token_ids
+        return list(token_ids.values())
 
     def encode(self, documents: Sequence[str]) -> Iterator[list[int]]:
         """The ids of each document's text, without the special tokens a tokenizer may add."""
-        for start in range(0, len(documents), ENCODE_BATCH):
-            batch = documents[start : start + ENCODE_BATCH]
+        for start in range(0, len(documents), 1000):  # bounds memory, changes no result
+            batch = documents[start : start + 1000]
             for encoding in self.tokenizer.encode_batch(batch, add_special_tokens=False):
                 yield encoding.ids
 
@@ -60,8 +58,7 @@ def for_dataset(
     """The tokenizer that the spec names, or one trained on the documents.
 
     Args:
-        special_tokens: the first ids of a trained tokenizer; a named one has them under its own
-            ids.
+        special_tokens: the first ids of a trained one; a named one has them under its own ids.
 
     Raises:
         PrepareError: the named one cannot be read, lacks a special token or is larger than

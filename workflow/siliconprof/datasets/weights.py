@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.closure import sha256
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, in_one_line
 
 INDEX = "model.safetensors.index.json"
 # transformers adds or omits these in front of a bare model's names.
@@ -32,7 +32,7 @@ class Checkpoint:
             UserError: there is no such checkpoint, or it has no safetensors files.
         """
         self.path = path
-        self.folder, self.revision = locate(path, revision)
+        self.folder, self.revision = _located(path, revision)
         self.files = _files(self.folder, path)
 
     def describe(self) -> dict[str, Any]:
@@ -92,11 +92,7 @@ class Checkpoint:
 
 
 def local_files(parameters: Mapping[str, Any]) -> list[str]:
-    """The local files that a cell reads its weights from; empty for the hub's or a missing file.
-
-    Args:
-        parameters: the workload's parameters.
-    """
+    """The local files from which a workload reads its weights; none for the hub's or missing ones."""
     if parameters.get("weights") != "pretrained":
         return []
     folder = Path(parameters.get("weights_path") or "").expanduser()
@@ -110,13 +106,8 @@ def local_files(parameters: Mapping[str, Any]) -> list[str]:
     return [str(file) for file in [*files, *([index] if index.is_file() else [])]]
 
 
-def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
-    """(folder, commit or None) of a checkpoint.
-
-    Raises:
-        UserError: it is neither a folder nor on the hub, the hub cannot be reached, or a revision
-            is asked of a folder.
-    """
+def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
+    """(folder, commit or None) of a checkpoint."""
     folder = Path(path).expanduser()
     if folder.is_dir():
         if revision is not None:
@@ -138,31 +129,23 @@ def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
             "install the pins in envs/"
         ) from None
     try:
-        snapshot = Path(
-            snapshot_download(path, revision=revision, allow_patterns=["*.safetensors", "*.json"])
-        )
+        patterns = ["*.safetensors", "*.json"]
+        snapshot = Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
     except Exception as error:  # the client's HTTP errors change from version to version
-        message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         at = f", weights_revision '{revision}'" if revision is not None else ""
         raise UserError(
             f"weights_path '{path}'{at}: neither a folder here nor available from the hub or its "
-            f"cache ({message}); correct it, or set weights: random"
+            f"cache ({in_one_line(error)}); correct it, or set weights: random"
         ) from error
     return snapshot, snapshot.name
 
 
 def _files(folder: Path, path: str) -> list[Path]:
-    """The safetensors files of a checkpoint.
-
-    Raises:
-        UserError: there are none.
-    """
-    index = folder / INDEX
+    """The safetensors files of a checkpoint, which must be there."""
+    index, names = folder / INDEX, {"model.safetensors"}
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    else:
-        names = ["model.safetensors"]
-    files = [folder / name for name in names]
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    files = [folder / name for name in sorted(names)]
     for file in files:
         if not file.is_file():
             raise UserError(
