@@ -19,8 +19,10 @@ from typing import Any
 import hub_server
 import numpy as np
 import pytest
+from conftest import defaults
 from hub_server import COMMIT
 from prepare_stage import (
+    LFS_POINTER,
     WORKFLOW,
     made,
     objection,
@@ -29,6 +31,7 @@ from prepare_stage import (
     run_stage,
     write_parquet,
 )
+from siliconprof import plugins
 from siliconprof.cells import config
 from siliconprof.datasets import (
     data_folder,
@@ -37,6 +40,7 @@ from siliconprof.datasets import (
     token_data,
 )
 from siliconprof.datasets.tokenizer import END_OF_TEXT
+from siliconprof.errors import UserError
 
 DATA = WORKFLOW / "siliconprof" / "datasets" / "data"
 BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
@@ -185,6 +189,93 @@ def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) 
     assert source_files.state(output) == source_files.NEW
 
 
+# Downloads as they unpack -----------------------------------------------------------------------
+
+
+def write_all(folder: Path, files: dict[str, str]) -> None:
+    """Write texts into files below a folder."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("files", "split", "texts", "left_out"),
+    [
+        (
+            {f"train/{label}/{n}_7.txt": f"{label} {n}" for label in ("pos", "neg", "unsup") for n in (1, 2)}
+            | {"train/urls_pos.txt": "a", "test/pos/1_7.txt": "b", "test/neg/1_7.txt": "c"},
+            "train",
+            ["neg 1", "neg 2", "pos 1"],
+            ["unsup", "urls_pos.txt"],
+        ),
+        (
+            {f"data/ptb.{part}.txt": f" {part} one \n {part} two \n" for part in ("train", "valid", "test")}
+            | {"data/ptb.char.train.txt": "o n e"},
+            "validation",
+            ["valid one"],
+            ["ptb.char.train.txt"],
+        ),
+    ],
+)  # fmt: skip
+def test_of_a_known_download_one_split_is_read(
+    tmp_path: Path, files: dict[str, str], split: str, texts: list[str], left_out: list[str]
+) -> None:
+    """IMDb's aclImdb and PTB's simple-examples; only files that were read are listed."""
+    folder, output = tmp_path / "own", tmp_path / "data"
+    write_all(folder, files)
+    text = END_OF_TEXT.join(texts)
+    dataset = {"name": "own", "source": "folder", "path": str(folder), "vocab_size": 300}
+    prepare_here(dataset | {"split": split, "max_bytes": len(text)}, output)
+    facts, read = prepared(output)
+    assert (read, facts["left_out"]) == (text, left_out)
+    (seen,) = json.loads((output / "sources.json").read_text())["roots"].values()
+    assert len(seen["files"]) <= len(texts) + 1 and seen["names_sha256"] is None
+    assert f"no split 'dev' in {folder}" in objection(dataset | {"split": "dev"}, tmp_path / "none")
+
+
+@pytest.mark.parametrize("name", ["train.parquet", "train.txt"])
+def test_a_git_lfs_pointer_is_named(tmp_path: Path, name: str) -> None:
+    write_all(tmp_path / "own", {name: LFS_POINTER})
+    dataset = {"name": "own", "source": "folder", "path": str(tmp_path / "own"), "vocab_size": 300}
+    said = objection(dataset, tmp_path / "none")
+    assert str(tmp_path / "own" / name) in said and "run `git lfs pull`" in said
+
+
+@pytest.mark.parametrize(
+    ("module", "changes", "words"),
+    [
+        ("gpt2", {}, None),
+        ("gpt2", {"n_layer": 6, "n_head": 3}, "n_layer 6, not 2; n_head 3, not 2; correct size"),
+        ("gpt2", {"activation_function": "relu"}, "activation_function 'relu', not 'gelu_new'"),
+        ("whisper", {"decoder_layers": 6}, "decoder_layers 6, not"),
+        ("gpt2", None, "model.safetensors: it is a Git LFS pointer"),
+    ],
+)
+def test_weights_of_another_model_are_refused(
+    tmp_path: Path, module: str, changes: dict[str, Any] | None, words: str | None
+) -> None:
+    from safetensors.numpy import save_file
+
+    own = {"size": "nano", "weights": "pretrained", "weights_path": str(tmp_path)}
+    of_data = {"dataset_vocab_size": 300, "dataset_clip_seconds": 2, "dataset_n_mels": 80}
+    workload = plugins.load("workloads", module)(defaults(module, **own, **of_data))
+    shapes = workload.weight_shapes()
+    file = tmp_path / "model.safetensors"
+    save_file({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, file)
+    (tmp_path / "config.json").write_text(
+        json.dumps(workload.checkpoint_config() | (changes or {}))
+    )
+    if changes is None:
+        file.write_text(LFS_POINTER)
+    if words is None:
+        assert [name for name, _ in workload.initial_weights(0)] == list(shapes)
+        return
+    with pytest.raises(UserError, match=re.escape(words)) as error:
+        list(workload.initial_weights(0))
+    assert str(tmp_path) in str(error.value) and "\n" not in str(error.value)
+
+
 # Refusals ------------------------------------------------------------------------------------
 
 
@@ -196,6 +287,7 @@ def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) 
         ({"split": "validation"}, "['train', 'test']"),
         ({"subset": "nope"}, "['plain', 'other']"),
         ({"path": "none"}, "no folder 'none'"),
+        ({"path": "README.md"}, "'README.md' is a file; unpack it"),
         ({"tokenizer": "data"}, "no folder 'data' here, and the hub has no tokenizer.json"),
     ],
 )

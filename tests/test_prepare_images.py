@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prepare_stage import made, objection, prepare_here, run_stage
+from prepare_stage import LFS_POINTER, made, objection, prepare_here, run_stage
 from siliconprof.cells import config, freshness
 from siliconprof.datasets import (
     dataset_spec,
@@ -197,8 +197,13 @@ def test_folder_of_pictures_by_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("image", "label", "words"),
     [
-        (np.zeros((28, 28, 3), np.uint8), 3, "(ValueError: it is 28 x 28 of mode RGB)"),
-        (b"no picture", 3, "is no grey image of 28 x 28 (UnidentifiedImageError"),
+        (
+            np.zeros((28, 28, 3), np.uint8),
+            3,
+            "28 x 28 pixels in mode RGB; expected 28 x 28 in mode L",
+        ),
+        (b"no picture", 3, "is no image (UnidentifiedImageError"),
+        (LFS_POINTER.encode(), 3, "run `git lfs pull`"),
         (TEST[0][0], 11, "label is 11; expected 0 to 9"),
     ],
 )
@@ -261,8 +266,14 @@ def test_wrong_idx_files_are_named(tmp_path: Path) -> None:
         (images, whole[images][:-1], "it has 39199 values; its header says 39200"),
         (labels, idx(TRAIN[1][:-1]), "has 50 images of 28 x 28, train-labels-idx1-ubyte 49 labels"),
         (labels, idx(large), "has label 10 at 4; expected 0 to 9"),
+        (labels, LFS_POINTER.encode(), "run `git lfs pull`"),
     ):
         (root / name).write_bytes(data)
         said = objection(own, tmp_path / "refused")
         assert words in said and name in said, said
         (root / name).write_bytes(whole[name])
+    for file in [*root.iterdir()]:  # as Kaggle's archive has them
+        file.rename(root / file.name.replace("-idx", ".idx"))
+    said = objection(own, tmp_path / "refused")
+    assert "four IDX files (train-images-idx3-ubyte" in said
+    assert said.endswith("train-images.idx3-ubyte, train-labels.idx1-ubyte")

@@ -325,6 +325,35 @@ def test_audio_folder_keeps_every_sample(tmp_path: Path) -> None:
     assert seen["names_sha256"] and seen["files"].keys() == files
 
 
+def test_clips_that_a_table_names_and_what_is_no_table(tmp_path: Path) -> None:
+    """Names are relative to the folder. LJSpeech's table has bars and no head."""
+    folder, output, none = tmp_path / "own", tmp_path / "data", tmp_path / "none"
+    folder.mkdir()
+    samples, text = speech_synthesis.clip(0, 2)
+    (folder / "a0.wav").write_bytes(encoded(samples, RATE, "WAV"))
+    (folder / "train.csv").write_text(f"file,text\na0.wav,{text}\n")
+    dataset = {"name": "t", "kind": "speech", "source": "folder", "path": str(folder)}
+    dataset |= {"audio_column": "file", "vocab_size": 300}
+    prepare_here(dataset, output)
+    assert made(None, output)[2] == [text]
+    (seen,) = json.loads((output / "sources.json").read_text())["roots"].values()
+    assert seen["files"].keys() == {"README.md", "train.csv", "a0.wav"}
+
+    (folder / "a0.wav").write_text(prepare_stage.LFS_POINTER)
+    assert "run `git lfs pull`" in objection(dataset, none)
+    (folder / "a0.wav").unlink()
+    said = objection(dataset, none)
+    assert f"'{folder}/a0.wav'" in said and "correct audio_column" in said
+    assert "clip_seconds" not in said and "text_column" not in said
+    (folder / "train.csv").rename(folder / "metadata.csv")
+    (folder / "metadata.csv").write_text(f"a0|{text}|{text}\n")
+    (folder / "wavs").mkdir()
+    (folder / "wavs" / "a0.wav").write_bytes(encoded(samples, RATE, "WAV"))
+    said = objection(dataset, none)
+    assert "metadata.csv with commas and a column file_name" in said
+    assert said.endswith("found metadata.csv, wavs/")
+
+
 # -- tokens ------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.datasets import image_data, image_synthesis, preparing, repository
+from siliconprof.datasets import image_data, image_synthesis, preparing, repository, weights
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.image_data import N_CLASSES, SHAPE
 from siliconprof.errors import in_one_line
@@ -150,7 +150,9 @@ def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) ->
 
     plain, packed = folder / name, folder / f"{name}.gz"
     try:
-        data = plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())
+        data = plain.read_bytes() if plain.is_file() else packed.read_bytes()
+        weights.refuse_pointer(data)
+        data = data if plain.is_file() else gzip.decompress(data)
         magic = bytes((0, 0, 8, n_dimensions))
         if not data.startswith(magic):
             begins = data[:4].hex(" ") or "nothing"
@@ -183,7 +185,7 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
         _decoded(part, part_cells, rows)
         for (part, _), part_cells, rows in zip(parts, cells, chosen, strict=True)
     ]
-    origin = opened.origin()
+    origin = opened.origin("train+test")
     origin.files += [Path(file) for part in cells for file, _ in part if isinstance(file, str)]
     return _joined(pieces), origin
 
@@ -205,13 +207,19 @@ def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence
             )
         try:
             with Image.open(io.BytesIO(repository.content(file))) as image:
-                if (image.mode, image.height, image.width) != ("L", *SHAPE):
-                    raise ValueError(f"it is {image.height} x {image.width} of mode {image.mode}")
-                images[to] = np.asarray(image)
+                found = (image.mode, image.height, image.width)
+                if found == ("L", *SHAPE):
+                    images[to] = np.asarray(image)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise spec.error(
-                f"{where}: is no grey image of {SHAPE[0]} x {SHAPE[1]} ({in_one_line(error)}); "
-                "correct image_column, or copy the data set again"
+                f"{where}: is no image ({in_one_line(error)}); correct image_column, or copy the "
+                "data set again"
             ) from error
+        if found != ("L", *SHAPE):
+            raise spec.error(
+                f"{where}: is an image of {found[1]} x {found[2]} pixels in mode {found[0]}; expected "
+                f"{SHAPE[0]} x {SHAPE[1]} in mode L (grey); convert the images, or choose another "
+                "data set"
+            )
         labels[to] = label
     return images, labels

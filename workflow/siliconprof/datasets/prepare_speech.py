@@ -148,7 +148,9 @@ def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
     language = _language_folder(spec) if spec.source == "folder" else None
     if language is None:
         opened = repository.open_repository(spec)
-        return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin()
+        return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin(
+            spec.split
+        )
     repository.quiet_libraries(spec)
     files = [language / "README.md", language / f"{spec.split}.tsv"]
     origin = preparing.Origin(repository.licence(files[0]), files=files)
@@ -239,9 +241,15 @@ def _usable(
             break
     if not clips:
         reasons = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "it is empty"
+        mends = {
+            TOO_LONG: "raise clip_seconds",
+            NO_TEXT: "correct text_column",
+            UNREADABLE: "correct audio_column, whose names are relative to the data set's folder",
+        }
+        mend = ", or ".join(mend for why, mend in mends.items() if left_out[why])
         raise spec.error(
-            f"no clip of {repository.place(spec)} can be used: {reasons}{example}; raise "
-            "clip_seconds, or correct text_column or split"
+            f"no clip of {repository.place(spec)} can be used: {reasons}{example}; "
+            f"{mend or 'correct split'}"
         )
     return clips, left_out, audio_sha256.hexdigest()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siliconprof.datasets import preparing
+from siliconprof.datasets import preparing, weights
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
 
@@ -29,8 +29,18 @@ MENDS = {
     "EmptyDatasetError": "set source: folder and path: a copy that holds them",
     # The hub has it: its owner asks who reads it.
     "DatasetNotFoundError": "log in by `hf auth login`, or set source: folder and path: a copy",
-    "": "correct path, subset or split",
+    "split": "correct split",
+    "BuilderConfig": "correct subset",
 }
+# Kind of data set -> the layouts of a folder that are looked for.
+LAYOUTS = {
+    "text": "files named by their split, such as train.parquet, train.jsonl, train.csv or train.txt",
+    "speech": "Parquet files, a train.csv that names audio files, audio files beside a metadata.csv "
+    "with commas and a column file_name, or Common Voice's clips/ beside train.tsv",
+    "images": "Parquet files, pictures in train/CLASS/ and test/CLASS/, or the four IDX files "
+    "(train-images-idx3-ubyte, ..., as they are or .gz)",
+}
+MOST_NAMES = 8  # of what lies in a folder, in an error line
 # Key that names a column -> what the column must hold, for code and for an error line.
 HOLDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "text_column": (str, "text"),
@@ -48,13 +58,18 @@ class Repository:
     card: Path | None  # its README.md, None where unknown
     revision: str | None = None  # the hub's commit, None where unknown
 
-    def origin(self) -> preparing.Origin:
-        """Where the data came from, with all files but clips and pictures of their own."""
-        files_by_split = (self.builder.config.data_files or {}).values()
+    def files(self, split: str) -> list[Path]:
+        """The files of a split, or of those in `train+test`, but clips and pictures of their own."""
+        by_split = (self.builder.config.data_files or {}).items()
         clip_suffixes = tuple(getattr(self.builder, "EXTENSIONS", ()))
-        paths = [Path(str(file)) for files in files_by_split for file in files]
-        read = [path for path in paths if path.suffix.lower() not in clip_suffixes]
-        files = [*read, *([self.card] if self.card else [])]
+        paths = [
+            Path(str(file)) for name, files in by_split if str(name) in split for file in files
+        ]
+        return [path for path in paths if path.suffix.lower() not in clip_suffixes]
+
+    def origin(self, split: str) -> preparing.Origin:
+        """Where the data of these splits came from."""
+        files = [*self.files(split), *([self.card] if self.card else [])]
         return preparing.Origin(licence(self.card), self.revision, files=files, whole_folder=True)
 
 
@@ -70,7 +85,14 @@ def open_repository(spec: DatasetSpec) -> Repository:
     folder = existing_folder(spec)
     # Absolute: `datasets` takes a relative 'a/b' without data for a name on the hub.
     builder = _builder(spec, str(folder.resolve()), spec.subset)
-    return Repository(builder, folder / "README.md")
+    opened = Repository(builder, folder / "README.md")
+    for file in opened.files("train+test" if spec.kind == "images" else spec.split):
+        try:
+            with open(file, "rb") as stream:
+                weights.refuse_pointer(stream.read(len(weights.LFS_POINTER)))
+        except ValueError as error:
+            raise spec.error(f"cannot read {file}: {error}") from None
+    return opened
 
 
 def quiet_libraries(spec: DatasetSpec) -> None:
@@ -104,12 +126,22 @@ def existing_folder(spec: DatasetSpec) -> Path:
         PrepareError: there is none.
     """
     folder = Path(spec.path or "").expanduser()
+    if folder.is_file():
+        raise spec.error(f"'{spec.path}' is a file; unpack it, and set path: the folder")
     if not folder.is_dir():
         raise spec.error(
             f"no folder '{spec.path}' (relative to {Path.cwd()}); put the dataset there in the "
             "hub's layout, or set source: builtin"
         )
     return folder
+
+
+def looked_for(spec: DatasetSpec, layout: str) -> str:
+    """What was looked for in the spec's folder, and what is there, for an error line."""
+    folder = existing_folder(spec)
+    names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in folder.iterdir())
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"looked for {layout}; found {', '.join(names[:MOST_NAMES]) or 'nothing'}{more}"
 
 
 def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options: Any) -> Any:
@@ -124,7 +156,10 @@ def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options:
 def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
     """The error for an exception of `datasets`, whose message lists subsets or splits."""
     message = in_one_line(error)
-    mend = next(mend for part, mend in MENDS.items() if part in message)
+    mend = next((mend for part, mend in MENDS.items() if part in message), None)
+    if mend is None and spec.source == "folder":
+        mend = looked_for(spec, LAYOUTS[spec.kind])
+    mend = mend or "correct path, subset or split"
     return spec.error(f"cannot read {place(spec)}: {message}; {mend}")
 
 
@@ -277,8 +312,10 @@ def _value(spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
     if column not in row:
         raise spec.error(f"{place(spec)} has no column '{column}'; {mend}")
     value = row[column]
-    if key in ("audio_column", "image_column") and isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
+    if key in ("audio_column", "image_column"):
+        value = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
+        if spec.source == "folder" and isinstance(value, str) and "://" not in value:
+            value = str(existing_folder(spec) / value)  # a relative name is one in there
     if value is not None and not isinstance(value, types):
         problem = f"holds {type(value).__name__}, not {what}"
         raise spec.error(f"column '{column}' of {place(spec)} {problem}; {mend}")
@@ -293,9 +330,11 @@ def content(file: Any) -> bytes:
     """
     import fsspec
 
-    if isinstance(file, bytes):
-        return file
     if not file:
         raise ValueError("the row holds neither the file nor its name")
-    with fsspec.open(str(file), "rb") as stream:
-        return stream.read()
+    data = file
+    if not isinstance(file, bytes):
+        with fsspec.open(str(file), "rb") as stream:
+            data = stream.read()
+    weights.refuse_pointer(data)
+    return bytes(data)

@@ -17,6 +17,17 @@ from siliconprof.errors import UserError, in_one_line
 INDEX = "model.safetensors.index.json"
 # transformers adds or omits these in front of a bare model's names.
 PREFIXES = ("", "transformer.", "model.")
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def refuse_pointer(data: bytes) -> None:
+    """Refuse the content of what Git LFS leaves in place of a file that it has not downloaded.
+
+    Raises:
+        ValueError: it is such a content.
+    """
+    if data.startswith(LFS_POINTER):
+        raise ValueError("it is a Git LFS pointer, not the file; run `git lfs pull` in its folder")
 
 
 class Checkpoint:
@@ -43,6 +54,31 @@ class Checkpoint:
             "weights_revision": self.revision,
             "weights_sha256": {file.name: sha256(file) for file in self.files},
         }
+
+    def check(self, model: Mapping[str, Any]) -> None:
+        """See that config.json, where there is one, describes a model.
+
+        Args:
+            model: keys of config.json that decide what the tensors compute -> their values.
+
+        Raises:
+            UserError: it says something else, or cannot be read.
+        """
+        try:
+            said = json.loads((self.folder / "config.json").read_bytes())
+            others = [f"{key} {said[key]!r}, not {value!r}" for key, value in model.items()
+                      if said.get(key, value) != value]  # fmt: skip
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"weights_path '{self.path}': cannot read config.json: {in_one_line(error)}"
+            ) from None
+        if others:
+            raise UserError(
+                f"weights_path '{self.path}': another model by its config.json: "
+                f"{'; '.join(others)}; correct size or weights_path"
+            )
 
     def arrays(
         self, shapes: Mapping[str, Sequence[int]], first_rows: Sequence[str] = ()
@@ -147,8 +183,13 @@ def _files(folder: Path, path: str) -> list[Path]:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     files = [folder / name for name in sorted(names)]
     for file in files:
-        if not file.is_file():
+        try:
+            with open(file, "rb") as stream:
+                refuse_pointer(stream.read(len(LFS_POINTER)))
+        except OSError:
             raise UserError(
                 f"weights_path '{path}': no {file.name} in it; expected transformers' layout"
-            )
+            ) from None
+        except ValueError as error:
+            raise UserError(f"weights_path '{path}': {file}: {error}") from None
     return files
