@@ -136,14 +136,6 @@ def existing_folder(spec: DatasetSpec) -> Path:
     return folder
 
 
-def looked_for(spec: DatasetSpec, layout: str) -> str:
-    """What was looked for in the spec's folder, and what is there, for an error line."""
-    folder = existing_folder(spec)
-    names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in folder.iterdir())
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"looked for {layout}; found {', '.join(names[:MOST_NAMES]) or 'nothing'}{more}"
-
-
 def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options: Any) -> Any:
     from datasets import load_dataset_builder
 
@@ -158,7 +150,11 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
     message = in_one_line(error)
     mend = next((mend for part, mend in MENDS.items() if part in message), None)
     if mend is None and spec.source == "folder":
-        mend = looked_for(spec, LAYOUTS[spec.kind])
+        paths = sorted(existing_folder(spec).iterdir())
+        names = [f"{path.name}/" if path.is_dir() else path.name for path in paths]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        found = f"{', '.join(names[:MOST_NAMES]) or 'nothing'}{more}"
+        mend = f"looked for {LAYOUTS[spec.kind]}; found {found}"
     mend = mend or "correct path, subset or split"
     return spec.error(f"cannot read {place(spec)}: {message}; {mend}")
 

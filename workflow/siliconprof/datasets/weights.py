@@ -66,8 +66,11 @@ class Checkpoint:
         """
         try:
             said = json.loads((self.folder / "config.json").read_bytes())
-            others = [f"{key} {said[key]!r}, not {value!r}" for key, value in model.items()
-                      if said.get(key, value) != value]  # fmt: skip
+            others = [
+                f"{key} {said[key]!r}, not {value!r}"
+                for key, value in model.items()
+                if said.get(key, value) != value
+            ]
         except FileNotFoundError:
             return
         except (OSError, ValueError, AttributeError) as error:
@@ -93,14 +96,21 @@ class Checkpoint:
             UserError: a tensor is missing, of another shape, or stored in an unsupported format.
         """
         import numpy as np
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         locations: dict[str, tuple[Path, str]] = {}
         for file in self.files:
-            with safe_open(file, framework="np") as tensors:
-                for key in tensors.keys():  # noqa: SIM118  no mapping
-                    for prefix in PREFIXES:
-                        locations.setdefault(key.removeprefix(prefix), (file, key))
+            try:
+                with safe_open(file, framework="np") as tensors:
+                    keys = tensors.keys()
+            except SafetensorError as error:
+                raise UserError(
+                    f"weights_path '{self.path}': {file} is damaged ({in_one_line(error)}); copy it "
+                    "again"
+                ) from None
+            for key in keys:
+                for prefix in PREFIXES:
+                    locations.setdefault(key.removeprefix(prefix), (file, key))
         missing = [name for name in shapes if name not in locations]
         if missing:
             raise UserError(
@@ -159,15 +169,10 @@ def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
         )
     try:
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise UserError(
-            f"weights_path '{path}': loading from the hub needs the package '{error.name}'; "
-            "install the pins in envs/"
-        ) from None
-    try:
+
         patterns = ["*.safetensors", "*.json"]
         snapshot = Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
-    except Exception as error:  # the client's HTTP errors change from version to version
+    except Exception as error:  # no client, or an HTTP error, which change from version to version
         at = f", weights_revision '{revision}'" if revision is not None else ""
         raise UserError(
             f"weights_path '{path}'{at}: neither a folder here nor available from the hub or its "
