@@ -6,8 +6,7 @@ becomes one line here, which includes the message of `datasets`.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from siliconprof.errors import in_one_line
 # which `datasets` no longer runs. It is laid out SUBSET/SPLIT/0000.parquet (partial-SPLIT where a
 # large one is cut), and has no README.
 CONVERTED = "refs/convert/parquet"
-CONVERTED_FILE = re.compile(r"(?P<subset>[^/]+)/(?:partial-)?(?P<split>[^/]+)/\d+\.parquet")
 # Part of an error of `datasets` -> how to mend it.
 MENDS = {
     "scripts are no longer supported": f"set revision: {CONVERTED}, the hub's parquet copy, and "
@@ -188,8 +186,14 @@ def _open_hub(spec: DatasetSpec) -> Repository:
         folder, names = _cached(spec, error)
         where, commit, revision = str(folder), folder.name, None
     if spec.revision == CONVERTED:
-        files = _files_of_copy(spec, names)
-        builder = _builder(spec, where, revision=revision, data_files=files)
+        subsets = sorted({name.partition("/")[0] for name in names if name.endswith(".parquet")})
+        subset = spec.subset or (subsets[0] if len(subsets) == 1 else "")
+        if subset not in subsets:
+            listed = ", ".join(subsets) or "(none)"
+            raise spec.error(
+                f"{place(spec)} has no subset '{subset}'; set subset to one of: {listed}"
+            )
+        builder = _builder(spec, where, revision=revision, data_dir=subset)
     else:
         builder = _builder(spec, where, spec.subset, revision=revision)
     try:
@@ -220,24 +224,6 @@ def _cached(spec: DatasetSpec, error: Exception) -> tuple[Path, list[str]]:
             f"({in_one_line(error)}); set source: folder and path: ..., or source: builtin"
         ) from error
     return folder, names
-
-
-def _files_of_copy(spec: DatasetSpec, names: Iterable[str]) -> dict[str, list[str]]:
-    """The files of the spec's subset on the branch of parquet copies, by split."""
-    # `datasets` would guess splits from names, and take `validated` and `invalidated` for one.
-    files_by_subset: dict[str, dict[str, list[str]]] = {}
-    for name in sorted(names):
-        if match := CONVERTED_FILE.fullmatch(name):
-            splits = files_by_subset.setdefault(match["subset"], {})
-            splits.setdefault(match["split"], []).append(name)
-    subset = spec.subset or (next(iter(files_by_subset)) if len(files_by_subset) == 1 else None)
-    if subset not in files_by_subset:
-        problem = f"has no subset '{subset}'" if subset else "has several subsets"
-        raise spec.error(
-            f"{place(spec)} {problem if files_by_subset else 'holds no parquet file'}; "
-            f"set subset to one of: {', '.join(files_by_subset) or '(none)'}"
-        )
-    return files_by_subset[subset]
 
 
 def licence(card: Path | None) -> str | None:
