@@ -308,6 +308,7 @@ def test_weights_of_another_model_are_refused(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"vocab_size": 256}, "tokenizer 'trained' has 257 tokens"),
         ({"text_column": "body"}, "no column 'body'; set text_column to one of: text, label"),
         ({"text_column": "label"}, "column 'label' of folder"),
         ({"split": "validation"}, "['train', 'test']"),
@@ -334,12 +335,9 @@ def test_a_wrong_source_is_one_line(
     [
         ({"vocab_size": None}, "vocab_size: is missing"),
         ({"source": "web"}, "builtin, hub, folder"),
-        ({"vocab_size": 256}, "at least 257"),
         ({"vocab_size": "512"}, "expected int"),
         ({"spilt": "a"}, "spilt: is no key; expected: name"),
         ({"kind": "sound"}, "expected one of: text, speech, images"),
-        ({"kind": "speech", "clip_seconds": 31}, "at most 30"),
-        ({"kind": "speech", "n_mels": 81}, "80, 128"),
         ({"kind": "speech", "split": "train[:10%]"}, "whole splits"),
         ({"kind": "images", "vocab_size": None, "n_test": 0}, "n_test: is 0; expected at least 1"),
         ("{", "not JSON"),
@@ -363,11 +361,7 @@ def test_the_config_tells_all_mistakes_and_resolves_by_kind() -> None:
         "datasets": {"text": text, "speech": speech | {"clip_seconds": 3}, "images": images},
     }
     resolved = config.resolve(asked)
-    for name, entry in resolved["datasets"].items():
-        own = {key for key in entry if key in dataset_spec.OWN_KEYS[name]}
-        assert own == {*dataset_spec.OWN_KEYS[name]}
-        assert not entry.keys() & dataset_spec.foreign_keys(name).keys()
-        # what the rule hands to its stage
+    for name, entry in resolved["datasets"].items():  # what the rule hands to its stage
         assert dataset_spec.parse(json.dumps({"name": name} | entry)).kind == name
     assert config.resolve(resolved) == resolved
 

@@ -67,15 +67,16 @@ def for_dataset(
     if spec.tokenizer is None:
         trained = train(documents, spec.vocab_size, special_tokens)
         json = trained.to_str().encode("utf-8")
-        return DatasetTokenizer("trained", trained, json, None)
-    pretrained = _read(spec)
-    pretrained.ids(special_tokens)
-    if pretrained.size > spec.vocab_size:
+        chosen = DatasetTokenizer("trained", trained, json, None)
+    else:
+        chosen = _read(spec)
+        chosen.ids(special_tokens)
+    if chosen.size > spec.vocab_size:
         raise spec.error(
-            f"vocab_size is {spec.vocab_size}; tokenizer '{spec.tokenizer}' has {pretrained.size} "
-            "tokens, expected at least as many"
+            f"vocab_size is {spec.vocab_size}; tokenizer '{chosen.name}' has {chosen.size} tokens, "
+            "expected at least as many"
         )
-    return pretrained
+    return chosen
 
 
 def train(documents: Sequence[str], vocab_size: int, special_tokens: Sequence[str]) -> Any:
