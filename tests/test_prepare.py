@@ -84,7 +84,7 @@ def joined(split: str, n: int) -> str:
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset repository as the hub lays it out: front matter, two subsets, parquet files."""
     root = tmp_path_factory.mktemp("repository")
-    card = "---\nlicense: cc-by-4.0\nconfigs:\n"
+    card = "---\nconfigs:\n"
     for subset, splits in (("plain", {"train": 300, "test": 40}), ("other", {"train": 9})):
         card += f"- config_name: {subset}\n  default: {json.dumps(subset == 'plain')}\n"
         card += "  data_files:\n"
@@ -105,17 +105,14 @@ PINNED = {
     "text": (
         BUILTIN,
         "0a42642e326dffde4e3e06cd5f87c54b2c67fcb4e9da9dc4e232fe99abe21713",
-        "PSF-2.0",
     ),
     "speech": (
         BUILTIN | {"kind": "speech", "max_clips": 24},
         "3b78235dcedcb59fdf5deb26b242342e1b7ad857df00f635a5b6c801f24c7409",
-        "MIT",
     ),
     "images": (
         SMALL["images"] | {"n_train": 1500, "n_validation": 30, "n_test": 400},
         "e17f467003749ff8558384b01274bd2556674d6b81d74af4c1e38eb18c5180ea",
-        "MIT",
     ),
 }
 
@@ -124,7 +121,7 @@ PINNED = {
 def test_builtin_data_are_the_same_on_every_host(kind: str, tmp_path: Path) -> None:
     from numpy._core._multiarray_umath import __cpu_dispatch__ as dispatched
 
-    dataset, sha256, licence = PINNED[kind]
+    dataset, sha256 = PINNED[kind]
     poison = tmp_path / "poison"
     poison.mkdir()
     if kind != "speech":  # whose features transformers makes
@@ -148,7 +145,7 @@ def test_builtin_data_are_the_same_on_every_host(kind: str, tmp_path: Path) -> N
         contents.append([file.read_bytes() for file in files])
     assert contents[0] == contents[1]
     assert sha256 in (facts["sha256"], facts.get("features_sha256"), facts.get("text_sha256"))
-    assert (facts["synthetic"], facts["licence"]) == (kind != "text", licence)
+    assert facts["synthetic"] is (kind != "text")
 
 
 # A folder in the hub's layout ----------------------------------------------------------------
@@ -168,7 +165,7 @@ def test_folder(
     facts, text = prepared(output)
     subset, split = subset or "plain", (split or "train").split("[")[0]
     assert text == joined(f"{subset} {split}", n)
-    assert (facts["n_documents"], facts["licence"], facts["revision"]) == (n, "cc-by-4.0", None)
+    assert (facts["n_documents"], facts["revision"]) == (n, None)
     ((root, seen),) = json.loads((output / "sources.json").read_text())["roots"].items()
     assert root == str(repository) and seen["names_sha256"]
     assert {"README.md", f"{subset}/{split}-00000-of-00001.parquet"} <= seen["files"].keys()
@@ -407,9 +404,9 @@ def hub(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A hub with a data set, with PTB, a script with a parquet copy, and what Common Voice left."""
     root = tmp_path_factory.mktemp("hub")
     script, copy, empty = (root / name for name in ("script", "copy", "empty"))
-    for folder, licence in ((script, "\n- other"), (empty, "cc0-1.0")):
+    for folder in (script, empty):
         folder.mkdir()
-        (folder / "README.md").write_text(f"---\nlicense: {licence}\n---\n# PTB\n")
+        (folder / "README.md").write_text("# PTB\n")
     (script / "ptb_text_only.py").write_text("raise RuntimeError('this script must not run')\n")
     for split, n in (("train", 60), ("validation", 9), ("test", 8)):
         write_parquet(copy / "penn_treebank" / split / "0000.parquet", sentence=rows(split, n))
@@ -427,7 +424,7 @@ def test_hub_and_its_cache(hub: str, tmp_path: Path) -> None:
     home, output = tmp_path / "home", tmp_path / "data"
     online, text = prepared(output, run_stage(HUB, output, home, HF_ENDPOINT=hub))
     assert text == joined("plain test", 40)
-    assert (online["revision"], online["licence"]) == (COMMIT, "cc-by-4.0")
+    assert online["revision"] == COMMIT
 
     # That run cached the README alone: not a copy that can be read without the hub.
     assert list(home.rglob("snapshots/*/README.md"))
@@ -469,7 +466,7 @@ def test_ptb_from_the_hubs_parquet_copy_and_its_cache(hub: str, tmp_path: Path) 
     home, output = tmp_path / "home", tmp_path / "data"
     facts, text = prepared(output, run_stage(PTB, output, home, HF_ENDPOINT=hub))
     assert (text, facts["asked_revision"]) == (joined("train", 60), CONVERTED)
-    assert (facts["revision"], facts["licence"]) == (hub_server.OTHER_COMMIT, "other")
+    assert facts["revision"] == hub_server.OTHER_COMMIT
     fresh = tmp_path / "fresh"
     hub_server.download(hub, fresh, PTB["path"], "dataset", CONVERTED)
     facts, text = prepared(output, run_stage(PTB | {"split": "validation"}, output, fresh))

@@ -130,14 +130,13 @@ def write_parquet(root: Path, parts: dict[str, tuple[Any, Any]]) -> None:
         values = {"image": rows, "label": [int(label) for label in labels]}
         table = pa.table(values, schema=features.arrow_schema)
         pq.write_table(table, root / "data" / f"{part}-00000-of-00001.parquet")
-    (root / "README.md").write_text("---\nlicense: mit\n---\n# Fashion\n")
 
 
-def check_fashion(facts: dict[str, Any], data: image_data.ImageData, licence: str | None) -> None:
+def check_fashion(facts: dict[str, Any], data: image_data.ImageData) -> None:
     """What the two splits must have become."""
     assert np.array_equal(data.images, np.concatenate([TRAIN[0][ROWS], TEST[0][:10]]))
     assert np.array_equal(data.labels, np.concatenate([TRAIN[1][ROWS], TEST[1][:10]]))
-    assert (facts["synthetic"], facts["licence"]) == (False, licence)
+    assert facts["synthetic"] is False
 
 
 HUB = {"name": "f", "kind": "images", "source": "hub", "path": "owner/fashion"} | SMALL
@@ -148,7 +147,7 @@ def test_folder_in_the_hubs_layout(tmp_path: Path) -> None:
     own = HUB | {"source": "folder", "path": str(tmp_path / "fashion")}
     output = tmp_path / "data"
     facts, data = prepare(own, output)
-    check_fashion(facts, data, "mit")
+    check_fashion(facts, data)
     assert facts["revision"] is None
     assert source_files.changed(output) == []
     for change, words in (
@@ -170,7 +169,6 @@ def test_folder_of_pictures_by_class(tmp_path: Path) -> None:
     by_name = np.argsort(TEST[1], kind="stable")[:10]  # files come in the order of their names
     assert np.array_equal(whole(data, "test")["labels"], TEST[1][by_name])
     assert np.array_equal(data.images[-10:], TEST[0][by_name])
-    assert facts["licence"] is None
     first = root / "train" / str(TRAIN[1].min()) / f"{int(TRAIN[1].argmin()):03}.png"
     first.write_bytes(png(TRAIN[0][1]))
     assert [Path(path).name for path in source_files.changed(tmp_path / "data")] == [first.name]
@@ -225,14 +223,12 @@ def test_idx_files(tmp_path: Path, packed: bool) -> None:
     write_idx(root, packed)
     own = HUB | {"source": "folder", "path": str(root)}
     output = tmp_path / "data"
-    check_fashion(*prepare(own, output), None)
+    check_fashion(*prepare(own, output))
     state = source_files.state(output)
     assert state == source_files.NEW
     (root / f"{IDX[0][0]}").write_bytes(idx(TRAIN[0][::-1]))  # takes the place of the .gz
     assert [Path(path).name for path in source_files.changed(output)] == [IDX[0][0]]
     assert source_files.state(output) != state
-    (root / "README.md").write_text("---\nlicense: mit\n---\n")
-    assert prepare(own, output)[0]["licence"] == "mit"
 
 
 def test_wrong_idx_files_are_named(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def common_voice(tmp_path_factory: pytest.TempPathFactory, recordings: list[byte
     sentences = [*SENTENCES, "Damaged."]
     file = root / "en" / "validated-00000-of-00001.parquet"
     prepare_stage.write_parquet(file, audio=rows, sentence=sentences, up_votes=[2] * 6)
-    card = "license: cc0-1.0\nconfigs:\n- config_name: en\n  data_files:\n  - split: validated\n"
+    card = "configs:\n- config_name: en\n  data_files:\n  - split: validated\n"
     features = "dataset_info:\n  config_name: en\n  features:\n  - {name: audio, dtype: audio}\n"
     features += "  - {name: sentence, dtype: string}\n  - {name: up_votes, dtype: int64}\n"
     (root / "README.md").write_text(f"---\n{card}    path: en/validated-*\n{features}---\n# CV\n")
@@ -192,7 +192,7 @@ def test_common_voice_as_the_hub_had_it(common_voice: Path, tmp_path: Path) -> N
     prepare_here(local, output)
     facts, data, texts = made(None, output)
     check_common_voice(facts, data, texts)
-    assert (facts["left_out"], facts["licence"]) == (LEFT_OUT, "cc0-1.0")
+    assert facts["left_out"] == LEFT_OUT
     assert facts["audio_s"] == pytest.approx(1.0 + 1.5 + 1.5, abs=0.1)
     first = prepare_here(local | {"max_clips": 1}, output)
     assert first["n_clips"] == 1 and first["left_out"] == {}  # read no further than needed
@@ -235,13 +235,13 @@ def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> 
         facts, data, texts = made(None, output)
         check_common_voice(facts, data, texts)
         assert facts["left_out"] == LEFT_OUT
-        assert (facts["revision"], facts["licence"]) == (None, None)
+        assert facts["revision"] is None
 
     # Of the folder only what was read counts: other lists and clips may come, go and change.
     (root,) = json.loads((output / "sources.json").read_text())["roots"].items()
     assert root[0] == str(mozilla.parent) and root[1]["names_sha256"] is None
     read = [f"en/clips/common_voice_en_{n}.mp3" for n in (*range(len(SENTENCES)), 99)]
-    named = {"en/README.md", "en/validated.tsv", *read}
+    named = {"en/validated.tsv", *read}
     assert root[1]["files"].keys() <= named and len(root[1]["files"]) > 4
     same = source_files.state(output)
     (mozilla / "dev.tsv").write_text("other\n")

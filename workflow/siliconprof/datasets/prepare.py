@@ -10,7 +10,7 @@ The source is the package (`builtin`), a dataset repository on disk as the hub l
                      `prepare_images.py` say which
     tokenizer.json   of text and speech, as the `tokenizers` library reads it
     sources.json     the files of a folder that were read, to detect later changes
-    dataset.json     its name and origin, licence, sizes and checksums; written last
+    dataset.json     its name and origin, sizes and checksums; written last
 
 `data_folder.py` reads the folder back and needs numpy only.
 """
@@ -50,7 +50,6 @@ def prepare(
     origin = made.origin
     facts = dataset_spec.requested_facts(spec) | {
         "revision": origin.revision,
-        "licence": origin.licence,
         "synthetic": origin.synthetic,
         **made.facts,
     }

@@ -70,7 +70,7 @@ def _read(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
     if spec.source == "builtin":
         counts = (spec.n_train, spec.n_validation, spec.n_test)
         parts = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
-        return _joined(parts), preparing.Origin(preparing.SYNTHETIC_LICENCE, synthetic=True)
+        return _joined(parts), preparing.Origin(synthetic=True)
     folder = repository.existing_folder(spec) if spec.source == "folder" else None
     if folder and any(file.is_file() for file in _idx_files(folder)):
         return _of_idx_files(spec, folder)
@@ -119,9 +119,7 @@ def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, preparing.
     train, test = (_idx_part(spec, folder, *names) for names in IDX_FILES)
     chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
     pieces = [(images[rows], labels[rows]) for (images, labels), rows in chosen]
-    card = folder / "README.md"
-    licence = repository.licence(card) if card.is_file() else None
-    return _joined(pieces), preparing.Origin(licence, files=[card, *_idx_files(folder)])
+    return _joined(pieces), preparing.Origin(files=_idx_files(folder))
 
 
 def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: str) -> Labelled:
@@ -185,7 +183,7 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
         _decoded(part, part_cells, rows)
         for (part, _), part_cells, rows in zip(parts, cells, chosen, strict=True)
     ]
-    origin = opened.origin("train+test")
+    origin = opened.origin(spec, "train+test")
     origin.files += [Path(file) for part in cells for file, _ in part if isinstance(file, str)]
     return _joined(pieces), origin
 

@@ -143,18 +143,15 @@ def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
     """Open the source; iterating over the rows reads them."""
     if spec.source == "builtin":
         clips = speech_synthesis.clips(spec.clip_seconds)
-        origin = preparing.Origin(preparing.SYNTHETIC_LICENCE, synthetic=True)
-        return ((text, samples) for samples, text in clips), origin
+        return ((text, samples) for samples, text in clips), preparing.Origin(synthetic=True)
     language = _language_folder(spec) if spec.source == "folder" else None
     if language is None:
         opened = repository.open_repository(spec)
         return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin(
-            spec.split
+            spec, spec.split
         )
-    repository.quiet_libraries(spec)
-    files = [language / "README.md", language / f"{spec.split}.tsv"]
-    origin = preparing.Origin(repository.licence(files[0]), files=files)
-    return _listed(spec, files[1]), origin
+    file = language / f"{spec.split}.tsv"
+    return _listed(spec, file), preparing.Origin(files=[file])
 
 
 def _language_folder(spec: DatasetSpec) -> Path | None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 BUILTIN_TEXT = Path(__file__).resolve().parent / "data" / "builtin_text.txt"
-BUILTIN_LICENCE = "PSF-2.0"
 LABELS = ("neg", "pos")  # folders of IMDb's reviews
 
 
@@ -81,14 +80,14 @@ def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
     """
     if spec.source == "builtin":
         documents = limited([BUILTIN_TEXT.read_text(encoding="utf-8")], spec.max_bytes)
-        return documents, preparing.Origin(BUILTIN_LICENCE)
+        return documents, preparing.Origin()
     download = _download(spec) if spec.source == "folder" else None
     if download:
         texts, origin = download
     else:
         opened = repository.open_repository(spec)
         texts = (text for (text,) in repository.rows(opened, spec, "text_column") if text)
-        origin = opened.origin(spec.split)
+        origin = opened.origin(spec, spec.split)
     documents = limited(texts, spec.max_bytes)
     if not documents:
         raise spec.error(f"column '{spec.text_column}' of {repository.place(spec)} holds no text")
@@ -119,7 +118,7 @@ def _download(spec: DatasetSpec) -> tuple[Iterator[str], preparing.Origin] | Non
         )
     used = {path.name for paths in of_splits.values() for path in paths}
     left_out = sorted(path.name for path in data.iterdir() if path.name not in used)
-    origin = preparing.Origin(None, left_out=left_out)
+    origin = preparing.Origin(left_out=left_out)
 
     def texts() -> Iterator[str]:
         for path in of_splits[split]:

@@ -53,8 +53,7 @@ class Repository:
     """An opened data set."""
 
     builder: Any  # of `datasets`
-    card: Path | None  # its README.md, None where unknown
-    revision: str | None = None  # the hub's commit, None where unknown
+    revision: str | None  # the hub's commit, None of a folder
 
     def files(self, split: str) -> list[Path]:
         """The files of a split, or of those in `train+test`, but clips and pictures of their own."""
@@ -65,10 +64,10 @@ class Repository:
         ]
         return [path for path in paths if path.suffix.lower() not in clip_suffixes]
 
-    def origin(self, split: str) -> preparing.Origin:
-        """Where the data of these splits came from."""
-        files = [*self.files(split), *([self.card] if self.card else [])]
-        return preparing.Origin(licence(self.card), self.revision, files=files, whole_folder=True)
+    def origin(self, spec: DatasetSpec, split: str) -> preparing.Origin:
+        """Where the data of these splits came from, of a folder with the card that names its files."""
+        files = [*self.files(split), Path(spec.path or "").expanduser() / "README.md"]
+        return preparing.Origin(self.revision, files=files, whole_folder=True)
 
 
 def open_repository(spec: DatasetSpec) -> Repository:
@@ -83,7 +82,7 @@ def open_repository(spec: DatasetSpec) -> Repository:
     folder = existing_folder(spec)
     # Absolute: `datasets` takes a relative 'a/b' without data for a name on the hub.
     builder = _builder(spec, str(folder.resolve()), spec.subset)
-    opened = Repository(builder, folder / "README.md")
+    opened = Repository(builder, None)
     for file in opened.files("train+test" if spec.kind == "images" else spec.split):
         try:
             with open(file, "rb") as stream:
@@ -162,7 +161,7 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
 
 def _open_hub(spec: DatasetSpec) -> Repository:
     """Open a dataset on the hub, or in the hub's cache when the hub cannot be reached."""
-    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HFValidationError,
         RepositoryNotFoundError,
@@ -196,12 +195,7 @@ def _open_hub(spec: DatasetSpec) -> Repository:
         builder = _builder(spec, where, revision=revision, data_dir=subset)
     else:
         builder = _builder(spec, where, spec.subset, revision=revision)
-    try:
-        of_card = None if spec.revision == CONVERTED else commit
-        card = Path(hf_hub_download(path, "README.md", repo_type="dataset", revision=of_card))
-    except Exception:  # no README.md, or the connection is gone: the licence stays unknown
-        card = None
-    return Repository(builder, card, commit)
+    return Repository(builder, commit)
 
 
 def _cached(spec: DatasetSpec, error: Exception) -> tuple[Path, list[str]]:
@@ -224,18 +218,6 @@ def _cached(spec: DatasetSpec, error: Exception) -> tuple[Path, list[str]]:
             f"({in_one_line(error)}); set source: folder and path: ..., or source: builtin"
         ) from error
     return folder, names
-
-
-def licence(card: Path | None) -> str | None:
-    """The licence that a dataset's README.md names in its front matter, or None."""
-    from huggingface_hub import DatasetCard
-
-    if card is None or not card.is_file():
-        return None
-    licences = DatasetCard.load(card, ignore_metadata_errors=True).data.get("license")
-    if isinstance(licences, list):
-        return ", ".join(map(str, licences))
-    return None if licences is None else str(licences)
 
 
 # -- rows ------------------------------------------------------------------------------------------
