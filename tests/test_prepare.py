@@ -435,15 +435,6 @@ def test_hub_and_its_cache(hub: str, tmp_path: Path) -> None:
     assert prepared(output, run_stage(HUB, output, home)) == (online, text)
 
 
-def test_hub_that_refuses_the_connection_is_one_line(tmp_path: Path) -> None:
-    # The hub's client waits 23 s between its attempts; here it does not wait.
-    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep = lambda s: None\n")
-    closed = {"HF_ENDPOINT": "http://127.0.0.1:9", "pythonpath": tmp_path}
-    run = run_stage(HUB, tmp_path / "data", tmp_path, **closed)
-    refused(run, "'small'", "hub is not reachable", "source: folder", "source: builtin")
-    assert not (tmp_path / "data").exists()
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

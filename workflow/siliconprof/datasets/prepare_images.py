@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.datasets import image_data, image_synthesis, preparing, repository, weights
+from siliconprof.datasets import git_lfs, image_data, image_synthesis, preparing, repository
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.image_data import N_CLASSES, SHAPE
 from siliconprof.errors import in_one_line
@@ -149,7 +149,7 @@ def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) ->
     plain, packed = folder / name, folder / f"{name}.gz"
     try:
         data = plain.read_bytes() if plain.is_file() else packed.read_bytes()
-        weights.refuse_pointer(data)
+        git_lfs.refuse(data)
         data = data if plain.is_file() else gzip.decompress(data)
         magic = bytes((0, 0, 8, n_dimensions))
         if not data.startswith(magic):

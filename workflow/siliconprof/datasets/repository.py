@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siliconprof.datasets import preparing, weights
+from siliconprof.datasets import git_lfs, preparing
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
 
@@ -85,8 +85,7 @@ def open_repository(spec: DatasetSpec) -> Repository:
     opened = Repository(builder, None)
     for file in opened.files("train+test" if spec.kind == "images" else spec.split):
         try:
-            with open(file, "rb") as stream:
-                weights.refuse_pointer(stream.read(len(weights.LFS_POINTER)))
+            git_lfs.refuse_file(file)
         except ValueError as error:
             raise spec.error(f"cannot read {file}: {error}") from None
     return opened
@@ -300,5 +299,5 @@ def content(file: Any) -> bytes:
     if not isinstance(file, bytes):
         with fsspec.open(str(file), "rb") as stream:
             data = stream.read()
-    weights.refuse_pointer(data)
+    git_lfs.refuse(data)
     return bytes(data)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siliconprof.datasets import preparing, weights
+from siliconprof.datasets import git_lfs, preparing
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
 
@@ -122,7 +122,7 @@ def _read(spec: DatasetSpec) -> DatasetTokenizer:
             path = Path(hf_hub_download(name, FILE))
             revision = path.parent.name  # …/snapshots/COMMIT/tokenizer.json
         json = path.read_bytes()
-        weights.refuse_pointer(json)
+        git_lfs.refuse(json)
         tokenizer = Tokenizer.from_str(json.decode("utf-8"))
     except PrepareError:
         raise

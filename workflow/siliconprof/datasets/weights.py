@@ -12,22 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.closure import sha256
+from siliconprof.datasets import git_lfs
 from siliconprof.errors import UserError, in_one_line
 
 INDEX = "model.safetensors.index.json"
 # transformers adds or omits these in front of a bare model's names.
 PREFIXES = ("", "transformer.", "model.")
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-
-
-def refuse_pointer(data: bytes) -> None:
-    """Refuse the content of what Git LFS leaves in place of a file that it has not downloaded.
-
-    Raises:
-        ValueError: it is such a content.
-    """
-    if data.startswith(LFS_POINTER):
-        raise ValueError("it is a Git LFS pointer, not the file; run `git lfs pull` in its folder")
 
 
 class Checkpoint:
@@ -189,8 +179,7 @@ def _files(folder: Path, path: str) -> list[Path]:
     files = [folder / name for name in sorted(names)]
     for file in files:
         try:
-            with open(file, "rb") as stream:
-                refuse_pointer(stream.read(len(LFS_POINTER)))
+            git_lfs.refuse_file(file)
         except OSError:
             raise UserError(
                 f"weights_path '{path}': no {file.name} in it; expected transformers' layout"
