@@ -2,9 +2,10 @@
 
 The default experiment's GPT-2 nano in fp32 on this host's CPU: a `plain` cell against a bare loop
 of torch, an `hf` cell against transformers' Trainer alone, an MLX cell against a loop of mlx-lm's
-model as its own tuner writes it. Both sides of a round are fresh processes, one after the other, in
-an order that is drawn; model, weights, batches, optimizer, threads and environment are the same. For
-each pair: the ratio of the median step, the cell's over the other's, the median over the rounds with
+model as its own tuner writes it; and cells forked from a process that has imported, as a run forks
+them on Linux, against cells in an interpreter of their own. Both sides of a round are processes of
+their own, one after the other, in an order that is drawn; model, weights, batches, optimizer, threads
+and environment are the same. For each pair: the ratio of the median step, the cell's over the other's, the median over the rounds with
 its 95 % interval. The data sets must have been prepared (`make report`). What the probes add is
 asked of `probes.py`, within one process.
 """
@@ -21,27 +22,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
-
-from forks import python, ratio  # noqa: E402
-from siliconprof.datasets import data_folder  # noqa: E402
-from siliconprof.hosts import blas  # noqa: E402
-from siliconprof.measure import child  # noqa: E402
-from siliconprof.session.trial import Trial  # noqa: E402
-from siliconprof.store.cell import Cell  # noqa: E402
+from shared import CONFIG, ROOT, as_ratio, measured, planned_cells, ratio
+from siliconprof.datasets import data_folder
+from siliconprof.hosts import blas
+from siliconprof.measure import child, fork_server
+from siliconprof.session.trial import Trial
+from siliconprof.store.cell import Cell
 
 WARM_UP, STEPS = 20, 100
-# what -> (backend, workload), which of them the other side is
-PAIRS = {
-    "plain cell / bare loop of torch": ("torch-cpu", "gpt2-nano-plain"),
-    "hf cell / Trainer alone": ("torch-cpu", "gpt2-nano-hf"),
-    "MLX cell / loop of mlx-lm's model": ("mlx", "gpt2-nano-plain"),
-}
 
 
 # -- the other side, in a process of its own -------------------------------------------------------
@@ -155,14 +148,24 @@ def loop(text: str) -> None:
 # -- both sides in turn ----------------------------------------------------------------------------
 
 
-def step_of_cell(text: str, folder: Path) -> float:
+def step_of_cell(text: str, folder: Path, **more: str) -> float:
     """The median unsplit step of a cell, measured by its command."""
-    output = folder / "record.json"
-    python("siliconprof.measure", "--cell", text, "--output", str(output))
-    record = json.loads(output.read_text(encoding="utf-8"))
+    record = measured(text, folder, **more)
     if record["status"] != "ok":
         raise SystemExit(f"{record['cell']['workload']}: {record['status']}: {record['reason']}")
     return statistics.median(record["points"][0]["times"]["unsplit_step_s"])
+
+
+@cache
+def forks() -> dict[str, str]:
+    """The variable by which a cell is forked."""
+    fork_server.start()
+    return {fork_server.VARIABLE: os.environ.pop(fork_server.VARIABLE)}
+
+
+def step_of_forked(text: str, folder: Path) -> float:
+    """The same of a cell that is forked."""
+    return step_of_cell(text, folder, **forks())
 
 
 def step_of_loop(text: str, folder: Path) -> float:
@@ -175,10 +178,22 @@ def step_of_loop(text: str, folder: Path) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
+TORCH, TRAINER = ("torch-cpu", "gpt2-nano-plain"), ("torch-cpu", "gpt2-nano-hf")
+MLX = ("mlx", "gpt2-nano-plain")
+# what -> (backend, workload), the one side, the other
+PAIRS = {
+    "plain cell / bare loop of torch": (TORCH, step_of_cell, step_of_loop),
+    "hf cell / Trainer alone": (TRAINER, step_of_cell, step_of_loop),
+    "MLX cell / loop of mlx-lm's model": (MLX, step_of_cell, step_of_loop),
+    "torch cell forked / fresh": (TORCH, step_of_forked, step_of_cell),
+    "MLX cell forked / fresh": (MLX, step_of_forked, step_of_cell),
+}
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--configfile", default=str(ROOT / "config" / "config.yaml"))
+    parser.add_argument("--configfile", default=CONFIG)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--loop", help=argparse.SUPPRESS)
@@ -186,31 +201,28 @@ def main() -> int:
     if arguments.loop:
         loop(arguments.loop)
         return 0
-    planned = ("siliconprof.cells.plan", "--configfile", arguments.configfile, "--json")
-    cells = {}
-    for entry in json.loads(python(*planned))["cells"]:
-        cell = entry["cell"]
-        if cell["precision"] == "fp32" and cell["device_kind"] == "cpu":
-            cell["timing"]["energy_window_s"] = 0
-            cells[cell["backend"], cell["workload"]] = cell
+    cells = {
+        (cell["backend"], cell["workload"]): json.dumps(cell)
+        for cell in planned_cells(arguments.configfile)
+        if cell["precision"] == "fp32"
+    }
     found: dict[str, tuple[list[float], list[float]]] = {what: ([], []) for what in PAIRS}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for number in range(arguments.rounds):
             pairs = list(PAIRS.items())
             random.Random(number).shuffle(pairs)
-            for what, name in pairs:
-                text = json.dumps(cells[name])
-                sides = list(zip(found[what], (step_of_cell, step_of_loop), strict=True))
+            for what, (name, *ways) in pairs:
+                sides = list(zip(found[what], ways, strict=True))
                 random.Random(f"{number} {what}").shuffle(sides)
-                for steps, measured in sides:
-                    steps.append(measured(text, folder))
+                for steps, step_of in sides:
+                    steps.append(step_of(cells[name], folder))
     ratios = {what: ratio(*both) for what, both in found.items()}
     if arguments.json:
         print(json.dumps(ratios))
         return 0
-    for what, (middle, low, high) in ratios.items():
-        print(f"{what:36} {middle:.3f} ({low:.3f} to {high:.3f})")
+    for what, found_ratio in ratios.items():
+        print(f"{what:36} {as_ratio(found_ratio)}")
     return 0
 
 

@@ -15,7 +15,6 @@ config/calibration.yaml alone, of other shapes, measured in turn with it.
 from __future__ import annotations
 
 import argparse
-import mmap
 import os
 import subprocess
 import sys
@@ -26,7 +25,6 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import pandas as pd
 import shared
 import yaml
@@ -61,8 +59,6 @@ PLANTED_S = 10e-3
 UNSPLIT_STEPS = 10  # in each round
 NO_FAULTS: dict[str, Any] = {"started_s": [], "minor_faults": [], "major_faults": []}
 BEYOND = (BLOCKED, WAITING, FRAMEWORK)
-IN_KERNEL = "in the kernel"  # no part, but what is told beside the parts
-NEW_PAGES = 2**14
 OF_OPERATORS = tuple(part for part in PARTS if part not in BEYOND)
 
 
@@ -84,19 +80,14 @@ class Training(inventory.Training):
     """A training whose unsplit steps, and whose parts of a step, are timed on request."""
 
     def __init__(
-        self,
-        name: str,
-        threads: int,
-        precision: str = "fp32",
-        backend: str = "torch-cpu",
-        least: bool = False,
+        self, name: str, threads: int, backend: str = "torch-cpu", least: bool = False
     ) -> None:
         own = {**TRAININGS, **CALIBRATION}[name]
         told = {"dataset_vocab_size": 1024} | own | (LEAST if least else {})
         workload = shared.workload_of("gpt2", **told)
         if least:
             workload.n_embd = workload.n_head
-        super().__init__(workload, workload.parameters, backend, precision, threads)
+        super().__init__(workload, workload.parameters, backend, "fp32", threads)
         self.model = ("gpt2", "plain", own.get("lora_rank", 0))
         self.walls: list[float] = []  # of unsplit steps since the parts were last asked for
         self.used: list[dict[str, float | None]] = []
@@ -136,10 +127,9 @@ class Training(inventory.Training):
         return Measured(point, pd.DataFrame(operator_rows.of_point(self.watched())))
 
     def parts(self) -> dict[str, float]:
-        """Seconds of each part of a step, and of it in the kernel."""
-        system_s = sum(used["system_s"] or 0.0 for used in self.used) / len(self.used)
+        """Seconds of each part of a step."""
         parts = {line["part"]: line["seconds"] for line in step_parts.of_point(self.watched())}
-        return dict.fromkeys(PARTS, 0.0) | parts | {IN_KERNEL: system_s}
+        return dict.fromkeys(PARTS, 0.0) | parts
 
 
 class Plant(NamedTuple):
@@ -147,8 +137,6 @@ class Plant(NamedTuple):
 
     planted: Callable[[Training], Any]
     found_in: tuple[str, ...]  # parts that should have it
-    precision: str = "fp32"  # of the planted side
-    threads: int | None = None  # of the planted side, else as many as of the other
     most_threads: int | None = None  # with which it is of that kind alone
 
 
@@ -170,14 +158,6 @@ def burn() -> None:
     end = time.perf_counter() + PLANTED_S
     while time.perf_counter() < end:
         pass
-
-
-def touch() -> None:
-    """Write once to each of some pages that the process does not have yet: as many page faults."""
-    memory = mmap.mmap(-1, NEW_PAGES * mmap.PAGESIZE)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        memory.madvise(mmap.MADV_NOHUGEPAGE)
-    np.frombuffer(memory, np.uint8)[:: mmap.PAGESIZE] = 1
 
 
 @contextmanager
@@ -227,18 +207,14 @@ PLANTS: Mapping[str, Plant] = {
     "a sleep before each update": Plant(
         partial(before_update, wait=sleep), (BLOCKED,), most_threads=1
     ),
-    "a sleep, in all that is no operator": Plant(partial(before_update, wait=sleep), BEYOND),
     "another process on the same core": Plant(
         lambda _: other_process(), (WAITING,), most_threads=1
     ),
     "work in Python before each update": Plant(partial(before_update, wait=burn), (FRAMEWORK,)),
-    "page faults before each update": Plant(partial(before_update, wait=touch), (IN_KERNEL,)),
     "elementwise passes": Plant(
         partial(activation, again=slower_elementwise), ("elementwise operators",)
     ),
     "further products": Plant(partial(activation, again=slower_products), ("products",)),
-    "bf16 in place of fp32": Plant(lambda _: nullcontext(), OF_OPERATORS, "bf16"),
-    "one thread in place of two": Plant(lambda _: nullcontext(), OF_OPERATORS, threads=1),
 }
 
 
@@ -297,22 +273,16 @@ def summary(errors: Sequence[float]) -> str:
 
 def found(plant: Plant, rounds: int, threads: int) -> tuple[float, float, float]:
     """(seconds of the gap that was planted, found in the right parts, found in none)."""
-    import torch
-
-    plain, planted = (Training(PLANTED_IN, threads, p) for p in ("fp32", plant.precision))
+    plain, planted = (Training(PLANTED_IN, threads) for _ in range(2))
     gaps, right, rest = [], [], []
     for index in range(rounds + 1):  # the first warms up
         steps, parts = [], []
-        for training, own, context in (
-            (plain, threads, nullcontext()),
-            (planted, plant.threads or threads, plant.planted(planted)),
-        ):
-            torch.set_num_threads(own)
+        for training, context in ((plain, nullcontext()), (planted, plant.planted(planted))):
             with context:
                 steps.append(training.median_s())
                 parts.append(training.parts())
         if index:
-            change = {part: parts[1][part] - parts[0][part] for part in (*PARTS, IN_KERNEL)}
+            change = {part: parts[1][part] - parts[0][part] for part in PARTS}
             gaps.append(steps[1] - steps[0])
             right.append(sum(change[part] for part in plant.found_in))
             rest.append(gaps[-1] - sum(change[part] for part in PARTS))
@@ -350,7 +320,7 @@ def main() -> int:
         print(f"\n| planted, {on} | gap ms | in the right parts | in none |")
         print("| --- | --- | --- | --- |")
         for name, plant in PLANTS.items():
-            if plant.threads == threads or threads > (plant.most_threads or threads):
+            if threads > (plant.most_threads or threads):
                 continue
             gap_s, right_s, rest_s = found(plant, rounds, threads)
             shares = f"{right_s / gap_s:.0%} | {rest_s / gap_s:.0%}"

@@ -1,131 +1,270 @@
-"""Is anything lost under faults? `python benchmarks/faults.py [--kills 60] [--seed N] [--json F]`.
+"""Is anything lost under faults? `python benchmarks/faults.py [--rounds 10] [--seed N]`.
 
-A scratch checkout with very short cells is measured; then copies of it are hurt at random moments:
-kill -9 of Snakemake, of supervisors and of measuring processes, of every later stage and of
-`pack` and `import`; SIGINT; a full and a read-only disk (Linux, as root); cells that
-leave daemons; two pipelines at once. After each: the rerun completes, records that were finished
-are as they were (by hash), nothing goes on running, no two cells were measured at once, and the
-tables are those that the records give elsewhere.
+A scratch checkout with very short cells runs again and again, each time with another seed in its
+config, so that all is due. Into each run comes a fault at a random moment: kill -9 of Snakemake, of
+a supervisor, of a measuring process or of a stage after them; Ctrl-C; a full disk (Linux, as
+root). After each: nothing goes on running, records that were finished are as they were
+(by hash), and the next run completes, with whole records, a row for each cell, no file that was
+begun and not finished, and tables that are those of the records.
 
-Prints its seed and how many faults of each kind were survived; 1 when one was not.
+Prints its seed and how many faults of each kind were survived; ends at the first that was not.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import csv
+import hashlib
 import os
+import random
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from random import Random
-from typing import Any
 
-import fault_kinds as kinds
-from fault_checkout import PAGE, Broken, Scratch
+import psutil
+import shared
+from siliconprof.errors import UserError
+from siliconprof.store import record
 
-LANES = 2  # checkouts at a time, each with a host lock of its own
-CELLS = 6
-LINUX = sys.platform == "linux"
-MOUNTS = LINUX and os.geteuid() == 0
-
-Work = tuple[Callable[..., None], dict[str, Any]]
-
-
-def whole(n_kills: int) -> list[Work]:
-    """The whole campaign; what takes long comes first.
-
-    Args:
-        n_kills: kills and signals while cells are measured.
-    """
-    work: list[Work] = [(kinds.kills, {"count": -(-n_kills // LANES)})] * LANES
-    return [
-        *work,
-        (kinds.stage_kills, {}),
-        (kinds.carrying_kills, {"count": 4}),
-        (kinds.two_pipelines, {"count": 4}),
-        (kinds.disk_full, {"count": 8}),
-        (kinds.refusals, {}),
-    ]
+LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"  # in every process of a checkout: so orphans are found
+TABLE, PAGE = "results/tables/cells.csv", "results/report.html"
+CELLS = 4
+LIMIT_S = 900  # of one command; none of these takes that long
+SUPERVISOR, CHILD = "siliconprof.measure", "siliconprof.measure.worker"
+STAGES = (
+    "siliconprof.analyse.aggregate",
+    "siliconprof.pipeline.analyse",
+    "siliconprof.render.page",
+)
+KINDS, FULL = ("snakemake", "Ctrl-C", SUPERVISOR, CHILD, *STAGES), "disk full"
+MOUNTS = sys.platform == "linux" and os.geteuid() == 0
 
 
-def possible(kind: Callable[..., None]) -> bool:
-    """Whether there is the right to mount something, as it needs."""
-    return MOUNTS or kind not in (kinds.disk_full, kinds.refusals)
+class Scratch:
+    """A checkout of its own, with a host lock of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = shared.copied(folder / "project")
+        self.output = folder / "output.txt"
+        self.lock = str(folder / "host.lock")
+        self.seed = 0
+
+    def make_due(self) -> None:
+        """Have every cell due again, beside the records of before."""
+        self.seed += 1
+        text = shared.experiment(CELLS, host="desk", seed=self.seed)
+        (self.path / "config/config.yaml").write_text(text, encoding="utf-8")
+
+    def begin(self, *arguments: str) -> subprocess.Popen:
+        """Start `snakemake --cores 1 …` as after `--unlock`, in a session of its own, and go on."""
+        shutil.rmtree(self.path / ".snakemake/locks", ignore_errors=True)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+        with open(self.output, "wb") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "snakemake", "--cores", "1", *arguments],
+                cwd=self.path,
+                env=environment | {"PYTHONDONTWRITEBYTECODE": "1", LOCK_VARIABLE: self.lock},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        """The end of what the last run wrote."""
+        return self.output.read_text(encoding="utf-8", errors="replace")[-4000:]
+
+    def run(self, *arguments: str) -> None:
+        """Run Snakemake to its end, which must be a good one."""
+        status = self.begin(*arguments).wait(LIMIT_S)
+        assert not status, f"snakemake {' '.join(arguments)}: exit {status}\n{self.said()}"
+
+    def processes(self, word: str = "") -> list[psutil.Process]:
+        """What runs for this checkout with a word in its command line."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                named = not word or word in process.cmdline()
+                if (
+                    named
+                    and process.status() != psutil.STATUS_ZOMBIE
+                    and process.environ().get(LOCK_VARIABLE) == self.lock
+                ):
+                    found.append(process)
+            except psutil.Error:
+                continue  # has ended, or is somebody else's
+        return found
+
+    def finished(self) -> dict[Path, str]:
+        """Records of today's config that are whole -> SHA-256 of the file."""
+        found = {}
+        for path in (self.path / "results/records").rglob("*.json"):
+            try:
+                seed = record.read(path, check_schema=False)["cell"]["seed"]
+                if seed == self.seed:
+                    found[path] = hashlib.sha256(path.read_bytes()).hexdigest()
+            except (UserError, FileNotFoundError):
+                continue
+        return found
+
+    def intact(self, before: Mapping[Path, str], but: int = 0) -> None:
+        """See that nothing goes on, and that records that were finished are as they were.
+
+        Args:
+            but: so many of them may be gone.
+        """
+        _, alive = psutil.wait_procs(self.processes(), timeout=60)
+        left = [" ".join(process.cmdline())[:120] for process in alive]
+        assert not left, f"orphans: {'; '.join(left)}"
+        now = self.finished()
+        lost = [str(path) for path in before if path not in now]
+        assert len(lost) <= but, f"finished records are gone: {lost}"
+        changed = [str(path) for path, sha256 in now.items() if before.get(path, sha256) != sha256]
+        assert not changed, f"finished records changed: {changed}"
+
+    def complete(self, target: str, may_be_killed: bool) -> None:
+        """Run to the end without a fault, and see that all is as if there never had been one.
+
+        Args:
+            may_be_killed: whether the record of one cell may say that its process was killed.
+        """
+        before = self.finished()
+        self.run(target)
+        self.intact(before)
+        leftovers = list((self.path / "results").rglob(".*.tmp"))
+        assert not leftovers, f"left lying: {leftovers}"
+        with open(self.path / TABLE, newline="", encoding="utf-8") as stream:
+            rows = sorted((row["workload"], row["record_sha256"]) for row in csv.DictReader(stream))
+        found = [record.read(path) for path in self.finished()]
+        here = sorted((data["cell"]["workload"], data["sha256"]) for data in found)
+        assert rows == here and len(rows) == CELLS, f"rows {rows}, records {here}"
+        failed = [data["reason"] for data in found if data["status"] != "ok"]
+        killed = [reason for reason in failed if "killed by signal 9" in reason]
+        assert failed == killed and len(killed) <= may_be_killed, failed
+        table = (self.path / TABLE).read_bytes()
+        self.run("--forcerun", "aggregate", "--", TABLE)
+        assert (self.path / TABLE).read_bytes() == table, "the table is not what the records say"
 
 
-def campaign(folder: Path, seed: int, work: Sequence[Work]) -> kinds.Log:
-    """Do all of that which is possible here, some at a time; what came of it.
+# -- faults ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def full(results: Path) -> Iterator[None]:
+    """All room on a disk is taken."""
+    filler = results / "filler"
+    with open(filler, "wb", buffering=0) as stream:  # a buffer would be written again at the end
+        try:
+            while True:
+                stream.write(bytes(2**16))
+        except OSError:
+            pass
+    yield
+    filler.unlink()
+
+
+@contextmanager
+def small_disk(results: Path) -> Iterator[None]:
+    """A folder is on a disk of its own, where there is the right to mount one."""
+    if MOUNTS:
+        command = ["mount", "-t", "tmpfs", "-o", "size=64M", "results", str(results)]
+        subprocess.run(command, check=True)
+    try:
+        yield
+    finally:
+        if MOUNTS:
+            subprocess.run(["umount", "--lazy", str(results)], check=True)
+
+
+def killed(scratch: Scratch, run: subprocess.Popen, draw: random.Random, word: str) -> bool:
+    """Kill a process that has this word in its command line; whether it had not ended itself."""
+    while run.poll() is None:
+        if found := scratch.processes(word):
+            time.sleep(draw.uniform(0.0, 0.7))
+            try:
+                draw.choice(found).kill()
+            except psutil.NoSuchProcess:
+                continue
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def inject(scratch: Scratch, draw: random.Random, fault: str) -> None:
+    """Run with one fault at a random moment, see what it left, and run to the end."""
+    target = PAGE if fault in STAGES[1:] else TABLE
+    while True:
+        scratch.make_due()
+        run = scratch.begin(target)
+        if fault not in STAGES:
+            time.sleep(draw.uniform(0.0, 8.0))
+        before = scratch.finished()
+        if fault == FULL:
+            with full(scratch.path / "results"):
+                status = run.wait(LIMIT_S)
+            told = "No space left on device" in scratch.said()
+            assert told or not status, f"not said why it failed\n{scratch.said()}"
+            break
+        if fault == "Ctrl-C" and run.poll() is None:
+            os.killpg(run.pid, signal.SIGINT)
+            break
+        if fault == "snakemake" and run.poll() is None:
+            run.kill()
+            break
+        if fault in (SUPERVISOR, CHILD, *STAGES) and killed(scratch, run, draw, fault):
+            break
+        run.wait(LIMIT_S)  # it was quicker
+    run.wait(LIMIT_S)
+    # Snakemake deletes the output of the one job that it breaks off, or that fails.
+    scratch.intact(before, but=fault in ("Ctrl-C", SUPERVISOR, CHILD))
+    scratch.complete(target, may_be_killed=fault == CHILD)
+
+
+def campaign(folder: Path, seed: int, rounds: int) -> Counter[str]:
+    """Inject every fault that is possible here so many times, in an order that is drawn.
+
+    Returns:
+        How many of each were survived.
 
     Raises:
-        Broken: a run fails without any fault.
+        AssertionError: one was not, or a run fails without a fault.
     """
     # A shell has what it runs in the background ignore Ctrl-C, and all that starts from there.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    base = Scratch.new(folder / "base", CELLS)  # all others are copies of it
-    base.snakemake(PAGE)
-
-    def one(number: int) -> kinds.Log:
-        kind, more = work[number]
-        own = folder / f"{number}-{kind.__name__}"
-        own.mkdir()
-        log = kinds.Log()
-        try:
-            kind(base, own, Random(f"{seed} {number}"), log, **more)
-        except Broken as broken:
-            log.problems.append(f"{kind.__name__}: {broken}")
-        except Exception:  # the campaign goes on, and does not end well
-            log.problems.append(f"{kind.__name__}: {traceback.format_exc()}")
-        line = f"{kind.__name__}: {log.injected.total()} injected, {log.survived.total()} survived"
-        print("\n".join([line, *log.problems]), file=sys.stderr, flush=True)
-        return log
-
-    total = kinds.Log()
-    with ThreadPoolExecutor(LANES) as lanes:
-        for log in lanes.map(one, (n for n, (kind, _) in enumerate(work) if possible(kind))):
-            total.add(log)
-    return total
-
-
-def summary(log: kinds.Log) -> str:
-    """A table for a person."""
-    rows = [(kind, n, log.survived[kind], log.seconds.get(kind, 0.0))
-            for kind, n in sorted(log.injected.items())]  # fmt: skip
-    rows.append(("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])))
-    lines = [f"{kind:<55} {n:>8} {survived:>8} {s:>8.1f}" for kind, n, survived, s in rows]
-    header = f"{'fault':<55} {'injected':>8} {'survived':>8} {'seconds':>8}"
-    return "\n".join([header, *lines, *log.problems])
+    draw, scratch, survived = random.Random(seed), Scratch(folder), Counter[str]()
+    faults = (*KINDS, FULL) if MOUNTS else KINDS
+    with small_disk(scratch.path / "results"):
+        scratch.make_due()
+        scratch.run(PAGE)
+        for fault in [fault for _ in range(rounds) for fault in draw.sample(faults, len(faults))]:
+            inject(scratch, draw, fault)
+            survived[fault] += 1
+            print(f"survived: {fault}", flush=True)
+    return survived
 
 
 def main() -> int:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=60, help="while cells are measured")
-    parser.add_argument("--seed", type=int, help="default: another one each time")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures as data")
-    parser.add_argument("--keep", type=Path, help="work in this new folder and leave it")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=10, help="each with a fault of every kind")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)
     arguments = parser.parse_args()
-    seed = arguments.seed if arguments.seed is not None else time.time_ns() % 10**9
-    print(f"seed {seed}", flush=True)
-    began_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="faults-") as scratch:
-        folder = arguments.keep or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        log = campaign(folder, seed, whole(arguments.kills))
-    print(summary(log))
-    print(f"{time.monotonic() - began_s:.0f} s in all, {LANES} checkouts at a time")
+    print(f"seed {arguments.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        survived = campaign(Path(folder), arguments.seed, arguments.rounds)
+    for fault, count in sorted(survived.items()):
+        print(f"{count:6} {fault}")
     if not MOUNTS:
-        print("not injected: a full disk, a read-only disk (they need root on Linux)")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"seed": seed} | asdict(log), indent=1))
-    return 0 if log.survived == log.injected and not log.problems else 1
+        print("not injected: a full disk (it needs root on Linux)")
+    return 0
 
 
 if __name__ == "__main__":

@@ -22,26 +22,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import shared
 import slurm_daemons
 import ssh_hosts
 import yaml
-from shared import TIMING, python
+from shared import python
 
 LABEL = "elsewhere"
+FEW, MANY = 2, 10  # cells of the short run, and of the long one
 NODE = slurm_daemons.Node("node-a", "any", partition="main")
-# One small product, a few iterations: what is looked at is what surrounds it.
-CELL = {"module": "matmul", "backends": ["mlx"], "precisions": ["fp32"], "device_kinds": ["cpu"],
-        "shapes": [[1, 64, 64, 64]], "search_budget_s": 0}  # fmt: skip
 
 
-class Way(NamedTuple):
-    """How cells get measured."""
-
-    run: Callable[[Path], object]  # measures, in a copy of the project, what its config says
-    more: dict[str, Any]  # of the config
+# How cells get measured: what does so in a copy of the project, and keys of its config.
+Way = tuple[Callable[[Path], object], dict[str, Any]]
 
 
 @contextlib.contextmanager
@@ -69,20 +64,19 @@ def ways(scratch: Path) -> Iterator[dict[str, Way]]:
         profile += ("--slurm-init-seconds-before-status-checks", "1")  # not rounded up to tens
         slurm = snakemake(*profile, **cluster.environment)
         yield {
-            "local": Way(snakemake("--cores", "1", **lock), {}),
-            "slurm": Way(slurm, jobs),
-            "ssh": Way(collect, {}),
+            "local": (snakemake("--cores", "1", **lock), {}),
+            "slurm": (slurm, jobs),
+            "ssh": (collect, {}),
         }
 
 
 def grow(folder: Path, way: Way, number: int) -> tuple[float, list[float]]:
     """(wall seconds of a run after which there are so many cells, what its records account for)."""
-    names = [f"product-{index}" for index in range(number)]
-    experiment = {"timing": TIMING, "workloads": dict.fromkeys(names, CELL)} | way.more
-    (folder / "config" / "config.yaml").write_text(json.dumps(experiment))  # YAML, with no anchors
+    run, more = way
+    (folder / "config" / "config.yaml").write_text(shared.experiment(number, **more))
     before = set((folder / "results" / "records").rglob("*.json"))
     started = time.perf_counter()
-    way.run(folder)
+    run(folder)
     wall_s = time.perf_counter() - started
     paths = sorted((folder / "results" / "records").rglob("*.json"))
     records = [json.loads(path.read_text()) for path in paths if path not in before]
@@ -92,21 +86,20 @@ def grow(folder: Path, way: Way, number: int) -> tuple[float, list[float]]:
     return wall_s, [record["accounting"]["wall_s"] for record in records]
 
 
-def measure(folder: Path, way: Way, few: int, many: int) -> tuple[float, float, float, float]:
+def measure(folder: Path, way: Way) -> tuple[float, float, float, float]:
     """Seconds: of a cell, its overhead, the fixed part of a run, all in per cell."""
     grow(folder, way, 1)
-    short_s, _ = grow(folder, way, 1 + few)
-    long_s, cells = grow(folder, way, 1 + few + many)
-    per_cell_s = (long_s - short_s) / (many - few)
+    short_s, _ = grow(folder, way, 1 + FEW)
+    long_s, cells = grow(folder, way, 1 + FEW + MANY)
+    per_cell_s = (long_s - short_s) / (MANY - FEW)
     cell_s = statistics.mean(cells)
-    fixed_s, all_in_s = short_s - few * per_cell_s, (long_s - sum(cells)) / many
+    fixed_s, all_in_s = short_s - FEW * per_cell_s, (long_s - sum(cells)) / MANY
     return cell_s, per_cell_s - cell_s, fixed_s, all_in_s
 
 
 def show(found: dict[str, list[tuple[float, float, float, float]]]) -> None:
     """The table: medians, and ratios to local."""
-    header = ("way", "a cell", "overhead", "× local", "fixed part", "all in, per cell")
-    print("{:8}{:>12}{:>14}{:>10}{:>14}{:>20}".format(*header))
+    print("way           a cell      overhead   × local    fixed part    all in, per cell")
     middle = {
         way: [*map(statistics.median, zip(*runs, strict=True))] for way, runs in found.items()
     }
@@ -120,12 +113,8 @@ def show(found: dict[str, list[tuple[float, float, float, float]]]) -> None:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--few", type=int, default=2, help="cells of the short run")
-    parser.add_argument("--many", type=int, default=10, help="cells of the long run")
     parser.add_argument("--repeats", type=int, default=3, help="of everything; the median counts")
     arguments = parser.parse_args()
-    if not 0 < arguments.few < arguments.many:
-        parser.error("--many must be greater than --few")
     if reason := slurm_daemons.missing() or ssh_hosts.missing():
         print(f"cannot be measured here: {reason}", file=sys.stderr)
         return 2
@@ -139,12 +128,8 @@ def main() -> int:
                 folder = shared.copied(
                     Path(scratch) / f"{name}-{repeat}", "__pycache__", "measured"
                 )
-                one = measure(folder, way, arguments.few, arguments.many)
-                found.setdefault(name, []).append(one)
-    print(
-        f"{arguments.repeats} times {1 + arguments.few + arguments.many} cells each way; medians; "
-        "overhead: one cell more, less what its record accounts for"
-    )
+                found.setdefault(name, []).append(measure(folder, way))
+    print("medians; overhead: one cell more, less what its record accounts for")
     show(found)
     return 0
 

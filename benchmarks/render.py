@@ -4,10 +4,7 @@ Makes the results of an experiment that nobody ran, by default of 1,000 cells an
 steps on six devices of three hosts: the records that the tests build, varied, in the project's
 own format, in a temporary folder. They are SYNTHETIC and no measurement of anything; the page's
 title says so. Then every stage after measuring runs as a process of its own, and each one's wall
-time and largest memory are printed, with the size of the page and of the files beside it.
-
-`--results DIR` does the same with the results of a real run, in a copy, for example `results`.
-Times depend on the machine and on what else runs there: `quoted` ones come from a quiet machine.
+time and largest memory are printed, with the size of the page. Times depend on the machine and on what else runs there.
 """
 
 from __future__ import annotations
@@ -16,12 +13,11 @@ import argparse
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any
@@ -33,7 +29,7 @@ from siliconprof.store import record
 from siliconprof.store.cell import AXES
 
 MIB = 2.0**20
-MADE = ("figures", "tables", "report.html", "logs", "data", "captures")
+STAGES = ("analyse.aggregate", "pipeline.analyse", "render.page")  # those after measuring
 Made = dict[str, Any]
 
 # (host, device, backend, kind, how many times as long a step takes as on an H200)
@@ -163,22 +159,14 @@ def synthetic(folder: Path, cells: int, steps: int, seed: int) -> Path:
     return results
 
 
-def stages(results: Path) -> dict[str, list[str]]:
-    """The options of every stage after measuring, run in the folder that holds `results`."""
-    options = shared.stages()
-    if bundles := sorted(path.as_posix() for path in results.glob("reference/*")):
-        options["analyse.aggregate"] += ["--reference", *bundles]
-    return options
-
-
-def run(folder: Path, module: str, options: Sequence[str]) -> dict[str, float]:
+def run(folder: Path, module: str) -> dict[str, float]:
     """Wall time and largest resident memory of one stage's process.
 
     Raises:
         SystemExit: it failed.
     """
     environment = os.environ | {"PYTHONPATH": str(shared.ROOT / "workflow")}
-    command = [sys.executable, "-m", f"siliconprof.{module}", *options]
+    command = [sys.executable, "-m", f"siliconprof.{module}", "--matrix", "results/matrix.json"]
     started = time.perf_counter()
     stage = subprocess.Popen(command, cwd=folder, env=environment)
     _, stage.returncode, used = os.wait4(stage.pid, 0)
@@ -193,53 +181,29 @@ def run(folder: Path, module: str, options: Sequence[str]) -> dict[str, float]:
 
 
 def main() -> int:
-    """Make or copy results, run every stage, print."""
+    """Make results, run every stage, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--cells", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=100_000, help="training steps of all cells")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--results", type=Path, help="those of a real run instead")
     parser.add_argument("--keep", type=Path, help="work in this new folder and leave it")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = (arguments.keep or Path(scratch) / "made").resolve()
         folder.mkdir(parents=True)
-        if not arguments.results:
-            results = synthetic(folder, arguments.cells, arguments.steps, arguments.seed)
-        elif (arguments.results / "matrix.json").is_file():
-            made = shutil.ignore_patterns(*MADE)
-            results = Path(shutil.copytree(arguments.results, folder / "results", ignore=made))
-        else:
-            raise SystemExit(f"{arguments.results}: no results: no matrix.json in it")
-        options = stages(results)
-        used = {name: run(folder, name, told) for name, told in options.items()}
-        html = (results / "report.html").read_text(encoding="utf-8")
-        files = [path.stat().st_size for path in (results / "figures").iterdir()]
-        lines = {
-            name: (results / f"tables/{name}.csv").read_bytes().count(b"\n") - 1
-            for name in ("cells", "training_steps")
-        }
-    found: dict[str, Any] = lines | {
-        "page_bytes": len(html.encode()),
-        "figures": html.count('<figure id="'),
-        "tables": html.count('<figure class="table"'),
-        "files": len(files),
-        "files_bytes": sum(files),
-        "stages": used,
-    }
+        results = synthetic(folder, arguments.cells, arguments.steps, arguments.seed)
+        used = {module: run(folder, module) for module in STAGES}
+        page_bytes = (results / "report.html").stat().st_size
     if arguments.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps({"page_bytes": page_bytes, "stages": used}))
         return 0
-    print(f"{found['cells']} cells, {found['training_steps']} training steps")
-    for name, stage in used.items():
-        peak = stage["peak_rss_bytes"] / MIB
+    for module, stage in used.items():
         print(
-            f"{name:17} {stage['wall_s']:8.1f} s, {stage['processor_s']:.1f} s of a processor   peak RSS {peak:8.0f} MiB"
+            f"{module:17} {stage['wall_s']:8.1f} s, {stage['processor_s']:.1f} s of a processor   "
+            f"peak RSS {stage['peak_rss_bytes'] / MIB:8.0f} MiB"
         )
-    page = f"{found['figures']} figures and {found['tables']} tables on it"
-    print(f"page              {found['page_bytes'] / 1e6:8.2f} MB   {page}")
-    print(f"files             {found['files_bytes'] / 1e6:8.2f} MB   in {len(files)} files")
+    print(f"page              {page_bytes / 1e6:8.2f} MB")
     return 0
 
 

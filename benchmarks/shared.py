@@ -1,4 +1,4 @@
-"""What benchmarks share: commands of this checkout or of a copy, measured cells, ratios."""
+"""What benchmarks share: copies of this checkout, an experiment of cheap cells, ratios."""
 
 from __future__ import annotations
 
@@ -24,11 +24,24 @@ PARTS = (
     "pyproject.toml",
 )
 CONFIG = str(ROOT / "config" / "config.yaml")
-# Of cells that measure next to nothing, where what surrounds them is looked at.
 TIMING = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 3, "max_iterations": 3,
           "budget_s": 0, "energy_window_s": 0}  # fmt: skip
 # Images for containers set it: every process would compile this package anew.
 USUAL = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def experiment(n_workloads: int, **more: Any) -> str:
+    """A config of matrix products that take next to nothing: what surrounds them is looked at.
+
+    Args:
+        more: keys of the config.
+    """
+    product = {"module": "matmul", "search_budget_s": 0, "device_kinds": ["cpu"]}
+    workloads = {
+        f"mm{index}": product | {"shapes": [[1, 8, 8, index + 1]]} for index in range(n_workloads)
+    }
+    axes = {"backends": ["mlx"], "precisions": ["fp32"], "timing": TIMING, "retry_contended_s": 0}
+    return json.dumps(axes | {"workloads": workloads} | more)  # YAML, with no anchors
 
 
 def copied(folder: Path, *ignored: str) -> Path:
@@ -116,13 +129,3 @@ def as_ratio(found: Sequence[float]) -> str:
     """A ratio with its 95 % interval."""
     middle, low, high = found
     return f"{middle:.3f} ({low:.3f} to {high:.3f})"
-
-
-def stages() -> dict[str, list[str]]:
-    """Module -> options of every stage after measuring, run in a folder that holds `results`."""
-    matrix = ["--matrix", "results/matrix.json"]
-    return {
-        "analyse.aggregate": matrix,
-        "pipeline.analyse": matrix,
-        "render.page": matrix,
-    }

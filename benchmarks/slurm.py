@@ -1,18 +1,16 @@
 """What a run on a Slurm cluster costs the host that it is started on.
 
-    python benchmarks/slurm.py [--cells 1000 10000] [--whole] [-- --groups measure=cells …]    as root
+    python benchmarks/slurm.py [--cells 1000 10000] [-- --groups measure=cells …]    as root
 
 Real Slurm daemons on this machine (tests/slurm_daemons.py), this workflow in profiles/slurm, and a job
-for each cell, which writes its own number as the record and is over; with `--whole` jobs do what they
-would elsewhere, with cells that measure next to nothing: some five seconds of a processor each. What
-follows `--` is for Snakemake. Processor time and memory are those of Snakemake where it is started
-and of what it starts there, `sbatch` and `squeue`.
+for each cell, which writes its own number as the record and is over. What follows `--` is for
+Snakemake. Processor time and memory are those of Snakemake where it is started and of what it starts
+there, `sbatch` and `squeue`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -36,18 +34,6 @@ for word; do case $word in measure:*)
     mkdir -p "${record%/*}" && echo "$SLURM_JOB_ID" >"$record" && made=1
 esac; done
 test "$made" || exec """
-
-
-def config(n_cells: int) -> str:
-    """An experiment of so many cells on the nodes."""
-    product = {"module": "matmul", "search_budget_s": 0}
-    workloads = {
-        f"mm{index}": product | {"shapes": [[1, 8, 8, index + 1]]} for index in range(n_cells)
-    }
-    resources = {"slurm_partition": NODES[0].partition}
-    axes = {"backends": ["mlx"], "precisions": ["fp32"], "timing": shared.TIMING}
-    cluster = {LABEL: {"device": "cpu", "resources": resources}}
-    return json.dumps({"cluster": cluster, "workloads": workloads} | axes)
 
 
 def program(path: Path, text: str) -> Path:
@@ -101,18 +87,19 @@ def main() -> None:
     """Run each size, and fail where a cell is lost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, nargs="+", default=[1000, 10_000])
-    parser.add_argument("--whole", action="store_true", help="jobs measure their cells")
     parser.add_argument("options", nargs="*", help="for Snakemake, after --")
     arguments = parser.parse_args()
     if reason := slurm_daemons.missing():
         raise SystemExit(f"cannot be measured here: {reason}")
+    resources = {"slurm_partition": NODES[0].partition}
+    cluster = {LABEL: {"device": "cpu", "resources": resources}}
     with tempfile.TemporaryDirectory() as scratch:
-        hollow = hollow_python(Path(scratch) / "environment")
-        python = Path(sys.executable) if arguments.whole else hollow
+        python = hollow_python(Path(scratch) / "environment")
         print(f" cells   jobs     wall  processor      memory   squeue; on {len(NODES)} nodes")
         for n_cells in arguments.cells:
             folder = shared.copied(Path(scratch) / str(n_cells))
-            (folder / "config" / "config.yaml").write_text(config(n_cells))
+            config = shared.experiment(n_cells, cluster=cluster)
+            (folder / "config" / "config.yaml").write_text(config)
             row, n_records = run(folder, python, arguments.options)
             print(row, flush=True)
             if n_records != n_cells:

@@ -20,8 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from shared import TIMING, USUAL, copied
+from shared import USUAL, copied, experiment
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "1"]
 
@@ -73,16 +72,6 @@ rule measure:
 """
 
 
-def config(n_cells: int) -> str:
-    """An experiment of so many cells, each as short as one can be."""
-    workloads = {
-        f"mm{index}": {"module": "matmul", "shapes": [[1, 8, 8, index + 1]], "search_budget_s": 0}
-        for index in range(n_cells // 2)
-    }
-    axes = {"backends": ["mlx", "torch-cpu"], "precisions": ["fp32"], "timing": TIMING}
-    return yaml.safe_dump({"host": "desk", "retry_contended_s": 0, "workloads": workloads} | axes)
-
-
 def cost(folder: Path, *arguments: str) -> tuple[float, float]:
     """(processor seconds, MiB at most) of one Snakemake."""
     command = [*SNAKEMAKE, *arguments, "-q", "all"]
@@ -126,8 +115,9 @@ def main() -> None:
         (bare / "Snakefile").write_text(BARE, encoding="utf-8")
         print("cells  run            this workflow, bare, ratio: processor time; memory")
         for n_cells in arguments.cells:
+            config = experiment(n_cells // 2, host="desk", backends=["mlx", "torch-cpu"])
             for side in (own, bare):
-                (side / "config" / "config.yaml").write_text(config(n_cells), encoding="utf-8")
+                (side / "config" / "config.yaml").write_text(config, encoding="utf-8")
                 shutil.rmtree(side / "results" / "records", ignore_errors=True)
                 cost(side, "results/hosts/desk.json", str(records(side)[0]))
             dry = compared((own, bare), arguments.rounds, "-n", "measured")

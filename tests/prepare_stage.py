@@ -18,15 +18,15 @@ WORKFLOW = ROOT / "workflow"
 # The keys of dataset.json, in their order.
 FACTS = {
     "text": "name kind source path subset split text_column asked_revision vocab_size tokenizer"
-    " max_bytes revision licence synthetic n_documents n_bytes n_tokens vocab_size_actual"
+    " max_bytes revision synthetic left_out n_documents n_bytes n_tokens vocab_size_actual"
     " tokenizer_revision text_sha256 tokens_sha256 tokenizer_sha256 sha256 tokenizers_version",
     "speech": "name kind source path subset split text_column audio_column asked_revision vocab_size"
-    " tokenizer clip_seconds max_clips n_mels revision licence synthetic n_clips sampling_rate_hz"
+    " tokenizer clip_seconds max_clips n_mels revision synthetic n_clips sampling_rate_hz"
     " audio_s left_out n_bytes n_tokens label_length vocab_size_actual tokenizer_revision"
     " text_sha256 audio_sha256 features_sha256 decoder_input_ids_sha256 labels_sha256"
     " tokenizer_sha256 sha256 tokenizers_version transformers_version",
     "images": "name kind source path subset image_column label_column asked_revision n_train"
-    " n_validation n_test revision licence synthetic n_images n_classes images_sha256 labels_sha256"
+    " n_validation n_test revision synthetic n_images n_classes images_sha256 labels_sha256"
     " sha256",
 }
 
@@ -94,6 +94,9 @@ def objection(dataset: dict[str, Any], output: Path) -> str:
     assert "\n" not in str(error.value)
     assert not output.exists()
     return str(error.value)
+
+
+LFS_POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 123\n"
 
 
 def write_parquet(path: Path, **columns: list[Any]) -> None:

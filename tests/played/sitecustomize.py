@@ -56,8 +56,3 @@ class After(importlib.abc.MetaPathFinder):
 
 if PLAYED:
     sys.meta_path.insert(0, After(NVIDIA if "gpus" in PLAYED else MAC))
-
-if os.environ.get("COVERAGE_PROCESS_START"):  # see benchmarks/coverage.py
-    import coverage
-
-    coverage.process_startup()

@@ -25,10 +25,8 @@ def load(folder: Path) -> Data:
         DataError: a file is missing or damaged, or the kind is unknown.
     """
     folder = Path(folder)
-    kind = prepared.read_facts(folder).get(
-        "kind", "text"
-    )  # older folders have no kind and hold text
-    if not isinstance(kind, str) or kind not in READERS:
+    kind = str(prepared.read_facts(folder).get("kind", "text"))  # older folders have no kind
+    if kind not in READERS:
         raise DataError(
             f"data {folder}: is of kind '{kind}'; expected one of: {', '.join(READERS)}; "
             f"{prepared.MEND}"

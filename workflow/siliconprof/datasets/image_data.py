@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,9 +70,8 @@ class ImageData:
 
 def combined_sha256(facts: Mapping[str, Any]) -> str:
     """One checksum for both arrays and the sizes of the parts."""
-    parts = [f"{part} {facts[f'n_{part}']}" for part in PARTS]
-    parts += [f"{array} {facts[f'{array}_sha256']}" for array in ("images", "labels")]
-    return hashlib.sha256("\n".join(parts).encode("ascii")).hexdigest()
+    sizes = [f"{part} {facts[f'n_{part}']}" for part in PARTS]
+    return prepared.combined_sha256(facts, sizes, ("images", "labels"))
 
 
 def load(folder: Path) -> ImageData:
@@ -84,23 +82,16 @@ def load(folder: Path) -> ImageData:
     """
     import numpy as np
 
-    folder = Path(folder)
-    facts = prepared.read_facts(folder)
-    try:
-        name, sha256 = str(facts["name"]), str(facts["sha256"])
-        counts = {part: int(facts[f"n_{part}"]) for part in PARTS}
-        if combined_sha256(facts) != sha256:
-            raise ValueError("sha256 is not that of its arrays")
-        images = prepared.read_array(folder, facts, "images")
-        labels = prepared.read_array(folder, facts, "labels")
-    except (ValueError, KeyError, TypeError) as error:
-        raise prepared.damaged_facts(folder, error) from None
+    numbers = [f"n_{part}" for part in PARTS]
+    facts, arrays = prepared.read(folder, numbers, ("images", "labels"), combined_sha256)
+    images, labels = arrays.values()
+    counts = {part: facts[f"n_{part}"] for part in PARTS}
     n_images = sum(counts.values())
     actual = (images.shape, labels.shape, images.dtype, labels.dtype)
     if actual != ((n_images, *SHAPE), (n_images,), np.uint8, np.uint8):
         raise DataError(
-            f"data '{name}' in {folder}: the arrays have shapes {images.shape} and {labels.shape} "
+            f"data '{facts['name']}' in {folder}: the arrays have shapes {images.shape} and {labels.shape} "
             f"of {images.dtype} and {labels.dtype}, dataset.json says {n_images} images of "
             f"{SHAPE[0]} x {SHAPE[1]} bytes with a label each; {prepared.MEND}"
         )
-    return ImageData(images, labels, counts, sha256, name)
+    return ImageData(images, labels, counts, facts["sha256"], facts["name"])

@@ -10,7 +10,7 @@ The source is the package (`builtin`), a dataset repository on disk as the hub l
                      `prepare_images.py` say which
     tokenizer.json   of text and speech, as the `tokenizers` library reads it
     sources.json     the files of a folder that were read, to detect later changes
-    dataset.json     its name and origin, licence, sizes and checksums; written last
+    dataset.json     its name and origin, sizes and checksums; written last
 
 `data_folder.py` reads the folder back and needs numpy only.
 """
@@ -21,18 +21,15 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import stage
 from siliconprof.store import temporary
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def prepare(
@@ -47,48 +44,33 @@ def prepare(
         PrepareError: the data set cannot be read, a library is missing, or the folder is not
             writable.
     """
+    import numpy as np
+
     made: preparing.Material = import_module(preparing.MAKERS[spec.kind]).make(spec)
     origin = made.origin
     facts = dataset_spec.requested_facts(spec) | {
         "revision": origin.revision,
-        "licence": origin.licence,
         "synthetic": origin.synthetic,
         **made.facts,
     }
     sources = source_files.read(spec, origin.files, origin.whole_folder, sources_state)
-    files: dict[str, bytes | np.ndarray] = {f"{name}.npy": a for name, a in made.arrays.items()}
-    files |= {**made.files, source_files.FILE: json.dumps(sources, indent=1).encode() + b"\n"}
+    files = {**made.files, source_files.FILE: json.dumps(sources, indent=1).encode() + b"\n"}
+    files["dataset.json"] = json.dumps(facts, indent=2, ensure_ascii=False).encode() + b"\n"
     try:
-        write_folder(output_dir, files, facts)
+        output_dir.mkdir(parents=True, exist_ok=True)
+        # Deleted first and written last: without it a folder counts as not prepared, so that a
+        # crash leaves no mixture of old and new.
+        (output_dir / "dataset.json").unlink(missing_ok=True)
+        for name, array in made.arrays.items():
+            with temporary.opened(output_dir / f"{name}.npy") as stream:
+                np.save(stream, array, allow_pickle=False)
+        for name, content in files.items():
+            temporary.write(output_dir / name, content)
     except OSError as error:
         raise spec.error(
             f"cannot write {output_dir}: {error.strerror}; choose another --output-dir or make room"
         ) from None
     return facts
-
-
-def write_folder(
-    output_dir: Path, files: Mapping[str, bytes | np.ndarray], facts: Mapping[str, Any]
-) -> None:
-    """Write a prepared folder.
-
-    Call it when everything is computed. `dataset.json` is deleted first and written last, and a
-    folder without it counts as not prepared, so a crash leaves no mixture of old and new.
-
-    Raises:
-        OSError, CannotWrite: the folder or a file in it cannot be written.
-    """
-    import numpy as np
-
-    output_dir.mkdir(parents=True, exist_ok=True)
-    (output_dir / "dataset.json").unlink(missing_ok=True)
-    facts_json = json.dumps(facts, indent=2, ensure_ascii=False).encode("utf-8") + b"\n"
-    for file, content in {**files, "dataset.json": facts_json}.items():
-        with temporary.opened(output_dir / file) as stream:
-            if isinstance(content, bytes):
-                stream.write(content)
-            else:
-                np.save(stream, content, allow_pickle=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

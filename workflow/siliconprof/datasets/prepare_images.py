@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.datasets import image_data, image_synthesis, preparing, repository
+from siliconprof.datasets import git_lfs, image_data, image_synthesis, preparing, repository
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.image_data import N_CLASSES, SHAPE
 from siliconprof.errors import in_one_line
@@ -50,7 +50,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
     """
-    (images, labels), origin = read_images(spec)
+    (images, labels), origin = _read(spec)
     arrays = {"images": images, "labels": labels}
     facts: dict[str, Any] = {"n_images": len(labels), "n_classes": N_CLASSES}
     facts |= preparing.checksums(arrays)
@@ -65,16 +65,12 @@ def summary(facts: Mapping[str, Any]) -> str:
     return f"images of {facts['n_classes']} classes: {counts}"
 
 
-def read_images(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
-    """Read the images of train, validation and test, in this order, from their source.
-
-    Raises:
-        PrepareError: the source cannot be read, or has too few images.
-    """
+def _read(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
+    """The images of train, validation and test, in this order, from their source."""
     if spec.source == "builtin":
         counts = (spec.n_train, spec.n_validation, spec.n_test)
         parts = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
-        return _joined(parts), preparing.Origin(preparing.SYNTHETIC_LICENCE, synthetic=True)
+        return _joined(parts), preparing.Origin(synthetic=True)
     folder = repository.existing_folder(spec) if spec.source == "folder" else None
     if folder and any(file.is_file() for file in _idx_files(folder)):
         return _of_idx_files(spec, folder)
@@ -123,12 +119,7 @@ def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, preparing.
     train, test = (_idx_part(spec, folder, *names) for names in IDX_FILES)
     chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
     pieces = [(images[rows], labels[rows]) for (images, labels), rows in chosen]
-    card = folder / "README.md"
-    licence = None
-    if card.is_file():
-        repository.quiet_libraries(spec)
-        licence = repository.licence(card)
-    return _joined(pieces), preparing.Origin(licence, files=[card, *_idx_files(folder)])
+    return _joined(pieces), preparing.Origin(files=_idx_files(folder))
 
 
 def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: str) -> Labelled:
@@ -152,16 +143,14 @@ def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: st
 
 
 def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) -> np.ndarray:
-    """The unsigned bytes of an IDX file, plain or .gz, in the shape that its header gives.
-
-    Raises:
-        PrepareError: it is missing, truncated, or another kind of file.
-    """
+    """The unsigned bytes of an IDX file, plain or .gz, in the shape that its header gives."""
     import numpy as np
 
     plain, packed = folder / name, folder / f"{name}.gz"
     try:
-        data = plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())
+        data = plain.read_bytes() if plain.is_file() else packed.read_bytes()
+        git_lfs.refuse(data)
+        data = data if plain.is_file() else gzip.decompress(data)
         magic = bytes((0, 0, 8, n_dimensions))
         if not data.startswith(magic):
             begins = data[:4].hex(" ") or "nothing"
@@ -194,17 +183,13 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
         _decoded(part, part_cells, rows)
         for (part, _), part_cells, rows in zip(parts, cells, chosen, strict=True)
     ]
-    origin = opened.origin()
+    origin = opened.origin(spec, "train+test")
     origin.files += [Path(file) for part in cells for file, _ in part if isinstance(file, str)]
     return _joined(pieces), origin
 
 
 def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> Labelled:
-    """The images and labels of some rows.
-
-    Raises:
-        PrepareError: a row has no grey image of 28 x 28, or no label from 0 to 9.
-    """
+    """The images and labels of some rows."""
     import numpy as np
 
     preparing.versions(spec, "PIL")  # or a line that says that it is missing
@@ -220,13 +205,19 @@ def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence
             )
         try:
             with Image.open(io.BytesIO(repository.content(file))) as image:
-                if (image.mode, image.height, image.width) != ("L", *SHAPE):
-                    raise ValueError(f"it is {image.height} x {image.width} of mode {image.mode}")
-                images[to] = np.asarray(image)
+                found = (image.mode, image.height, image.width)
+                if found == ("L", *SHAPE):
+                    images[to] = np.asarray(image)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise spec.error(
-                f"{where}: is no grey image of {SHAPE[0]} x {SHAPE[1]} ({in_one_line(error)}); "
-                "correct image_column, or copy the data set again"
+                f"{where}: is no image ({in_one_line(error)}); correct image_column, or copy the "
+                "data set again"
             ) from error
+        if found != ("L", *SHAPE):
+            raise spec.error(
+                f"{where}: is an image of {found[1]} x {found[2]} pixels in mode {found[0]}; expected "
+                f"{SHAPE[0]} x {SHAPE[1]} in mode L (grey); convert the images, or choose another "
+                "data set"
+            )
         labels[to] = label
     return images, labels

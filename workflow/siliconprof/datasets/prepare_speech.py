@@ -23,13 +23,13 @@ parquet files with an `audio` column as on the hub, and audio files beside a met
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from siliconprof.datasets import (
     log_mel,
@@ -75,35 +75,40 @@ def make(spec: DatasetSpec) -> preparing.Material:
 
     decoders = () if spec.source == "builtin" else ("soundfile", "soxr")
     versions = preparing.versions(spec, "tokenizers", "transformers", *decoders)
-    rows, origin = read_speech(spec)
-    clips = usable_clips(spec, rows, origin)
-    dataset_tokenizer = tokenizer.for_dataset(spec, clips.texts, SPECIAL_TOKENS)
+    rows, origin = _source(spec)
+    clips, left_out, audio_sha256 = _usable(spec, rows, origin)
+    dataset_tokenizer = tokenizer.for_dataset(spec, [clip.text for clip in clips], SPECIAL_TOKENS)
     end, *prompt = dataset_tokenizer.ids(SPECIAL_TOKENS)
-    sequences = [[*prompt, *ids, end] for ids in dataset_tokenizer.encode(clips.texts)]
-    usable_rows = [row for row, sequence in enumerate(sequences) if len(sequence) - 1 <= MAX_TOKENS]
-    if not usable_rows:
+    encoded = dataset_tokenizer.encode([clip.text for clip in clips])
+    pairs = [
+        (clip, [*prompt, *ids, end])
+        for clip, ids in zip(clips, encoded, strict=True)
+        if len(prompt) + len(ids) <= MAX_TOKENS
+    ]
+    if not pairs:
         raise spec.error(
             f"all transcripts have more than {MAX_TOKENS} tokens; raise vocab_size, or correct "
             "text_column"
         )
-    if len(usable_rows) < len(sequences):
-        clips.left_out[TOO_MANY_TOKENS] = len(sequences) - len(usable_rows)
-    features = np.stack([clips.features[row] for row in usable_rows]).astype("<f4", copy=False)
-    inputs, labels = padded([sequences[row] for row in usable_rows], end)
+    if len(pairs) < len(clips):
+        left_out[TOO_MANY_TOKENS] = len(clips) - len(pairs)
+    clips = [clip for clip, _ in pairs]
+    features = np.stack([clip.features for clip in clips]).astype("<f4", copy=False)
+    inputs, labels = _padded([sequence for _, sequence in pairs], end)
     arrays = {"features": features, "decoder_input_ids": inputs, "labels": labels}
-    text = tokenizer.END_OF_TEXT.join(clips.texts[row] for row in usable_rows).encode("utf-8")
+    text = tokenizer.END_OF_TEXT.join(clip.text for clip in clips).encode("utf-8")
     facts = {
-        "n_clips": len(usable_rows),
+        "n_clips": len(clips),
         "sampling_rate_hz": SAMPLING_RATE_HZ,
-        "audio_s": sum(clips.n_samples[row] for row in usable_rows) / SAMPLING_RATE_HZ,
-        "left_out": dict(clips.left_out),
+        "audio_s": sum(clip.n_samples for clip in clips) / SAMPLING_RATE_HZ,
+        "left_out": dict(left_out),
         "n_bytes": len(text),
         "n_tokens": int((labels != IGNORED).sum()),
         "label_length": labels.shape[1],
         "vocab_size_actual": dataset_tokenizer.size,
         "tokenizer_revision": dataset_tokenizer.revision,
         "text_sha256": preparing.sha256(text),
-        "audio_sha256": clips.audio.hexdigest(),
+        "audio_sha256": audio_sha256,
         **preparing.checksums(arrays),
         "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
     }
@@ -121,7 +126,7 @@ def summary(facts: Mapping[str, Any]) -> str:
     )
 
 
-def padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.ndarray, np.ndarray]:
+def _padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.ndarray, np.ndarray]:
     """(decoder_input_ids, labels), int32 (n, L), of sequences of up to L + 1 tokens."""
     import numpy as np
 
@@ -134,34 +139,23 @@ def padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.nda
     return inputs, labels
 
 
-def read_speech(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
-    """Open the source; iterating over the rows reads them.
-
-    Raises:
-        PrepareError: the source cannot be read.
-    """
+def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
+    """Open the source; iterating over the rows reads them."""
     if spec.source == "builtin":
         clips = speech_synthesis.clips(spec.clip_seconds)
-        origin = preparing.Origin(preparing.SYNTHETIC_LICENCE, synthetic=True)
-        return ((text, samples) for samples, text in clips), origin
+        return ((text, samples) for samples, text in clips), preparing.Origin(synthetic=True)
     language = _language_folder(spec) if spec.source == "folder" else None
     if language is None:
         opened = repository.open_repository(spec)
-        return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin()
-    spec = replace(spec, audio_column="path")
-    opened = repository.open_lists(spec, language)
-    listed = repository.rows(opened, spec, "text_column", "audio_column")
-    files = [language / "README.md", language / f"{spec.split}.tsv"]
-    origin = preparing.Origin(repository.licence(files[0]), files=files)
-    return ((text, _clip_file(language, name)) for text, name in listed), origin
+        return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin(
+            spec, spec.split
+        )
+    file = language / f"{spec.split}.tsv"
+    return _listed(spec, file), preparing.Origin(files=[file])
 
 
 def _language_folder(spec: DatasetSpec) -> Path | None:
-    """The folder of one language in Mozilla's layout (clips/, lists beside it), or None.
-
-    Raises:
-        PrepareError: there is no folder, or it holds several languages and `subset` names none.
-    """
+    """The folder of one language in Mozilla's layout (clips/, lists beside it), or None."""
     folder = repository.existing_folder(spec)
     lists = [*folder.glob("*.tsv"), *folder.glob("*/*.tsv")]
     languages = {path.parent for path in lists if (path.parent / "clips").is_dir()}
@@ -177,80 +171,88 @@ def _language_folder(spec: DatasetSpec) -> Path | None:
     raise spec.error(f"folder '{spec.path}' holds {mend}")
 
 
-def _clip_file(folder: Path, name: str | None) -> Path | None:
-    """The file of a clip; the releases of 2019 list it without its suffix."""
-    if not name:
-        return None
-    file = folder / "clips" / Path(name).name
-    return file if file.suffix else file.with_suffix(".mp3")
+def _listed(spec: DatasetSpec, file: Path) -> Rows:
+    """(transcript, clip) of one of Mozilla's lists, in which quotation marks quote nothing."""
+    if not file.is_file():
+        names = ", ".join(sorted(path.stem for path in file.parent.glob("*.tsv")))
+        raise spec.error(f"no {file.name} in {file.parent}; set split to one of: {names}")
+    try:
+        with open(file, encoding="utf-8", newline="") as stream:
+            rows = csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+            columns = rows.fieldnames or ()
+            if spec.text_column not in columns:
+                raise spec.error(
+                    f"{file} has no column '{spec.text_column}'; set text_column to one of: "
+                    f"{', '.join(columns)}"
+                )
+            for row in rows:
+                clip = file.parent / "clips" / Path(row.get("path") or "").name
+                # The releases of 2019 list clips without their suffix.
+                yield row[spec.text_column], clip if clip.suffix else clip.with_suffix(".mp3")
+    except ValueError as error:
+        raise spec.error(f"cannot read {file}: {in_one_line(error)}; unpack it again") from None
 
 
-@dataclass
-class Clips:
-    """The clips of a source that can be used, and how many cannot."""
+class Clip(NamedTuple):
+    """A clip that can be used."""
 
-    features: list[np.ndarray] = field(default_factory=list)  # float32 (n_mels, frames) each
-    texts: list[str] = field(default_factory=list)
-    n_samples: list[int] = field(default_factory=list)
-    audio: Any = field(default_factory=hashlib.sha256)  # of all samples
-    left_out: Counter[str] = field(default_factory=Counter)  # reason -> number of clips
-    example: str | None = None  # why the first unreadable file could not be read
+    features: np.ndarray  # float32 (n_mels, frames)
+    text: str
+    n_samples: int
 
 
-def usable_clips(spec: DatasetSpec, rows: Rows, origin: preparing.Origin) -> Clips:
-    """The first `max_clips` clips that can be used.
+def _usable(
+    spec: DatasetSpec, rows: Rows, origin: preparing.Origin
+) -> tuple[list[Clip], Counter[str], str]:
+    """(the first `max_clips` clips that can be used, reason -> number of others, audio's SHA-256).
 
     Args:
         origin: gets the files that are read.
-
-    Raises:
-        PrepareError: there is none.
     """
     import numpy as np
 
-    clips = Clips()
+    clips: list[Clip] = []
+    left_out: Counter[str] = Counter()
+    audio_sha256, example = hashlib.sha256(), ""
     for text, audio in rows:
         transcript = (text or "").strip()
         if not transcript:
-            clips.left_out[NO_TEXT] += 1
+            left_out[NO_TEXT] += 1
             continue
         if isinstance(audio, str | Path) and "://" not in str(audio):
             origin.files.append(Path(audio))
         try:
             decoded = isinstance(audio, np.ndarray)
-            samples = audio if decoded else decode(audio, spec.clip_seconds)
+            samples = audio if decoded else _decoded(audio, spec.clip_seconds)
         except (OSError, ValueError, RuntimeError) as error:  # soundfile's is a RuntimeError
-            clips.left_out[UNREADABLE] += 1
-            clips.example = clips.example or in_one_line(error)
+            left_out[UNREADABLE] += 1
+            example = example or f" ({in_one_line(error)})"
             continue
         if samples is None:
-            clips.left_out[TOO_LONG] += 1
+            left_out[TOO_LONG] += 1
             continue
-        clips.features.append(log_mel.log_mel(samples, spec.clip_seconds, spec.n_mels))
-        clips.texts.append(transcript)
-        clips.n_samples.append(len(samples))
-        clips.audio.update(samples.astype("<i2").tobytes())
-        if len(clips.texts) == spec.max_clips:
+        features = log_mel.log_mel(samples, spec.clip_seconds, spec.n_mels)
+        clips.append(Clip(features, transcript, len(samples)))
+        audio_sha256.update(samples.astype("<i2").tobytes())
+        if len(clips) == spec.max_clips:
             break
-    if not clips.texts:
-        reasons = ", ".join(f"{n} {why}" for why, n in clips.left_out.items()) or "it is empty"
-        example = f" ({clips.example})" if clips.example else ""
+    if not clips:
+        reasons = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "it is empty"
+        mends = {
+            TOO_LONG: "raise clip_seconds",
+            NO_TEXT: "correct text_column",
+            UNREADABLE: "correct audio_column, whose names are relative to the data set's folder",
+        }
+        mend = ", or ".join(mend for why, mend in mends.items() if left_out[why])
         raise spec.error(
-            f"no clip of {repository.place(spec)} can be used: {reasons}{example}; raise "
-            "clip_seconds, or correct text_column or split"
+            f"no clip of {repository.place(spec)} can be used: {reasons}{example}; "
+            f"{mend or 'correct split'}"
         )
-    return clips
+    return clips, left_out, audio_sha256.hexdigest()
 
 
-def decode(audio: Any, clip_seconds: int) -> np.ndarray | None:
-    """An audio file as int16 (n,) samples at 16 kHz, channels averaged; None when it is too long.
-
-    Args:
-        audio: its bytes, its path, or a URL that fsspec opens.
-
-    Raises:
-        OSError, ValueError, RuntimeError: it cannot be read, or is empty.
-    """
+def _decoded(audio: Any, clip_seconds: int) -> np.ndarray | None:
+    """An audio file as int16 (n,) samples at 16 kHz, channels averaged; None when it is too long."""
     import numpy as np
     import soundfile
     import soxr

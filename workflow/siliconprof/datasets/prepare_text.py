@@ -10,7 +10,7 @@ with a token END_OF_TEXT between documents. `token_data.py` reads them back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 BUILTIN_TEXT = Path(__file__).resolve().parent / "data" / "builtin_text.txt"
-BUILTIN_LICENCE = "PSF-2.0"
+LABELS = ("neg", "pos")  # folders of IMDb's reviews
 
 
 def make(spec: DatasetSpec) -> preparing.Material:
@@ -31,13 +31,22 @@ def make(spec: DatasetSpec) -> preparing.Material:
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
     """
+    import numpy as np
+
     versions = preparing.versions(spec, "tokenizers")
     documents, origin = read_documents(spec)
     text = END_OF_TEXT.join(documents).encode("utf-8")
     dataset_tokenizer = tokenizer.for_dataset(spec, documents, [END_OF_TEXT])
-    tokens = encode(dataset_tokenizer, documents, spec.vocab_size)
+    # Shape (n_tokens,), without an END_OF_TEXT before the first document.
+    dtype = np.dtype("<u2" if spec.vocab_size <= 65536 else "<u4")
+    end = np.array(dataset_tokenizer.ids([END_OF_TEXT]), dtype)
+    parts: list[np.ndarray] = []
+    for ids in dataset_tokenizer.encode(documents):
+        parts += [end, np.array(ids, dtype)]
+    tokens = np.concatenate(parts[1:])
     checksums = preparing.checksums({"tokens": tokens})
     facts = {
+        "left_out": origin.left_out,
         "n_documents": len(documents),
         "n_bytes": len(text),
         "n_tokens": int(tokens.size),
@@ -56,9 +65,10 @@ def make(spec: DatasetSpec) -> preparing.Material:
 
 def summary(facts: Mapping[str, Any]) -> str:
     """What was prepared, for a line."""
+    left_out = f", left out: {', '.join(facts['left_out'])}" if facts["left_out"] else ""
     return (
         f"{facts['n_documents']} documents, {facts['n_bytes']} bytes, "
-        f"{facts['n_tokens']} tokens of {facts['vocab_size_actual']}"
+        f"{facts['n_tokens']} tokens of {facts['vocab_size_actual']}{left_out}"
     )
 
 
@@ -70,13 +80,54 @@ def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
     """
     if spec.source == "builtin":
         documents = limited([BUILTIN_TEXT.read_text(encoding="utf-8")], spec.max_bytes)
-        return documents, preparing.Origin(BUILTIN_LICENCE)
-    opened = repository.open_repository(spec)
-    texts = (text for (text,) in repository.rows(opened, spec, "text_column") if text)
+        return documents, preparing.Origin()
+    download = _download(spec) if spec.source == "folder" else None
+    if download:
+        texts, origin = download
+    else:
+        opened = repository.open_repository(spec)
+        texts = (text for (text,) in repository.rows(opened, spec, "text_column") if text)
+        origin = opened.origin(spec, spec.split)
     documents = limited(texts, spec.max_bytes)
     if not documents:
         raise spec.error(f"column '{spec.text_column}' of {repository.place(spec)} holds no text")
-    return documents, opened.origin()
+    return documents, origin
+
+
+def _download(spec: DatasetSpec) -> tuple[Iterator[str], preparing.Origin] | None:
+    """(texts, origin) where the folder is one of two downloads as they unpack, which hold more.
+
+    They are IMDb's reviews (ai.stanford.edu/~amaas/data/sentiment), a text a file, and PTB's
+    simple-examples (fit.vutbr.cz/~imikolov/rnnlm), a text a line.
+    """
+    folder, split = repository.existing_folder(spec), spec.split
+    data = next((d for d in (folder, folder / "data") if (d / "ptb.train.txt").is_file()), None)
+    if data:
+        splits = {"train": "train", "validation": "valid", "test": "test"}
+        of_splits = {name: [data / f"ptb.{part}.txt"] for name, part in splits.items()}
+    elif all((folder / "train" / label).is_dir() for label in LABELS):
+        data = folder / split
+        of_splits = {
+            name: [folder / name / label for label in LABELS] for name in ("train", "test")
+        }
+    else:
+        return None
+    if split not in of_splits:
+        raise spec.error(
+            f"no split '{split}' in {folder}; set split to one of: {', '.join(of_splits)}"
+        )
+    used = {path.name for paths in of_splits.values() for path in paths}
+    left_out = sorted(path.name for path in data.iterdir() if path.name not in used)
+    origin = preparing.Origin(left_out=left_out)
+
+    def texts() -> Iterator[str]:
+        for path in of_splits[split]:
+            for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+                origin.files.append(file)
+                text = file.read_text(encoding="utf-8", errors="replace")
+                yield from [text] if path.is_dir() else map(str.strip, text.splitlines())
+
+    return texts(), origin
 
 
 def limited(documents: Iterable[str], max_bytes: int) -> list[str]:
@@ -97,17 +148,3 @@ def limited(documents: Iterable[str], max_bytes: int) -> list[str]:
         if text_bytes < len(data):
             break
     return taken
-
-
-def encode(
-    dataset_tokenizer: tokenizer.DatasetTokenizer, documents: Sequence[str], vocab_size: int
-) -> np.ndarray:
-    """Encode the documents, END_OF_TEXT between them, into one array of shape (n_tokens,)."""
-    import numpy as np
-
-    dtype = np.dtype("<u2" if vocab_size <= 65536 else "<u4")
-    end = np.array(dataset_tokenizer.ids([END_OF_TEXT]), dtype)
-    parts: list[np.ndarray] = []
-    for ids in dataset_tokenizer.encode(documents):
-        parts += [end, np.array(ids, dtype)]
-    return np.concatenate(parts[1:])  # no END_OF_TEXT before the first document

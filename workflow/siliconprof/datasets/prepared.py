@@ -8,7 +8,7 @@ in the same order.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,34 +51,49 @@ def damaged_facts(folder: Path, error: Exception) -> DataError:
     return DataError(f"data {folder}: dataset.json is damaged ({in_one_line(error)}); {MEND}")
 
 
-def read_array(
-    folder: Path, facts: Mapping[str, Any], array_name: str, mapped: bool = False
-) -> np.ndarray:
-    """An array of the folder, after its values are checked against dataset.json's SHA-256.
+def read(
+    folder: Path,
+    numbers: Sequence[str],
+    arrays: Sequence[str],
+    checksum: Callable[[Mapping[str, Any]], str],
+    mapped: Sequence[str] = (),
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(facts, arrays) of a folder, whose values are those that its dataset.json has checksums of.
 
     Args:
-        facts: the content of dataset.json.
-        mapped: map the file instead of reading it into memory, which it may exceed.
+        numbers: facts that must be whole numbers.
+        checksum: of the facts, that of all arrays.
+        mapped: arrays whose files are mapped instead of read into memory, which they may exceed.
 
     Raises:
-        DataError: it is missing or damaged.
-        KeyError: dataset.json lacks its checksum.
+        DataError: a file is missing or damaged.
     """
+    facts = read_facts(folder)
+    try:
+        facts |= {key: int(facts[key]) for key in numbers} | {"name": str(facts["name"])}
+        if checksum(facts) != facts["sha256"]:
+            raise ValueError("sha256 is not that of its arrays")
+        return facts, {name: _array(folder, facts, name, name in mapped) for name in arrays}
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged_facts(folder, error) from None
+
+
+def _array(folder: Path, facts: Mapping[str, Any], array_name: str, mapped: bool) -> np.ndarray:
+    """An array of the folder, after its values are checked."""
     import numpy as np
 
-    name, file, sha256 = facts["name"], f"{array_name}.npy", str(facts[f"{array_name}_sha256"])
+    where, file = f"data '{facts['name']}' in {folder}", f"{array_name}.npy"
+    sha256 = str(facts[f"{array_name}_sha256"])
     try:
         array = np.load(folder / file, mmap_mode="r" if mapped else None, allow_pickle=False)
     except Exception as error:  # a damaged header is parsed as Python and can raise anything
         message = " ".join(str(error).split())
-        raise DataError(
-            f"data '{name}' in {folder}: cannot read {file} ({message}); {MEND}"
-        ) from None
+        raise DataError(f"{where}: cannot read {file} ({message}); {MEND}") from None
     actual_sha256 = array_sha256(array)
     if actual_sha256 != sha256:
         raise DataError(
-            f"data '{name}' in {folder}: {file} is damaged: SHA-256 {actual_sha256}, "
-            f"dataset.json says {sha256!r}; {MEND}"
+            f"{where}: {file} is damaged: SHA-256 {actual_sha256}, dataset.json says {sha256!r}; "
+            f"{MEND}"
         )
     return array
 
@@ -89,6 +104,12 @@ def array_sha256(array: np.ndarray) -> str:
 
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     return hashlib.sha256(little.reshape(-1).data).hexdigest()
+
+
+def combined_sha256(facts: Mapping[str, Any], sizes: Sequence[str], arrays: Sequence[str]) -> str:
+    """One checksum of several arrays, from their own in dataset.json and lines that give sizes."""
+    lines = [*sizes, *(f"{name} {facts[f'{name}_sha256']}" for name in arrays)]
+    return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
 
 
 def shuffled(n_samples: int, batch_size: int, seed: int) -> Iterator[np.ndarray]:

@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 # Kind of data set -> the module that makes its arrays: `make(spec)`, and `summary(facts)`, a line.
 MAKERS = {kind: f"siliconprof.datasets.prepare_{kind}" for kind in KINDS}
-SYNTHETIC_LICENCE = "MIT"  # of this package, which generates it
 
 
 @dataclass
 class Origin:
     """Where the data came from."""
 
-    licence: str | None
     revision: str | None = None  # the hub's commit, None where unknown
     synthetic: bool = False
     files: list[Path] = field(default_factory=list)  # of a folder: those read where they exist
     whole_folder: bool = False  # whether a new file in the folder would be read too
+    left_out: list[str] = field(
+        default_factory=list
+    )  # names of what a known download holds besides
 
 
 @dataclass(frozen=True)

@@ -6,26 +6,19 @@ becomes one line here, which includes the message of `datasets`.
 
 from __future__ import annotations
 
-import csv
-import glob
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siliconprof.datasets import preparing
+from siliconprof.datasets import git_lfs, preparing
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
 
 # The hub has a parquet copy of a data set on this branch, also of a data set that is a script,
 # which `datasets` no longer runs. It is laid out SUBSET/SPLIT/0000.parquet (partial-SPLIT where a
-# large one is cut), formerly SUBSET/NAME-SPLIT.parquet, and has no README.
+# large one is cut), and has no README.
 CONVERTED = "refs/convert/parquet"
-CONVERTED_FILE = re.compile(
-    r"(?P<subset>[^/]+)/(?:(?:partial-)?(?P<split>[^/]+)/\d+|"
-    r"[^/]+?-(?P<old>[A-Za-z_.]+)(?:-\d+-of-\d+)?)\.parquet"
-)
 # Part of an error of `datasets` -> how to mend it.
 MENDS = {
     "scripts are no longer supported": f"set revision: {CONVERTED}, the hub's parquet copy, and "
@@ -34,8 +27,18 @@ MENDS = {
     "EmptyDatasetError": "set source: folder and path: a copy that holds them",
     # The hub has it: its owner asks who reads it.
     "DatasetNotFoundError": "log in by `hf auth login`, or set source: folder and path: a copy",
-    "": "correct path, subset or split",
+    "split": "correct split",
+    "BuilderConfig": "correct subset",
 }
+# Kind of data set -> the layouts of a folder that are looked for.
+LAYOUTS = {
+    "text": "files named by their split, such as train.parquet, train.jsonl, train.csv or train.txt",
+    "speech": "Parquet files, a train.csv that names audio files, audio files beside a metadata.csv "
+    "with commas and a column file_name, or Common Voice's clips/ beside train.tsv",
+    "images": "Parquet files, pictures in train/CLASS/ and test/CLASS/, or the four IDX files "
+    "(train-images-idx3-ubyte, ..., as they are or .gz)",
+}
+MOST_NAMES = 8  # of what lies in a folder, in an error line
 # Key that names a column -> what the column must hold, for code and for an error line.
 HOLDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "text_column": (str, "text"),
@@ -50,17 +53,21 @@ class Repository:
     """An opened data set."""
 
     builder: Any  # of `datasets`
-    card: Path | None  # its README.md, None where unknown
-    revision: str | None = None  # the hub's commit, None where unknown
+    revision: str | None  # the hub's commit, None of a folder
 
-    def origin(self) -> preparing.Origin:
-        """Where the data came from, with the files on disk but clips that are files of their own."""
-        files_by_split = (self.builder.config.data_files or {}).values()
+    def files(self, split: str) -> list[Path]:
+        """The files of a split, or of those in `train+test`, but clips and pictures of their own."""
+        by_split = (self.builder.config.data_files or {}).items()
         clip_suffixes = tuple(getattr(self.builder, "EXTENSIONS", ()))
-        paths = [Path(str(file)) for files in files_by_split for file in files]
-        read = [path for path in paths if path.suffix.lower() not in clip_suffixes]
-        files = [*read, *([self.card] if self.card else [])]
-        return preparing.Origin(licence(self.card), self.revision, files=files, whole_folder=True)
+        paths = [
+            Path(str(file)) for name, files in by_split if str(name) in split for file in files
+        ]
+        return [path for path in paths if path.suffix.lower() not in clip_suffixes]
+
+    def origin(self, spec: DatasetSpec, split: str) -> preparing.Origin:
+        """Where the data of these splits came from, of a folder with the card that names its files."""
+        files = [*self.files(split), Path(spec.path or "").expanduser() / "README.md"]
+        return preparing.Origin(self.revision, files=files, whole_folder=True)
 
 
 def open_repository(spec: DatasetSpec) -> Repository:
@@ -75,23 +82,13 @@ def open_repository(spec: DatasetSpec) -> Repository:
     folder = existing_folder(spec)
     # Absolute: `datasets` takes a relative 'a/b' without data for a name on the hub.
     builder = _builder(spec, str(folder.resolve()), spec.subset)
-    return Repository(builder, folder / "README.md")
-
-
-def open_lists(spec: DatasetSpec, folder: Path) -> Repository:
-    """Open a folder of .tsv lists, each of them a split, in which quotation marks quote nothing.
-
-    Raises:
-        PrepareError: a library is missing, or a list cannot be read.
-    """
-    quiet_libraries(spec)
-    lists = {path.stem: glob.escape(str(path.resolve())) for path in folder.glob("*.tsv")}
-    texts = {spec.text_column: str, spec.audio_column: str}  # `12` and `NA` are texts, too
-    options = {"sep": "\t", "quoting": csv.QUOTE_NONE, "converters": texts}
-    # With `usecols`, here of all names, pandas takes rows that are longer than the first one.
-    options |= {"na_filter": False, "usecols": bool}
-    builder = _builder(spec, "csv", None, data_files=lists, **options)
-    return Repository(builder, folder / "README.md")
+    opened = Repository(builder, None)
+    for file in opened.files("train+test" if spec.kind == "images" else spec.split):
+        try:
+            git_lfs.refuse_file(file)
+        except ValueError as error:
+            raise spec.error(f"cannot read {file}: {error}") from None
+    return opened
 
 
 def quiet_libraries(spec: DatasetSpec) -> None:
@@ -125,6 +122,8 @@ def existing_folder(spec: DatasetSpec) -> Path:
         PrepareError: there is none.
     """
     folder = Path(spec.path or "").expanduser()
+    if folder.is_file():
+        raise spec.error(f"'{spec.path}' is a file; unpack it, and set path: the folder")
     if not folder.is_dir():
         raise spec.error(
             f"no folder '{spec.path}' (relative to {Path.cwd()}); put the dataset there in the "
@@ -134,7 +133,6 @@ def existing_folder(spec: DatasetSpec) -> Path:
 
 
 def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options: Any) -> Any:
-    """The builder by which `datasets` reads a data set."""
     from datasets import load_dataset_builder
 
     try:
@@ -146,7 +144,14 @@ def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options:
 def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
     """The error for an exception of `datasets`, whose message lists subsets or splits."""
     message = in_one_line(error)
-    mend = next(mend for part, mend in MENDS.items() if part in message)
+    mend = next((mend for part, mend in MENDS.items() if part in message), None)
+    if mend is None and spec.source == "folder":
+        paths = sorted(existing_folder(spec).iterdir())
+        names = [f"{path.name}/" if path.is_dir() else path.name for path in paths]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        found = f"{', '.join(names[:MOST_NAMES]) or 'nothing'}{more}"
+        mend = f"looked for {LAYOUTS[spec.kind]}; found {found}"
+    mend = mend or "correct path, subset or split"
     return spec.error(f"cannot read {place(spec)}: {message}; {mend}")
 
 
@@ -170,20 +175,26 @@ def _open_hub(spec: DatasetSpec) -> Repository:
         commit = revision = info.sha
         names = [file.rfilename for file in info.siblings or ()]
     except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
-        with_revision = f" with revision '{spec.revision}'" if spec.revision else ""
+        revision = f" with revision '{spec.revision}'" if spec.revision else ""
         raise spec.error(
-            f"the hub has no dataset '{path}'{with_revision}, or it needs a login "
-            "(`hf auth login`); correct path, or set source: builtin"
+            f"the hub has no data set '{path}'{revision}, or it needs a login (`hf auth login`); "
+            "correct path, or set source: builtin"
         ) from error
     except Exception as error:  # which one depends on the HTTP library of the hub's client
         folder, names = _cached(spec, error)
         where, commit, revision = str(folder), folder.name, None
     if spec.revision == CONVERTED:
-        files = _files_of_copy(spec, names)
-        builder = _builder(spec, where, revision=revision, data_files=files)
-        return Repository(builder, _hub_card(path, None), commit)
-    builder = _builder(spec, where, spec.subset, revision=revision)
-    return Repository(builder, _hub_card(path, commit), commit)
+        subsets = sorted({name.partition("/")[0] for name in names if name.endswith(".parquet")})
+        subset = spec.subset or (subsets[0] if len(subsets) == 1 else "")
+        if subset not in subsets:
+            listed = ", ".join(subsets) or "(none)"
+            raise spec.error(
+                f"{place(spec)} has no subset '{subset}'; set subset to one of: {listed}"
+            )
+        builder = _builder(spec, where, revision=revision, data_dir=subset)
+    else:
+        builder = _builder(spec, where, spec.subset, revision=revision)
+    return Repository(builder, commit)
 
 
 def _cached(spec: DatasetSpec, error: Exception) -> tuple[Path, list[str]]:
@@ -206,52 +217,6 @@ def _cached(spec: DatasetSpec, error: Exception) -> tuple[Path, list[str]]:
             f"({in_one_line(error)}); set source: folder and path: ..., or source: builtin"
         ) from error
     return folder, names
-
-
-def _files_of_copy(spec: DatasetSpec, names: Iterable[str]) -> dict[str, list[str]]:
-    """The files of the spec's subset on the branch of parquet copies, by split.
-
-    By default `datasets` guesses splits from the names train, validation and test, and takes
-    Common Voice's `validated` and `invalidated` for one split.
-
-    Raises:
-        PrepareError: there are several subsets and the spec names none, or there is no such subset.
-    """
-    files_by_subset: dict[str, dict[str, list[str]]] = {}
-    for name in sorted(names):
-        if match := CONVERTED_FILE.fullmatch(name):
-            splits = files_by_subset.setdefault(match["subset"], {})
-            splits.setdefault(match["split"] or match["old"], []).append(name)
-    subset = spec.subset or (next(iter(files_by_subset)) if len(files_by_subset) == 1 else None)
-    if subset not in files_by_subset:
-        problem = f"has no subset '{subset}'" if subset else "has several subsets"
-        raise spec.error(
-            f"{place(spec)} {problem if files_by_subset else 'holds no parquet file'}; "
-            f"set subset to one of: {', '.join(files_by_subset) or '(none)'}"
-        )
-    return files_by_subset[subset]
-
-
-def _hub_card(path: str, commit: str | None) -> Path | None:
-    """The README.md of that commit, or the main branch's, from the cache or the hub."""
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(path, "README.md", repo_type="dataset", revision=commit))
-    except Exception:  # no README.md, or the connection is gone: the licence stays unknown
-        return None
-
-
-def licence(card: Path | None) -> str | None:
-    """The licence that a dataset's README.md names in its front matter, or None."""
-    from huggingface_hub import DatasetCard
-
-    if card is None or not card.is_file():
-        return None
-    licences = DatasetCard.load(card, ignore_metadata_errors=True).data.get("license")
-    if isinstance(licences, list):
-        return ", ".join(map(str, licences))
-    return None if licences is None else str(licences)
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -310,8 +275,10 @@ def _value(spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
     if column not in row:
         raise spec.error(f"{place(spec)} has no column '{column}'; {mend}")
     value = row[column]
-    if key in ("audio_column", "image_column") and isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
+    if key in ("audio_column", "image_column"):
+        value = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
+        if spec.source == "folder" and isinstance(value, str) and "://" not in value:
+            value = str(existing_folder(spec) / value)  # a relative name is one in there
     if value is not None and not isinstance(value, types):
         problem = f"holds {type(value).__name__}, not {what}"
         raise spec.error(f"column '{column}' of {place(spec)} {problem}; {mend}")
@@ -326,9 +293,11 @@ def content(file: Any) -> bytes:
     """
     import fsspec
 
-    if isinstance(file, bytes):
-        return file
     if not file:
         raise ValueError("the row holds neither the file nor its name")
-    with fsspec.open(str(file), "rb") as stream:
-        return stream.read()
+    data = file
+    if not isinstance(file, bytes):
+        with fsspec.open(str(file), "rb") as stream:
+            data = stream.read()
+    git_lfs.refuse(data)
+    return bytes(data)

@@ -1,8 +1,7 @@
 """The files of a folder that a data set was prepared from, and whether they are unchanged.
 
-A folder may hold a million clips of which a few hundred are read, and which ones is known only
-afterwards. So a preparation lists the files that it read in sources.json, beside its output, and
-each parse of the Snakefile checks only those files. Standard library only.
+Which of a folder's files are read is known only afterwards. So a preparation lists them in
+sources.json, beside its output, and each parse of the Snakefile checks those. Standard library only.
 """
 
 from __future__ import annotations
@@ -38,15 +37,26 @@ def read(
     roots: dict[str, dict[str, Any]] = {}
     if spec.source == "folder":
         folder = Path(spec.path or "").expanduser()
-        roots[str(folder)] = {
-            "names_sha256": _names(folder) if whole_folder else None,
-            "files": {name: _facts(folder / name) for name in _below(folder, files)},
-        }
-    tokenizer_folder = Path(spec.tokenizer or "").expanduser()
-    if spec.tokenizer and tokenizer_folder.is_dir():
-        root = roots.setdefault(str(tokenizer_folder), {"names_sha256": None, "files": {}})
-        root["files"]["tokenizer.json"] = _facts(tokenizer_folder / "tokenizer.json")
+        roots[str(folder)] = _root(folder, files, _names(folder) if whole_folder else None)
+    tokenizer = Path(spec.tokenizer or "").expanduser()
+    if spec.tokenizer and tokenizer.is_dir():
+        own = _root(tokenizer, [tokenizer / "tokenizer.json"], None)
+        roots.setdefault(str(tokenizer), own)["files"] |= own["files"]
     return {"state": state, "roots": roots}
+
+
+def _root(folder: Path, files: Iterable[Path], names_sha256: str | None) -> dict[str, Any]:
+    """A folder with the facts of files by their names in it, absolute where they lie elsewhere."""
+    found = {}
+    for file in files:
+        path = file.absolute()
+        # Libraries name files by absolute paths, with links in the folder's own path resolved.
+        for root in (folder.absolute(), folder.resolve()):
+            if path.is_relative_to(root):
+                path = path.relative_to(root)
+                break
+        found[path.as_posix()] = _facts(file)
+    return {"names_sha256": names_sha256, "files": dict(sorted(found.items()))}
 
 
 def state(output_dir: Path) -> str:
@@ -71,63 +81,42 @@ def changed(output_dir: Path) -> list[str]:
     Raises:
         OSError, ValueError, LookupError: sources.json is missing or damaged.
     """
-    sources = documents.read(output_dir / FILE)
-    return [path for path, _ in _changes(sources)]
+    return [path for path, _ in _changes(documents.read(output_dir / FILE))]
 
 
 def _changes(sources: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(path, its current state) of everything that differs.
-
-    A folder that is missing, as on an unmounted disk or another host, is skipped: the data that
-    were prepared from it stay valid.
-    """
+    """(path, its current state) of everything that differs."""
     for root, recorded in sources["roots"].items():
         folder = Path(root)
-        if not folder.is_dir():
+        if not folder.is_dir():  # as on another host: what was prepared from it stays valid
             continue
         if recorded["names_sha256"] and recorded["names_sha256"] != (names := _names(folder)):
             yield root, names
         for name, before in recorded["files"].items():
-            now = _facts(folder / name, hashed=False)
-            if not _same(folder / name, before, now):
+            now = _facts(folder / name, before)
+            if now != before:
                 yield str(folder / name), now
 
 
-def _same(path: Path, before: dict[str, Any] | None, now: dict[str, Any] | None) -> bool:
-    if before is None or now is None or before["bytes"] != now["bytes"]:
-        return before is now
-    if before["mtime_ns"] == now["mtime_ns"]:
-        return True
-    return before["sha256"] is not None and before["sha256"] == (_facts(path) or {}).get("sha256")
-
-
-def _facts(path: Path, hashed: bool = True) -> dict[str, Any] | None:
-    """Size, time of the last change and SHA-256 of a file; None where none can be read.
-
-    The SHA-256 is None where the file is too large, or `hashed` is False.
-    """
+def _facts(path: Path, before: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    """Size, time and SHA-256 of a file, None where there is none; `before` where it is as before."""
     try:
         status = path.stat()
-        digest = closure.sha256(path) if hashed and status.st_size <= SMALL_BYTES else None
+        facts: dict[str, Any] = {
+            "bytes": status.st_size,
+            "mtime_ns": status.st_mtime_ns,
+            "sha256": None,
+        }
+        if before and before["bytes"] == facts["bytes"]:
+            if before["mtime_ns"] == facts["mtime_ns"]:
+                return before
+            if before["sha256"] and before["sha256"] == closure.sha256(path):
+                return before
+        elif status.st_size <= SMALL_BYTES and before is None:
+            facts["sha256"] = closure.sha256(path)
     except OSError:
         return None
-    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
-
-
-def _below(folder: Path, files: Iterable[Path]) -> list[str]:
-    """Names relative to a folder, absolute where a file lies elsewhere; sorted.
-
-    Libraries name files by absolute paths, with links in the folder's own path resolved.
-    """
-    names = set()
-    for file in files:
-        path = file.absolute()
-        for root in (folder.absolute(), folder.resolve()):
-            if path.is_relative_to(root):
-                path = path.relative_to(root)
-                break
-        names.add(path.as_posix())
-    return sorted(names)
+    return facts
 
 
 def _names(folder: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +46,8 @@ class SpeechData:
             DataError: there are fewer than `batch_size` clips; at the call, not at the first
                 batch.
         """
+        import numpy as np
+
         n_clips = len(self.labels)
         if n_clips < batch_size:
             raise DataError(
@@ -54,24 +55,20 @@ class SpeechData:
                 "a smaller batch_size, or more clips (raise max_clips, or clip_seconds to "
                 "use longer clips)"
             )
-        return (self._batch(rows) for rows in prepared.shuffled(n_clips, batch_size, seed))
-
-    def _batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """The clips of these indices, as arrays of their own."""
-        import numpy as np
-
-        return {
-            "input_features": np.asarray(self.features[rows]),  # (B, n_mels, 100 clip_seconds)
-            "decoder_input_ids": self.decoder_input_ids[rows],  # (B, L)
-            "labels": self.labels[rows],  # (B, L)
-        }
+        return (
+            {
+                "input_features": np.asarray(self.features[rows]),  # (B, n_mels, 100 clip_seconds)
+                "decoder_input_ids": self.decoder_input_ids[rows],  # (B, L)
+                "labels": self.labels[rows],  # (B, L)
+            }
+            for rows in prepared.shuffled(n_clips, batch_size, seed)
+        )
 
 
 def combined_sha256(facts: Mapping[str, Any]) -> str:
-    """One checksum for the three arrays, from their checksums and sizes."""
-    parts = [f"{facts['n_clips']} {facts['n_mels']} {facts['clip_seconds']}"]
-    parts += [f"{name} {facts[f'{name}_sha256']}" for name in ARRAYS]
-    return hashlib.sha256("\n".join(parts).encode("ascii")).hexdigest()
+    """One checksum for the three arrays and their sizes."""
+    sizes = f"{facts['n_clips']} {facts['n_mels']} {facts['clip_seconds']}"
+    return prepared.combined_sha256(facts, [sizes], ARRAYS)
 
 
 def load(folder: Path) -> SpeechData:
@@ -82,20 +79,10 @@ def load(folder: Path) -> SpeechData:
     """
     import numpy as np
 
-    folder = Path(folder)
-    facts = prepared.read_facts(folder)
-    try:
-        name, sha256 = str(facts["name"]), str(facts["sha256"])
-        vocab_size, n_clips = int(facts["vocab_size"]), int(facts["n_clips"])
-        clip_seconds, n_mels = int(facts["clip_seconds"]), int(facts["n_mels"])
-        if combined_sha256(facts) != sha256:
-            raise ValueError("sha256 is not that of its arrays")
-        arrays = {
-            array: prepared.read_array(folder, facts, array, mapped=array == "features")
-            for array in ARRAYS
-        }
-    except (ValueError, KeyError, TypeError) as error:
-        raise prepared.damaged_facts(folder, error) from None
+    numbers = ("n_clips", "vocab_size", "clip_seconds", "n_mels")
+    facts, arrays = prepared.read(folder, numbers, ARRAYS, combined_sha256, mapped=["features"])
+    name, sha256 = facts["name"], facts["sha256"]
+    n_clips, vocab_size, clip_seconds, n_mels = (facts[key] for key in numbers)
     shapes = {array: values.shape for array, values in arrays.items()}
     n_tokens = shapes["labels"][-1:]
     expected = {

@@ -88,17 +88,13 @@ def load(folder: Path) -> TokenData:
     Raises:
         DataError: a file is missing or damaged, or the tokens are not those of dataset.json.
     """
-    folder = Path(folder)
-    facts = prepared.read_facts(folder)
-    try:
-        sha256, vocab_size = str(facts["tokens_sha256"]), int(facts["vocab_size"])
-        name = str(facts["name"])
-        tokens = prepared.read_array(folder, facts, "tokens")
-    except (ValueError, KeyError, TypeError) as error:
-        raise prepared.damaged_facts(folder, error) from None
+    facts, arrays = prepared.read(
+        folder, ["vocab_size"], ["tokens"], lambda facts: str(facts["tokens_sha256"])
+    )
+    name, tokens = facts["name"], arrays["tokens"]
     if tokens.ndim != 1 or tokens.dtype.kind != "u":
         raise DataError(
             f"data '{name}' in {folder}: tokens.npy holds {tokens.dtype} of shape {tokens.shape}, "
             f"expected unsigned integers of shape (n,); {prepared.MEND}"
         )
-    return TokenData(tokens, sha256, vocab_size, name)
+    return TokenData(tokens, facts["sha256"], facts["vocab_size"], name)

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siliconprof.datasets import preparing
+from siliconprof.datasets import git_lfs, preparing
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
 
 END_OF_TEXT = "<|endoftext|>"
 FILE = "tokenizer.json"
-# How many documents are encoded at once: bounds memory, changes no result.
-ENCODE_BATCH = 1000
 
 
 @dataclass(frozen=True)
@@ -37,19 +35,19 @@ class DatasetTokenizer:
         Raises:
             PrepareError: the tokenizer lacks one.
         """
-        token_ids = [self.tokenizer.token_to_id(token) for token in tokens]
-        missing = [token for token, number in zip(tokens, token_ids, strict=True) if number is None]
+        token_ids = {token: self.tokenizer.token_to_id(token) for token in tokens}
+        missing = [token for token, number in token_ids.items() if number is None]
         if missing:
             raise PrepareError(
                 f"tokenizer '{self.name}' has no token {', '.join(missing)}; choose another, or "
                 "leave tokenizer out to have one trained"
             )
-        return token_ids
+        return list(token_ids.values())
 
     def encode(self, documents: Sequence[str]) -> Iterator[list[int]]:
         """The ids of each document's text, without the special tokens a tokenizer may add."""
-        for start in range(0, len(documents), ENCODE_BATCH):
-            batch = documents[start : start + ENCODE_BATCH]
+        for start in range(0, len(documents), 1000):  # bounds memory, changes no result
+            batch = documents[start : start + 1000]
             for encoding in self.tokenizer.encode_batch(batch, add_special_tokens=False):
                 yield encoding.ids
 
@@ -60,8 +58,7 @@ def for_dataset(
     """The tokenizer that the spec names, or one trained on the documents.
 
     Args:
-        special_tokens: the first ids of a trained tokenizer; a named one has them under its own
-            ids.
+        special_tokens: the first ids of a trained one; a named one has them under its own ids.
 
     Raises:
         PrepareError: the named one cannot be read, lacks a special token or is larger than
@@ -70,15 +67,16 @@ def for_dataset(
     if spec.tokenizer is None:
         trained = train(documents, spec.vocab_size, special_tokens)
         json = trained.to_str().encode("utf-8")
-        return DatasetTokenizer("trained", trained, json, None)
-    pretrained = _read(spec)
-    pretrained.ids(special_tokens)
-    if pretrained.size > spec.vocab_size:
+        chosen = DatasetTokenizer("trained", trained, json, None)
+    else:
+        chosen = _read(spec)
+        chosen.ids(special_tokens)
+    if chosen.size > spec.vocab_size:
         raise spec.error(
-            f"vocab_size is {spec.vocab_size}; tokenizer '{spec.tokenizer}' has {pretrained.size} "
-            "tokens, expected at least as many"
+            f"vocab_size is {spec.vocab_size}; tokenizer '{chosen.name}' has {chosen.size} tokens, "
+            "expected at least as many"
         )
-    return pretrained
+    return chosen
 
 
 def train(documents: Sequence[str], vocab_size: int, special_tokens: Sequence[str]) -> Any:
@@ -124,6 +122,7 @@ def _read(spec: DatasetSpec) -> DatasetTokenizer:
             path = Path(hf_hub_download(name, FILE))
             revision = path.parent.name  # …/snapshots/COMMIT/tokenizer.json
         json = path.read_bytes()
+        git_lfs.refuse(json)
         tokenizer = Tokenizer.from_str(json.decode("utf-8"))
     except PrepareError:
         raise

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.closure import sha256
-from siliconprof.errors import UserError
+from siliconprof.datasets import git_lfs
+from siliconprof.errors import UserError, in_one_line
 
 INDEX = "model.safetensors.index.json"
 # transformers adds or omits these in front of a bare model's names.
@@ -32,7 +33,7 @@ class Checkpoint:
             UserError: there is no such checkpoint, or it has no safetensors files.
         """
         self.path = path
-        self.folder, self.revision = locate(path, revision)
+        self.folder, self.revision = _located(path, revision)
         self.files = _files(self.folder, path)
 
     def describe(self) -> dict[str, Any]:
@@ -43,6 +44,34 @@ class Checkpoint:
             "weights_revision": self.revision,
             "weights_sha256": {file.name: sha256(file) for file in self.files},
         }
+
+    def check(self, model: Mapping[str, Any]) -> None:
+        """See that config.json, where there is one, describes a model.
+
+        Args:
+            model: keys of config.json that decide what the tensors compute -> their values.
+
+        Raises:
+            UserError: it says something else, or cannot be read.
+        """
+        try:
+            said = json.loads((self.folder / "config.json").read_bytes())
+            others = [
+                f"{key} {said[key]!r}, not {value!r}"
+                for key, value in model.items()
+                if said.get(key, value) != value
+            ]
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"weights_path '{self.path}': cannot read config.json: {in_one_line(error)}"
+            ) from None
+        if others:
+            raise UserError(
+                f"weights_path '{self.path}': another model by its config.json: "
+                f"{'; '.join(others)}; correct size or weights_path"
+            )
 
     def arrays(
         self, shapes: Mapping[str, Sequence[int]], first_rows: Sequence[str] = ()
@@ -57,14 +86,21 @@ class Checkpoint:
             UserError: a tensor is missing, of another shape, or stored in an unsupported format.
         """
         import numpy as np
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         locations: dict[str, tuple[Path, str]] = {}
         for file in self.files:
-            with safe_open(file, framework="np") as tensors:
-                for key in tensors.keys():  # noqa: SIM118  no mapping
-                    for prefix in PREFIXES:
-                        locations.setdefault(key.removeprefix(prefix), (file, key))
+            try:
+                with safe_open(file, framework="np") as tensors:
+                    keys = tensors.keys()
+            except SafetensorError as error:
+                raise UserError(
+                    f"weights_path '{self.path}': {file} is damaged ({in_one_line(error)}); copy it "
+                    "again"
+                ) from None
+            for key in keys:
+                for prefix in PREFIXES:
+                    locations.setdefault(key.removeprefix(prefix), (file, key))
         missing = [name for name in shapes if name not in locations]
         if missing:
             raise UserError(
@@ -92,11 +128,7 @@ class Checkpoint:
 
 
 def local_files(parameters: Mapping[str, Any]) -> list[str]:
-    """The local files that a cell reads its weights from; empty for the hub's or a missing file.
-
-    Args:
-        parameters: the workload's parameters.
-    """
+    """The local files from which a workload reads its weights; none for the hub's or missing ones."""
     if parameters.get("weights") != "pretrained":
         return []
     folder = Path(parameters.get("weights_path") or "").expanduser()
@@ -110,13 +142,8 @@ def local_files(parameters: Mapping[str, Any]) -> list[str]:
     return [str(file) for file in [*files, *([index] if index.is_file() else [])]]
 
 
-def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
-    """(folder, commit or None) of a checkpoint.
-
-    Raises:
-        UserError: it is neither a folder nor on the hub, the hub cannot be reached, or a revision
-            is asked of a folder.
-    """
+def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
+    """(folder, commit or None) of a checkpoint."""
     folder = Path(path).expanduser()
     if folder.is_dir():
         if revision is not None:
@@ -132,40 +159,31 @@ def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
         )
     try:
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise UserError(
-            f"weights_path '{path}': loading from the hub needs the package '{error.name}'; "
-            "install the pins in envs/"
-        ) from None
-    try:
-        snapshot = Path(
-            snapshot_download(path, revision=revision, allow_patterns=["*.safetensors", "*.json"])
-        )
-    except Exception as error:  # the client's HTTP errors change from version to version
-        message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+        patterns = ["*.safetensors", "*.json"]
+        snapshot = Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
+    except Exception as error:  # no client, or an HTTP error, which change from version to version
         at = f", weights_revision '{revision}'" if revision is not None else ""
         raise UserError(
             f"weights_path '{path}'{at}: neither a folder here nor available from the hub or its "
-            f"cache ({message}); correct it, or set weights: random"
+            f"cache ({in_one_line(error)}); correct it, or set weights: random"
         ) from error
     return snapshot, snapshot.name
 
 
 def _files(folder: Path, path: str) -> list[Path]:
-    """The safetensors files of a checkpoint.
-
-    Raises:
-        UserError: there are none.
-    """
-    index = folder / INDEX
+    """The safetensors files of a checkpoint, which must be there."""
+    index, names = folder / INDEX, {"model.safetensors"}
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    else:
-        names = ["model.safetensors"]
-    files = [folder / name for name in names]
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    files = [folder / name for name in sorted(names)]
     for file in files:
-        if not file.is_file():
+        try:
+            git_lfs.refuse_file(file)
+        except OSError:
             raise UserError(
                 f"weights_path '{path}': no {file.name} in it; expected transformers' layout"
-            )
+            ) from None
+        except ValueError as error:
+            raise UserError(f"weights_path '{path}': {file}: {error}") from None
     return files

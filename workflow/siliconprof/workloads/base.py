@@ -328,9 +328,15 @@ class TrainingWorkload(Workload):
         """The pretrained weights that the workload's entry names.
 
         Raises:
-            UserError: there are none, see `Checkpoint`.
+            UserError: there are none, see `Checkpoint`, or they are of another model.
         """
-        return Checkpoint(self.parameters["weights_path"], self.parameters["weights_revision"])
+        found = Checkpoint(self.parameters["weights_path"], self.parameters["weights_revision"])
+        found.check(self.checkpoint_config())
+        return found
+
+    def checkpoint_config(self) -> dict[str, Any]:
+        """What a checkpoint's config.json must say, where it says something of it."""
+        return {}
 
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """Endless batches of the prepared data, the same for every framework and trainer."""

@@ -231,6 +231,14 @@ class Plugin(TrainingWorkload):
             for _ in range(self.n_layer)
         ]
 
+    def checkpoint_config(self) -> dict[str, Any]:
+        """See `TrainingWorkload.checkpoint_config`."""
+        shape = {"n_layer": self.n_layer, "n_head": self.n_head, "n_embd": self.n_embd}
+        # as transformers' GPT2Config has them
+        functions = {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+        attention = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
+        return shape | functions | attention
+
     # -- torch -----------------------------------------------------------------------------
 
     def modules(self, framework: str) -> tuple[str, ...]:

@@ -284,6 +284,15 @@ class Plugin(TrainingWorkload):
         yield POSITIONS, sinusoids(*shapes.pop(POSITIONS))
         yield from drawn_weights(shapes, seed)
 
+    def checkpoint_config(self) -> dict[str, Any]:
+        """See `TrainingWorkload.checkpoint_config`."""
+        parts = ("encoder", "decoder")
+        layers = {f"{part}_layers": self.n_layer for part in parts}
+        heads = {f"{part}_attention_heads": self.n_head for part in parts}
+        # as transformers' WhisperConfig has them
+        functions = {"activation_function": "gelu", "scale_embedding": False}
+        return {"d_model": self.d_model} | layers | heads | functions
+
     # -- torch -----------------------------------------------------------------------------
 
     def torch_config(self) -> Any:
