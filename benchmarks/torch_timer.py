@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 from shared import ratio
 from siliconprof import plugins
@@ -162,7 +160,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="run before other processes, which wait (root on Linux)",
     )
-    parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     found = []
     with contextlib.ExitStack() as stack:
@@ -185,9 +182,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{sum(one.holds for one in found)} of {len(found)} within {LOW} to "
         f"{HIGH}; {arguments.pairs} pairs each, {arguments.threads} threads"
     )
-    if arguments.json:
-        text = json.dumps([asdict(one) for one in found], indent=1)
-        arguments.json.write_text(f"{text}\n", encoding="utf-8")
     return int(not all(one.holds for one in found))
 
 

@@ -69,19 +69,12 @@ class Fresh:
         )
         self.pid = self._process.pid
 
-    def ended(self) -> tuple[int, int]:
-        """Wait for its end: (exit code as of `Popen`, largest resident size in the system's unit).
+    def ended(self) -> int:
+        """Wait for its end, without the polling of a `wait` with a time limit: its exit code.
 
-        `Popen.wait(timeout=…)` polls up to 2000 times a second and would disturb what is timed.
-        This call gives the peak of this one process, whatever other children there have been.
+        It is 0 where whoever started us ignores SIGCHLD; the result file then has the status.
         """
-        try:
-            _, status, usage = os.wait4(self.pid, 0)
-        except ChildProcessError:  # whoever started us ignores SIGCHLD: the system has reaped it
-            self._process.returncode = 0  # as subprocess does; the result file has the status
-            return 0, 0
-        self._process.returncode = os.waitstatus_to_exitcode(status)
-        return self._process.returncode, usage.ru_maxrss
+        return self._process.wait()
 
     def end_leftovers(self) -> tuple[list[str], list[str]]:
         """Names of what it had started and had to be killed, and of what still lives."""
@@ -113,7 +106,7 @@ class Child:
     ) -> None:
         self.output = output
         output.begin()
-        self.witness = exhaustion.Witness()
+        self.oom_kills_before, self.started_s = exhaustion.cgroup_kills(), time.monotonic()
         own = ["--supervisor", str(os.getpid()), "--result", str(result)]
         arguments = [*own, "--cell", trial.cell.to_json(), *arguments]
         environment = child_environment(trial, result.parent)
@@ -137,7 +130,7 @@ class Child:
             thread.start()
 
     def _await_end(self) -> None:
-        self.returncode, self.witness.resident_peak = self.process.ended()
+        self.returncode = self.process.ended()
         self._ended.set()
 
     def _read_output(self, descriptor: int) -> None:
@@ -185,7 +178,6 @@ class Child:
         """
         started = time.monotonic()
         while not self._ended.wait(POLL_S):
-            self.witness.look(self.process.pid)
             require_pipeline()
             if time.monotonic() - started > limit_s:
                 self.kill()

@@ -182,8 +182,8 @@ class Forked:
             check()
         return {"error": f"the fork server took more than {STARTS_WITHIN_S:g} s"}
 
-    def ended(self) -> tuple[int, int]:
-        """Wait for its end: (exit code as of `Popen`, largest resident size in the system's unit).
+    def ended(self) -> int:
+        """Wait for its end: its exit code as of `Popen`.
 
         Where what has forked it was killed, nobody can tell, and it is killed as well.
         """
@@ -191,8 +191,8 @@ class Forked:
         if "status" not in end:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-            return -signal.SIGKILL, 0
-        return os.waitstatus_to_exitcode(end["status"]), end["resident_peak"]
+            return -signal.SIGKILL
+        return int(end["status"])
 
     def end_leftovers(self) -> tuple[list[str], list[str]]:
         """Names of what it had started and had to be killed, and of what still lives."""
@@ -306,8 +306,8 @@ class Branch:
             ready, _, _ = select.select([ends, connection.fileno()], [], [])
             os.close(ends)
             if connection.fileno() not in ready:
-                _, status, usage = os.wait4(pid, 0)
-                _send(connection, {"status": status, "resident_peak": usage.ru_maxrss})
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                _send(connection, {"status": status})
                 killed, left = leftovers.end(leftovers.GRACE_S, pid, spared)
                 _send(connection, {"killed": killed, "left": left})
                 return False
@@ -348,9 +348,10 @@ def root(listener: socket.socket, life: int) -> None:
         if not request:
             continue
         package, cores = request["package"], request["cores"]
-        with suppress(LookupError):  # of plug-ins: another copy's may be others
-            Trial(Cell.from_json(request["cell"]))
-            package = str(PACKAGE_DIR.parent)
+        if package != (own := str(PACKAGE_DIR.parent)):  # another copy's, maybe with other plug-ins
+            with suppress(LookupError):
+                Trial(Cell.from_json(request["cell"]))
+                package = own
         branch = request.pop("branch")
         branch["PYTHONPATH"] = os.pathsep.join(filter(None, [package, branch["PYTHONPATH"]]))
         key = json.dumps([branch, cores], sort_keys=True)

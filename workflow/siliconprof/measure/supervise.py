@@ -38,7 +38,7 @@ from siliconprof.errors import (
     writing,
 )
 from siliconprof.hosts import environment, machine, node_check
-from siliconprof.lifetime import PIPELINE_VARIABLE
+from siliconprof.lifetime import PIPELINE_VARIABLE, killed_by
 from siliconprof.measure import inherited, leftovers, lock, takeover
 from siliconprof.measure.child import Child, PipelineGone, require_pipeline
 from siliconprof.measure.output import Output
@@ -94,9 +94,10 @@ def outcome(
         return died | {"reason": f"{last}; {reached}"}
     if code < 0:
         evidence = trace.evidence() if trace and -code == signal.SIGKILL else None
-        evidence = evidence or exhaustion.evidence(child.process.pid, -code, child.witness, tail)
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
-        killed = f"killed by signal {-code} ({name}); {reached}"
+        evidence = evidence or exhaustion.evidence(
+            child.process.pid, -code, child.started_s, child.oom_kills_before, tail
+        )
+        killed = f"{killed_by(-code)}; {reached}"
         if evidence:
             return died | {"status": "oom", "reason": f"{killed}; {evidence}"}
         return died | {"reason": killed + (f"; {last[:200]}" if last else "")}

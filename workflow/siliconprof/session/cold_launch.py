@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -25,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from siliconprof import plugins
-from siliconprof.lifetime import end_with, leave
+from siliconprof.lifetime import end_with, killed_by, leave
 from siliconprof.store.cell import Cell
 
 MARK = "siliconprof cold launch: "
@@ -178,8 +177,7 @@ def failure(code: int, late: bool, limit_s: float, reached: str, last: str) -> s
     if late:
         return f"still running after {limit_s:g} s; {reached}"
     if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
-        return f"killed by signal {-code} ({name}); {reached}"
+        return f"{killed_by(-code)}; {reached}"
     return f"exit status {code}; {reached}; {last[:200]}" if code else None
 
 

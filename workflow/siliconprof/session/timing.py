@@ -104,24 +104,20 @@ class Pace:
             self.stopped_by = "max_iterations"
         elif time.perf_counter() - self._measuring_since >= self.plan.budget_s:
             self.stopped_by = "budget"
-        elif self._look_is_due() and self._narrow():
-            self.stopped_by = "interval"
+        elif self._look_is_due():
+            low, high = statistics.block_median_interval(self.times)
+            if high - low <= self.plan.relative_interval * statistics.median(self.times):
+                self.stopped_by = "interval"
         return self.stopped_by is not None
 
     def _look_is_due(self) -> bool:
-        """Whether the schedule's next look has come.
-
-        Looking after every time would cost more than short operations do, and whoever looks often
-        enough sees a narrow interval by chance.
-        """
+        """Whether the schedule's next look has come."""
+        # Looking after every time would cost more than short operations do, and whoever looks often
+        # enough sees a narrow interval by chance.
         due = len(self.times) >= self._next_look
         while self._next_look <= len(self.times):
             self._next_look = math.ceil(LOOK_GROWTH * self._next_look)
         return due
-
-    def _narrow(self) -> bool:
-        low, high = statistics.block_median_interval(self.times)
-        return high - low <= self.plan.relative_interval * statistics.median(self.times)
 
 
 class Clock(Protocol):
