@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
 from collections.abc import Iterator
 
 import psutil
 import pytest
-from conftest import QUICK, Checkout
+from conftest import Checkout
 from siliconprof.measure import child, fork_server
 from siliconprof.store.record import read
 from test_faults import (
-    begin,
     begin_measure,
     cell,
     child_asleep,
-    configure,
     flags,
     hosts_folder,  # noqa: F401
     lock_is_free,
@@ -107,14 +104,3 @@ def test_a_fork_ends_with_its_supervisor(forking: Checkout) -> None:
     until(lambda: len(processes(forking)) == len(tree(forking)))
     assert forked_by in tree(forking)
     assert measure(forking, cell("fine"))["method"]["process"] == child.FORKED
-
-
-def test_no_process_outlives_a_pipeline_that_is_killed(project: Checkout) -> None:  # noqa: F811
-    """Its cells are forked, and all of the tree ends with it."""
-    configure(project, {"slow": {"mode": "sleeps", "seconds": 60}}, timing=QUICK)
-    pipeline = begin(project, "snakemake", "--cores", "1", "measured")
-    until(lambda: processes(project, "siliconprof.measure.worker"))
-    assert tree(project)
-    os.kill(pipeline.pid, signal.SIGKILL)
-    pipeline.wait(120)
-    until(lambda: not processes(project))

@@ -266,8 +266,6 @@ def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia) -> None:
     assert meter.summary()["reason"]
     never = EnergyMeter.of(gpu.backend, plan(0.4, 1))
     assert not never.enabled and "energy_window_s is 0.4" in never.summary()["reason"]
-    untouched = EnergyMeter.of(gpu.backend, plan(10.5, 1))
-    assert "no window" in untouched.summary()["reason"]
 
 
 def test_a_slow_counter_is_waited_for_and_a_dead_one_is_not(gpu: Nvidia, hasty: None) -> None:
