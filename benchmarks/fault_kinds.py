@@ -162,7 +162,7 @@ def _run_with_kills(
         while not scratch.processes(word) and time.monotonic() < look_until:
             time.sleep(0.02)
         time.sleep(rng.uniform(0.0, 0.7))
-        found = scratch.processes(word)  # a supervisor and its guard, a child and its forks
+        found = scratch.processes(word)  # a supervisor, a child and its forks
         for victim in rng.sample(found, min(len(found), 1)):
             workload = workload_of(victim)
             if workload is None:

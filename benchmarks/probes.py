@@ -16,6 +16,7 @@ Sampling on other hardware costs differently: run it there.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import statistics
@@ -127,6 +128,7 @@ def line(workload: str, name: str, found: dict[str, Any]) -> str:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--pairs", type=int, default=20, help="pairs of blocks, at least")
     parser.add_argument("--block-s", type=float, default=1.0, help="seconds of a block")
     parser.add_argument("--workloads", nargs="+", choices=list(SIZES), default=list(SIZES))
@@ -140,21 +142,33 @@ def main() -> int:
     usable = {name: plugins.load("probes", name).available() for name in plugins.names("probes")}
     choices: dict[str, Sequence[str] | None] = {"none": [], "all": None}
     choices |= {name: [name] for name, (can, _) in usable.items() if can}
-    print(f"{'':25} {'sample':>8} {'share':>6}  mean step, % more          median")
-    print(f"{'workload':10} {'probes':14} {'µs':>8} {'%':>6}  [95 % interval]   step, % more")
+    result: dict[str, Any] = {
+        "bound": BOUND,
+        "threads": arguments.threads,
+        "absent": {name: why for name, (can, why) in usable.items() if not can},
+        "workloads": {},
+    }
+    if not arguments.json:
+        print(f"{'':25} {'sample':>8} {'share':>6}  mean step, % more          median")
+        print(f"{'workload':10} {'probes':14} {'µs':>8} {'%':>6}  [95 % interval]   step, % more")
     for workload in arguments.workloads:
         step, backend = step_of(workload, arguments.threads)
         block(step, 20)  # warm-up
         step_s = statistics.median(block(step, 20))
         steps = max(10, round(arguments.block_s / step_s))
+        found: dict[str, Any] = {}
         for name in arguments.probes or choices:
-            found = compare(step, backend, choices[name], arguments.pairs, steps)
+            found[name] = compare(step, backend, choices[name], arguments.pairs, steps)
             if name != "none":
-                found["verdict"] = verdict(found)
-            print(line(workload, name, found), flush=True)
-    for name, (can, why) in usable.items():
-        if not can:
-            print(f"not here: {name}: {why}")
+                found[name]["verdict"] = verdict(found[name])
+            if not arguments.json:
+                print(line(workload, name, found[name]), flush=True)
+        result["workloads"][workload] = {"step_s": step_s, "probes": found}
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+        return 0
+    for name, why in result["absent"].items():
+        print(f"not here: {name}: {why}")
     return 0
 
 
