@@ -9,18 +9,16 @@ from __future__ import annotations
 import csv
 import fcntl
 import html
-import json
 import os
 import re
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +26,7 @@ import psutil
 import pytest
 from conftest import QUICK, Checkout, copy_project, cpu_cell, until
 from siliconprof.hosts import cgroups
-from siliconprof.measure import descendants, fork_server, lock
-from siliconprof.measure import processes as processes_of_host
+from siliconprof.measure import fork_server, lock
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from test_memory_model import can_limit
@@ -179,11 +176,6 @@ class Plugin(KernelWorkload):
         while True:
             kept.append(ones((self.parameters["mib"], 1 << 18)))
             backend.evaluate(kept[-1])
-
-    def exhausts_python(self):
-        kept = []
-        while True:
-            kept.append([len(kept)] * 10)
 '''
 
 
@@ -418,39 +410,19 @@ def test_output_is_bounded_in_the_log_and_in_memory(project):
 only_linux = pytest.mark.skipif(not LINUX, reason="macOS has no cgroups and ignores RLIMIT_AS")
 
 
-def address_space(mib: int) -> Callable[[], None]:
-    """To be called in a new process: a limit that all it starts inherits."""
-    limit = mib * 2**20
-    return lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-SEGFAULT = rf"killed by signal 11 \(SIGSEGV\); {REACHED}"
-ASKED = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 67108864 bytes"
-
-
 @only_linux
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("wanted", "limit_mib", "status", "reason"),
-    [
-        # MLX on a Linux CPU uses what it was not given: it crashes without a message.
-        (
-            cell("exhausts"),
-            1024,
-            "oom",
-            rf"{SEGFAULT}.*; it had filled about (9\d\d|10[012]\d) MiB of its address space, "
-            r"limited to 1024 MiB \(RLIMIT_AS\)|.*(Unable to allocate|bad_alloc).*",
-        ),
-        (cell("exhausts", backend="torch-cpu", mib=64), 2048, "oom", rf".*{ASKED}.*{REACHED}"),
-        (cell("exhausts_python"), 1024, "oom", rf"MemoryError; {REACHED}"),
-        (cell("segfaults"), 4096, "failed", rf"{SEGFAULT}.*"),  # below the limit
-    ],
-    ids=["mlx", "torch", "Python", "no exhaustion"],
-)
-def test_out_of_address_space(project, wanted, limit_mib, status, reason):
-    made = measure(project, wanted, preexec_fn=address_space(limit_mib))
-    assert made["status"] == status
-    assert re.fullmatch(reason, made["reason"]), made["reason"]
+def test_an_allocation_that_is_refused_is_oom(project):
+    """In the framework's words, under a limit that all processes of the cell inherit."""
+    limit = (2**31, 2**31)
+    made = measure(
+        project,
+        cell("exhausts", backend="torch-cpu", mib=64),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit),
+    )
+    assert made["status"] == "oom"
+    asked = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 67108864 bytes"
+    assert re.fullmatch(rf".*{asked}.*{REACHED}", made["reason"]), made["reason"]
 
 
 GROUP = f"{cgroups.PREFIX}test-{os.getpid()}"
@@ -468,19 +440,13 @@ def cgroup() -> Iterator[Callable[[], Any] | None]:
 
 @only_linux
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "status", "evidence"),
-    [
-        ("exhausts", "oom", r"; (the cgroup's oom_kill counter rose from 0 to 1|kernel log: .*)"),
-        ("kills_itself", "failed", "(?!.*oom_kill).*"),
-    ],
-)
-def test_the_kernels_killer_is_told_from_a_plain_kill(project, cgroup, mode, status, evidence):
+def test_the_kernels_killer_leaves_evidence(project, cgroup):
     if cgroup is None:
         return
-    made = measure(project, cell(mode), preexec_fn=cgroup)
-    assert made["status"] == status, made["reason"]
-    assert re.fullmatch(rf"killed by signal 9 \(SIGKILL\); {REACHED}{evidence}", made["reason"])
+    made = measure(project, cell("exhausts"), preexec_fn=cgroup)
+    assert made["status"] == "oom", made["reason"]
+    evidence = "(the cgroup's oom_kill counter rose from 0 to 1|kernel log: .*)"
+    assert re.fullmatch(rf"killed by signal 9 \(SIGKILL\); {REACHED}; {evidence}", made["reason"])
 
 
 def test_a_plain_kill_is_never_oom(project):
@@ -537,94 +503,30 @@ def flags(made: dict[str, Any]) -> set[str]:
     return {flag["code"] for flag in made["flags"]}
 
 
-@pytest.mark.skipif(not LINUX, reason="only Linux has a reaper of what others leave")
-@pytest.mark.parametrize("victim", ["guard", "supervisor", "waiting"])
-def test_a_killed_supervisor_leaves_neither_daemons_nor_an_overlap(project, victim):
-    first = begin_measure(project, cell("leaves_daemons", "first", seconds=600))
-    child = child_asleep(project)
-    supervisor, left = child.parent(), child.parent().children(recursive=True)
-    assert supervisor.ppid() == first.pid
+def test_a_killed_supervisor_ends_its_cell_and_lets_the_next_begin(project):
+    first = begin_measure(project, cell("sleeps", "first", seconds=600))
+    child_asleep(project)
     second = begin_measure(project, cell("fine", "second"))
     until(lambda: "waiting for" in (project.path.parent / "output.txt").read_text())
-    {"guard": first, "supervisor": supervisor, "waiting": second}[victim].kill()
-    if victim == "waiting":
-        second.wait(120)
-        until(lambda: not of_workload(project, "second"))
-        assert all(p.is_running() for p in left)
-        first.terminate()
-        assert first.wait(120) == 130 and processes(project) == []
-        return
-    until(lambda: of_workload(project, "second", "siliconprof.measure.worker"))
-    assert of_workload(project, "first", "siliconprof.measure.worker") == []
-    assert not any(map(works, left))
+    first.kill()
     assert second.wait(120) == 0 and first.wait(120) != 0
     assert processes(project) == []
     assert record.read(project.path / "second.json")["status"] == "ok"
     assert not (project.path / "first.json").exists()
 
 
-def works(process: psutil.Process) -> bool:
-    """Whether it runs: one that has ended stays in sight until somebody waits for it."""
-    with suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def of_workload(project: Checkout, workload: str, word: str = "") -> list[psutil.Process]:
-    """What runs for a cell of this workload."""
-    named = f'"workload":"{workload}"'
-    found = []
-    for process in processes(project, word):
-        with suppress(psutil.Error):
-            if named in " ".join(process.cmdline()):
-                found.append(process)
-    return found
-
-
-@contextmanager
-def like_a_worker(supervisor: int) -> Iterator[subprocess.Popen]:
-    """A process with the command line of a measuring process."""
-    words = ["siliconprof.measure.worker", "--supervisor", str(supervisor)]
-    command = [sys.executable, "-c", "import time; time.sleep(60)", *words]
-    with subprocess.Popen(command, start_new_session=True) as process:
-        try:
-            until(lambda: words[1] in processes_of_host.command(process.pid))
-            yield process
-        finally:
-            process.kill()
-
-
-def test_an_orphan_of_the_last_holder_is_waited_for_and_ended(tmp_path):
-    """But not what still has a supervisor, whatever the file says."""
-    path, told = tmp_path / "host.lock", []
-    for supervisor, is_orphan in ((os.getpid(), False), (2**22 + 1, True)):  # beyond any process id
-        with like_a_worker(supervisor) as process:
-            now = processes_of_host.look(process.pid)
-            line = {"host": socket.gethostname(), "child": [now.pid, now.started]}
-            path.write_text(json.dumps(line))
-            with lock.alone(lambda: None, told.append, "desk/cpu", path) as held:
-                assert held.waited_s > 2 or not is_orphan
-                assert process.poll() == (-signal.SIGKILL if is_orphan else None)
-    says = f"waiting for PID {process.pid}, a measuring process whose supervisor has died"
-    assert told == [says]
-
-
-@pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
-def test_processes_where_there_is_no_proc(monkeypatch):
-    with like_a_worker(os.getpid()) as process:
-        named = processes_of_host.command(process.pid)
-        monkeypatch.setattr(processes_of_host, "PROC", Path("/nowhere"))
-        found = processes_of_host.look(process.pid)
-        assert (found.pid, found.parent, found.group) == (process.pid, os.getpid(), process.pid)
-        assert found.started and found in processes_of_host.living()
-        assert processes_of_host.command(process.pid)[-1] == named[-1] == str(os.getpid())
-        assert descendants.of_cell(process.pid, adopted=False) == [found]
-        killed, left = descendants.end(lambda: descendants.of_cell(process.pid, False), 0)
-        assert killed == [found] and left == []
-    assert processes_of_host.look(process.pid) is None
-
-
 # -- the lock ----------------------------------------------------------------------------------
+
+
+def test_the_lock_is_held_until_the_measuring_process_has_ended(tmp_path):
+    """Also where its supervisor is gone; who waits says whose cell it was."""
+    path, told = tmp_path / "host.lock", []
+    with lock.alone(lambda: None, told.append, "desk/cpu", path) as held:
+        child = subprocess.Popen(["sleep", "600"], pass_fds=[held.descriptor])
+    with lock.alone(child.kill, told.append, "desk/cpu", path):
+        assert child.wait() == -signal.SIGKILL
+    (said,) = told
+    assert re.fullmatch(rf"waiting for PID {os.getpid()}, desk/cpu of .+, since [\d:]{{8}}", said)
 
 
 @pytest.mark.slow

@@ -94,12 +94,9 @@ def test_theoretical_memory_is_the_papers_by_its_formula() -> None:
 COUNTED: list[tuple[str, str, str, dict[str, Any], bool]] = [
     ("torch-cpu", "gpt2", "fp32", {}, True),
     ("torch-cpu", "gpt2", "amp-bf16", {}, False),
-    ("torch-cpu", "gpt2", "bf16", {}, True),
     ("torch-cpu", "gpt2", "fp32", {"lora_rank": 4}, True),
     ("torch-cpu", "whisper", "fp32", {}, True),
-    ("torch-cpu", "whisper", "amp-bf16", {}, False),
     ("mlx", "gpt2", "fp32", {}, False),
-    ("mlx", "gpt2", "bf16", {}, False),
     ("mlx", "gpt2", "fp32", {"lora_rank": 4}, False),
     ("mlx", "whisper", "fp32", {}, False),
 ]

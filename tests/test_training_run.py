@@ -104,10 +104,9 @@ def kill_in_the_middle(project: Checkout, asked: Cell, name: str, whom: str) -> 
             and time.monotonic() < until
         ):
             time.sleep(0.002)
-        (supervisor,) = psutil.Process(process.pid).children()  # of its guard
-        (child,) = supervisor.children()
-        os.kill(child.pid if whom == "worker" else supervisor.pid, signal.SIGKILL)
-    # Its guard, which was waited for, has ended the measuring process as well.
+        (child,) = psutil.Process(process.pid).children()
+        os.kill(child.pid if whom == "worker" else process.pid, signal.SIGKILL)
+        child.wait(60)
     record = project.path / f"{name}.json"
     assert record.exists() == (whom == "worker")
     if whom == "worker":

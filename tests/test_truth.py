@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -145,52 +143,25 @@ def test_a_device_with_little_memory_is_not_checked(tmp_path: Path) -> None:
 
 
 TRACES = """
-import ctypes, json, sys
+import sys
+from siliconprof.probes.memory import resident_bytes
 from siliconprof.session import measurement, truth
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
-from siliconprof.probes.memory import resident_bytes
-
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-libc.free.argtypes = [ctypes.c_void_p]
-
-
-def maps(size):
-    block = libc.malloc(size)
-    mapped = bool(ctypes.c_size_t.from_address(block - 8).value & 2)  # IS_MMAPPED, malloc.c
-    if not mapped:
-        libc.free(block)  # freeing a mapped one would move the threshold
-    return mapped
-
-
-def threshold():
-    low, high = 2**12, 2**26
-    while high - low > 2**12:
-        middle = (low + high) // 2
-        low, high = (low, middle) if maps(middle) else (middle, high)
-    return low
-
 
 session = measurement.opened_session(Trial(Cell.from_json(sys.argv[1])), lambda message: None)
 session.backend.prove_precision(0)
-before = threshold(), resident_bytes(), session.backend.memory_bytes()
-checks = truth.before(session)
-after = threshold(), resident_bytes(), session.backend.memory_bytes()
-print(json.dumps([checks["twice_the_work"]["kernels"][0]["kernel"], before, after]))
+resident, device = resident_bytes(), session.backend.memory_bytes()
+assert truth.before(session)["twice_the_work"]["kernels"][0]["kernel"] == "product"
+assert resident_bytes() - resident < 8 * 2**20  # the vector alone was 64 MiB
+assert (session.backend.memory_bytes() or 0) <= (device or 0)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="looks into glibc's malloc")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_checks_leave_no_trace_in_memory(backend: str) -> None:
-    """What is measured after them meets the allocator and the memory as they were before."""
-    ran, before, after = json.loads(python(TRACES, product(backend).to_json()))
-    assert ran == "product"
-    # From which size on glibc maps blocks: a product's result, of a few MiB at most, may move it.
-    assert after[0] <= max(before[0], 2**23)
-    assert after[1] - before[1] < 8 * 2**20  # resident; the vector alone was 64 MiB
-    assert (after[2] or 0) <= (before[2] or 0)
+    """What is measured after them meets the memory as it was before."""
+    python(TRACES, product(backend).to_json())
 
 
 # -- planted faults ----------------------------------------------------------------------------
@@ -214,38 +185,22 @@ def test_a_synchronisation_left_out_is_caught(fault: str, tmp_path: Path) -> Non
     assert made["points"]  # flagged, never hidden
 
 
-def test_marks_that_do_not_wait_are_caught(tmp_path: Path) -> None:
+NO_WAIT_AT_MARKS = MLX + (
+    "import time\n"
+    "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
+    "Plugin.mark = lambda self: time.perf_counter()\n"
+)
+FAST_MARKS = MLX + "Plugin.seconds_between = lambda self, a, b: 1.2 * (b - a)\n"
+
+
+@pytest.mark.parametrize(("fault", "above"), [(NO_WAIT_AT_MARKS, 0), (FAST_MARKS, 1.1)])
+def test_wrong_marks_are_caught(fault: str, above: float, tmp_path: Path) -> None:
     """Where phases are timed by marks of the backend's own; synchronising waits all the same."""
-    fault = MLX + (
-        "import time\n"
-        "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
-        "Plugin.mark = lambda self: time.perf_counter()\n"
-    )
     made = measure(tmp_path, product("mlx"), fault)
     assert made["checks"]["marks"]["verdict"] == "failed"
-    assert made["checks"]["marks"]["ratio"] < 0.5
+    assert above < made["checks"]["marks"]["ratio"] < above + 0.5
     assert made["checks"]["synchronisation"]["verdict"] == "ok"
     assert "marks_differ" in codes(made)
-
-
-def test_marks_in_another_unit_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Milliseconds taken for seconds, or a clock that runs a fifth too fast; honest marks pass."""
-    session = measurement.opened_session(Trial(product("mlx")), lambda message: None)
-    shop = known_work.Workshop(session.backend, 0, known_work.VECTOR_BYTES)
-    side, n, lasts_s = shop.fit_products()
-    right = session.backend.seconds_between
-    verdicts = []
-    for factor in (1, 1.2, 1000, 1e-3):
-        wrong = lambda a, b, by=factor: by * right(a, b)  # noqa: E731
-        monkeypatch.setattr(session.backend, "seconds_between", wrong)
-        verdicts.append(truth.marks_check(shop, shop.products(side, n), lasts_s)["verdict"])
-    assert verdicts == ["ok", "failed", "failed", "failed"]
-    monkeypatch.setattr(session.backend, "seconds_between", right)
-    wait = session.backend.synchronize
-    monkeypatch.setattr(session.backend, "synchronize", lambda: (wait(), time.sleep(5e-4)))
-    slow = truth.marks_check(shop, shop.products(side, n), lasts_s)
-    assert slow["verdict"] == "ok"  # marks are held against work that dwarfs the wait for it
-    assert min(slow["wall_s"]) > 30 * 5e-4
 
 
 def passed(ratio: float, spread: float, disturbed: float) -> float:
@@ -312,23 +267,6 @@ def test_a_clock_that_runs_wrong_is_caught(speed: float, tmp_path: Path) -> None
     sleep = made["checks"]["sleep"]
     assert sleep["verdict"] == "failed"
     assert sleep["measured_s"] == pytest.approx(speed * 0.02, rel=0.4)
-
-
-def test_a_wrong_result_is_not_timed(tmp_path: Path) -> None:
-    """An operator that is off by 1 % ends its cell; what was checked before is kept."""
-    fault = MLX + (
-        "right = Plugin.matmul\n"
-        "def matmul(self, a, b):\n"
-        "    self._last = right(self, a, b) * (1.01 if a.ndim > 2 else 1)\n"
-        "    return self._last\n"
-        "Plugin.matmul = matmul\n"
-    )
-    made = measure(tmp_path, product("mlx"), fault)
-    assert made["status"] == "failed"
-    assert "is wrong: relative error 1.0" in made["reason"]
-    assert made["points"] == []
-    assert made["checks"]["sleep"]["verdict"] == "ok"
-    assert "precision" not in made["checks"]
 
 
 REPEATS = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 40, "max_iterations": 40,
@@ -456,6 +394,3 @@ def test_a_host_that_wakes_up_late_has_no_broken_clock(monkeypatch: pytest.Monke
     sleep = truth.clock_checks(session)["sleep"]
     assert sleep["measured_s"] > 0.07
     assert sleep["verdict"] == "ok", sleep
-
-
-# -- the report ----------------------------------------------------------------------------------

@@ -88,6 +88,12 @@ def end_with(supervisor: int) -> None:
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
 
 
+def killed_by(signum: int) -> str:
+    """`killed by signal 9 (SIGKILL)`."""
+    name = signal.Signals(signum).name if signum in set(signal.Signals) else ""
+    return f"killed by signal {signum} ({name})"
+
+
 def leave(status: int) -> None:
     """End this process once everybody has said goodbye, as `multiprocessing` ends its own.
 

@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -78,8 +79,8 @@ def build() -> Path:
         )
     target = adapter()
     command = [*program, "-x", "c++", "-O2", "-shared", "-fPIC", "-", "-o"]
-    with writing(target), temporary.scratch() as folder:
-        made = folder / NAME
+    with writing(target), tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, NAME)
         done = subprocess.run(
             [*command, str(made)], input=SOURCE, capture_output=True, text=True, check=False
         )

@@ -10,16 +10,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from siliconprof.lifetime import pipeline_alive
-from siliconprof.measure import descendants, fork_server, inherited, lock
+from siliconprof.measure import fork_server, inherited, leftovers, lock
 from siliconprof.measure.output import Output
-from siliconprof.measure.processes import Process
 from siliconprof.plugins import PACKAGE_DIR
-from siliconprof.session import exhaustion
+from siliconprof.session import exhaustion, memory_limit
 from siliconprof.session.trial import Trial
 from siliconprof.store import documents
 
@@ -45,15 +43,6 @@ def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
     return inherited.without(os.environ) | own
 
 
-@dataclass(frozen=True)
-class Launch:
-    """How a measuring process is started."""
-
-    arguments: Sequence[str]  # of the worker
-    under: Sequence[str] = ()  # the command that starts it, see `capture` of a workload's entry
-    forked: bool = False  # where it can be
-
-
 class PipelineGone(Exception):
     """The pipeline that started this cell has died."""
 
@@ -61,48 +50,35 @@ class PipelineGone(Exception):
 class Fresh:
     """A measuring process that is an interpreter of its own, started as a child of this process."""
 
-    lost = False  # nobody but this process waits for it
-
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], output: int, progress: int
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        output: int,
+        kept: Sequence[int],
     ) -> None:
-        self._adopted = descendants.adopt()
+        leftovers.adopt()
         self._process = subprocess.Popen(
             command,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            pass_fds=(progress,),
+            pass_fds=kept,
             start_new_session=True,
         )
         self.pid = self._process.pid
 
-    def ended(self) -> tuple[int, int]:
-        """Wait for its end: (exit code as of `Popen`, largest resident size in the system's unit).
+    def ended(self) -> int:
+        """Wait for its end, without the polling of a `wait` with a time limit: its exit code.
 
-        `Popen.wait(timeout=…)` polls up to 2000 times a second and would disturb what is timed.
-        This call gives the peak of this one process, whatever other children there have been.
+        It is 0 where whoever started us ignores SIGCHLD; the result file then has the status.
         """
-        try:
-            _, status, usage = os.wait4(self.pid, 0)
-        except ChildProcessError:  # whoever started us ignores SIGCHLD: the system has reaped it
-            self._process.returncode = 0  # as subprocess does; the result file has the status
-            return 0, 0
-        self._process.returncode = os.waitstatus_to_exitcode(status)
-        return self._process.returncode, usage.ru_maxrss
+        return self._process.wait()
 
-    def look(self) -> None:
-        """Collect what it has left to this process and has ended."""
-        if self._adopted:
-            descendants.reap(but=self.pid)
-
-    def left(self) -> list[Process]:
-        """What it has started and still lives."""
-        return descendants.of_cell(self.pid, self._adopted)
-
-    def close(self) -> None:
-        """Nothing is held."""
+    def end_leftovers(self) -> tuple[list[str], list[str]]:
+        """Names of what it had started and had to be killed, and of what still lives."""
+        return leftovers.end(leftovers.GRACE_S, self.pid, spared=[self.pid])
 
 
 class Child:
@@ -110,9 +86,10 @@ class Child:
 
     Args:
         result: the file that the process writes at its end.
-        held: the host's lock, which notes the process.
+        held: the host's lock, which the process inherits.
         output: takes in what it writes.
-        launch: how it is started.
+        arguments: of the worker, beside those of every one.
+        under: the command that starts it, see `capture` of a workload's entry.
 
     Attributes:
         started: how, for the record.
@@ -124,30 +101,22 @@ class Child:
         result: Path,
         held: lock.Held,
         output: Output,
-        launch: Launch,
+        arguments: Sequence[str],
+        under: Sequence[str] = (),
     ) -> None:
         self.output = output
         output.begin()
-        self.witness = exhaustion.Witness()
-        arguments = [
-            "--supervisor",  # first: a fork has little room for its name, where this is looked for
-            str(os.getpid()),
-            "--cell",
-            trial.cell.to_json(),
-            "--result",
-            str(result),
-            *launch.arguments,
-        ]
+        self.oom_kills_before, self.started_s = exhaustion.cgroup_kills(), time.monotonic()
+        own = ["--supervisor", str(os.getpid()), "--result", str(result)]
+        arguments = [*own, "--cell", trial.cell.to_json(), *arguments]
         environment = child_environment(trial, result.parent)
         (says, to_say), (tells, to_tell) = os.pipe(), os.pipe()
         try:
-            self.process, self.started = self._start(
-                trial, launch, arguments, environment, to_say, to_tell
-            )
+            kept = (to_tell, held.descriptor)
+            self.process, self.started = _start(trial, arguments, under, environment, to_say, kept)
         finally:
             os.close(to_say)
             os.close(to_tell)
-        held.measuring(self.process.pid)
         self.returncode = 0
         self.progress: dict[str, Any] = {"doing": "start", "step": 0}
         self.points: list[dict[str, Any]] = []
@@ -160,32 +129,8 @@ class Child:
         for thread in self._threads:
             thread.start()
 
-    @staticmethod
-    def _start(
-        trial: Trial,
-        launch: Launch,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        output: int,
-        progress: int,
-    ) -> tuple[Fresh | fork_server.Forked, str]:
-        """(the process, how it was started)."""
-        started = FRESH
-        if launch.forked and fork_server.VARIABLE in os.environ:
-            try:
-                process = fork_server.Forked(
-                    trial, environment, arguments, output, progress, require_pipeline
-                )
-                return process, FORKED
-            except fork_server.NoFork as error:
-                started = f"{FRESH}, since {error}"
-                print(f"not forked: {error}; starts {FRESH}", file=sys.stderr)
-        command = [*launch.under, sys.executable, "-m", lock.WORKER, *arguments]
-        command += ["--progress-fd", str(progress)]
-        return Fresh(command, environment, output, progress), started
-
     def _await_end(self) -> None:
-        self.returncode, self.witness.resident_peak = self.process.ended()
+        self.returncode = self.process.ended()
         self._ended.set()
 
     def _read_output(self, descriptor: int) -> None:
@@ -212,12 +157,11 @@ class Child:
             os.killpg(self.process.pid, signal.SIGKILL)
         self._ended.wait(ENDS_WITHIN_S)
 
-    def end(self) -> tuple[list[Process], list[Process]]:
+    def end(self) -> tuple[list[str], list[str]]:
         """End it and everything that it started; what had to be killed, and what still lives."""
         if not self._ended.is_set():
             self.kill()
-        killed, left = descendants.end(self.process.left, descendants.GRACE_S)
-        self.process.close()
+        killed, left = self.process.end_leftovers() if self._ended.is_set() else ([], [])
         until = time.monotonic() + ENDS_WITHIN_S
         for thread in self._threads:  # what still lives may hold a pipe open
             thread.join(max(until - time.monotonic(), 0))
@@ -234,13 +178,51 @@ class Child:
         """
         started = time.monotonic()
         while not self._ended.wait(POLL_S):
-            self.witness.look(self.process.pid)
-            self.process.look()
             require_pipeline()
             if time.monotonic() - started > limit_s:
                 self.kill()
                 return None, time.monotonic() - started
         return self.returncode, time.monotonic() - started
+
+
+def _start(
+    trial: Trial,
+    arguments: Sequence[str],
+    under: Sequence[str],
+    environment: Mapping[str, str],
+    output: int,
+    kept: tuple[int, int],
+) -> tuple[Fresh | fork_server.Forked, str]:
+    """(the process, how it was started).
+
+    Args:
+        kept: descriptors that it inherits: of its progress, of the lock.
+    """
+    started = FRESH
+    if may_fork(trial) and fork_server.VARIABLE in os.environ:
+        try:
+            descriptors = (output, *kept)
+            process = fork_server.Forked(
+                trial, environment, arguments, descriptors, require_pipeline
+            )
+            return process, FORKED
+        except fork_server.NoFork as error:
+            started = f"{FRESH}, since {error}"
+            print(f"not forked: {error}; starts {FRESH}", file=sys.stderr)
+    command = [*under, sys.executable, "-m", fork_server.WORKER, *arguments]
+    command += fork_server.descriptor_arguments(*kept)
+    return Fresh(command, environment, output, kept), started
+
+
+def may_fork(trial: Trial) -> bool:
+    """Whether a fork measures it as a fresh interpreter does; nothing can be put before a fork.
+
+    A driver's context may not be forked; and under a memory limit the pages would count that a fork
+    copies when it writes.
+    """
+    limited = memory_limit.requested_limit(trial.scenario()) is not None
+    captured = trial.cell.parameters.get("capture")
+    return trial.cell.device_kind == "cpu" and not limited and not captured
 
 
 def require_pipeline() -> None:

@@ -16,6 +16,7 @@ socket that came with the request.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import runpy
@@ -28,14 +29,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import in_one_line
-from siliconprof.measure import descendants, lock, processes
-from siliconprof.measure.processes import Process
+from siliconprof.measure import leftovers
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
@@ -45,13 +47,14 @@ OWN = "SILICONPROF_"  # variables of this package
 # Where compilers keep what they have made: read when they compile, and not when they are loaded.
 COMPILER_CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLX_PTX_CACHE_DIR")
 OF_THE_SHELL = ("_", "OLDPWD", "PWD", "SHLVL")  # no library reads them, and every folder has others
-MODULE = "siliconprof.measure.fork_server"
+MODULE, WORKER = "siliconprof.measure.fork_server", "siliconprof.measure.worker"
 MESSAGE_BYTES = 2**20
 STARTS_WITHIN_S = 300.0  # imports of all kinds from a slow disk
 POLL_S = 0.25
 ROOM = "-" * 2**13  # in a command line, for the worker's, which a fork writes over it
 STARTED_AGAIN = {"jemalloc_bg_thd"}  # by its own fork handler
 PEER = struct.Struct("3i")  # unix(7), SO_PEERCRED: process, user, group
+MADV_POPULATE_READ = 22  # asm-generic/mman-common.h
 
 Message = dict[str, Any]
 
@@ -67,7 +70,7 @@ def _send(to: socket.socket, message: Message, descriptors: Sequence[int] = ()) 
 def _receive(source: socket.socket) -> tuple[Message, list[int]]:
     """(a message, the descriptors that came with it); ({}, []) where nobody is left to send one."""
     try:
-        text, descriptors, _, _ = socket.recv_fds(source, MESSAGE_BYTES, 3)
+        text, descriptors, _, _ = socket.recv_fds(source, MESSAGE_BYTES, 4)
     except ConnectionError:
         return {}, []
     return json.loads(text) if text else {}, descriptors
@@ -132,10 +135,8 @@ class Forked:
     Args:
         environment: of the process.
         arguments: of the worker.
+        descriptors: of its output, its progress and the lock.
         check: called while it starts; what it raises ends the wait.
-
-    Attributes:
-        lost: nobody can tell how it ended, because the process that forked it was killed.
 
     Raises:
         NoFork: no process could be forked.
@@ -146,11 +147,9 @@ class Forked:
         trial: Trial,
         environment: Mapping[str, str],
         arguments: Sequence[str],
-        output: int,
-        progress: int,
+        descriptors: tuple[int, int, int],
         check: Callable[[], None],
     ) -> None:
-        self.lost = False
         self._connection, theirs = _pair()
         request = {
             "environment": dict(environment),
@@ -165,7 +164,7 @@ class Forked:
         try:
             with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as root:
                 root.connect(f"\0{os.environ[VARIABLE]}")
-                _send(root, request, [theirs.fileno(), output, progress])
+                _send(root, request, [theirs.fileno(), *descriptors])
             answer = self._answer(check)
         except OSError as error:
             self._connection.close()
@@ -174,8 +173,6 @@ class Forked:
             self._connection.close()
             raise NoFork(answer.get("error", "the fork server was killed"))
         self.pid: int = answer["pid"]
-        self._parent: int = answer["parent"]
-        self._spared: list[int] = answer["spared"]
 
     def _answer(self, check: Callable[[], None]) -> Message:
         until = time.monotonic() + STARTS_WITHIN_S
@@ -185,27 +182,23 @@ class Forked:
             check()
         return {"error": f"the fork server took more than {STARTS_WITHIN_S:g} s"}
 
-    def ended(self) -> tuple[int, int]:
-        """Wait for its end: (exit code as of `Popen`, largest resident size in the system's unit)."""
+    def ended(self) -> int:
+        """Wait for its end: its exit code as of `Popen`.
+
+        Where what has forked it was killed, nobody can tell, and it is killed as well.
+        """
         end = _receive(self._connection)[0]
         if "status" not in end:
-            self.lost = True
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-            return -signal.SIGKILL, 0
-        return os.waitstatus_to_exitcode(end["status"]), end["resident_peak"]
+            return -signal.SIGKILL
+        return int(end["status"])
 
-    def look(self) -> None:
-        """What it leaves is left to its parent."""
-
-    def left(self) -> list[Process]:
-        """What it has started and still lives."""
-        found = descendants.below(self._parent, self._spared)
-        return [process for process in found if process.pid != self.pid]
-
-    def close(self) -> None:
-        """Let the server take the next request."""
-        self._connection.close()
+    def end_leftovers(self) -> tuple[list[str], list[str]]:
+        """Names of what it had started and had to be killed, and of what still lives."""
+        with self._connection:
+            told = _receive(self._connection)[0]
+        return told.get("killed", []), told.get("left", [])
 
 
 def _of_branch(environment: Mapping[str, str]) -> dict[str, str]:
@@ -235,13 +228,13 @@ class Branch:
         self.failed = ""  # why it could not
         self.pages: list[tuple[int, int]] = []  # of files, as after its imports
         self.below: dict[str, tuple[socket.socket, int]] = {}  # next import -> socket, process
-        descendants.adopt()
+        leftovers.adopt()
 
-    def serve(self) -> tuple[Message, int] | None:
+    def serve(self) -> tuple[Message, list[int]] | None:
         """Hand requests down or fork, until the process above ends.
 
         Returns:
-            In a fork that is to measure, its request and the descriptor of its progress.
+            In a fork that is to measure, its request and the descriptors that it keeps.
         """
         while True:
             request, descriptors = _receive(self.control)
@@ -252,8 +245,8 @@ class Branch:
                 if self.failed:
                     _refuse(descriptors[0], self.failed)
                 elif not missing:
-                    if self._forked(*descriptors):
-                        return request, descriptors[2]
+                    if self._forked(*descriptors[:2]):
+                        return request, descriptors[2:]
                 elif missing[0] in self.below or not self._branched_off(request):
                     _send(self.below[missing[0]][0], request, descriptors)
             except OSError as error:  # a full process table, or the one below was killed
@@ -273,7 +266,7 @@ class Branch:
         here.close()
         self._let_go()
         self.control, self.below = there, {}
-        descendants.adopt()
+        leftovers.adopt()
         try:
             _, make_import = Trial(Cell.from_json(request["cell"])).imports()[self.depth]
             make_import()
@@ -283,7 +276,7 @@ class Branch:
         except Exception as error:  # the cell's own process finds out what that means
             self.failed = in_one_line(error)
         self.depth += 1
-        self.pages = processes.file_pages()
+        self.pages = _file_pages()
         return True
 
     def _let_go(self) -> None:
@@ -291,10 +284,10 @@ class Branch:
         for mine in (self.control, *(one for one, _ in self.below.values())):
             mine.close()
 
-    def _forked(self, descriptor: int, output: int, progress: int) -> bool:
-        """Fork a measuring process, and see it to its end; true in that one.
+    def _forked(self, descriptor: int, output: int) -> bool:
+        """Fork a measuring process, see it to its end and end what it leaves; true in that one.
 
-        When the supervisor closes its connection, what the process has left is ended.
+        When the supervisor dies, all of that is ended at once.
         """
         pid = os.fork()
         if not pid:
@@ -304,20 +297,21 @@ class Branch:
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.close(output)
-            processes.map_file_pages(self.pages)
+            _map_file_pages(self.pages)
             return True
         spared = [process for _, process in self.below.values()]
         with socket.socket(fileno=os.dup(descriptor)) as connection, suppress(OSError):
-            _send(connection, {"pid": pid, "parent": os.getpid(), "spared": spared})
+            _send(connection, {"pid": pid})
             ends = os.pidfd_open(pid)
             ready, _, _ = select.select([ends, connection.fileno()], [], [])
             os.close(ends)
             if connection.fileno() not in ready:
-                _, status, usage = os.wait4(pid, 0)
-                _send(connection, {"status": status, "resident_peak": usage.ru_maxrss})
-                connection.recv(1)
-        descendants.end(lambda: descendants.below(os.getpid(), spared), grace_s=0)
-        descendants.reap()
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                _send(connection, {"status": status})
+                killed, left = leftovers.end(leftovers.GRACE_S, pid, spared)
+                _send(connection, {"killed": killed, "left": left})
+                return False
+        leftovers.end(0, pid, spared)
         return False
 
 
@@ -354,9 +348,10 @@ def root(listener: socket.socket, life: int) -> None:
         if not request:
             continue
         package, cores = request["package"], request["cores"]
-        with suppress(LookupError):  # of plug-ins: another copy's may be others
-            Trial(Cell.from_json(request["cell"]))
-            package = str(PACKAGE_DIR.parent)
+        if package != (own := str(PACKAGE_DIR.parent)):  # another copy's, maybe with other plug-ins
+            with suppress(LookupError):
+                Trial(Cell.from_json(request["cell"]))
+                package = own
         branch = request.pop("branch")
         branch["PYTHONPATH"] = os.pathsep.join(filter(None, [package, branch["PYTHONPATH"]]))
         key = json.dumps([branch, cores], sort_keys=True)
@@ -374,20 +369,68 @@ def root(listener: socket.socket, life: int) -> None:
             os.close(descriptor)
 
 
-def become_worker(request: Message, progress: int) -> None:
+def descriptor_arguments(progress: int, held: int) -> list[str]:
+    """The worker's arguments about what it inherits."""
+    return ["--progress-fd", str(progress), "--lock-fd", str(held)]
+
+
+def become_worker(request: Message, kept: Sequence[int]) -> None:
     """Run the worker in this process, with today's code of this package and its own name."""
-    arguments = [*request["arguments"], "--progress-fd", str(progress)]
-    processes.rename([sys.executable, "-m", lock.WORKER, *arguments])
+    arguments = [*request["arguments"], *descriptor_arguments(*kept)]
+    _rename([sys.executable, "-m", WORKER, *arguments])
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # which this module remembers
     sys.path[:2] = [request["folder"], request["package"]]  # of this one: of the root, or another's
-    sys.argv = [lock.WORKER, *arguments]
+    sys.argv = [WORKER, *arguments]
     # multiprocessing calls the program by a second name
     for name in [n for n in sys.modules if n.split(".")[0] in ("siliconprof", "__mp_main__")]:
         del sys.modules[name]
-    runpy.run_module(lock.WORKER, run_name="__main__", alter_sys=True)
+    runpy.run_module(WORKER, run_name="__main__", alter_sys=True)
+
+
+def _rename(words: Sequence[str]) -> None:
+    """Have this process show other words as its command line, as far as there is room.
+
+    They are written over those that it was started with; proc_pid_stat(5) says where they are.
+    """
+    fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])  # arg_start, arg_end
+    text = "\0".join(words).encode()[: end - begin - 1]
+    ctypes.memmove(begin, text.ljust(end - begin, b"\0"), end - begin)
+
+
+def _file_pages() -> list[tuple[int, int]]:
+    """(address, bytes) of all that this process has read of the files it has mapped.
+
+    A fork has none of it in its page tables, though it is in memory: it counts as less memory, and
+    what uses it faults. See proc_pid_pagemap(5).
+    """
+    size = os.sysconf("SC_PAGE_SIZE")
+    found = []
+    with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb") as f:
+        for line in maps:
+            span, permissions, _, _, inode = line.split()[:5]
+            if inode == "0" or "w" in permissions:
+                continue
+            begin, end = (int(word, 16) for word in span.split("-"))
+            f.seek(begin // size * 8)
+            entries = array("Q", f.read((end - begin) // size * 8))
+            address = begin
+            for present, run in groupby(entry >> 63 for entry in entries):
+                n_bytes = size * sum(1 for _ in run)
+                if present:
+                    found.append((address, n_bytes))
+                address += n_bytes
+    return found
+
+
+def _map_file_pages(pages: Sequence[tuple[int, int]]) -> None:
+    """Have these pages of files in the page tables of this process, where Linux is 5.14 or newer."""
+    library = ctypes.CDLL(None)
+    for address, n_bytes in pages:
+        library.madvise(ctypes.c_void_p(address), ctypes.c_size_t(n_bytes), MADV_POPULATE_READ)
 
 
 def main(argv: Sequence[str]) -> None:

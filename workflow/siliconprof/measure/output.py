@@ -41,9 +41,9 @@ class Output:
             room = HEAD_BYTES - self._n_written
             if len(chunk) > room:
                 self._beginning = False
-                room = _between_characters(chunk, room)
-            self._n_written += len(chunk[:room])
-            self._write(chunk[:room])
+                chunk = _whole_characters(chunk[:room])
+            self._n_written += len(chunk)
+            self._write(chunk)
 
     def _write(self, content: bytes) -> None:
         with suppress(OSError):  # a full disk must not keep a cell from writing
@@ -75,14 +75,14 @@ class Output:
         end, omitted = bytes(self._end[-left:]), self._n_bytes - self._n_written - left
         if omitted:
             line = end.find(b"\n", 0, TAIL_BYTES // 2) + 1  # a whole one, where lines are short
-            start = line or _between_characters(end, 3)
-            note = f"\n[siliconprof: {omitted + start} bytes of output are left out here]\n"
-            self._write(note.encode() + end[start:])
+            shown = _whole_characters(end[line:])
+            omitted += left - len(shown)
+            note = f"\n[siliconprof: {omitted} bytes of output are left out here]\n"
+            self._write(note.encode() + shown)
         else:
             self._write(end)
 
 
-def _between_characters(content: bytes, at: int) -> int:
-    """The last place up to `at` where a character of UTF-8 text begins; `at` of other content."""
-    places = range(at, max(at - 4, -1), -1)  # a character has four bytes at most
-    return next((place for place in places if content[place] & 0xC0 != 0x80), at)
+def _whole_characters(content: bytes) -> bytes:
+    """UTF-8 text without the half of a character at which it was cut."""
+    return content.decode(errors="ignore").encode()

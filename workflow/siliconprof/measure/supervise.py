@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,10 @@ from siliconprof.errors import (
     writing,
 )
 from siliconprof.hosts import environment, machine, node_check
-from siliconprof.lifetime import PIPELINE_VARIABLE
-from siliconprof.measure import descendants, inherited, lock, takeover
-from siliconprof.measure.child import FRESH, Child, Launch, PipelineGone, require_pipeline
+from siliconprof.lifetime import PIPELINE_VARIABLE, killed_by
+from siliconprof.measure import inherited, leftovers, lock, takeover
+from siliconprof.measure.child import Child, PipelineGone, require_pipeline
 from siliconprof.measure.output import Output
-from siliconprof.measure.processes import Process
 from siliconprof.plugins import CHECKOUT
 from siliconprof.session import exhaustion, memory_limit
 from siliconprof.session.timing import Plan
@@ -53,6 +52,7 @@ from siliconprof.store.contents import point_name
 
 NO_POINT = "it came to its end without a point: nothing was measured"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a terminal, of a scheduler
 REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 
 
@@ -94,9 +94,10 @@ def outcome(
         return died | {"reason": f"{last}; {reached}"}
     if code < 0:
         evidence = trace.evidence() if trace and -code == signal.SIGKILL else None
-        evidence = evidence or exhaustion.evidence(child.process.pid, -code, child.witness, tail)
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
-        killed = f"killed by signal {-code} ({name}); {reached}"
+        evidence = evidence or exhaustion.evidence(
+            child.process.pid, -code, child.started_s, child.oom_kills_before, tail
+        )
+        killed = f"{killed_by(-code)}; {reached}"
         if evidence:
             return died | {"status": "oom", "reason": f"{killed}; {evidence}"}
         return died | {"reason": killed + (f"; {last[:200]}" if last else "")}
@@ -177,35 +178,29 @@ def surroundings(cell: Cell) -> dict[str, Any]:
     return {"code": method_code(cell), "environment": environment.capture(CHECKOUT)}
 
 
+@dataclass
 class Host:
-    """What the processes of one cell share while this one has the host to itself.
+    """What the processes of one cell share while this one has the host to itself."""
 
-    Attributes:
-        held: the host's lock.
-        output: of all of them.
-        killed, left: processes that they left and that were ended, or could not be.
-    """
-
-    def __init__(self, held: lock.Held) -> None:
-        self.held, self.output = held, Output()
-        self.killed: list[Process] = []
-        self.left: list[Process] = []
+    held: lock.Held
+    output: Output = field(default_factory=Output)  # of all of them
+    killed: list[str] = field(default_factory=list)  # what they left and was ended
+    left: list[str] = field(default_factory=list)  # and what could not be
 
     def end(self, child: Child) -> None:
         """End a child and what it started, and remember what it left."""
-        killed, left = child.end()
+        killed, self.left = child.end()
         self.killed += killed
-        self.left = left
         if killed:
-            print(f"ended what the cell left: {descendants.named(killed)}", file=sys.stderr)
+            print(f"ended what the cell left: {leftovers.listed(killed)}", file=sys.stderr)
 
     def flags(self) -> list[dict[str, Any]]:
         """The record's flag on what was left, if anything was."""
         if not self.killed:
             return []
-        detail = f"{len(self.killed)} ended: {descendants.named(self.killed)}"
+        detail = f"{len(self.killed)} ended: {leftovers.listed(self.killed)}"
         if self.left:
-            detail += f"; {len(self.left)} would not end: {descendants.named(self.left)}"
+            detail += f"; {len(self.left)} would not end: {leftovers.listed(self.left)}"
         return [{"code": "left_processes", "detail": detail}]
 
 
@@ -213,23 +208,24 @@ def run(
     trial: Trial,
     result: Path,
     host: Host,
-    launch: Launch,
+    arguments: Sequence[str],
+    under: Sequence[str],
     spent_s: float = 0.0,
 ) -> dict[str, Any]:
     """Run one child to its end: its outcome, its progress and how long it took.
 
     Args:
-        result, launch: see `Child`.
+        result, arguments, under: see `Child`.
         spent_s: seconds of the cell's time limit that earlier processes have taken.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended.
     """
     limit_s = Plan.of(trial.cell.timing).time_limit_s
-    child = Child(trial, result, host.held, host.output, launch)
+    child = Child(trial, result, host.held, host.output, arguments, under)
     try:
         code, wall_s = child.wait(limit_s - spent_s)
-        if code is not None and -code in descendants.FORWARDED:
+        if code is not None and -code in ENDINGS:
             time.sleep(REACHES_ALL_WITHIN_S)  # if it ends us as well, there is no record
     finally:
         host.end(child)
@@ -237,23 +233,16 @@ def run(
     report = outcome(child, code, limit_s, result, trace)
     if trace is not None and "scenario" not in report:
         report["scenario"] = trace.into(trial.scenario())
+    if report["status"] == "ok" and not report.get("points"):
+        report |= {"status": "failed", "reason": NO_POINT}
+    if under:
+        detail = f"by {Path(under[0]).name}: it is slower than alone"
+        report["flags"] = [*report.get("flags", []), {"code": "captured", "detail": detail}]
     return report | {
-        "lost": child.process.lost and code is not None,
-        "started": child.started,
+        "method": dict(report.get("method") or {}) | {"process": child.started},
         "progress": child.progress,
         "accounting": dict(report.get("accounting") or {}) | {"child_wall_s": wall_s},
     }
-
-
-def may_fork(trial: Trial) -> bool:
-    """Whether a fork measures it as a fresh interpreter does; nothing can be put before a fork.
-
-    A driver's context may not be forked; and under a memory limit the pages would count that a fork
-    copies when it writes.
-    """
-    limited = memory_limit.requested_limit(trial.scenario()) is not None
-    captured = trial.cell.parameters.get("capture")
-    return trial.cell.device_kind == "cpu" and not limited and not captured
 
 
 def capture_command(cell: Cell, folder: Path) -> list[str]:
@@ -273,36 +262,6 @@ def shared_checks(trial: Trial) -> Path | None:
     alike = json.dumps([machine.read_text(BOOT_ID), pipeline, *device, sorted(own.items())])
     name = f"siliconprof-checks-{hashlib.sha256(alike.encode()).hexdigest()[:16]}.json"
     return Path(tempfile.gettempdir()) / name
-
-
-def run_on(
-    trial: Trial,
-    result: Path,
-    host: Host,
-    arguments: Sequence[str],
-    under: Sequence[str],
-    spent_s: float = 0.0,
-) -> dict[str, Any]:
-    """Run a child to its end, or another where what had forked it was killed.
-
-    Args:
-        arguments: of the worker, beside those of every one.
-        under: the command that starts it, of `capture_command`.
-        spent_s: see `run`.
-    """
-    report = run(trial, result, host, Launch(arguments, under, forked=may_fork(trial)), spent_s)
-    if report.pop("lost"):
-        require_pipeline()
-        print(f"what had forked it was killed; {FRESH} measures it", file=sys.stderr)
-        report = run(trial, result, host, Launch(arguments, under), spent_s)
-        report.pop("lost")
-    if report["status"] == "ok" and not report.get("points"):
-        report |= {"status": "failed", "reason": NO_POINT}
-    if under:
-        detail = f"by {Path(under[0]).name}: it is slower than alone"
-        report["flags"] = [*report.get("flags", []), {"code": "captured", "detail": detail}]
-    report["method"] = dict(report.get("method") or {}) | {"process": report.pop("started")}
-    return report
 
 
 def repeat(report: dict[str, Any], further: Mapping[str, Any]) -> None:
@@ -369,7 +328,8 @@ def supervise(
             shutil.rmtree(captures, ignore_errors=True)
             captures.mkdir(parents=True)
     locked = lock.alone(require_pipeline, tell, cell.path)
-    with locked as held, temporary.scratch() as folder:
+    with locked as held, tempfile.TemporaryDirectory(prefix="siliconprof-") as scratch:
+        folder = Path(scratch)
         require_pipeline()
         before = surroundings(cell)
         arguments, own = ["--expect", json.dumps(expected)] if expected else [], []
@@ -379,13 +339,13 @@ def supervise(
             own = ["--checkpoints", str(checkpoint_folder(checkpoints, cell, before, declared))]
         host = Host(held)
         with closing(host.output):
-            report = run_on(trial, folder / "result.json", host, [*arguments, *own], under)
+            report = run(trial, folder / "result.json", host, [*arguments, *own], under)
             accounting = report["accounting"]
             for index in range(1, cell.parameters.get("repeats", 1)):
                 if report["status"] == "ok":
                     require_pipeline()
                     spent_s, file = accounting["child_wall_s"], folder / f"result-{index}.json"
-                    further = run_on(trial, file, host, arguments, under, spent_s)
+                    further = run(trial, file, host, arguments, under, spent_s)
                     accounting["child_wall_s"] += further["accounting"]["child_wall_s"]
                     repeat(report, further)
         report["surroundings"] = before
@@ -431,7 +391,7 @@ def hear(handler: Any) -> None:
 
     SIGTERM, and a terminal that is closed, end a cell as Ctrl-C does.
     """
-    for number in descendants.FORWARDED:
+    for number in ENDINGS:
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 

@@ -1,6 +1,6 @@
 """The child process that measures one cell.
 
-`python -m siliconprof.measure.worker --cell JSON --result FILE --progress-fd N`, started by
+`python -m siliconprof.measure.worker --cell JSON --result FILE …`, started by
 `siliconprof.measure` only. It ends when its supervisor has died, and the kernel's out-of-memory
 killer takes it before other processes.
 """
@@ -14,6 +14,7 @@ import platform
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +53,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--supervisor", type=int, required=True)
     parser.add_argument("--progress-fd", type=int, required=True)
+    parser.add_argument("--lock-fd", type=int, required=True, help="held until this process ends")
     parser.add_argument("--checkpoints", type=Path, help="folder for those of a whole training")
     parser.add_argument("--expect", type=json.loads, help="the device that this node must have")
     parser.add_argument("--checks", type=Path, help="file of this run's checks of such cells")
     arguments = parser.parse_args(argv)
     end_with(arguments.supervisor)
+    with suppress(OSError):  # the cell's `capture` passes no descriptor on
+        os.set_inheritable(arguments.lock_fd, False)
+        os.register_at_fork(after_in_child=lambda: os.close(arguments.lock_fd))
     cell = Cell.from_json(arguments.cell)
     trial = Trial(cell)
     try:
         progress = open(arguments.progress_fd, "w", encoding="utf-8", buffering=1)
-    except OSError:  # the cell's `capture` passes no pipe on
+    except OSError:
         progress = open(os.devnull, "w", encoding="utf-8")
     reached: dict[str, Any] = {"doing": "start", "step": 0}
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -53,10 +54,10 @@ def second(first: Record, results: Path) -> Path | None:
 
 def measure(planned: matrix.PlannedCell, first: Record) -> bool:
     """Measure a cell into the history, as rule `measure` does; whether it came to its end."""
-    with temporary.scratch() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "siliconprof.measure", *shlex.split(planned.arguments)]
         command += ["--time-limit", str(Plan.of(planned.cell.timing).time_limit_s)]
-        command += ["--instead-of", first.sha256, "--output", str(folder / "record.json")]
+        command += ["--instead-of", first.sha256, "--output", str(Path(folder, "record.json"))]
         return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
 
 

@@ -61,7 +61,7 @@ class Plugin(Probe):
         self.under_way = True
 
     def sample(self) -> Readings:
-        """See `Probe.sample`; what is slow to read is read once a second, and None in between."""
+        """What is slow to read is read once a second, and None in between."""
         now_s = time.monotonic()
         begins = self.under_way and not self.values
         due = begins or now_s >= self.next_state_s

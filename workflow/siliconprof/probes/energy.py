@@ -29,7 +29,6 @@ class Plugin(Probe):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """See `Probe.available`: whether any source of this host can be read."""
         can, nvml_text = nvml.available()
         sensor = apple.energy(with_gpu=True) if machine.is_mac() else rapl.energy()
         means = [nvml_text] if can else []
@@ -56,8 +55,7 @@ class Plugin(Probe):
         self.powers: dict[str, list[float]] = {name: [] for name in chosen}
 
     def sample(self) -> Readings:
-        """See `Probe.sample`; a counter's power is its mean since the sample before, so the first
-        has none."""
+        """Powers; a counter's is its mean since the sample before, so the first has none."""
         powers: Readings = dict.fromkeys(self.chosen)
         for sensor in self.sensors:
             readings, now_s = sensor.read(), time.perf_counter()

@@ -71,40 +71,9 @@ class ForeignLoad:
 
 
 def started() -> set[int]:
-    """Ids of this process's living children; empty where they cannot be read."""
-    lists = list(Path("/proc/self/task").glob("*/children"))
-    if lists:
-        return {int(number) for path in lists for number in machine.read_text(str(path)).split()}
-    try:
-        import psutil
-    except ImportError:
-        return set()
-    try:
-        return {child.pid for child in psutil.Process().children()}
-    except (OSError, psutil.Error):
-        return set()
-
-
-def power_source() -> str | None:
-    """`battery` or `mains`; None where it cannot be read (servers, virtual machines)."""
-    try:
-        import psutil
-
-        battery = psutil.sensors_battery()
-    except (ImportError, AttributeError, OSError, RuntimeError):
-        battery = None
-    if battery is None or battery.power_plugged is None:
-        return environment.power_source()
-    return "mains" if battery.power_plugged else "battery"
-
-
-def governor() -> tuple[str | None, str | None]:
-    """(governor, driver) of the first CPU's clock; None where there is none."""
-    name, driver = (
-        machine.read_text(str(CPUFREQ / name)).strip() or None
-        for name in ("scaling_governor", "scaling_driver")
-    )
-    return name, driver
+    """Ids of this process's living children on Linux; empty where they cannot be read."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(number) for path in lists for number in machine.read_text(str(path)).split()}
 
 
 class Plugin(Probe):
@@ -121,7 +90,7 @@ class Plugin(Probe):
         return True, "processor time of the host less that of the cell"
 
     def at_rest(self, backend: Any) -> None:
-        """See `Probe.at_rest`: the GPU's load, in which no work of this process is.
+        """Read the GPU's load, in which no work of this process is.
 
         That of the cell before this one may be: a load that flags is read again after a rest.
         """
@@ -141,15 +110,18 @@ class Plugin(Probe):
         self.most_processes: int | None = None
         self.most_bytes: int | None = None
         self.own_seen = False
-        self.surroundings = [self._surroundings()]
+        self.surroundings = self._surroundings()
         self.foreign = ForeignLoad()
 
     @staticmethod
     def _surroundings() -> dict[str, Any]:
         mode, saving, means = environment.power_mode()
-        name, driver = governor()
+        name, driver = (
+            machine.read_text(str(CPUFREQ / f"scaling_{file}")).strip() or None
+            for file in ("governor", "driver")
+        )
         return {
-            "power_source": power_source(),
+            "power_source": environment.power_source(),
             "power_mode": mode,
             "low_power_mode": saving,
             "low_power_means": means,
@@ -158,7 +130,7 @@ class Plugin(Probe):
         }
 
     def sample(self) -> Readings:
-        """See `Probe.sample`: who else computes on the GPU, once a second and None in between."""
+        """Who else computes on the GPU, once a second and None in between."""
         if self.gpu.reason is not None:
             return {}
         now_s = time.monotonic()
@@ -192,28 +164,27 @@ class Plugin(Probe):
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         cores = self.foreign.cores(wall_s)
-        self.surroundings.append(self._surroundings())
-        self.flags: list[tuple[str, str]] = []
+        gpu, contended = self._gpu()
         if cores is not None and cores > FLAG_ABOVE_CORES:
-            self._contended(f"other processes used {cores:.2f} cores while this was measured")
-        summary = {"foreign_load_cores": cores, **self._gpu(), **self._merged()}
+            contended.insert(0, f"other processes used {cores:.2f} cores while this was measured")
+        surroundings, saving = self._worse_of(self._surroundings())
+        summary = {"foreign_load_cores": cores, **gpu, **surroundings}
         reasons = {name: why for name, why in REASONS.items() if summary[name] is None}
-        return summary | {"reasons": reasons, "flags": self.flags}
+        flags = [*(("contended", detail) for detail in contended), *saving]
+        return summary | {"reasons": reasons, "flags": flags}
 
-    def _contended(self, detail: str) -> None:
-        self.flags.append(("contended", detail))
-
-    def _gpu(self) -> dict[str, Any]:
-        """The GPU's part of the summary."""
+    def _gpu(self) -> tuple[dict[str, Any], list[str]]:
+        """The GPU's part of the summary, and who contended for it."""
         if self.gpu.reason is not None:
-            return {"gpu_means": self.gpu.reason}
+            return {"gpu_means": self.gpu.reason}, []
+        contended = []
         if self.most_processes:
-            self._contended(
+            contended.append(
                 f"{self.most_processes} other process(es) computed on the GPU, or held it"
             )
         before = self.gpu_before_percent
         if before is not None and before > FLAG_ABOVE_GPU_PERCENT:
-            self._contended(
+            contended.append(
                 f"the GPU was busy {before:g} % of the second before this began, "
                 f"{self.gpu_before_means}"
             )
@@ -226,17 +197,19 @@ class Plugin(Probe):
                 "NVML's compute processes, one of which counts as this one: its process id is "
                 "not among them, as in a container"
             )
-        return {
+        summary = {
             "gpu_utilization_before_percent": before,
             "gpu_utilization_before_means": self.gpu_before_means,
             "gpu_foreign_processes": self.most_processes,
             "gpu_foreign_bytes": self.most_bytes,
             "gpu_means": means,
         }
+        return summary, contended
 
-    def _merged(self) -> dict[str, Any]:
-        """Power supply, low-power mode and governor: the worse of before and after."""
-        worst, after = self.surroundings
+    def _worse_of(self, after: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        """Power supply, low-power mode and governor, the worse of before and after; flags."""
+        worst = dict(self.surroundings)
+        flags = []
         if after["power_source"] == "battery" or worst["power_source"] is None:
             worst["power_source"] = after["power_source"]
         if after["low_power_mode"]:
@@ -246,14 +219,14 @@ class Plugin(Probe):
         if pins_lowest(after["cpu_governor"], after["cpu_governor_driver"]):
             worst |= {key: after[key] for key in ("cpu_governor", "cpu_governor_driver")}
         if worst["power_source"] == "battery":
-            self.flags.append(("on_battery", "the computer ran on its battery"))
+            flags.append(("on_battery", "the computer ran on its battery"))
         if worst["low_power_mode"]:
-            self.flags.append(("low_power_mode", worst["low_power_means"]))
+            flags.append(("low_power_mode", worst["low_power_means"]))
         name, driver = worst["cpu_governor"], worst["cpu_governor_driver"]
         if pins_lowest(name, driver):
             detail = f"'{name}' of driver {driver or 'unknown'} pins the lowest clock"
-            self.flags.append(("governor", detail))
-        return worst
+            flags.append(("governor", detail))
+        return worst, flags
 
 
 def pins_lowest(name: str | None, driver: str | None) -> bool:

@@ -62,7 +62,7 @@ class Plugin(Probe):
         self.limit_bytes = backend.memory_limit_bytes()
 
     def sample(self) -> Readings:
-        """See `Probe.sample`: the driver's count once a second and None in between."""
+        """Read now; the driver's count once a second and None in between."""
         now_s = time.monotonic()
         if driver := now_s >= self.next_driver_s:
             self.next_driver_s = now_s + DRIVER_INTERVAL_S

@@ -63,18 +63,6 @@ def allocator_environment() -> tuple[dict[str, str], str | None]:
     }, None
 
 
-def swapped_pages() -> Callable[[], tuple[int, int]]:
-    """A function that returns the (in, out) pages that the host swapped since boot.
-
-    Raises:
-        Unreadable: the system does not count them.
-    """
-    if machine.is_mac():
-        return apple.VirtualMemory().swapped
-    _vmstat()
-    return _vmstat
-
-
 def _vmstat() -> tuple[int, int]:
     """Pages swapped in and out, from /proc/vmstat (proc_vmstat(5))."""
     try:
@@ -103,21 +91,19 @@ class Plugin(Probe):
     def start(self, backend: Any) -> None:
         super().start(backend)
         self.page = os.sysconf("SC_PAGE_SIZE")
-        self.swapped: Callable[[], tuple[int, int]] | None = None
+        self.swapped: Callable[[], tuple[int, int]] | None
         self.swap_means = "swap in and out of the whole host, since boot"
         try:
-            self.swapped = swapped_pages()
+            self.swapped = apple.VirtualMemory().swapped if machine.is_mac() else _vmstat
+            self.swapped()
         except Unreadable as error:
-            self.swap_means = str(error)
+            self.swapped, self.swap_means = None, str(error)
         self.next_swap_s = 0.0
         self.first = self.sample()
         self.next_swap_s = 0.0
 
     def sample(self) -> Readings:
-        """See `Probe.sample`; faults since the process began, swap since the host's boot.
-
-        The latter once a second, and None in between.
-        """
+        """Faults since the process began; swap since the host's boot, once a second."""
         minor, major = read_faults()
         into, out = None, None
         if self.swapped and (now_s := time.monotonic()) >= self.next_swap_s:

@@ -16,16 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from siliconprof import plugins
-from siliconprof.lifetime import end_with, leave
+from siliconprof.lifetime import end_with, killed_by, leave
 from siliconprof.store.cell import Cell
 
 MARK = "siliconprof cold launch: "
@@ -118,57 +116,47 @@ def main(argv: Sequence[str] | None = None) -> int:
 # -- the process that starts it ------------------------------------------------------------------
 
 
-def fresh(
-    cell: Cell, limit_s: float, on_stage: Callable[[str], None], forks: int = 0
-) -> list[tuple[dict[str, float], str | None]]:
+def fresh(cell: Cell, limit_s: float, forks: int = 0) -> list[tuple[dict[str, float], str | None]]:
     """Run one fresh process to its end: of each launch (seconds by name, why it failed or None).
 
     Args:
         limit_s: seconds after which it is killed.
-        on_stage: called with each action that it reports.
         forks: how many launches, each in a fork that begins with the import done, whose time is
             that of the first; 0 = one, in the process itself.
     """
     command = [sys.executable, "-m", "siliconprof.session.cold_launch", "--forks", str(forks)]
     command += ["--cell", cell.to_json(), "--supervisor", str(os.getpid())]
-    nothing, output = subprocess.DEVNULL, subprocess.PIPE
-    process = subprocess.Popen(command, stdin=nothing, stdout=output, stderr=subprocess.STDOUT)
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        process.kill()
-
-    timer = threading.Timer(limit_s, end)
-    timer.start()
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=limit_s,
+            check=False,
+        )
+        output, code, late = done.stdout, done.returncode, False
+    except subprocess.TimeoutExpired as error:
+        output, code, late = error.output or b"", 0, True
     launches: list[tuple[dict[str, float], str | None]] = []
     times_s: dict[str, float] = {}
     doing, last = "start", ""
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            text = line.decode(errors="replace").strip()
-            if text.startswith(MARK):
-                message = json.loads(text.removeprefix(MARK))
-                doing = message.pop("doing", doing)
-                if "ended" in message:
-                    why = failure(message["ended"], False, limit_s, f"while: {doing}", last)
-                    launches.append((times_s, why))
-                    times_s = {}
-                else:
-                    times_s |= message
-                on_stage(doing)
-            elif text:
-                last = text
-                print(text, flush=True)  # into the cell's log
-        code = process.wait()
-    finally:
-        timer.cancel()
-        process.kill()
-        process.wait()
+    for line in output.decode(errors="replace").splitlines():
+        text = line.strip()
+        if text.startswith(MARK):
+            message = json.loads(text.removeprefix(MARK))
+            doing = message.pop("doing", doing)
+            if "ended" in message:
+                why = failure(message["ended"], False, limit_s, f"while: {doing}", last)
+                launches.append((times_s, why))
+                times_s = {}
+            else:
+                times_s |= message
+        elif text:
+            last = text
+            print(text, flush=True)  # into the cell's log
     while len(launches) < max(forks, 1):
-        why = failure(code, late.is_set(), limit_s, f"while: {doing}", last)
-        launches.append((times_s, why))
+        launches.append((times_s, failure(code, late, limit_s, f"while: {doing}", last)))
         times_s = {}
     return launches
 
@@ -178,8 +166,7 @@ def failure(code: int, late: bool, limit_s: float, reached: str, last: str) -> s
     if late:
         return f"still running after {limit_s:g} s; {reached}"
     if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
-        return f"killed by signal {-code} ({name}); {reached}"
+        return f"{killed_by(-code)}; {reached}"
     return f"exit status {code}; {reached}; {last[:200]}" if code else None
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.hosts.sensors import sources as sensors
@@ -120,14 +119,6 @@ class Recording:
         return (time.perf_counter() if running else self.ended) - self.started
 
 
-@dataclass
-class Idle:
-    """Idle power by source, in watts, or by source the reason why there is none."""
-
-    watts: dict[str, float]
-    reasons: dict[str, str]
-
-
 class EnergyMeter:
     """Reads the energy of one training.
 
@@ -149,7 +140,8 @@ class EnergyMeter:
         self.window_s = window_s
         self.idle_s = idle_s
         self.readable = [s for s in meters if any(source.reason is None for source in s.sources)]
-        self._idle: dict[str, Idle] = {}
+        self._idle_w: dict[str, dict[str, float]] = {}  # before, after -> source -> watts
+        self._no_idle: dict[str, dict[str, str]] = {}  # or why there are none
         self._window: Recording | None = None
         self._steps: int | None = None
         self._samples_per_step = 0
@@ -181,16 +173,14 @@ class EnergyMeter:
         recording = Recording(self.readable)
         time.sleep(self.idle_s)
         recording.stop()
-        idle = Idle({}, dict(recording.lost))
-        for name, tally in recording.tallies.items():
-            if name in recording.lost:
-                continue
+        watts = self._idle_w[when] = {}
+        reasons = self._no_idle[when] = dict(recording.lost)
+        for name in recording.tallies.keys() - recording.lost.keys():
             if recording.moved[name] < LEAST_IDLE_READINGS:
                 updates = f"{recording.moved[name]} updates, fewer than {LEAST_IDLE_READINGS}"
-                idle.reasons[name] = f"idle {when}: {updates}"
+                reasons[name] = f"idle {when}: {updates}"
             else:
-                idle.watts[name] = tally.joules / tally.seconds
-        self._idle[when] = idle
+                watts[name] = recording.tallies[name].joules / recording.tallies[name].seconds
 
     # -- the window ------------------------------------------------------------------------
 
@@ -274,6 +264,7 @@ class EnergyMeter:
         """One source's part of the summary."""
         reason = self._missing(source)
         tally = self._window.tallies.get(source.name) if self._window else None
+        idle = {when: self._idle_w.get(when, {}).get(source.name) for when in ("before", "after")}
         summary: dict[str, Any] = {
             "name": source.name,
             "scope": source.scope,
@@ -283,35 +274,27 @@ class EnergyMeter:
             "updates": tally.updates if tally and self._steps is not None else None,
             "energy_per_step_j": None,
             "energy_per_sample_j": None,
-            "idle_before_w": self._watts("before", source),
-            "idle_after_w": self._watts("after", source),
+            "idle_before_w": idle["before"],
+            "idle_after_w": idle["after"],
             "net_energy_per_step_j": None,
             "reason": reason,
         }
         if reason is None and tally is not None and self._steps:
             per_step = tally.joules / self._steps
-            either = (summary["idle_before_w"], summary["idle_after_w"])
-            idle = [watts for watts in either if watts is not None]
+            known = [watts for watts in idle.values() if watts is not None]
             summary["energy_j"] = tally.joules
             summary["energy_per_step_j"] = per_step
             summary["energy_per_sample_j"] = per_step / self._samples_per_step
-            if idle:
-                idle_w = sum(idle) / len(idle)
+            if known:
+                idle_w = sum(known) / len(known)
                 summary["net_energy_per_step_j"] = per_step - idle_w * tally.seconds / self._steps
-            summary["reason"] = self._no_idle(source)
+            if self.idle_s <= 0:
+                summary["reason"] = "energy_idle_s is 0, so idle power was not measured"
+            else:
+                missing = [
+                    self._no_idle.get(when, {}).get(source.name, f"idle {when}: not measured")
+                    for when, watts in idle.items()
+                    if watts is None
+                ]
+                summary["reason"] = "; ".join(missing) or None
         return summary
-
-    def _watts(self, when: str, source: Source) -> float | None:
-        return self._idle[when].watts.get(source.name) if when in self._idle else None
-
-    def _no_idle(self, source: Source) -> str | None:
-        """Why idle power is missing although the energy was measured; None if it is not."""
-        if self.idle_s <= 0:
-            return "energy_idle_s is 0, so idle power was not measured"
-        reasons = []
-        for when in ("before", "after"):
-            if when not in self._idle:
-                reasons.append(f"idle {when}: not measured")
-            elif source.name not in self._idle[when].watts:
-                reasons.append(self._idle[when].reasons[source.name])
-        return "; ".join(reasons) or None

@@ -13,6 +13,7 @@ import gc
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -85,21 +86,12 @@ def enforce(backend: Backend, limit_bytes: int, give_back: bool = True) -> dict[
     except OSError as error:
         return _limit(False, MODEL_ONLY, limit_bytes, f"no memory cgroup of its own: {error}")
     how = group.version.how
-    if give_back and return_freed_memory():
-        how += f"; {GIVES_BACK}"
+    # By default glibc raises that threshold, mallopt(3), as blocks are freed, up to 32 MiB, and keeps
+    # smaller blocks in a heap with holes: a training that needs 120 MB was charged 205 MB.
+    with suppress(AttributeError):  # another C library
+        if give_back and ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES) == 1:
+            how += f"; {GIVES_BACK}"
     return _limit(True, how, group.limit_bytes or limit_bytes)
-
-
-def return_freed_memory() -> bool:
-    """Have glibc map large blocks one by one and unmap them when freed; whether it accepted.
-
-    By default it raises that threshold, mallopt(3), as blocks are freed, up to 32 MiB, and keeps
-    smaller blocks in a heap with holes: a training that needs 120 MB was charged 205 MB.
-    """
-    try:
-        return ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES) == 1
-    except (AttributeError, OSError, TypeError):
-        return False  # another C library
 
 
 def _limit(enforced: bool, how: str, n_bytes: int, reason: str | None = None) -> dict[str, Any]:

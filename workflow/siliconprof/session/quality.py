@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.session.timing import changing, drifting, noise, order
+from siliconprof.session.truth import Check, not_checked, verdict
 from siliconprof.stats import statistics
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def noise_flags(session: Session) -> None:
                 session.flag("noisy", f"{name}{label(session, point)} {problem}")
 
 
-def order_flags(session: Session) -> dict[str, Any]:
+def order_flags(session: Session) -> Check:
     """Give every point its `drift` and `change_point`, flag what matters; the check `drift`."""
     assessed, ratios, retried = 0, [], 0
     reasons = []
@@ -65,9 +66,8 @@ def order_flags(session: Session) -> dict[str, Any]:
     }
     if not assessed:
         reason = f"fewer than {statistics.FEWEST_IN_ORDER} repeats tell nothing of their order"
-        return {"verdict": "not checked", "reason": reason, **numbers}
-    verdict = "failed" if reasons else "ok"
-    return {"verdict": verdict, "reason": "; ".join(reasons) or None, **numbers}
+        return not_checked(reason, **numbers)
+    return verdict("; ".join(reasons) or None, **numbers)
 
 
 def split_flags(session: Session) -> None:

@@ -29,8 +29,6 @@ CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours
 FREE_RUNS = (3, 9)  # of free-running steps: at least, and at most where no energy is read
 FREE_RUN_SHARE = 0.03  # of the budget, that one run lasts about
 FREE_RUN_STEPS = (2, 1000)  # in one run: at least, where a step is long; at most
-SLEEP_ASKED_S = 0.02
-SLEEPS = 3
 
 
 @dataclass(frozen=True)
@@ -104,24 +102,20 @@ class Pace:
             self.stopped_by = "max_iterations"
         elif time.perf_counter() - self._measuring_since >= self.plan.budget_s:
             self.stopped_by = "budget"
-        elif self._look_is_due() and self._narrow():
-            self.stopped_by = "interval"
+        elif self._look_is_due():
+            low, high = statistics.block_median_interval(self.times)
+            if high - low <= self.plan.relative_interval * statistics.median(self.times):
+                self.stopped_by = "interval"
         return self.stopped_by is not None
 
     def _look_is_due(self) -> bool:
-        """Whether the schedule's next look has come.
-
-        Looking after every time would cost more than short operations do, and whoever looks often
-        enough sees a narrow interval by chance.
-        """
+        """Whether the schedule's next look has come."""
+        # Looking after every time would cost more than short operations do, and whoever looks often
+        # enough sees a narrow interval by chance.
         due = len(self.times) >= self._next_look
         while self._next_look <= len(self.times):
             self._next_look = math.ceil(LOOK_GROWTH * self._next_look)
         return due
-
-    def _narrow(self) -> bool:
-        low, high = statistics.block_median_interval(self.times)
-        return high - low <= self.plan.relative_interval * statistics.median(self.times)
 
 
 class Clock(Protocol):
@@ -362,42 +356,3 @@ def steady_repeats(
             return given_up, repeats
         given_up.append((repeats, reason))
         time.sleep(plan.cool_down_s)
-
-
-# -- the clock itself ----------------------------------------------------------------------------
-
-
-def second_clock() -> tuple[str, Callable[[], float]]:
-    """(name, function) of a clock whose rate is set apart from that of `perf_counter`.
-
-    On Linux `perf_counter` is CLOCK_MONOTONIC, whose rate NTP adjusts; CLOCK_MONOTONIC_RAW's it
-    does not (clock_gettime(2)). On macOS it is mach_absolute_time, which nothing adjusts; the time
-    of day is adjusted. Both count one oscillator: what is wrong with that shows in neither.
-    """
-    raw = getattr(time, "CLOCK_MONOTONIC_RAW", None)
-    if raw is None or "mach" in time.get_clock_info("perf_counter").implementation:
-        return "the time of day", time.time
-    return "CLOCK_MONOTONIC_RAW", lambda: time.clock_gettime(raw)
-
-
-def clock_check() -> dict[str, Any]:
-    """The quality of the host's clock: resolution, cost of a reading, sleeps; all in seconds.
-
-    The sleeps are measured by a second clock too: a busy host wakes up late by both.
-    """
-    readings = [time.perf_counter() for _ in range(2000)]
-    steps = [b - a for a, b in zip(readings, readings[1:], strict=False)]
-    name, second = second_clock()
-    sleeps: list[tuple[float, float]] = []
-    for _ in range(SLEEPS):
-        start = time.perf_counter(), second()
-        time.sleep(SLEEP_ASKED_S)
-        sleeps.append((time.perf_counter() - start[0], second() - start[1]))
-    return {
-        "resolution_s": time.get_clock_info("perf_counter").resolution,
-        "reading_cost_s": statistics.median(steps),
-        "sleep_asked_s": SLEEP_ASKED_S,
-        "sleeps_s": [by_first for by_first, _ in sleeps],
-        "second_sleeps_s": [by_second for _, by_second in sleeps],
-        "second_clock": name,
-    }

@@ -228,7 +228,11 @@ class Trial:
         reason = reason or self.workload.supports(framework, cell.precision)
         if not reason and self.trainer is not None:
             reason = self.trainer.supports(framework, cell.device_kind, cell.precision)
-        reason = reason or self._allocator_refusal() or self._kernel_refusal()
+        if not reason and self.trains and cell.parameters.get("allocator") == "retain":
+            # Kernels ask by default, and do without where it cannot be: on a Mac all would fail.
+            reason = page_faults.allocator_environment()[1]
+            reason = reason and f"allocator retain: {reason}; leave it at default"
+        reason = reason or self._kernel_refusal()
         if reason:
             return "unsupported", reason
         decision = self._decision
@@ -258,13 +262,3 @@ class Trial:
                 choice = f"a choice of {', '.join(offered)}" if offered else "one, which it chooses"
                 return f"{key}: {asked} is not to be had, {backend.name} has {choice}"
         return None
-
-    def _allocator_refusal(self) -> str | None:
-        """Why this host cannot keep freed memory in the process, where a training asks for that.
-
-        Kernels ask by default, and do without where it cannot be: on a Mac all would be refused.
-        """
-        if not self.trains or self.cell.parameters.get("allocator") != "retain":
-            return None
-        reason = page_faults.allocator_environment()[1]
-        return reason and f"allocator retain: {reason}; leave it at default"

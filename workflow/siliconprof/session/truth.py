@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.errors import in_one_line
 from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad
 from siliconprof.session.known_work import AIM_S, CALL_S, VECTOR_BYTES, Work, Workshop
-from siliconprof.session.timing import clock_check
 from siliconprof.stats import statistics
 from siliconprof.store import documents, temporary
 
@@ -31,6 +30,7 @@ ROUNDS, FEWEST_ROUNDS, ROUNDS_S = 30, 3, 0.6  # the first, or as many as last th
 MARK_ROUNDS, MARKS_DIFFER = 5, 0.1  # of the host's clock
 WAITS = 40  # the marked work lasts so many waits, which one of the two clocks counts
 CLOCKS_DIFFER = 0.01  # of the second clock: NTP may slew a clock by several per cent (chrony.conf)
+SLEEP_ASKED_S, SLEEPS = 0.02, 3
 SMALLEST_VECTOR_BYTES = 2**23
 SHARE_OF_MEMORY = 1 / 16
 WAITED_SHARE = 0.5  # of the time until a result is read, at least, lies inside the timed call
@@ -81,29 +81,58 @@ def not_checked(reason: str, **numbers: Any) -> Check:
 # -- the clock -----------------------------------------------------------------------------------
 
 
+def second_clock() -> tuple[str, Callable[[], float]]:
+    """(name, function) of a clock whose rate is set apart from that of `perf_counter`.
+
+    On Linux `perf_counter` is CLOCK_MONOTONIC, whose rate NTP adjusts; CLOCK_MONOTONIC_RAW's it
+    does not (clock_gettime(2)). On macOS it is mach_absolute_time, which nothing adjusts; the time
+    of day is adjusted. Both count one oscillator: what is wrong with that shows in neither.
+    """
+    raw = getattr(time, "CLOCK_MONOTONIC_RAW", None)
+    if raw is None or "mach" in time.get_clock_info("perf_counter").implementation:
+        return "the time of day", time.time
+    return "CLOCK_MONOTONIC_RAW", lambda: time.clock_gettime(raw)
+
+
 def clock_checks(session: Session) -> dict[str, Check]:
-    """`clock` and `sleep`; either flags the cell with `clock`."""
-    clock = clock_check()
-    resolution, cost = clock["resolution_s"], clock["reading_cost_s"]
-    asked_s, measured_s = clock["sleep_asked_s"], statistics.median(clock["sleeps_s"])
-    pairs = zip(clock["sleeps_s"], clock["second_sleeps_s"], strict=True)
-    ratio = statistics.median([first / second for first, second in pairs])
+    """`clock` and `sleep`; either flags the cell with `clock`.
+
+    The sleeps are measured by a second clock too: a busy host wakes up late by both.
+    """
+    readings = [time.perf_counter() for _ in range(2000)]
+    resolution_s = time.get_clock_info("perf_counter").resolution
+    cost_s = statistics.median([b - a for a, b in zip(readings, readings[1:], strict=False)])
+    name, second = second_clock()
+    all_s, second_all_s = list[float](), list[float]()
+    for _ in range(SLEEPS):
+        start = time.perf_counter(), second()
+        time.sleep(SLEEP_ASKED_S)
+        all_s.append(time.perf_counter() - start[0])
+        second_all_s.append(second() - start[1])
+    measured_s = statistics.median(all_s)
+    ratio = statistics.median([a / b for a, b in zip(all_s, second_all_s, strict=True)])
     coarse = differs = None
-    if max(resolution, cost) > COARSEST_S:
-        coarse = f"it resolves {resolution:.1e} s and takes {cost:.1e} s to read"
-    if measured_s < asked_s or abs(ratio - 1) > CLOCKS_DIFFER:
+    if max(resolution_s, cost_s) > COARSEST_S:
+        coarse = f"it resolves {resolution_s:.1e} s and takes {cost_s:.1e} s to read"
+    if measured_s < SLEEP_ASKED_S or abs(ratio - 1) > CLOCKS_DIFFER:
         differs = (
-            f"a sleep of {asked_s} s was measured as {measured_s:.4f} s, {ratio:.3f} times as long "
-            f"as by {clock['second_clock']}"
+            f"a sleep of {SLEEP_ASKED_S} s was measured as {measured_s:.4f} s, {ratio:.3f} times as "
+            f"long as by {name}"
         )
     for reason in (coarse, differs):
         if reason:
             session.flag("clock", reason)
-    numbers = {"asked_s": asked_s, "measured_s": measured_s, "ratio": ratio}
-    numbers |= {"all_s": clock["sleeps_s"], "second_all_s": clock["second_sleeps_s"]}
     return {
-        "clock": verdict(coarse, resolution_s=resolution, reading_cost_s=cost),
-        "sleep": verdict(differs, second_clock=clock["second_clock"], **numbers),
+        "clock": verdict(coarse, resolution_s=resolution_s, reading_cost_s=cost_s),
+        "sleep": verdict(
+            differs,
+            second_clock=name,
+            asked_s=SLEEP_ASKED_S,
+            measured_s=measured_s,
+            ratio=ratio,
+            all_s=all_s,
+            second_all_s=second_all_s,
+        ),
     }
 
 

@@ -1,8 +1,8 @@
-"""Atomic writes: temporary files, and the leftovers of dead processes.
+"""Atomic writes: a file is written beside its place and renamed once it is whole.
 
-A file is written beside its place as `.{name}.{host}-{pid}.tmp` and renamed once it is whole. The
-name identifies the writer, so that the file of a killed process differs from one that is being
-written at this moment, on this host or on another that shares the folder.
+Its temporary name, `.{name}.{host}-{pid}.tmp`, identifies the writer, so that the file of a killed
+process differs from one that is being written at this moment, on this host or on another that
+shares the folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,8 +18,6 @@ from typing import BinaryIO
 
 from siliconprof.errors import writing
 from siliconprof.lifetime import exists
-
-SCRATCH = "siliconprof-scratch"
 
 
 def _owner() -> str:
@@ -55,8 +52,9 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in _leftovers(path):
-            remove(leftover)
+        for other in path.parent.glob(".*.tmp"):
+            if _left(other.name):
+                remove(other)
         temporary = beside(path)
         try:
             with open(temporary, "wb") as stream:
@@ -65,10 +63,14 @@ def opened(path: Path) -> Iterator[BinaryIO]:
                 os.fsync(stream.fileno())
             os.replace(temporary, path)
         except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+            remove(temporary)
             raise
-        sync_folder(path.parent)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system that cannot sync a folder
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def replace_files(folder: Path, staged: Path) -> None:
@@ -82,48 +84,22 @@ def replace_files(folder: Path, staged: Path) -> None:
             remove(path)
 
 
-def sync_folder(folder: Path) -> None:
-    """Write a folder's entries to disk, where its file system can do that."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _left(name: str) -> bool:
+    """Whether a file's name is the temporary one of a process of this host that has died."""
+    match = re.fullmatch(rf"\..*\.{re.escape(_owner())}-(\d+)\.tmp", name)
+    return match is not None and not exists(int(match[1]))
 
 
-def _leftovers(path: Path) -> Iterator[Path]:
-    """Temporary files for a path that dead processes of this host left."""
-    mine = f".{path.name}.{_owner()}-"
-    with suppress(OSError), os.scandir(path.parent) as entries:
-        for entry in entries:
-            number = entry.name.removeprefix(mine).removesuffix(".tmp")
-            ours = entry.name == f"{mine}{number}.tmp" and number.isdecimal()
-            if ours and not exists(int(number)):
-                yield Path(entry.path)
-
-
-def sweep(folder: Path) -> list[Path]:
-    """Remove the temporary files below a folder that dead processes of this host left.
-
-    Files that cannot be removed stay; they do no harm.
-
-    Returns:
-        The temporary files, removed or not.
-    """
-    ours = re.compile(rf"\..*\.{re.escape(_owner())}-(\d+)\.tmp")
-    swept, folders = [], [os.fspath(folder)]
+def sweep(folder: Path) -> None:
+    """Remove the temporary files below a folder that dead processes of this host left."""
+    folders = [os.fspath(folder)]
     while folders:  # `os.walk` takes twice as long, and the history has a folder for each cell
         with suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
-                match = ours.fullmatch(entry.name)
-                if match and not exists(int(match[1])):
-                    swept.append(Path(entry.path))
+                if entry.name.endswith(".tmp") and _left(entry.name):
+                    remove(Path(entry.path))
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-    for path in swept:
-        remove(path)
-    return swept
 
 
 def remove(path: Path) -> None:
@@ -133,16 +109,3 @@ def remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A temporary folder, removed afterwards; those of dead processes are removed first."""
-    parent = Path(tempfile.gettempdir())
-    mine = f"{SCRATCH}.{_owner()}-"
-    for path in parent.glob(f"{mine}*"):
-        number = path.name.removeprefix(mine).split(".")[0]
-        if number.isdecimal() and not exists(int(number)):
-            remove(path)
-    with tempfile.TemporaryDirectory(prefix=f"{mine}{os.getpid()}.") as folder:
-        yield Path(folder)

@@ -141,13 +141,10 @@ class Plugin(KernelWorkload):
                     f"processes {done + 1} to {cold.processes}: not started, {spent}"
                 )
                 break
-
-            def on_stage(doing: str, number: int = done + 1) -> None:
-                stepping(doing, number)
-
+            stepping("start", done + 1)
             one_s = min(left_s, ONE_PROCESS * limit_s)
             forked = min(forks, cold.processes - done)
-            for timings, reason in cold_launch.fresh(cell, one_s, on_stage, forked):
+            for timings, reason in cold_launch.fresh(cell, one_s, forked):
                 done += 1
                 for name, seconds in timings.items():
                     cold.seconds.setdefault(name, []).append(seconds)

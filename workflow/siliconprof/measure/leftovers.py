@@ -1,0 +1,90 @@
+"""Everything that a cell starts ends with it, also what it has turned into a daemon.
+
+On Linux whoever starts a measuring process is the reaper of its descendants (prctl(2),
+PR_SET_CHILD_SUBREAPER): what loses its parent becomes a child of the reaper, whatever session or
+group it has moved to. Elsewhere only the cell's process group is found.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from siliconprof.errors import printable
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+GRACE_S = 0.5  # helpers, such as multiprocessing's, end by themselves once the cell has ended
+LIMIT_S = 5.0  # what is stuck in the kernel ends when that lets it go
+POLL_S = 0.02
+SHOWN, LONGEST = 5, 40  # processes that are named, characters of a name
+
+
+def adopt() -> None:
+    """Become the reaper of all descendants, where the system has such a thing."""
+    if sys.platform == "linux":
+        unused = (ctypes.c_ulong(0),) * 3
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), *unused)
+
+
+def end(grace_s: float, group: int, spared: Collection[int] = ()) -> tuple[list[str], list[str]]:
+    """Kill what a cell has left, for `LIMIT_S` at most: names of (killed, still living).
+
+    Args:
+        grace_s: seconds in which it may end by itself.
+        group: the process group of the cell's measuring process, which has ended.
+        spared: children of this process that are left alone, on Linux.
+    """
+    killed: dict[int, str] = {}
+    began_s = time.monotonic()
+    while left := _children(spared) if sys.platform == "linux" else _members(group):
+        waited_s = time.monotonic() - began_s
+        if waited_s > grace_s + LIMIT_S:
+            break
+        if waited_s >= grace_s:
+            killed |= left
+            for pid in left:
+                for kill in (os.killpg, os.kill):  # a whole group cannot fork faster than that
+                    with suppress(ProcessLookupError, PermissionError):
+                        kill(pid, signal.SIGKILL)
+        time.sleep(POLL_S)
+    return list(killed.values()), list(left.values())
+
+
+def _children(spared: Collection[int]) -> dict[int, str]:
+    """Living children of this process of Linux, but for some: process id -> name."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, tail = stat.read_text("utf-8", "replace").rpartition(")")  # proc_pid_stat(5)
+        except OSError:
+            continue  # has ended
+        pid, (state, parent) = int(stat.parent.name), tail.split()[:2]
+        if int(parent) != os.getpid() or pid in spared:
+            continue
+        if state == "Z":
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        else:
+            found[pid] = f"{printable(head.partition('(')[2])[:LONGEST]} (PID {pid})"
+    return found
+
+
+def _members(group: int) -> dict[int, str]:
+    """A process group, if any process is in it."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):  # macOS: EPERM where only dead ones are
+        return {}
+    return {group: f"process group {group}"}
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few of the names."""
+    more = [f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    return ", ".join([*names[:SHOWN], *more])
