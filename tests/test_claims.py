@@ -155,10 +155,9 @@ def course(**series: Sequence[float] | None) -> dict[str, list[dict[str, Any]]]:
     return {"training_steps": [s | {"major_faults": 0} for s in steps], "samples": samples}
 
 
-def ramp(end: float, wobble: float = 0.0) -> list[float]:
+def ramp(end: float) -> list[float]:
     """30 values above 1e8 that go from 1e7 to so many times that."""
-    noisy = [wobble * (-1) ** (i // 2) for i in range(30)]
-    return [1e8 + 1e7 * (1 + (end - 1) * i / 29 + noisy[i]) for i in range(30)]
+    return [1e8 + 1e7 * (1 + (end - 1) * i / 29) for i in range(30)]
 
 
 def gpt2(own: Mapping[str, Any], lines: Any = None, **point: Any) -> Tables:
@@ -172,18 +171,10 @@ def altering(own: Mapping[str, Any], column: str, value: Any) -> Tables:
     return gpt2(dict(own) | {column: value}, **row)
 
 
-def grown(own: Any, end: float | None, wobble: float = 0, n: float = 1e6) -> Tables:
-    lines = course(rss_bytes=ramp(end, wobble)) if end else None
+def held(own: Any, times: float | None, n: float = 1e6) -> Tables:
+    """A training whose largest resident memory is so many times 10 MB above 100 MB."""
+    lines = course(rss_bytes=ramp(times)) if times else None
     return gpt2(own, lines, n_parameters=n)
-
-
-def faulted(own: Any, *counts: float) -> Tables:
-    return gpt2(own, course(faults=counts * 4) if counts else None)
-
-
-def spread(own: Any, n: int, share: float) -> Tables:
-    quartiles = {"unsplit_step_q25_s": 1.0, "unsplit_step_q75_s": 1 + share}
-    return gpt2(own, step_s=1.0, unsplit_step_n=n, **quartiles)
 
 
 def energetic(own: Any, joules: float | None) -> Tables:
@@ -203,16 +194,6 @@ def launched(own: Any, cold_s: float | None, wait_s: float | None = None) -> Tab
     return measured("kernel_launch", times, **own)
 
 
-def evaluated(own: Any, *losses: float) -> Tables:
-    return gpt2(own, {"evaluations": [{"step": i, "loss": x} for i, x in enumerate(losses)]})
-
-
-def falling(own: Any, by: float, steps: int = 200) -> Tables:
-    """A loss that falls from 6 by as much each step, and no further than 1."""
-    losses = [max(1.0, 6.0 - by * step) for step in range(steps)]
-    return gpt2(own, {"curves": [{"step": i, "loss": loss} for i, loss in enumerate(losses)]})
-
-
 def halves(own: Any, fp16_s: float, fp32_s: float | None) -> Tables:
     """An operation in both formats."""
     shape = {"batch": 8, "m": 2000, "k": 2000, "n": 2000, "batch_size": None}
@@ -230,22 +211,9 @@ def with_product(own: Any, rate: float, best: float | None = 1e12) -> Tables:
     return together(gpt2(own, flop_per_s=rate), product)
 
 
-def from_memory(own: Any, bytes_per_s: float, cache: str = "cold") -> Tables:
-    """An operation where a product reaches 1 TFLOP/s and memory 10 GB/s."""
-    line = {"quantity": "memory_bandwidth", "value": 1e10, "how": "copy", "reason": None}
-    ceiling = {"ceilings": [line]}
-    row = {"step_s": 0.01, "flop_per_s": 1e9, "bytes_per_s": bytes_per_s, "cache": cache}
-    return together(measured("matvec", row, lines=ceiling, **own), with_product(own, 1.0))
-
-
 def heated(own: Any, throttled: bool | None) -> Tables:
     probe = {"probe": "clocks", "throttled": throttled, "power_capped": False}
     return measured("gpt2", lines={"probes": [probe]}, **own)
-
-
-def analysed(own: Any, word: str | None) -> Tables:
-    lines = {"scaling": [{"about": "backend", "verdict": word}]}
-    return measured("transformer_grid", lines=lines, **own)
 
 
 # -- every kind, every verdict -------------------------------------------------------------------
@@ -450,27 +418,17 @@ def test_processes_that_differ_leave_a_claim_open(tmp_path: Path) -> None:
 
 # -- every quantity, every verdict ---------------------------------------------------------------
 
-FALLING = (6.0, 5.0, 4.0, 3.5)  # so far, and may end anywhere below
-HIGH = (9, 5, 4.4, 4.39)
 # (quantity, what is expected, the builder or the one column that is altered, its arguments for each
 # verdict in the order of VERDICTS); a list stands for several cells. The data sheet of an M4 has
-# 4.26 TFLOP/s and 120 GB/s.
+# 4.26 TFLOP/s and 120 GB/s. The golden tables hold other quantities, courses of trainings among them.
 FLIPS: Sequence[tuple[str, str, Any, Sequence[Any]]] = [
-    ("rss_growth", "more 1.02", grown, [2, 0.5, (1.05, 0.3), None]),
-    ("rss_over_theory", "less 10", grown, [2, 9, [2, (2, 0, 1e3)], None]),
-    ("faults_per_step", "more 0", faulted, [7.0, 0.0, (0.0, 0.0, 9.0), ()]),
-    ("step_spread", "more 0.1", spread, [(99, 0.3), (99, 0.03), (99, 0.11), (3, 1)]),
+    ("rss_over_theory", "less 10", held, [2, 9, [2, (2, 1e3)], None]),
     ("energy_per_sample", "less 100", energetic, [20.0, 300.0, 99.0, None]),
     ("cold_launch", "less 1e-3", launched, [1e-4, 1e-2, 1e-3, (None, 1e-4)]),
-    ("steady_loss", "less 3.6", evaluated, [(6, 4, 3.5, 3.49), HIGH, FALLING, (5, 5.1)]),
-    ("convergence_step", "at_most 190", falling, [0.1, (0.02, 400), 0.02, (0.1, 9)]),
-    ("sample_speed", "more 100", "samples_per_s", [400.0, 4.0, 101.0, None]),
     ("over_datasheet", "more 1", "flops", [1e9, 1e12, 4.26e10, None]),
     ("fp16_gain", "about 2 0.5", halves, [(0.1, 0.2), (0.2, 0.1), (0.1, 0.14), (0.1, None)]),
     ("of_products", "at_least 0.5", with_product, [9e11, 1e11, 5e11, (9e11, None)]),
-    ("memory_bound", "more 1", from_memory, [9e9, 1e6, 1e7, (9e9, "warm")]),
     ("heat", "throttled", heated, [[True, True], False, [True, False], None]),
-    ("bound", "both", analysed, ["both", "neither", ["inconclusive", "both"], None]),
 ]
 
 
@@ -480,7 +438,7 @@ def test_every_quantity_has_every_verdict(
 ) -> None:
     """The same claim on four sets of cells, told apart by their size alone."""
     kind = "range" if " " in expects else "finding"
-    modules = "gpt2 kernel_launch matvec transformer_grid"
+    modules = "gpt2 kernel_launch"
     modules += " matmul" if quantity == "fp16_gain" else ""
     entries, given = [], []
     for verdict, several in zip(VERDICTS, arguments, strict=True):

@@ -32,7 +32,7 @@ NOISY = "noisy"  # the flag: repeats scatter
 
 def flagged(frame: pd.DataFrame, code: str) -> pd.Series:
     """Of which rows the cell carries a flag."""
-    return frame["flags"].fillna("").astype(str).str.contains(rf"\b{code}\b")
+    return frame["flags"].astype("object").fillna("").astype(str).str.contains(rf"\b{code}\b")
 
 
 def checkpointed(row: Mapping[str, Any]) -> bool:
