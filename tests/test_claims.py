@@ -371,14 +371,14 @@ def test_every_comparison_has_every_verdict(
 
 LIKE_BOTH = together(trained(elsewhere("h200", "torch-cuda", "lab"), 0.01), trained({}, 0.20))
 NANO = gpt2({"size": "nano"}, n_parameters=2e5)
-HERE_AND_FAR = [grid({1: 0.01, 8: 0.02}), grid({1: 0.01, 8: 0.2}, host="far", source="imported")]
+FAR = grid({1: 0.01, 8: 0.2}, host="far", source="imported")
 
 
 @pytest.mark.parametrize(
     ("entry", "given", "verdict", "analogue", "value", "says"),
     [
         (TWENTY, LIKE_BOTH, ABSENT, "agrees", 20, "4090 and Apple M4, 10 GPU cores were not meas"),
-        (GROWS, together(*HERE_AND_FAR), YES, "disagrees", 0.4, ": 4 ["),
+        (GROWS, together(grid({1: 0.01, 8: 0.02}), FAR), YES, "disagrees", 0.4, ": 4 ["),
         (SMALL, NANO, ABSENT, "agrees", 0.2, "no gpt2 cell with size large or xl is part of these"),
     ],
 )
@@ -387,33 +387,30 @@ def test_an_analogue_changes_no_verdict(
     entry: dict[str, Any],
     given: Tables,
     verdict: str,
-    analogue: str | None,
-    value: float | None,
+    analogue: str,
+    value: float,
     says: str,
 ) -> None:
     """What other devices, hosts and sizes show stands beside a verdict."""
     (row,) = judged(tmp_path, [entry], given)
     assert (row["verdict"], row["analogue_says"]) == (verdict, analogue)
-    assert row["analogue_value"] == (value and pytest.approx(value))
-    assert says in row["reason"], row["reason"]
+    assert row["analogue_value"] == pytest.approx(value) and says in row["reason"], row["reason"]
 
 
-def test_processes_that_differ_leave_a_claim_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("processes", "factor", "verdict", "basis"),
+    [(1, 1.01, YES, "within one process"), (3, 1.25, OPEN, "between 3 processes")],
+)
+def test_processes_that_differ_leave_a_claim_open(
+    tmp_path: Path, processes: int, factor: float, verdict: str, basis: str
+) -> None:
     """A fifth more throughput: decided within one process, open where processes differ by more."""
-
-    def row(processes: int, factor: float) -> dict[str, Any]:
-        given = grid({1: 0.01, 8: 0.0667})
-        for point in given["points"]:
-            middle = point["unsplit_step_median_s"]
-            ends = {"low": middle / factor, "high": middle * factor}
-            point |= {f"unsplit_step_{end}_s": value for end, value in ends.items()}
-            point["processes"] = processes
-        return judged(tmp_path / str(processes), [GROWS], given)[0]
-
-    alone, between = row(1, 1.01), row(3, 1.25)
-    assert (alone["verdict"], between["verdict"]) == (YES, OPEN)
-    assert "within one process" in alone["measured_basis"]
-    assert "between 3 processes" in between["measured_basis"]
+    given = grid({1: 0.01, 8: 0.0667})
+    for point in given["points"]:
+        middle, point["processes"] = point["unsplit_step_median_s"], processes
+        point |= {"unsplit_step_low_s": middle / factor, "unsplit_step_high_s": middle * factor}
+    (row,) = judged(tmp_path, [GROWS], given)
+    assert row["verdict"] == verdict and basis in row["measured_basis"]
 
 
 # -- every quantity, every verdict ---------------------------------------------------------------

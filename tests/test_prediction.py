@@ -185,5 +185,6 @@ def test_what_cannot_be_predicted_is_one_line(results: Path) -> None:
         (["--model", "gpt2-xl", "--batch", "4096"], "a step's operators are read from a step"),
     ):
         done = command("predict", *asked, "--results", results)
-        (line,) = done.stderr.splitlines()
+        at_work, line = done.stderr.splitlines()
+        assert at_work.startswith("predicting ") and "half a minute" in at_work
         assert done.returncode == 2 and mistake in line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,6 @@ class Evidence:
     def __init__(self, results: Results, sheets: DataSheets) -> None:
         self.results, self.sheets = results, sheets
         self._kept: dict[tuple[str, ...], Any] = {}
-        self._places: dict[str, Mapping[tuple, Any]] = {}
-        self._columns: dict[tuple[str, str], np.ndarray] = {}
 
     def all_rows(self, of: str) -> pd.DataFrame:
         """All points or cells, or all lines of scaling.csv."""
@@ -154,23 +152,18 @@ class Evidence:
     def courses(
         self, table: str, of: pd.DataFrame, *names: str, on: Sequence[str] = POINT
     ) -> Iterator[list[np.ndarray]]:
-        """Of each row some columns of a table's lines about its point, or its cell alone."""
-        frame = self.results.frame(table)
-        if table not in self._places:
-            places: Any = frame.groupby([*on], sort=False).indices if len(frame) else {}
-            self._places[table] = places
+        """Of each row some columns of a table's lines about its point, or its cell; NaN for none."""
+        lines = self.results.frame(table)
+        by = partial(lines.groupby, [*on], sort=False)
+        places = self.kept(("places", table), lambda: by().indices if len(lines) else {})
+        nothing = pd.Series(math.nan, lines.index)
+        arrays = [
+            self.kept((table, name), partial(lines.get(name, nothing).to_numpy, na_value=math.nan))
+            for name in names
+        ]
         for key in of[[*on]].itertuples(index=False, name=None):
-            where = self._places[table].get(key, [])
-            yield [self._column(table, frame, name)[where] for name in names]
-
-    def _column(self, table: str, frame: pd.DataFrame, name: str) -> np.ndarray:
-        """A column of a table; what is no number is an object, NaN where it is missing."""
-        if (table, name) not in self._columns:
-            column = frame[name] if name in frame else pd.Series(math.nan, frame.index, object)
-            is_number = column.dtype.kind in "if"
-            values = column.to_numpy() if is_number else column.to_numpy(object, na_value=math.nan)
-            self._columns[table, name] = values
-        return self._columns[table, name]
+            where = places.get(key, [])
+            yield [array[where] for array in arrays]
 
     def sampled(self, of: pd.DataFrame, column: str) -> Iterator[tuple[list[float], list[float]]]:
         """Of each row (seconds, values) of a column of samples.csv from the first timed step on."""
