@@ -88,7 +88,8 @@ class Evidence:
         `no_product` and `no_bandwidth`, why there is none.
         """
         points = self._identified(self.results.of_ok_cells())
-        points = points[points["point_status"].fillna("ok").eq("ok") & ~holds(points, "compile")]
+        status = points["point_status"]
+        points = points[(status.isna() | status.eq("ok")) & ~holds(points, "compile")]
         points = points.reset_index(drop=True)
         points["row"] = points.index
         values = (points["m"] * points["k"]).where(points["module"].isin(SIZED))
@@ -155,7 +156,7 @@ class Evidence:
         """Of each row some columns of a table's lines about its point, or its cell; NaN for none."""
         lines = self.results.frame(table)
         by = partial(lines.groupby, [*on], sort=False)
-        places = self.kept(("places", table), lambda: by().indices if len(lines) else {})
+        places = self.kept(("places", table, *on), lambda: by().indices if len(lines) else {})
         nothing = pd.Series(math.nan, lines.index)
         arrays = [
             self.kept((table, name), partial(lines.get(name, nothing).to_numpy, na_value=math.nan))

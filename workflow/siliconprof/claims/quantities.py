@@ -77,7 +77,7 @@ def _why_not(*reasons: Why) -> np.ndarray:
 def _lacking(rows: pd.DataFrame, *names: str) -> Iterable[Why]:
     for name in names:
         why = ABSENT[name]
-        said = rows[why].fillna("it was not timed") if why in rows else why
+        said = rows[why].astype("object").fillna("it was not timed") if why in rows else why
         yield ~known(rows[name]), said
 
 
@@ -338,7 +338,7 @@ def _energy_per_sample(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     measured = lines[lines["own"] & known(lines["energy_per_sample_j"])]
     measured = measured.drop_duplicates("row").set_index("row").reindex(rows.index)
     reasons = lines.dropna(subset="reason").drop_duplicates("row").set_index("row")["reason"]
-    reasons = reasons.reindex(rows.index).fillna("the record has none").astype("str")
+    reasons = reasons.reindex(rows.index).astype("object").fillna("the record has none")
     joules = measured["energy_per_sample_j"]
     found = _timed(rows, joules, (joules.isna(), "no energy of its " + scope + ": " + reasons))
     assumed = measured["name"].fillna("") + "; its power is assumed to be steady; its time: "

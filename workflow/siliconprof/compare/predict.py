@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -231,7 +232,7 @@ def as_text(answer: Answer) -> str:
 @contextmanager
 def _at_work(text: str) -> Iterator[None]:
     """Says on stderr what takes a while: a model is built, and each measured training predicted."""
-    if not sys.stderr.isatty():
+    if not (sys.stderr.isatty() and find_spec("rich")):
         print(f"{printable(text)}, which takes up to half a minute", file=sys.stderr)
         yield
         return
