@@ -123,15 +123,11 @@ def of(
     rows = rows.assign(group=group, middle=found["middle"])
     if is_pair:
         one, other = _pairs(claim, question, rows.loc[found.index])
-        if claim.similar_price:
-            a_usd, b_usd = (of["price_usd"].astype(float) for of in (one, other))
-            is_similar = np.maximum(a_usd, b_usd) <= claim.similar_price * np.minimum(a_usd, b_usd)
-            none = f"no two devices have prices within {claim.similar_price:g} times"
-            reasons += [] if is_similar.all() else [none]
-            one, other = one[is_similar], other[is_similar]
-        kept = keep([one, other])
-        one, other = one[kept], other[kept]
-        label = _pair_label
+        is_similar = _similar_prices(claim, one, other)
+        if not is_similar.all():
+            reasons.append(f"no two devices have prices within {claim.similar_price:g} times")
+        kept = is_similar & keep([one, other])
+        one, other, label = one[kept], other[kept], _pair_label
     else:
         one, other = _trends(claim.along, rows, found)
         label = partial(_trend_label, along=claim.along)
@@ -213,6 +209,15 @@ def _pairs(claim: Claim, question: Question, rows: pd.DataFrame) -> Pairs:
         if question.same_host:
             kept &= ~differ("source", "host")
     return one[kept], other[kept]
+
+
+def _similar_prices(claim: Claim, one: pd.DataFrame, other: pd.DataFrame) -> Mask:
+    """Of which rows the devices cost about the same, where that counts."""
+    if not claim.similar_price:
+        return pd.Series(True, one.index)
+    prices = pd.concat([of["price_usd"].astype(float) for of in (one, other)], axis=1)
+    low, high = prices.min(axis=1, skipna=False), prices.max(axis=1, skipna=False)
+    return high <= claim.similar_price * low
 
 
 # -- labels ----------------------------------------------------------------------------------------
