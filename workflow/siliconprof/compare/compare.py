@@ -152,7 +152,7 @@ def _sides(
     facts = [(d.cell.path, d.sha256, d.status, f"{d.status}: {d.reason}") for d in cells.values()]
     return (
         pd.DataFrame(facts, [*cells], columns),
-        pd.DataFrame(points, columns=[*KEY, f"medians_{side}"]),
+        pd.DataFrame(points, columns=[*KEY, f"medians_{side}"]).reset_index(names=f"order_{side}"),
     )
 
 
@@ -166,7 +166,7 @@ def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -
         _sides(records, compared, side) for side, records in (("a", a), ("b", b))
     )
     rows = points_a.merge(points_b, "outer", KEY).join(cells_a, "key").join(cells_b, "key")
-    rows = rows.assign(verdict=UNDECIDED, reason="")
+    rows = rows.sort_values(["order_a", "order_b"]).assign(verdict=UNDECIDED, reason="")
     for side, other, of_other in (("a", "b", points_b), ("b", "a", points_a)):
         alone = rows[f"medians_{other}"].isna()
         rows.loc[alone, ["verdict", "reason"]] = [f"only in {side.upper()}", "no such point"]
@@ -237,7 +237,9 @@ def as_text(rows: pd.DataFrame) -> str:
 
     rows = rows.assign(text=_text(rows), size=abs(np.log(rows["ratio"])))
     points = rows[rows["ratio"].notna()]
-    points = points.assign(label=_labels(points), open=~points["verdict"].isin([SLOWER, FASTER]))
+    points = points.assign(
+        label=_labels(points) if len(points) else "", open=~points["verdict"].isin([SLOWER, FASTER])
+    )
     points = points.sort_values(["open", "size"], ascending=[True, False], kind="stable")
     table = [["B is", "B / A", "95 % interval", "A", "B", "cell and point"]]
     for row in points[:SHOWN].to_dict("records"):
