@@ -92,18 +92,6 @@ def test_what_was_planted_is_found_and_nothing_else(tmp_path: Path) -> None:
     assert "matmul-small batch=1" not in text and "matmul-small m=512" not in text
 
 
-def test_equal_results_are_the_same_or_undecided(tmp_path: Path) -> None:
-    for side, seed in (("a", 1), ("b", 2)):
-        put(tmp_path / side, matmul(), seed=seed)
-        put(tmp_path / side, training(0.1), seed=seed)
-    status, _, rows = compared(tmp_path / "a", tmp_path / "b")
-    assert status == 0
-    assert verdicts(rows) == {"matmul-small": {"same"}, "gpt2-nano-plain": {"same"}}
-    status, _, rows = compared(tmp_path / "a", tmp_path / "b", "--threshold", "0.1")
-    assert status == 3
-    assert verdicts(rows)["matmul-small"] == {"undecided: wide interval"}
-
-
 def test_many_points_make_no_false_difference_and_hide_none(tmp_path: Path) -> None:
     """Of 40 equal cells whose processes differ by 5 %, none; of 40 that are slower by 15 %, most."""
     for index in range(40):

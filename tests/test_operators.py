@@ -276,6 +276,7 @@ def test_a_gap_is_explained_on_the_terminal(
     assert [line["seconds"] for line in told] == [line["seconds"] for line in lines]
     for names, mistake in (
         (("hf", "plane"), "plane: no training has 'plane'; did you mean 'plain'?"),
+        (("plain", "gpt2-nano-hf/plain"), "these; did you mean 'gpt2-nano-plain/torch-cpu/fp32'?"),
         (("hf", "gpt2-nano-compiled"), "gpt2-nano-compiled: it was measured, but its step is not"),
     ):
         with pytest.raises(UserError, match=re.escape(mistake)):

@@ -96,19 +96,6 @@ def test_a_step_is_what_the_operators_of_other_trainings_say(tmp_path: Path) -> 
     assert lines["b4s32"]["error"] == pytest.approx(1 / 9 - 1, abs=HARDLY)
 
 
-def test_operators_that_no_other_training_has_are_not_guessed(tmp_path: Path) -> None:
-    """Where they matter, nothing is predicted, and the reason names them."""
-    odd = measured(8, 64)
-    for row in odd["points"][0]["operators"]["rows"]:
-        row["kind"] = row["kind"].replace("aten::mm", "aten::fancy")
-    results = make(tmp_path, [odd, measured(2, 32), measured(2, 64)], last=prediction)
-    lines = predicted(results)
-    assert lines["b8s64"]["predicted_s"] is None and lines["b8s64"]["error"] is None
-    assert "such as aten::fancy, " in lines["b8s64"]["reason"]
-    assert lines["b8s64"]["unseen_share"] > 0.05
-    assert lines["b2s32"]["predicted_s"]
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training of each shape."""
@@ -185,5 +172,6 @@ def test_what_cannot_be_predicted_is_one_line(results: Path) -> None:
         (["--model", "gpt2-xl", "--batch", "4096"], "a step's operators are read from a step"),
     ):
         done = command("predict", *asked, "--results", results)
-        (line,) = done.stderr.splitlines()
+        at_work, line = done.stderr.splitlines()
+        assert at_work.startswith("predicting ") and "half a minute" in at_work
         assert done.returncode == 2 and mistake in line

@@ -25,18 +25,6 @@ def between(medians: list[float]) -> list[float]:
     return [math.exp(value) for value in (middle, *ends)]
 
 
-def test_several_processes_of_a_cell_make_its_interval(tmp_path: Path) -> None:
-    one = repeated(matmul(), *FACTORS)
-    points = siliconprof.load(make(tmp_path, [one])).points
-    for line, point in zip(points.to_dict("records"), one["points"], strict=True):
-        median = statistics.median(point["times"]["step_s"])
-        found = [line[f"step_{part}_s"] for part in ("median", "low", "high")]
-        assert found == pytest.approx(between([median * f for f in (1.0, *FACTORS)]))
-        assert (line["processes"], line["interval"]) == (7, "between processes")
-    results = make(tmp_path / "one", [matmul()])
-    assert set(siliconprof.load(results).points["interval"]) == {"within one process"}
-
-
 def test_a_further_process_that_fails_is_a_flag_and_no_repeat() -> None:
     report, again = matmul(), matmul() | {"flags": [{"code": "contended", "detail": "another"}]}
     failed = {"status": "failed", "reason": "killed by signal 11"}

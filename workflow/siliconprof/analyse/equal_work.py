@@ -32,22 +32,12 @@ NOISY = "noisy"  # the flag: repeats scatter
 
 def flagged(frame: pd.DataFrame, code: str) -> pd.Series:
     """Of which rows the cell carries a flag."""
-    return frame["flags"].fillna("").astype(str).str.contains(rf"\b{code}\b")
-
-
-def has_no_speed(row: Mapping[str, Any]) -> bool:
-    """Whether the times of a cell are kept out of every statement and ratio about speed."""
-    return NO_SPEED_FLAG in (row.get("flags") or "").split(";")
+    return frame["flags"].astype("object").fillna("").astype(str).str.contains(rf"\b{code}\b")
 
 
 def checkpointed(row: Mapping[str, Any]) -> bool:
     """Whether a training computes its layers again in the backward pass."""
     return bool(row.get("gradient_checkpointing"))
-
-
-def compiles(row: Mapping[str, Any]) -> bool:
-    """Whether a training's step is compiled."""
-    return bool(row.get("compile"))
 
 
 def variant(row: Mapping[str, Any]) -> list[str]:
@@ -66,7 +56,7 @@ def variant(row: Mapping[str, Any]) -> list[str]:
         parts.append(f"asked for {row['scenario']}")
     if checkpointed(row):
         parts.append("checkpointed")
-    if compiles(row):
+    if row.get("compile"):
         parts.append("compiled")
     for name, title in (("attention", "attention"), ("adamw", "AdamW"), ("allocator", "allocator")):
         if row.get(name) not in (None, "default"):

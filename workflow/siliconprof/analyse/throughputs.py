@@ -7,7 +7,6 @@ ceiling, which has an error itself, only one of more than a quarter.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,25 +35,10 @@ MANY = 1000.0  # degrees of freedom of an interval that no few processes make: t
 FLOP, BYTE = "FLOP/s", "byte/s"
 
 
-def place(row: Mapping[str, Any]) -> tuple:
-    """Which device and backend of whose records a row is about."""
-    return tuple(row[name] for name in PLACE)
-
-
-def device_of(row: Mapping[str, Any]) -> tuple:
-    """Which device of whose records a row is about."""
-    return place(row)[:-1]
-
-
 def scaled(value: float, unit: str) -> str:
     """`31.4 GFLOP/s`."""
     giga = value / 1e9
     return f"{giga:.0f} G{unit}" if giga >= 1000 else f"{giga:.4g} G{unit}"
-
-
-def step_s(point: Mapping[str, Any]) -> float | None:
-    """Median of a whole step, else of a split one; None where there is neither."""
-    return point.get("unsplit_step_median_s") or point.get("step_median_s")
 
 
 def of_step(points: pd.DataFrame, part: str) -> pd.Series:
@@ -66,25 +50,6 @@ def of_step(points: pd.DataFrame, part: str) -> pd.Series:
 def known(values: pd.Series) -> pd.Series:
     """Which are numbers, and not 0."""
     return values.notna() & values.ne(0)
-
-
-def metric(point: Mapping[str, Any]) -> str:
-    """The series that a point's rate is made of."""
-    return "unsplit_step_s" if point.get("unsplit_step_median_s") else "step_s"
-
-
-def estimate(point: Row, stem: str) -> inference.Estimate | None:
-    """The logarithm of a median with its standard error, by its 95 % interval; None without one.
-
-    Args:
-        stem: of the series, such as `unsplit_step`.
-    """
-    middle, low, high = (point.get(f"{stem}_{part}_s") for part in ("median", "low", "high"))
-    if not (middle and low and high):
-        return None
-    processes = point["processes"]
-    error = math.log(high / low) / 2 / reach_of(processes)
-    return inference.Estimate(math.log(middle), error, processes - 1 or MANY, interval_text(point))
 
 
 def reach_of(processes: float) -> float:

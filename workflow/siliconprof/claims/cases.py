@@ -1,39 +1,35 @@
-"""The cases of a comparison: the measured rows that answer a claim, each with its figure."""
+"""The cases of a comparison: the measured rows that answer a claim, each with its figure.
+
+Cases are a frame of figures that have besides a `label`, `rows`, the labels of the measured rows,
+and `module`, that of the first of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from siliconprof.analyse.equal_work import CHOICES
-from siliconprof.analyse.throughputs import PLACE, device_of, place
+from siliconprof.analyse.frames import CELL, DEVICE
+from siliconprof.analyse.throughputs import PLACE, known
+from siliconprof.claims import figures
 from siliconprof.claims.claims_file import Claim, Question, Side
-from siliconprof.claims.evidence import OPERATION, Evidence, Missing
-from siliconprof.claims.figures import Figure, difference, ratio, similar
+from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence
 from siliconprof.claims.quantities import QUANTITIES
-from siliconprof.stats import training_course
-from siliconprof.store.records import HERE
-from siliconprof.store.table_files import KEY, Row, by, grouped
+from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import rows as as_rows
 
 SHAPE = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")
 OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
 # The columns in which two compared rows must agree, less those that distinguish their sides.
 WORK = (
-    "module",
-    "trainer",
-    "network",
-    *SHAPE,
-    "n_parameters",
-    "n_trainable_parameters",
-    "target_len",
-    "clip_seconds",
-    *OF_THE_BATCH,
-    "precision",
-    "model",
-    "gradient_checkpointing",
-    *CHOICES,
-    *OPERATION,
+    *("module", "trainer", "network", *SHAPE, "n_parameters", "n_trainable_parameters"),
+    *("target_len", "clip_seconds", *OF_THE_BATCH, "precision", "model", "gradient_checkpointing"),
+    *(*CHOICES, *OPERATION),
 )
 ACROSS_SETTINGS = (*PLACE, "precision", "module", *SHAPE, "n_parameters", "batch_size")
 # The columns that are fixed along a trend in a parameter.
@@ -44,31 +40,34 @@ FIXED = {
 }
 WHICH_DEVICE = ("device", "device_kind", "vendor")
 OF_A_DEVICE = (*WHICH_DEVICE, "backend", "framework", "like")
+SIZES = {
+    "n_layer": "{:g} layers",
+    "n_embd": "of width {:g}",
+    "seq_len": "{:g} tokens",
+    "batch_size": "batch {:g}",
+}
+LABELLED = [*("workload", "precision", "where", "n_parameters"), *SIZES, *("batch", "m", "k", "n")]
+Mask = pd.Series
+Pairs = tuple[pd.DataFrame, pd.DataFrame]  # equally long
+Counts = Callable[[pd.DataFrame], Mask]
+Keep = Callable[[Sequence[pd.DataFrame]], Mask]  # of equally long frames, one a side
 
 
-@dataclass(frozen=True)
-class Case:
-    """One comparison of measured rows."""
-
-    label: str
-    rows: Sequence[Row]
-    figure: Figure
-
-
-def fits(row: Row, side: Side) -> bool:
-    """Whether a row or cell belongs to a side."""
-    return all(
-        expected in (row["device"], row["registry_id"])
-        if name == "device"
-        else str(row.get(name)) in map(str, expected if isinstance(expected, list) else [expected])
-        for name, expected in side.items()
-        if name != "like"
-    )
+def fits(rows: pd.DataFrame, side: Side) -> Mask:
+    """Which rows or cells belong to a side."""
+    mask = pd.Series(True, rows.index)
+    for name, expected in side.items():
+        values = expected if isinstance(expected, list) else [expected]
+        if name == "device":
+            mask &= rows["device"].isin(values) | rows["registry_id"].isin(values)
+        elif name != "like":
+            mask &= rows[name].isin(values)
+    return mask
 
 
-def batch_of(row: Row) -> Any:
-    """The batch size of a training, or of a batched operation."""
-    return row.get("batch_size") or row.get("batch")
+def batch_of(rows: pd.DataFrame) -> pd.Series:
+    """The batch size of each training, or batched operation."""
+    return rows["batch_size"].where(known(rows["batch_size"]), rows["batch"])
 
 
 def analogous(side: Side) -> Side | None:
@@ -84,159 +83,169 @@ def analogous(side: Side) -> Side | None:
 
 
 def of(
-    evidence: Evidence,
-    claim: Claim,
-    question: Question,
-    counts: Callable[[Row], bool],
-    keep: Callable[[Sequence[Row]], bool] = lambda rows: True,
-) -> tuple[list[Case], list[str]]:
+    evidence: Evidence, claim: Claim, question: Question, counts: Counts, keep: Keep
+) -> tuple[pd.DataFrame, list[str]]:
     """The cases of a question, and the reasons why there are no more.
 
     Args:
-        counts: whether a row may be used, by its source.
-        keep: whether rows may form a case.
+        counts: which rows may be used, by their source.
+        keep: which rows may form a case.
     """
     quantity = QUANTITIES[claim.quantity]
-    rows = [
-        row
-        for row in evidence.rows(quantity)
-        if row["module"] in question.workloads
-        and counts(row)
-        and (not question.batch_sizes or batch_of(row) in question.batch_sizes)
-    ]
-    reasons: dict[str, None] = {}
-
-    def figure(row: Row) -> Figure | None:
-        measured = evidence.figure(claim.quantity, quantity, row)
-        if isinstance(measured, Missing):
-            reasons[str(measured)] = None
-            return None
-        if question.printed is None:
-            return measured
-        return measured.over(question.printed, f"over the printed {claim.over_printed}")
-
-    if len(question.sides) > 1:
-        cases = list(_paired(claim, question, rows, figure, keep, reasons))
+    rows = evidence.rows(quantity.rows, question.workloads)
+    if rows.empty or not evidence.devices.issuperset(question.devices):
+        return pd.DataFrame(), []
+    asked = counts(rows) & np.logical_or.reduce([fits(rows, side) for side in question.sides])
+    if question.batch_sizes:
+        asked &= batch_of(rows).isin(question.batch_sizes)
+    is_pair = len(question.sides) > 1
+    if not is_pair:
+        asked &= keep([rows])
+    if not asked.any():
+        return pd.DataFrame(), []
+    every, rows = rows, rows[asked]
+    name = (quantity.rows, *question.workloads)
+    found = evidence.kept(
+        ("figures", claim.quantity, *name), lambda: quantity.read(evidence, every)
+    ).loc[rows.index]
+    if question.printed is not None:
+        found = figures.over(found, question.printed, claim.over_printed)
+    reasons = [why for why in found["why_not"].unique() if why]
+    found = found[found["why_not"] == ""]
+    if not is_pair and not claim.along:
+        rows = rows.loc[found.index]
+        return _cases(found, map(_label, as_rows(rows[LABELLED])), [rows]), reasons
+    alike = [*_alike(claim, question)]
+    group = evidence.kept(
+        ("groups", *alike, *name),
+        lambda: every.reindex(columns=alike).groupby(alike, dropna=False, sort=False).ngroup(),
+    )
+    rows = rows.assign(group=group, middle=found["middle"])
+    if is_pair:
+        one, other = _pairs(claim, question, rows.loc[found.index])
+        is_similar = _similar_prices(claim, one, other)
+        if not is_similar.all():
+            reasons.append(f"no two devices have prices within {claim.similar_price:g} times")
+        kept = is_similar & keep([one, other])
+        one, other, label = one[kept], other[kept], _pair_label
     else:
-        rows = [row for row in rows if fits(row, question.sides[0]) and keep([row])]
-        if claim.along:
-            cases = list(_trends(claim.along, rows, figure))
-        else:
-            cases = [Case(label(row), [row], value) for row in rows if (value := figure(row))]
-    return cases, list(reasons)
+        one, other = _trends(claim.along, rows, found)
+        label = partial(_trend_label, along=claim.along)
+    if one.empty:
+        return pd.DataFrame(), reasons
+    labels = map(label, *(as_rows(of[LABELLED]) for of in (one, other)))
+    combine = figures.difference if claim.kind == "difference" else figures.ratio
+    combined = combine(_of_workload(found, one), _of_workload(found, other))
+    return _cases(combined, labels, [one, other]), reasons
 
 
-Read = Callable[[Row], Figure | None]
+def _of_workload(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The figures of rows, with remarks that name their workload."""
+    of = found.loc[rows["row"]].reset_index(drop=True)
+    texts = zip(rows["workload"], of["remark"], strict=True)
+    return of.assign(remark=[remark and f"of {workload} {remark}" for workload, remark in texts])
 
 
-def _trends(along: str, rows: Sequence[Row], figure: Read) -> Iterator[Case]:
-    """Last over first of the rows that differ only in one parameter."""
-    for group in grouped(rows, by((*KEY, *FIXED[along]))).values():
-        ordered = sorted((row for row in group if row.get(along)), key=lambda row: row[along])
-        if not ordered or ordered[0][along] == ordered[-1][along]:
-            continue
-        first, last = figure(ordered[0]), figure(ordered[-1])
-        if first and last:
-            ends = f"{along} {ordered[0][along]:g} to {ordered[-1][along]:g}"
-            yield Case(f"{label(ordered[0], along)}, {ends}", ordered, ratio(last, first))
+def _cases(
+    found: pd.DataFrame, labels: Iterable[str], sides: Sequence[pd.DataFrame]
+) -> pd.DataFrame:
+    """The figures as cases of the rows that they are made of."""
+    rows: Any = list(zip(*(side["row"] for side in sides), strict=True))
+    module = sides[0]["module"].set_axis(found.index)
+    return found.assign(label=list(labels), rows=rows, module=module)
 
 
-def _alike(claim: Claim, a: Side, b: Side, two_devices: bool) -> Sequence[str]:
-    """The columns in which two compared rows must agree, given what distinguishes their sides."""
+def _trends(along: str, rows: pd.DataFrame, found: pd.DataFrame) -> Pairs:
+    """Last and first of each group of rows that differ only in one parameter."""
+    rows = rows[known(rows[along])].sort_values(["group", along], kind="stable")
+    first, last = (
+        rows.drop_duplicates("group", keep=end).reset_index(drop=True) for end in ("first", "last")
+    )
+    has = (of["row"].isin(found.index) for of in (first, last))
+    kept = np.logical_and.reduce([first[along] < last[along], *has])
+    return last[kept], first[kept]
+
+
+def _between_devices(question: Question) -> bool:
+    """Whether both sides of a comparison are of different devices."""
+    a, b = question.sides
+    differ = any(a.get(name) != b.get(name) for name in WHICH_DEVICE)
+    return differ or a | {"like": None} == b | {"like": None}
+
+
+def _alike(claim: Claim, question: Question) -> Sequence[str]:
+    """The columns in which the rows of a case must agree, given what distinguishes its sides."""
+    if claim.along:
+        return [*CELL, *FIXED[claim.along]]
+    a, b = question.sides
     if a.get("model") != b.get("model"):
-        return training_course.SAME
+        return SAME_TRAINING
     if a.get("gradient_checkpointing") != b.get("gradient_checkpointing"):
         return ACROSS_SETTINGS
     own = {*a, *b, *(OF_THE_BATCH if claim.any_batch else ())}
     own |= {"network"} if "module" in own else set()
     own |= {"backend"} if "framework" in own else set()
-    names = claim.same or [name for name in WORK if name not in own]
-    return names if two_devices else [*(n for n in PLACE if n not in own), *names]
+    places = () if _between_devices(question) else PLACE
+    return [name for name in (*places, *(claim.same or WORK)) if name not in own]
 
 
-def _paired(
-    claim: Claim,
-    question: Question,
-    rows: Sequence[Row],
-    figure: Read,
-    keep: Callable[[Sequence[Row]], bool],
-    reasons: dict[str, None],
-) -> Iterator[Case]:
-    """a over or minus b of all rows that did the same work."""
-    a, b = question.sides
-    two_devices = any(a.get(name) != b.get(name) for name in WHICH_DEVICE)
-    two_devices |= a | {"like": None} == b | {"like": None}
-    combine = difference if claim.kind == "difference" else ratio
-    for group in grouped(rows, by(_alike(claim, a, b, two_devices))).values():
-        sides = []
-        for side in (a, b):
-            measured = [(row, value) for row in group if fits(row, side) if (value := figure(row))]
-            sides.append(_fastest(measured) if QUANTITIES[claim.quantity].fastest else measured)
-        for one, first in sides[0]:
-            for other, second in sides[1]:
-                if one is other or (two_devices and not _apart(one, other, question)):
-                    continue
-                prices = one.get("price_usd"), other.get("price_usd")
-                if claim.similar_price and not similar(*prices, claim.similar_price):
-                    none = f"no two devices have prices within {claim.similar_price:g} times"
-                    reasons[none] = None
-                elif keep([one, other]):
-                    figures = _of_workload(one, first), _of_workload(other, second)
-                    yield Case(_pair_label(one, other), [one, other], combine(*figures))
+def _pairs(claim: Claim, question: Question, rows: pd.DataFrame) -> Pairs:
+    """All rows of both sides that did the same work, of two devices where the sides are."""
+    sides = []
+    for side in question.sides:
+        of = rows[fits(rows, side)]
+        if QUANTITIES[claim.quantity].fastest:
+            of = of.loc[of.groupby(["group", *DEVICE], sort=False)["middle"].idxmax()]
+        sides.append(of[["group", "row"]])
+    labels = sides[0].merge(sides[1], on="group").sort_values("group", kind="stable")
+    one, other = (rows.loc[labels[f"row_{side}"]].reset_index(drop=True) for side in "xy")
+
+    def differ(*names: str) -> pd.Series:
+        return np.logical_or.reduce([one[name] != other[name] for name in names])
+
+    kept = one["row"] != other["row"]
+    if _between_devices(question):
+        kept &= differ(*DEVICE)
+        if question.same_host:
+            kept &= ~differ("source", "host")
+    return one[kept], other[kept]
 
 
-def _of_workload(row: Row, figure: Figure) -> Figure:
-    """A figure whose remark names its workload."""
-    return replace(figure, remark=figure.remark and f"of {row['workload']} {figure.remark}")
-
-
-def _apart(one: Row, other: Row, question: Question) -> bool:
-    """Whether two rows are of two devices, and of one host where the question requires it."""
-    same_host = (one["source"], one["host"]) == (other["source"], other["host"])
-    return device_of(one) != device_of(other) and (same_host or not question.same_host)
-
-
-def _fastest(measured: Iterable[tuple[Row, Figure]]) -> list[tuple[Row, Figure]]:
-    """The backend with the largest figure of each device."""
-    devices = grouped(measured, lambda pair: device_of(pair[0])).values()
-    return [max(of_device, key=lambda pair: pair[1].middle) for of_device in devices]
+def _similar_prices(claim: Claim, one: pd.DataFrame, other: pd.DataFrame) -> Mask:
+    """Of which rows the devices cost about the same, where that counts."""
+    if not claim.similar_price:
+        return pd.Series(True, one.index)
+    prices = pd.concat([of["price_usd"].astype(float) for of in (one, other)], axis=1)
+    low, high = prices.min(axis=1, skipna=False), prices.max(axis=1, skipna=False)
+    return high <= claim.similar_price * low
 
 
 # -- labels ----------------------------------------------------------------------------------------
 
-SIZES = {
-    "n_layer": "{:g} layers",
-    "n_embd": "of width {:g}",
-    "seq_len": "{:g} tokens",
-    "batch_size": "batch {:g}",
-}
 
-
-def where(row: Row) -> str:
-    """`cpu-x (torch-cpu)`, with host and source where it is another host."""
-    away = "" if row["source"] == HERE else f", {row['host']}, {row['source']}"
-    return f"{row['device']} ({row['backend']}{away})"
-
-
-def label(row: Row, without: str = "") -> str:
+def _label(row: Row, without: str = "") -> str:
     """The label of one row with its size, without the parameter `without`."""
-    sizes = [SIZES[n].format(row[n]) for n in SIZES if row.get(n) and n != without]
+    sizes = [SIZES[n].format(row[n]) for n in SIZES if row[n] and n != without]
     size = ", ".join(sizes).replace(" layers, of", " layers of")
-    return ", ".join(filter(None, (f"{row['workload']} on {where(row)}", size, _shape(row))))
+    return ", ".join(filter(None, (f"{row['workload']} on {row['where']}", size, _shape(row))))
 
 
 def _shape(row: Row) -> str:
     """`8×2000×2000` of an operation; empty for anything else."""
-    sizes = [row.get(name) for name in ("batch", "m", "k", "n")]
-    return "×".join(f"{size:g}" for size in sizes if size) if row.get("m") else ""
+    sizes = [row[name] for name in ("batch", "m", "k", "n")]
+    return "×".join(f"{size:g}" for size in sizes if size) if row["m"] else ""
+
+
+def _trend_label(last: Row, first: Row, along: str) -> str:
+    return f"{_label(first, along)}, {along} {first[along]:g} to {last[along]:g}"
 
 
 def _pair_label(one: Row, other: Row) -> str:
     """The label of two compared rows; what both share comes once."""
-    if place(one) == place(other):
+    if one["where"] == other["where"]:
         names = " against ".join(dict.fromkeys((one["workload"], other["workload"])))
         formats = " against ".join(dict.fromkeys((one["precision"], other["precision"])))
-        return ", ".join(filter(None, (f"{names} on {where(one)}", formats, _shape(one))))
-    size = f"batch {one['batch_size']:g}" if one.get("batch_size") else _shape(one)
-    sides = f"{where(one)} against {where(other)}"
+        return ", ".join(filter(None, (f"{names} on {one['where']}", formats, _shape(one))))
+    size = f"batch {one['batch_size']:g}" if one["batch_size"] else _shape(one)
+    sides = f"{one['where']} against {other['where']}"
     return ", ".join(filter(None, (one["workload"], size, sides)))

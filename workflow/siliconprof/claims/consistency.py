@@ -10,13 +10,14 @@ that may contradict another is compared with that claim's expectation. Three kin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from siliconprof.analyse.published_values import NAMES, Number, Published, Unknown
 from siliconprof.claims.claims_file import Claim
-from siliconprof.claims.figures import AGREES, Region, shown, similar
+from siliconprof.claims.figures import AGREES, Region, shown
 from siliconprof.errors import UserError
 
 CONSISTENT, INCONSISTENT = "consistent", "inconsistent"
@@ -153,8 +154,8 @@ def _similar_price(check: Check, published: Published, a: Number, b: Number) -> 
         return True
     listed = published.rows("table1_devices")
     prices = {row["device"]: float(row["launch_price_usd"]) for row in listed}
-    a_usd, b_usd = (prices.get(number.row["device"]) for number in (a, b))
-    return similar(a_usd, b_usd, float(check["similar_price"]))
+    low, high = sorted(prices.get(number.row["device"], math.nan) for number in (a, b))
+    return high <= float(check["similar_price"]) * low
 
 
 def _one_value(check: Check, published: Published) -> Answer:

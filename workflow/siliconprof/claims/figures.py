@@ -1,56 +1,63 @@
-"""Figures with their uncertainty, and the region of figures that agree with a claim."""
+"""Figures with their uncertainty, and the region of figures that agree with a claim.
+
+Figures are a frame, a line each, whose columns are the fields of `Figure`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from siliconprof.stats import inference
 
 AGREES, AGAINST, OPEN = "agrees", "against", "open"
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A number with its uncertainty: an error of its logarithm, or an interval's two ends."""
+class Figure(NamedTuple):
+    """A number with its uncertainty: the ends of an interval, or the error of its logarithm."""
 
-    middle: float
-    estimate: inference.Estimate | None = None
+    middle: float = math.nan
     low: float = math.nan
     high: float = math.nan
     basis: str = ""  # the source of the error
     remark: str = ""  # another reason why it is uncertain
+    error: float = math.nan  # standard error of the logarithm; the ends count where there is none
+    df: float = math.nan  # degrees of freedom behind it
     word: str = ""  # of a finding, in place of a number
-
-    @classmethod
-    def exact(cls, value: float, basis: str) -> Figure:
-        """A number whose spread is unknown, or that has none."""
-        return cls(value, None, value, value, basis)
-
-    def interval(self, confidence: float = inference.CONFIDENCE) -> tuple[float, float]:
-        """Its interval (low, high) at a confidence of 0 to 1; given ends are returned unchanged."""
-        if self.estimate is None:
-            return self.low, self.high
-        if not self.estimate.error:
-            return self.middle, self.middle
-        return self.estimate.interval(confidence)
-
-    def over(self, printed: float, basis: str) -> Figure:
-        """This figure as a multiple of a printed number, which counts as exact."""
-        estimate = self.estimate
-        if estimate:
-            estimate = replace(estimate, log=estimate.log - math.log(printed))
-        low, high = self.low / printed, self.high / printed
-        return Figure(
-            self.middle / printed, estimate, low, high, f"{self.basis}; {basis}", self.remark
-        )
+    why_not: str = ""  # why there is no figure
 
 
-def similar(a_usd: float | None, b_usd: float | None, times: float) -> bool:
-    """Whether both prices are known, and the dearer is at most so many times the other."""
-    low, high = sorted((a_usd or 0.0, b_usd or 0.0))
-    return bool(low) and high <= times * low
+NUMBERS = dict.fromkeys(("middle", "low", "high", "error", "df"), float)
+
+
+def of(index: pd.Index, **fields: Any) -> pd.DataFrame:
+    """Figures of some rows; each field is a value of all, or one of each."""
+    return pd.DataFrame(Figure()._asdict() | fields, index).astype(NUMBERS)
+
+
+def exact(values: pd.Series, basis: Any, why_not: Any) -> pd.DataFrame:
+    """Numbers whose spread is unknown, or that have none."""
+    return of(values.index, middle=values, low=values, high=values, basis=basis, why_not=why_not)
+
+
+def listed(index: pd.Index, each: Sequence[Figure]) -> pd.DataFrame:
+    """Figures that were made one by one."""
+    return pd.DataFrame(each, index, Figure._fields).astype(NUMBERS)
+
+
+def interval(
+    figures: pd.DataFrame, confidence: float = inference.CONFIDENCE
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of their intervals at a confidence of 0 to 1; given ends are returned unchanged."""
+    middle, low, high, error, df = figures[[*NUMBERS]].to_numpy().T
+    reach = np.exp(inference.student_quantile((1 + confidence) / 2, df) * error)
+    is_given = np.isnan(error)
+    return np.where(is_given, low, middle / reach), np.where(is_given, high, middle * reach)
 
 
 def joined(texts: Iterable[str]) -> str:
@@ -58,55 +65,77 @@ def joined(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
 
 
-def _quotient(upper: float, lower: float) -> float:
-    return upper / lower if lower else math.inf
+def _quotient(upper: np.ndarray, lower: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.where(lower == 0, math.inf, upper / lower)
 
 
-def ratio(a: Figure, b: Figure) -> Figure:
-    """a over b, with the uncertainty of both."""
-    basis, remark = joined((a.basis, b.basis)), joined((a.remark, b.remark))
-    middle = _quotient(a.middle, b.middle)
-    if a.estimate and b.estimate:
-        estimate = inference.difference(b.estimate, a.estimate, basis)
-        return Figure(middle, estimate, basis=basis, remark=remark)
-    (a_low, a_high), (b_low, b_high) = a.interval(), b.interval()
-    return Figure(middle, None, _quotient(a_low, b_high), _quotient(a_high, b_low), basis, remark)
+def _both(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, list[str]]:
+    """The texts of both sides."""
+    names = ("basis", "remark")
+    return {name: list(map(joined, zip(a[name], b[name], strict=True))) for name in names}
 
 
-def difference(a: Figure, b: Figure) -> Figure:
+def ratio(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """a over b, with the uncertainty of both; degrees of freedom after Welch."""
+    (a_low, a_high), (b_low, b_high) = interval(a), interval(b)
+    (a_middle, a_error, a_df), (b_middle, b_error, b_df) = (
+        of[["middle", "error", "df"]].to_numpy().T for of in (a, b)
+    )
+    total = a_error**2 + b_error**2
+    df = _quotient(total**2, a_error**4 / a_df + b_error**4 / b_df)
+    return of(
+        a.index,
+        middle=_quotient(a_middle, b_middle),
+        low=_quotient(a_low, b_high),
+        high=_quotient(a_high, b_low),
+        error=total**0.5,
+        df=np.where(total == 0, np.minimum(a_df, b_df), df),
+        **_both(a, b),
+    )
+
+
+def difference(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """a minus b, with the uncertainty of both."""
-    basis, remark = joined((a.basis, b.basis)), joined((a.remark, b.remark))
-    (a_low, a_high), (b_low, b_high) = a.interval(), b.interval()
-    if not any((a_low, a_high, b_low, b_high)):
-        return Figure(0.0, None, -math.inf, math.inf, basis, "nothing to compare: both are 0")
-    return Figure(a.middle - b.middle, None, a_low - b_high, a_high - b_low, basis, remark)
+    (a_low, a_high), (b_low, b_high) = interval(a), interval(b)
+    nothing = ~np.any([a_low, a_high, b_low, b_high], axis=0)
+    found = of(
+        a.index,
+        middle=a["middle"] - b["middle"],
+        low=np.where(nothing, -math.inf, a_low - b_high),
+        high=np.where(nothing, math.inf, a_high - b_low),
+        **_both(a, b),
+    )
+    found.loc[nothing, "remark"] = "nothing to compare: both are 0"
+    return found
 
 
-def reduced(figures: Sequence[Figure], how: str) -> Figure:
+def over(figures: pd.DataFrame, printed: float, table: str) -> pd.DataFrame:
+    """Figures as multiples of a printed number of a table, which counts as exact."""
+    numbers = ["middle", "low", "high"]
+    basis = figures["basis"] + f"; over the printed {table}"
+    return figures.assign(**figures[numbers] / printed, basis=basis)
+
+
+def reduced(figures: pd.DataFrame, how: str) -> pd.DataFrame:
     """The largest (most), smallest (least) or geometric mean (mean) of several figures."""
     combine: Callable[[Sequence[float]], float] = inference.geometric_mean
     combine = {"most": max, "least": min}.get(how, combine)
-    lows, highs = zip(*(figure.interval() for figure in figures), strict=True)
-    return Figure(
-        combine([figure.middle for figure in figures]),
-        None,
-        combine(lows),
-        combine(highs),
-        joined(figure.basis for figure in figures),
-        joined(figure.remark for figure in figures),
-    )
+    middle, low, high = (combine([*ends]) for ends in (figures["middle"], *interval(figures)))
+    basis, remark = joined(figures["basis"]), joined(figures["remark"])
+    return listed(pd.RangeIndex(1), [Figure(middle, low, high, basis, remark)])
 
 
-def share_above_1(figures: Sequence[Figure]) -> Figure:
+def share_above_1(figures: pd.DataFrame) -> pd.DataFrame:
     """The share of figures above 1; its ends are those that certainly are and those that may be."""
-    n = len(figures)
-    confidence = 1 - (1 - inference.CONFIDENCE) / n
-    lows, highs = zip(*(figure.interval(confidence) for figure in figures), strict=True)
-    middles = [figure.middle for figure in figures]
-    middle, low, high = (
-        sum(value > 1 for value in values) / n for values in (middles, lows, highs)
-    )
-    return Figure(middle, None, low, high, joined(figure.basis for figure in figures))
+    ends = interval(figures, confidence_of_each(len(figures)))
+    middle, low, high = (float((of > 1).mean()) for of in (figures["middle"], *ends))
+    return listed(pd.RangeIndex(1), [Figure(middle, low, high, joined(figures["basis"]))])
+
+
+def confidence_of_each(n: int) -> float:
+    """The confidence of each of several intervals that hold together."""
+    return 1 - (1 - inference.CONFIDENCE) / n
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,26 @@ printed numbers themselves agree with the statement, and is no verdict either.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from siliconprof.analyse.published_values import Published
 from siliconprof.claims import cases as claim_cases
 from siliconprof.claims import claims_file, consistency, verdicts
-from siliconprof.claims.cases import Case
+from siliconprof.claims.cases import batch_of, fits
 from siliconprof.claims.claims_file import Claim, Question, Side
 from siliconprof.claims.consistency import Answer
 from siliconprof.claims.evidence import Evidence
 from siliconprof.claims.figures import AGAINST, AGREES, OPEN
 from siliconprof.claims.quantities import QUANTITIES
-from siliconprof.claims.verdicts import NOT_TESTABLE, Outcome
+from siliconprof.claims.verdicts import NOT_TESTABLE
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import columns, matrix_file, table_files
+from siliconprof.store import matrix_file, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
@@ -49,7 +52,7 @@ def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
     Args:
         tables: whether the sources' own numbers agree with it.
     """
-    row: Row = columns.blank("claims") | {
+    row: Row = {
         "id": claim.id,
         "statement": claim.text,
         "source": claim.source,
@@ -71,86 +74,97 @@ def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
         "claimed": claim.expected,
     }
     if claim.region:
-        low, high = claim.region.low, claim.region.high
-        row["claimed_low"] = low if abs(low) < float("inf") else None
-        row["claimed_high"] = high if abs(high) < float("inf") else None
-    own, other = own_outcome(claim, evidence), analogue(claim, evidence)
-    row |= {"verdict": own.verdict, "reason": own.reason} | _columns("measured", own)
-    if other is not None:
-        row |= {"analogue_says": ANALOGUE_WORDS[other.verdict], "analogue_reason": other.reason}
-        row |= _columns("analogue", other)
+        ends = {"claimed_low": claim.region.low, "claimed_high": claim.region.high}
+        row |= {name: end for name, end in ends.items() if abs(end) < float("inf")}
+    verdict, reason, measured = _judged(claim, evidence, *_own(claim, evidence), "measured")
+    row |= {"verdict": verdict, "reason": reason} | measured
+    cases, missing = _analogue(claim, evidence)
+    if cases:
+        verdict, reason, measured = _judged(claim, evidence, cases, missing, "analogue")
+        row |= {"analogue_says": ANALOGUE_WORDS[verdict], "analogue_reason": reason} | measured
     return row
 
 
-def _columns(prefix: str, outcome: Outcome) -> Row:
-    figure = outcome.figure
-    number = figure if figure and not figure.word else None
-    values = {
-        "value": number and number.middle,
-        "low": number and number.low,
-        "high": number and number.high,
-        "word": figure and figure.word or None,
-        "case": outcome.label or None,
-        "basis": number and number.basis or None,
+def _judged(
+    claim: Claim,
+    evidence: Evidence,
+    cases: Sequence[pd.DataFrame],
+    missing: Iterable[str],
+    prefix: str,
+) -> tuple[str, str, Row]:
+    """(verdict, reason, the columns of its figures and rows)."""
+    every = pd.concat(cases, ignore_index=True) if cases else pd.DataFrame()
+    outcome = verdicts.judge(claim, every, list(dict.fromkeys(missing)))
+    labels = dict.fromkeys(label for labels in every.get("rows", ()) for label in labels)
+    rows = evidence.all_rows(QUANTITIES[claim.quantity].rows).loc[[*labels]]
+    fields = {"value": "middle", "word": "word", "case": "label"}
+    fields |= {name: name for name in ("low", "high", "basis")}
+    values = {name: outcome.case.get(field) for name, field in fields.items()}
+    values |= {
         "cases_agree": outcome.answers.count(AGREES),
         "cases_against": outcome.answers.count(AGAINST),
         "cases_open": outcome.answers.count(OPEN),
-        "devices": "; ".join(dict.fromkeys(map(claim_cases.where, outcome.rows))) or None,
-        "records": ";".join(dict.fromkeys(str(row["record"]) for row in outcome.rows)) or None,
+        "devices": "; ".join(rows["where"].unique()) or None,
+        "records": ";".join(rows["record"].astype("str").unique()) or None,
     }
-    return {f"{prefix}_{name}": value for name, value in values.items()}
+    columns = {f"{prefix}_{name}": value for name, value in values.items()}
+    return outcome.verdict, outcome.reason, columns
 
 
 # -- whose cells decide ----------------------------------------------------------------------------
 
 
-def own_outcome(claim: Claim, evidence: Evidence) -> Outcome:
-    """The verdict from the devices that a claim names, else from this host's cells."""
+def _all(rows: pd.DataFrame) -> pd.Series:
+    return pd.Series(True, rows.index)
 
-    named = claim.devices
 
-    def counts(row: Row) -> bool:
-        return bool(named) or row["source"] == HERE
-
-    cases: list[Case] = []
-    unmeasured = [name for name in named if name not in evidence.devices]
+def _own(claim: Claim, evidence: Evidence) -> tuple[list[pd.DataFrame], list[str]]:
+    """The cases of the devices that a claim names, else of this host, and what is missing."""
+    unmeasured = [name for name in claim.devices if name not in evidence.devices]
     missing = _not_measured([evidence.sheets.registry["devices"][n]["name"] for n in unmeasured])
+    cases = []
+
+    def counts(rows: pd.DataFrame) -> pd.Series:
+        return _all(rows) if claim.devices else rows["source"] == HERE
+
     for question in claim.questions:
-        more, reasons = claim_cases.of(evidence, claim, question, counts)
-        cases += more
-        if more:
-            missing += _batches(question, more)
+        more, reasons = claim_cases.of(evidence, claim, question, counts, lambda of: _all(of[0]))
+        if len(more):
+            cases.append(more)
+            missing += _batches(evidence, claim, question, more)
         elif not set(question.devices) & set(unmeasured):
-            missing.append(_why_none(evidence, question, reasons, counts))
-    return verdicts.judge(claim, cases, list(dict.fromkeys(missing)))
+            missing.append(_why_none(evidence, question, reasons, counts(evidence.cells)))
+    return cases, missing
 
 
-def analogue(claim: Claim, evidence: Evidence) -> Outcome | None:
-    """The outcome on other devices, or other hosts where a claim names no device; None without."""
+def _analogue(claim: Claim, evidence: Evidence) -> tuple[list[pd.DataFrame], list[str]]:
+    """The cases of other devices, or of other hosts where a claim names no device."""
     if claim.over_printed:
-        return None  # no number is printed for other devices
+        return [], []  # no number is printed for other devices
     questions = list(claim.questions)
     elsewhere = not claim.devices and not any("like" in s for q in questions for s in q.sides)
     if not elsewhere:
         questions = list(filter(None, map(_analogous, questions)))
-    cases: list[Case] = []
-    missing: list[str] = []
+    cases, missing = [], []
 
-    def counts(row: Row) -> bool:
-        return not elsewhere or row["source"] != HERE
+    def counts(rows: pd.DataFrame) -> pd.Series:
+        return rows["source"] != HERE if elsewhere else _all(rows)
 
     for index, question in enumerate(questions):
         if question in questions[:index]:
             continue
         ordered = len(question.sides) > 1 and question.sides[0] == question.sides[1]
 
-        def keep(rows: Sequence[Row], ordered: bool = ordered) -> bool:
-            return not _decides(claim, rows) and (not ordered or _stronger(evidence, *rows))
+        def keep(of: Sequence[pd.DataFrame], ordered: bool = ordered) -> pd.Series:
+            """Those that decide nothing, with the higher listed peak first as the claim has it."""
+            is_stronger = of[0]["peak"] > of[-1]["peak"] if ordered else _all(of[0])
+            return is_stronger & ~_decides(claim, of)
 
         more, _ = claim_cases.of(evidence, claim, question, counts, keep)
-        cases += more
-        missing += _batches(question, more)
-    return verdicts.judge(claim, cases, list(dict.fromkeys(missing))) if cases else None
+        if len(more):
+            cases.append(more)
+            missing += _batches(evidence, claim, question, more)
+    return cases, missing
 
 
 def _analogous(question: Question) -> Question | None:
@@ -159,19 +173,16 @@ def _analogous(question: Question) -> Question | None:
     return replace(question, sides=sides) if len(sides) == len(question.sides) else None
 
 
-def _decides(claim: Claim, rows: Sequence[Row]) -> bool:
-    """Whether the verdict is based on these rows."""
+def _decides(claim: Claim, of: Sequence[pd.DataFrame]) -> pd.Series:
+    """Whether the verdict is based on these rows, of one frame a side."""
     if claim.devices:
-        return all({row["device"], row["registry_id"]} & set(claim.devices) for row in rows)
-    return all(row["source"] == HERE for row in rows) and any(
-        all(map(claim_cases.fits, rows, question.sides)) for question in claim.questions
-    )
-
-
-def _stronger(evidence: Evidence, one: Row, other: Row) -> bool:
-    """Whether the first has the higher listed peak, as the claim's first device has."""
-    peaks = [evidence.sheets.peak(row, row["precision"]).value for row in (one, other)]
-    return bool(peaks[0] and peaks[1] and peaks[0] > peaks[1])
+        named = {"device": claim.devices}
+        return np.logical_and.reduce([fits(rows, named) for rows in of])
+    here = np.logical_and.reduce([rows["source"] == HERE for rows in of])
+    asked = [
+        np.logical_and.reduce(list(map(fits, of, question.sides))) for question in claim.questions
+    ]
+    return here & np.logical_or.reduce(asked)
 
 
 # -- what is missing -------------------------------------------------------------------------------
@@ -185,11 +196,15 @@ def _not_measured(names: Sequence[str]) -> list[str]:
     return [f"{' and '.join(names)} {was} not measured"] if names else []
 
 
-def _batches(question: Question, cases: Sequence[Case]) -> list[str]:
+def _batches(
+    evidence: Evidence, claim: Claim, question: Question, cases: pd.DataFrame
+) -> list[str]:
     """The reason, if any, that batch sizes of the question are missing."""
-    if not cases or not question.batch_sizes:
+    if not question.batch_sizes:
         return []
-    measured = {(r["module"], int(claim_cases.batch_of(r))) for case in cases for r in case.rows}
+    rows = evidence.rows(QUANTITIES[claim.quantity].rows, question.workloads)
+    rows = rows.loc[[label for labels in cases["rows"] for label in labels]]
+    measured = set(zip(rows["module"], batch_of(rows).astype(int), strict=True))
     texts = []
     for module in question.workloads:
         absent = [str(b) for b in question.batch_sizes if (module, b) not in measured]
@@ -198,22 +213,22 @@ def _batches(question: Question, cases: Sequence[Case]) -> list[str]:
 
 
 def _why_none(
-    evidence: Evidence, question: Question, reasons: Sequence[str], counts: Callable[[Row], bool]
+    evidence: Evidence, question: Question, reasons: Sequence[str], counted: pd.Series
 ) -> str:
     """The backend, workload, setting or figure that is missing where there is no case."""
-    cells = [c for c in evidence.cells if counts(c) and c["module"] in question.workloads]
+    cells = evidence.cells[counted & evidence.cells["module"].isin(question.workloads)]
     modules = " or ".join(question.workloads)
     for side in question.sides:
         device = {k: v for k, v in side.items() if k in claim_cases.OF_A_DEVICE}
         setting = {k: v for k, v in side.items() if k not in (*device, *OF_POINTS)}
         name = _side_words(device, evidence.sheets.registry["devices"])
-        on_device = [cell for cell in cells if claim_cases.fits(cell, device)]
-        if not on_device:
+        on_device = cells[fits(cells, device)]
+        if on_device.empty:
             return f"no {modules} cell{name} is part of these results"
-        if not any(cell["status"] == "ok" for cell in on_device):
-            failed = sorted({f"{cell['status']}: {cell['reason']}" for cell in on_device})
+        if not on_device["status"].eq("ok").any():
+            failed = sorted({*(on_device["status"] + ": " + on_device["reason"].fillna("None"))})
             return f"{modules}{name}: {'; '.join(failed)}"
-        if not any(claim_cases.fits(cell, setting) for cell in on_device):
+        if not fits(on_device, setting).any():
             asked = ", ".join(_setting_words(k, v) for k, v in setting.items())
             return f"no {modules} cell{name} with {asked} is part of these results"
     if reasons:
@@ -255,4 +270,4 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     matrix = matrix_file.read(arguments.matrix)
     evidence = Evidence(results, DataSheets(devices, matrix.host))
     lines = [row_of(claim, evidence, consistent[claim.id]) for claim in claims]
-    table_files.write(arguments.output_dir / "claims.csv", lines)
+    table_files.write_frame(arguments.output_dir / "claims.csv", pd.DataFrame(lines))

@@ -1,30 +1,28 @@
 """The quantities that a claim may compare: figures of measured rows with their uncertainty.
 
-A quantity is a function of the evidence and a row, which raises `Missing` with the reason where the
-row has none.
+The error of a time is that between processes where its cell was measured in several, else the one
+within its process.
 """
 
 from __future__ import annotations
 
 import math
 import statistics as plain
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from siliconprof.analyse.throughputs import place, step_s
-from siliconprof.claims.evidence import (
-    BACKENDS,
-    CELLS,
-    SHAPES,
-    Evidence,
-    Missing,
-    Quantity,
-    operation,
-)
+import numpy as np
+import pandas as pd
+
+from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
+from siliconprof.analyse.frames import CELL, POINT
+from siliconprof.analyse.throughputs import MANY, PLACE, known, of_step
+from siliconprof.claims import figures
+from siliconprof.claims.evidence import BACKENDS, CELLS, OPERATION, POINTS, SHAPES, Evidence
 from siliconprof.claims.figures import Figure, ratio
 from siliconprof.stats import inference, line_fit, statistics, training_course
-from siliconprof.store.table_files import Row, point_key
 
 BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and AdamW's two moments, as in the paper's Table 2
 LEAST_SAMPLES = 9  # three in each third of a course
@@ -32,414 +30,483 @@ LEAST_SAMPLES = 9  # three in each third of a course
 # (Kendall and Stuart, The Advanced Theory of Statistics 1, 14.10-14.12, for sample quantiles).
 IQR_ERROR = 1.165
 ENERGY_SCOPES = {"gpu": "gpu", "cpu": "cpu-package"}  # device kind -> scope of its energy
+NO_SPEED = "a mechanism check, whose times mean nothing: device and host share one memory here"
 NO_SAMPLES = "too few samples of memory after the warm-up"
+NO_DEVICE_SAMPLES = "no counter samples the memory of its device"
 NO_FAULTS = "its record has no page faults of single steps"
-NO_STEP, NO_EPOCH = "no step was timed", "no epoch was timed"
-SPREAD_OF_THIRDS = "by the 95 % intervals of the medians of its first and last third; one process"
-Read = Callable[[Evidence, Row], Figure]
-QUANTITIES: dict[str, Quantity] = {}
+NO_STEP = "no step was timed"
+# Column -> why a row without it has no figure, or the column that says so.
+ABSENT = {
+    **dict.fromkeys(("step_s", "samples_per_s", "speed_per_s"), NO_STEP),
+    **dict.fromkeys(("autorange_min_run_time_s", "autorange_median_s"), "autorange_reason"),
+    **dict.fromkeys(("cold_median_s", "cold_low_s"), "cold_reason"),
+    "epoch_s": "no epoch was timed",
+    "flops": "no number of operations is known",
+    "flop_per_s": "no rate of operations is known",
+    "bytes_per_s": "its bytes are not known",
+    "peak": "no_peak",
+    "bandwidth": "no_bandwidth",
+    "product": "no_product",
+    "device_peak_bytes": "no counter reports its peak of memory",
+    "n_parameters": "no number of parameters is known",
+    "launch_and_wait_median_s": "no launch was timed",
+    "fixed_share_smallest": "fit_reason",
+}
+BY_ALLOCATOR = "counted by the framework's allocator"
+Read = Callable[[Evidence, pd.DataFrame], pd.DataFrame]
+Why = tuple[pd.Series, Any]  # which rows have no figure, and why
 
 
-def _quantity(words: str, unit: str, **how: Any) -> Callable[[Read], Read]:
-    """Registers a function as the quantity of its name."""
+@dataclass(frozen=True)
+class Quantity:
+    """A quantity that claims compare: a figure of a row, or a word about it."""
 
-    def register(read: Read) -> Read:
-        QUANTITIES[read.__name__] = Quantity(words, unit, read, **how)
-        return read
-
-    return register
-
-
-def _finding(words: str, rows_of: str) -> Callable[[Callable[[Evidence, Row], Any]], None]:
-    """Registers a function that gives a word about a row, or None, as the finding of its name."""
-
-    def register(word: Callable[[Evidence, Row], Any]) -> None:
-        def read(evidence: Evidence, row: Row) -> Figure:
-            if not (answer := word(evidence, row)):
-                raise Missing(f"{words} could not be determined")
-            return Figure(math.nan, word=str(answer))
-
-        QUANTITIES[word.__name__] = Quantity(words, "", read, rows_of, finding=True)
-
-    return register
+    words: str
+    unit: str
+    read: Read  # of rows the figure of each, or the reason why it has none
+    rows: str = POINTS
+    fastest: bool = False  # whether only the backend with the largest figure counts
+    finding: bool = False  # whether it is a word
 
 
-def _known(value: Any, none: str) -> float:
-    """A value of a row; the reason where it has none."""
-    if not value:
-        raise Missing(none)
-    return float(value)
+def _why_not(*reasons: Why) -> np.ndarray:
+    """Of each row the first reason that holds of it, else nothing."""
+    return np.select([holds for holds, _ in reasons], [text for _, text in reasons], "")
+
+
+def _lacking(rows: pd.DataFrame, *names: str) -> Iterable[Why]:
+    for name in names:
+        why = ABSENT[name]
+        said = rows[why].astype("object").fillna("it was not timed") if why in rows else why
+        yield ~known(rows[name]), said
+
+
+def _timed(rows: pd.DataFrame, value: pd.Series, *why: Why, stem: str = "") -> pd.DataFrame:
+    """Figures proportional to a time or to its reciprocal, which have the error of the time.
+
+    Args:
+        stem: of the time's columns; empty for a step's.
+    """
+    middle, low, high = (
+        rows[f"{stem}_{part}"] if stem else of_step(rows, part)
+        for part in ("median_s", "low_s", "high_s")
+    )
+    n, value = rows["processes"], value.astype(float)
+    df = (n - 1).where(n > 1, MANY)
+    quantile = inference.student_quantile((1 + inference.CONFIDENCE) / 2, df.to_numpy(float))
+    is_absent = ~(value.gt(0) & (value < math.inf) & known(middle) & known(low) & known(high))
+    between = "between " + n.astype("Int64").astype("str") + " processes"
+    return figures.of(
+        rows.index,
+        middle=value,
+        error=np.log(high / low) / 2 / quantile,
+        df=df,
+        basis=between.where(n > 1, "within one process"),
+        why_not=_why_not((flagged(rows, NO_SPEED_FLAG), NO_SPEED), *why, (is_absent, NO_STEP)),
+    )
+
+
+def _computed(
+    value: Callable[..., pd.Series], *names: str, basis: str = "", stem: str = ""
+) -> Read:
+    """What is computed from columns: exact by its basis, else with the error of a time."""
+
+    def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+        values, why = value(*(rows[name] for name in names)), _lacking(rows, *names)
+        if basis:
+            return figures.exact(values, basis, _why_not(*why))
+        return _timed(rows, values, *why, stem=stem)
+
+    return read
+
+
+def _same(values: pd.Series) -> pd.Series:
+    return values
+
+
+def _inverse(values: pd.Series) -> pd.Series:
+    return 1 / values
 
 
 # -- speed -----------------------------------------------------------------------------------------
 
 
-def _inverse(value: Any) -> float | None:
-    return 1 / float(value) if value else None
-
-
-@_quantity("training samples", "1/s", fastest=True)
-def sample_speed(evidence: Evidence, row: Row) -> Figure:
-    return evidence.timed(row, row.get("samples_per_s"), NO_STEP)
-
-
-@_quantity("epochs with validation", "1/s", fastest=True)
-def epoch_speed(evidence: Evidence, row: Row) -> Figure:
-    return evidence.timed(row, _inverse(row.get("epoch_s")), NO_EPOCH)
-
-
-@_quantity("training steps", "1/s", fastest=True)
-def step_speed(evidence: Evidence, row: Row) -> Figure:
-    return evidence.timed(row, _inverse(step_s(row)), NO_STEP)
-
-
-@_quantity("throughput", "tokens/s")
-def throughput(evidence: Evidence, row: Row) -> Figure:
-    return evidence.timed(row, row.get("tokens_per_s") or row.get("samples_per_s"), NO_STEP)
-
-
-@_quantity("operations", "FLOP/s")
-def flop_rate(evidence: Evidence, row: Row) -> Figure:
-    return evidence.timed(row, row.get("flop_per_s"), "no rate of operations is known")
-
-
-@_quantity("rate in fp16 over that in fp32", "times")
-def fp16_gain(evidence: Evidence, row: Row) -> Figure:
-    """The rate in fp16 over that of the same operation, place and shape in fp32."""
-    if row["precision"] != "fp16":
-        raise Missing("only a cell in fp16 has a gain from fp16")
-    other = evidence.in_fp32.get(operation(row))
-    if other is None:
-        raise Missing("the same operation in fp32 was not timed")
+def _fp16_gain(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+    points, same = evidence.points, [*PLACE, "module", *OPERATION]
+    fp32 = points.loc[points["precision"] == "fp32", same].drop_duplicates(same, keep="last")
+    label = rows[same].merge(fp32.reset_index(names="fp32"), "left", same)["fp32"]
+    label = label.set_axis(rows.index)
     fast, slow = (
-        evidence.timed(each, each.get("flop_per_s"), "no rate is known") for each in (row, other)
+        _timed(of, of["flop_per_s"], *_lacking(of, "flop_per_s")).set_axis(rows.index)
+        for of in (rows, points.reindex(label))
     )
-    return replace(ratio(fast, slow), basis=fast.basis)
-
-
-def _product(evidence: Evidence, row: Row) -> float:
-    """FLOP/s of the fastest matrix product of a row's place and precision."""
-    precision = row["precision"]
-    best = evidence.products.get((*place(row), precision))
-    return _known(best, f"no matrix product in {precision} was timed there")
-
-
-@_quantity("a step's operations over the fastest product's", "times", fastest=True)
-def of_products(evidence: Evidence, row: Row) -> Figure:
-    """FLOP/s of a step over those of the place's fastest matrix product."""
-    best = _product(evidence, row)
-    rate = _known(row.get("flop_per_s"), "no number of operations is known")
-    return evidence.timed(row, rate / best, NO_STEP)
-
-
-@_quantity("share of memory's bandwidth over share of the fastest product's rate", "times")
-def memory_bound(evidence: Evidence, row: Row) -> Figure:
-    """The share of the memory's bandwidth over the share of the fastest product's rate."""
-    if row.get("cache") == "warm":
-        raise Missing("its data may stay in a cache, so memory does not limit it")
-    bandwidth, _ = evidence.bandwidth(row)
-    best = _product(evidence, row)
-    moved, done = (
-        _known(row.get(f"{what}_per_s"), "its bytes or its operations are not known")
-        for what in ("bytes", "flop")
+    why = (
+        (rows["precision"] != "fp16", "only a cell in fp16 has a gain from fp16"),
+        (label.isna(), "the same operation in fp32 was not timed"),
+        *((of["why_not"] != "", of["why_not"]) for of in (fast, slow)),
     )
+    return ratio(fast, slow).assign(basis=fast["basis"], why_not=_why_not(*why))
+
+
+def _memory_bound(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+    names = ("bandwidth", "product", "bytes_per_s", "flop_per_s")
+    bandwidth, product, moved, done = (rows[name] for name in names)
+    warm = "its data may stay in a cache, so memory does not limit it"
     # Both shares have the same time, whose error cancels; the error of the two ceilings remains.
-    return evidence.timed(row, (moved / bandwidth) / (done / best), "no time is known")
+    share = (moved / bandwidth) / (done / product)
+    return _timed(rows, share, (rows["cache"] == "warm", warm), *_lacking(rows, *names))
 
 
-def _peak(evidence: Evidence, row: Row) -> float:
-    sheet = evidence.sheets.peak(row, row["precision"])
-    return _known(sheet.value, sheet.reason or "its data sheet gives no peak")
-
-
-@_quantity("actual over expected time", "times")
-def over_datasheet(evidence: Evidence, row: Row) -> Figure:
-    peak, seconds = _peak(evidence, row), step_s(row)
-    expected_s = _known(row.get("flops"), "no number of operations is known") / peak
-    return evidence.timed(row, seconds and seconds / expected_s, NO_STEP)
-
-
-@_quantity("operations that the listed peak allows in an epoch", "FLOP")
-def epoch_by_peak(evidence: Evidence, row: Row) -> Figure:
-    peak, epoch_s = _peak(evidence, row), row.get("epoch_s")
-    return evidence.timed(row, epoch_s and epoch_s * peak, NO_EPOCH)
-
-
-@_quantity("one iteration over min_run_time", "times")
-def iteration_over_min_run_time(evidence: Evidence, row: Row) -> Figure:
-    """By torch's blocked_autorange, which repeats nothing when one run exceeds its minimum time."""
-    none = "blocked_autorange timed nothing"
-    minimum_s, median_s = (
-        _known(row.get(f"autorange_{name}_s"), str(row.get("autorange_reason") or none))
-        for name in ("min_run_time", "median")
-    )
-    return evidence.timed(row, median_s / minimum_s, none)
-
-
-@_quantity("quartile range of the step times over their median", "")
-def step_spread(evidence: Evidence, row: Row) -> Figure:
+def _step_spread(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     n, middle, low, high = (
-        row.get(f"unsplit_step_{end}") for end in ("n", "median_s", "q25_s", "q75_s")
+        rows[f"unsplit_step_{part}"] for part in ("n", "median_s", "q25_s", "q75_s")
     )
-    if not n or n < LEAST_SAMPLES or not middle or low is None or high is None or high <= low:
-        raise Missing("too few whole steps to estimate their spread")
-    share, basis = (high - low) / middle, f"of {n:.0f} steps of one process"
-    estimate = inference.Estimate(math.log(share), IQR_ERROR / math.sqrt(n), n - 1, basis)
-    return Figure(share, estimate, basis=basis)
+    too_few = ~(n.ge(LEAST_SAMPLES) & known(middle) & (high > low))
+    return figures.of(
+        rows.index,
+        middle=(high - low) / middle,
+        error=IQR_ERROR / n**0.5,
+        df=n - 1,
+        basis="of " + n.map("{:.0f}".format) + " steps of one process",
+        why_not=_why_not((too_few, "too few whole steps to estimate their spread")),
+    )
 
 
-@_quantity("share of steps of unusual length", "")
-def unusual_share(evidence: Evidence, row: Row) -> Figure:
-    """Share of steps that took far longer than the run's own spread explains."""
-    (marks,) = evidence.lines("curves", row, ("unusual",), of_point=True)
-    known = [bool(mark) for mark in marks if mark == mark]  # which no NaN does
-    n = len(known)
+def _fixed_share(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+    share, low, high = (rows[f"fixed_share_smallest{end}"] for end in ("", "_low", "_high"))
+    low, high = low.fillna(share).clip(lower=0.0), high.fillna(share)
+    why = (share.isna(), rows["fit_reason"].fillna("no line through its batch sizes"))
+    return figures.of(rows.index, middle=share, low=low, high=high, why_not=_why_not(why))
+
+
+# -- courses -----------------------------------------------------------------------------------------
+
+
+def _each(
+    figure: Callable[..., Figure], table: str, *names: str, on: Sequence[str] = POINT
+) -> Read:
+    """What is made of columns of a table's lines about a row's point, or its cell."""
+
+    def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+        courses = evidence.courses(table, rows, *names, on=on)
+        return figures.listed(rows.index, [figure(*course) for course in courses])
+
+    return read
+
+
+def _read_off(
+    read: Callable[[list[float]], training_course.Reading | None],
+    table: str,
+    column: str,
+    basis: str,
+    none: str,
+) -> Read:
+    """What is read off a column of a point's lines of a table, in the order of their steps."""
+
+    def figure(steps: np.ndarray, values: np.ndarray) -> Figure:
+        reading = read(values[steps.argsort(kind="stable")].astype(float).tolist())
+        return Figure(*reading[:3], basis, reading[3]) if reading else Figure(why_not=none)
+
+    return _each(figure, table, "step", column)
+
+
+_settled = training_course.settled_loss
+EVALUATED = (
+    *("evaluations", "loss"),
+    "by the change of the loss between its last two evaluations; one seed",
+    "fewer than three evaluations have a finite loss, or the loss never fell",
+)
+LOSSES = (
+    *("curves", "loss"),
+    "by the distance of single steps from the smoothed loss; one seed",
+    "too few steps with a finite loss, or the loss never fell",
+)
+NORMS = (
+    *("curves", "gradient_norm"),
+    "by the distance of single steps from their running median; one seed",
+    "too few steps with a finite gradient norm",
+)
+
+
+def _unusual_share(marks: np.ndarray) -> Figure:
+    """The share of steps that took far longer than the run's own spread explains."""
+    is_unusual = [bool(mark) for mark in marks if mark == mark]  # which no NaN does
+    n = len(is_unusual)
     if not n:
-        raise Missing("no course of step times, or too few steps")
-    share = sum(known) / n
+        return Figure(why_not="no course of step times, or too few steps")
+    share = sum(is_unusual) / n
     # Wilson's interval (J. Am. Stat. Assoc. 22, 1927), which holds for shares near 0.
     z = line_fit.NORMAL
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    basis = f"95 % of a share of {n} steps"
-    return Figure(share, None, max(0.0, middle - reach), middle + reach, basis)
+    return Figure(share, max(0.0, middle - reach), middle + reach, f"95 % of a share of {n} steps")
 
 
-@_quantity("share of a step that does not grow with the batch", "", rows=SHAPES)
-def fixed_share(evidence: Evidence, row: Row) -> Figure:
-    share = row.get("fixed_share_smallest")
-    if share is None:
-        raise Missing(str(row.get("fit_reason") or "no line through its batch sizes"))
-    low, high = (row.get(f"fixed_share_smallest_{end}") for end in ("low", "high"))
-    low, high = (share if low is None else low), (share if high is None else high)
-    return Figure(share, None, max(low, 0.0), high)
-
-
-# -- the course of a training ----------------------------------------------------------------------
-
-
-def _read(reading: training_course.Reading | None, none: str, basis: str) -> Figure:
-    if reading is None:
-        raise Missing(none)
-    return Figure(reading.middle, None, reading.low, reading.high, basis, reading.remark)
-
-
-def _settled(evidence: Evidence, row: Row, least: bool = False) -> Figure:
-    reading = training_course.settled_loss(evidence.course(row, "evaluations", "loss"), least)
-    none = "fewer than three evaluations have a finite loss, or the loss never fell"
-    basis = "by the change of the loss between its last two evaluations; one seed"
-    return _read(reading, none, basis)
-
-
-@_quantity("evaluation loss at the end", "nat")
-def steady_loss(evidence: Evidence, row: Row) -> Figure:
-    return _settled(evidence, row)
-
-
-@_quantity("lowest evaluation loss", "nat")
-def least_loss(evidence: Evidence, row: Row) -> Figure:
-    return _settled(evidence, row, least=True)
-
-
-@_quantity("step at which the loss was near its end", "steps")
-def convergence_step(evidence: Evidence, row: Row) -> Figure:
-    reading = training_course.converged_at(evidence.course(row, "curves", "loss"))
-    none = "too few steps with a finite loss, or the loss never fell"
-    basis = "by the distance of single steps from the smoothed loss; one seed"
-    return _read(reading, none, basis)
-
-
-@_quantity("last step with an elevated gradient norm", "steps")
-def norm_elevated_until(evidence: Evidence, row: Row) -> Figure:
-    reading = training_course.elevated_until(evidence.course(row, "curves", "gradient_norm"))
-    none = "too few steps with a finite gradient norm"
-    basis = "by the distance of single steps from their running median; one seed"
-    return _read(reading, none, basis)
-
-
-# -- memory ----------------------------------------------------------------------------------------
-
-
-def _device_peak(row: Row) -> float:
-    return _known(row.get("device_peak_bytes"), "no counter reports its peak of memory")
-
-
-def _n_parameters(row: Row) -> float:
-    return _known(row.get("n_parameters"), "no number of parameters is known")
-
-
-@_quantity("peak of device memory", "byte")
-def peak_memory(evidence: Evidence, row: Row) -> Figure:
-    return Figure.exact(_device_peak(row), "counted by the framework's allocator")
-
-
-@_quantity("parameters", "million")
-def parameters(evidence: Evidence, row: Row) -> Figure:
-    return Figure.exact(_n_parameters(row) / 1e6, "counted")
-
-
-@_quantity("peak of device memory over 16 byte a parameter", "times")
-def memory_over_theory(evidence: Evidence, row: Row) -> Figure:
-    times = _device_peak(row) / (BYTES_PER_PARAMETER * _n_parameters(row))
-    return Figure.exact(times, "counted by the framework's allocator")
-
-
-@_quantity("largest resident memory over 16 byte a parameter", "times")
-def rss_over_theory(evidence: Evidence, row: Row) -> Figure:
-    theory = BYTES_PER_PARAMETER * _n_parameters(row)
-    _, values = evidence.sampled(row, "rss_bytes")
-    if not values:
-        raise Missing(NO_SAMPLES)
-    return Figure.exact(max(values) / theory, "the largest sample")
-
-
-def _thirds(values: Sequence[float], none: str) -> tuple[Sequence[float], Sequence[float]]:
-    """The first and the last third of a course."""
-    if len(values) < LEAST_SAMPLES:
-        raise Missing(none)
-    third = len(values) // 3
-    return values[:third], values[-third:]
-
-
-def _growth(values: Sequence[float], above: float, none: str) -> Figure:
-    """The median of a course's last third over that of its first, each less `above`."""
-    first, last = _thirds([value - above for value in values], none)
-    (a_low, a_high), (b_low, b_high) = map(statistics.median_interval, (first, last))
-    middle = plain.median(first)
-    if a_low <= 0 or middle <= 0:
-        raise Missing("its memory did not exceed what it used before the training")
-    times = plain.median(last) / middle
-    return Figure(times, None, b_low / a_high, b_high / a_low, SPREAD_OF_THIRDS)
-
-
-@_quantity("last third over first of the resident memory", "times")
-def rss_growth(evidence: Evidence, row: Row) -> Figure:
-    _, values = evidence.sampled(row, "rss_bytes")
-    return _growth(values, float(row.get("rss_at_start_bytes") or 0.0), NO_SAMPLES)
-
-
-@_quantity("last third over first of the device memory", "times")
-def device_memory_growth(evidence: Evidence, row: Row) -> Figure:
-    _, values = evidence.sampled(row, "device_memory_bytes")
-    return _growth(values, 0.0, "no counter samples the memory of its device")
-
-
-@_quantity("growth of the resident memory", "byte/s")
-def rss_growth_rate(evidence: Evidence, row: Row) -> Figure:
-    """Growth of the resident set in bytes a second, from the first third to the last."""
-    seconds, values = evidence.sampled(row, "rss_bytes")
-    ends, times = _thirds(values, NO_SAMPLES), _thirds(seconds, NO_SAMPLES)
-    span_s = plain.median(times[1]) - plain.median(times[0])
-    if span_s <= 0:
-        raise Missing(NO_SAMPLES)
-    (a_low, a_high), (b_low, b_high) = map(statistics.median_interval, ends)
-    middle = plain.median(ends[1]) - plain.median(ends[0])
-    low, high = (b_low - a_high) / span_s, (b_high - a_low) / span_s
-    return Figure(middle / span_s, None, low, high, SPREAD_OF_THIRDS)
-
-
-@_quantity("page faults of a step", "faults")
-def faults_per_step(evidence: Evidence, row: Row) -> Figure:
+def _faults(kinds: np.ndarray, minor: np.ndarray, major: np.ndarray) -> Figure:
     """Page faults, minor and major, of each unsplit step."""
-    columns = ("kind", "minor_faults", "major_faults")
-    kinds, minor, major = evidence.lines("training_steps", row, columns)
     faults = (minor + major)[kinds == "unsplit"].astype(float)
     counts = faults[abs(faults) < math.inf].tolist()
     if not counts:
-        raise Missing(NO_FAULTS)
-    low, high = statistics.median_interval(counts)
+        return Figure(why_not=NO_FAULTS)
     basis = f"95 % interval of the median of {len(counts)} steps; one process"
-    return Figure(plain.median(counts), None, low, high, basis)
+    return Figure(plain.median(counts), *statistics.median_interval(counts), basis)
 
 
-@_quantity("page faults' share of the memory's bandwidth", "")
-def fault_traffic(evidence: Evidence, row: Row) -> Figure:
+def _fault_traffic(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     """Bytes/s of all faulted pages during training, over the bandwidth of memory."""
-    parts = [row.get(f"{kind}_faulted_bytes_per_step") for kind in ("minor", "major")]
-    seconds = step_s(row)
-    if any(part is None for part in parts) or not seconds:
-        raise Missing(NO_FAULTS)
-    bandwidth, source = evidence.bandwidth(row)
-    share = sum(float(part or 0) for part in parts) / seconds / bandwidth
-    if not share:
-        return Figure.exact(0.0, "no step had a page fault")
-    timed = evidence.timed(row, share, NO_STEP)
-    return replace(timed, basis=f"of {source}; {timed.basis}")
+    faulted, step_s, bandwidth = (rows[of] for of in ("faulted_bytes", "step_s", "bandwidth"))
+    why = (faulted.isna() | ~known(step_s), NO_FAULTS), *_lacking(rows, "bandwidth")
+    share = faulted / step_s / bandwidth
+    found = _timed(rows, share, *why)
+    found["basis"] = "of " + rows["bandwidth_source"] + "; " + found["basis"]
+    without = figures.exact(share, "no step had a page fault", _why_not(*why))
+    return found.where(faulted.ne(0), without)
+
+
+def _sampled(figure: Callable[..., Figure], column: str, none: str = NO_SAMPLES) -> Read:
+    """What is made of the samples of a column from the first timed step on.
+
+    The resident set is that above what the process had before the training.
+    """
+
+    def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+        start = rows["rss_at_start_bytes"].fillna(0.0)
+        above = start if column == "rss_bytes" else start * 0
+        courses = zip(evidence.sampled(rows, column), above, strict=True)
+        each = [
+            figure(seconds, [value - less for value in values])
+            if len(values) >= LEAST_SAMPLES
+            else Figure(why_not=none)
+            for (seconds, values), less in courses
+        ]
+        return figures.listed(rows.index, each)
+
+    return read
+
+
+def _rss_over_theory(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+    most = [max(values, default=math.nan) for _, values in evidence.sampled(rows, "rss_bytes")]
+    times = pd.Series(most, rows.index, float) / (BYTES_PER_PARAMETER * rows["n_parameters"])
+    why = *_lacking(rows, "n_parameters"), (times.isna(), NO_SAMPLES)
+    return figures.exact(times, "the largest sample", _why_not(*why))
+
+
+def _thirds(values: Sequence[float]) -> list[tuple[float, float, float]]:
+    """(median, low, high) of the first and of the last third of a course."""
+    third = len(values) // 3
+    ends = values[:third], values[-third:]
+    return [(plain.median(end), *statistics.median_interval(end)) for end in ends]
+
+
+SPREAD_OF_THIRDS = "by the 95 % intervals of the medians of its first and last third; one process"
+
+
+def _growth(seconds: Sequence[float], values: Sequence[float]) -> Figure:
+    """The median of a course's last third over that of its first."""
+    first, last = _thirds(values)
+    if first[0] <= 0 or first[1] <= 0:
+        return Figure(why_not="its memory did not exceed what it used before the training")
+    return Figure(last[0] / first[0], last[1] / first[2], last[2] / first[1], SPREAD_OF_THIRDS)
+
+
+def _growth_rate(seconds: Sequence[float], values: Sequence[float]) -> Figure:
+    """The growth of a course in a second, from its first third to its last."""
+    (begin_s, *_), (end_s, *_) = _thirds(seconds)
+    first, last = _thirds(values)
+    if end_s <= begin_s:
+        return Figure(why_not=NO_SAMPLES)
+    low, high = last[1] - first[2], last[2] - first[1]
+    middle, low, high = (by / (end_s - begin_s) for by in (last[0] - first[0], low, high))
+    return Figure(middle, low, high, SPREAD_OF_THIRDS)
 
 
 # -- energy, launches ------------------------------------------------------------------------------
 
 
-@_quantity("energy of a sample", "J")
-def energy_per_sample(evidence: Evidence, row: Row) -> Figure:
+def _meters(evidence: Evidence, rows: pd.DataFrame, scope: Any) -> pd.DataFrame:
+    """The lines of energy.csv about each row, whose label is `row`, those of its scope first."""
+    of = rows[POINT].assign(row=rows.index, own=scope)
+    lines = of.merge(evidence.table("energy"), on=POINT)
+    lines["own"] = lines["scope"] == lines["own"]
+    return lines.sort_values("own", ascending=False, kind="stable")
+
+
+def _energy_per_sample(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     """Joules per sample of the GPU alone, or on a CPU of its package."""
-    scope = ENERGY_SCOPES.get(str(row.get("device_kind")), "gpu")
-    every = evidence.energies.get(point_key(row), [])
-    lines = [line for line in every if line["scope"] == scope]
-    measured = [line for line in lines if line["energy_per_sample_j"]]
-    if not measured:
-        reasons = [str(line["reason"]) for line in lines or every if line["reason"]]
-        why = reasons[0] if reasons else "the record has none"
-        raise Missing(f"no energy of its {scope}: {why}")
-    timed = evidence.timed(row, float(measured[0]["energy_per_sample_j"]), "no energy was measured")
-    basis = f"{measured[0]['name']}; its power is assumed to be steady; its time: {timed.basis}"
-    return replace(timed, basis=basis)
+    scope = rows["device_kind"].map(ENERGY_SCOPES).fillna("gpu")
+    lines = _meters(evidence, rows, scope)
+    measured = lines[lines["own"] & known(lines["energy_per_sample_j"])]
+    measured = measured.drop_duplicates("row").set_index("row").reindex(rows.index)
+    reasons = lines.dropna(subset="reason").drop_duplicates("row").set_index("row")["reason"]
+    reasons = reasons.reindex(rows.index).astype("object").fillna("the record has none")
+    joules = measured["energy_per_sample_j"]
+    found = _timed(rows, joules, (joules.isna(), "no energy of its " + scope + ": " + reasons))
+    assumed = measured["name"].fillna("") + "; its power is assumed to be steady; its time: "
+    return found.assign(basis=assumed + found["basis"])
 
 
-@_quantity("power of the host beside its GPU", "W")
-def host_power(evidence: Evidence, row: Row) -> Figure:
+def _host_power(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     """Watts of the CPU's package, without memory, while a GPU trains."""
-    every = evidence.energies.get(point_key(row), [])
-    lines = [line for line in every if line["scope"] == "cpu-package"]
-    if row.get("device_kind") != "gpu" or not lines or not lines[0]["energy_j"]:
-        raise Missing("no energy of the CPU was measured beside a GPU's")
-    watts = float(lines[0]["energy_j"]) / float(lines[0]["window_s"])
-    return Figure.exact(watts, f"{lines[0]['name']} over one window")
+    lines = _meters(evidence, rows, "cpu-package")
+    lines = lines[lines["own"]].drop_duplicates("row").set_index("row").reindex(rows.index)
+    none = rows["device_kind"].ne("gpu") | ~known(lines["energy_j"])
+    why = (none, "no energy of the CPU was measured beside a GPU's")
+    basis = lines["name"].fillna("") + " over one window"
+    return figures.exact(lines["energy_j"] / lines["window_s"], basis, _why_not(why))
 
 
-@_quantity("cold launch", "s")
-def cold_launch(evidence: Evidence, row: Row) -> Figure:
-    middle, low, high = (float(row.get(f"cold_{x}_s") or 0.0) for x in ("median", "low", "high"))
-    if not middle or not low:
-        raise Missing(str(row.get("cold_reason") or "no cold launch was timed"))
-    n = int(row.get("cold_n") or 0)
-    return Figure(middle, None, low, high, f"95 % interval of the median of {n} processes")
+def _cold_launch(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+    middle, low, high = (rows[f"cold_{part}_s"] for part in ("median", "low", "high"))
+    n = rows["cold_n"].fillna(0).map("{:.0f}".format)
+    basis = "95 % interval of the median of " + n + " processes"
+    why_not = _why_not(*_lacking(rows, "cold_median_s", "cold_low_s"))
+    return figures.of(rows.index, middle=middle, low=low, high=high, basis=basis, why_not=why_not)
 
 
-@_quantity("launch and wait", "s")
-def followup_launch(evidence: Evidence, row: Row) -> Figure:
-    """Seconds of launch and wait; the paper does not say which time it means."""
-    middle = row.get("launch_and_wait_median_s")
-    return evidence.timed(row, middle, "no launch was timed", "launch_and_wait_s")
+# The paper does not say which time it means.
+_followup_launch = _computed(_same, "launch_and_wait_median_s", stem="launch_and_wait")
 
 
-@_quantity("cold launch over launch and wait", "times")
-def cold_over_followup(evidence: Evidence, row: Row) -> Figure:
-    return ratio(cold_launch(evidence, row), followup_launch(evidence, row))
+def _cold_over_followup(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+    cold, followup = _cold_launch(evidence, rows), _followup_launch(evidence, rows)
+    why = ((of["why_not"] != "", of["why_not"]) for of in (cold, followup))
+    return ratio(cold, followup).assign(why_not=_why_not(*why))
 
 
 # -- words -----------------------------------------------------------------------------------------
 
 
-@_finding("what bounds the grid's steps", BACKENDS)
-def bound(evidence: Evidence, row: Row) -> Any:
-    return row.get("verdict")
+def _finding(words: str, rows: str, word: Callable[[Evidence, pd.DataFrame], Any]) -> Quantity:
+    """A quantity that is a word about each row."""
+
+    def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+        found = word(evidence, rows).astype("object")
+        why_not = _why_not((found.isna(), f"{words} could not be determined"))
+        return figures.of(rows.index, word=found.fillna(""), why_not=why_not)
+
+    return Quantity(words, "", read, rows, finding=True)
 
 
-@_finding("whether it throttled", CELLS)
-def heat(evidence: Evidence, row: Row) -> str | None:
+def _heat(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
     """Whether the hardware throttled, for heat or its protection, while a cell ran."""
-    probes, values = evidence.lines("probes", row, ("probe", "throttled"))
-    throttled = next(iter(values[probes == "clocks"]), math.nan)
-    return None if throttled != throttled else "throttled" if throttled else "not throttled"
+    probes = evidence.table("probes")
+    clocks = probes[probes["probe"] == "clocks"].drop_duplicates(CELL).set_index(CELL)["throttled"]
+    throttled = rows[CELL].join(clocks, CELL)["throttled"]
+    return throttled.map({True: "throttled", False: "not throttled"})
 
 
-@_finding("memory scenario by our model", CELLS)
-def scenario(evidence: Evidence, row: Row) -> Any:
-    return row.get("scenario_derived")
+def _support(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
+    """Whether a precision is supported; nothing after any other failure."""
+    return rows["status"].map({"ok": "supported", "unsupported": "unsupported"})
 
 
-@_finding("whether the precision is there", CELLS)
-def support(evidence: Evidence, row: Row) -> str | None:
-    """Whether a precision is supported; None after any other failure."""
-    return {"ok": "supported", "unsupported": "unsupported"}.get(str(row["status"]))
+# -- all of them -----------------------------------------------------------------------------------
+
+QUANTITIES = {
+    "sample_speed": Quantity(
+        "training samples", "1/s", _computed(_same, "samples_per_s"), fastest=True
+    ),
+    "epoch_speed": Quantity(
+        "epochs with validation", "1/s", _computed(_inverse, "epoch_s"), fastest=True
+    ),
+    "step_speed": Quantity("training steps", "1/s", _computed(_inverse, "step_s"), fastest=True),
+    "throughput": Quantity("throughput", "tokens/s", _computed(_same, "speed_per_s")),
+    "flop_rate": Quantity("operations", "FLOP/s", _computed(_same, "flop_per_s")),
+    "fp16_gain": Quantity("rate in fp16 over that in fp32", "times", _fp16_gain),
+    "of_products": Quantity(
+        "a step's operations over the fastest product's",
+        "times",
+        _computed(lambda best, rate: rate / best, "product", "flop_per_s"),
+        fastest=True,
+    ),
+    "memory_bound": Quantity(
+        "share of memory's bandwidth over share of the fastest product's rate",
+        "times",
+        _memory_bound,
+    ),
+    "over_datasheet": Quantity(
+        "actual over expected time",
+        "times",
+        _computed(lambda peak, flops, s: s * peak / flops, "peak", "flops", "step_s"),
+    ),
+    "epoch_by_peak": Quantity(
+        "operations that the listed peak allows in an epoch",
+        "FLOP",
+        _computed(lambda peak, s: s * peak, "peak", "epoch_s"),
+    ),
+    "iteration_over_min_run_time": Quantity(
+        "one iteration over min_run_time",
+        "times",
+        _computed(lambda least, s: s / least, "autorange_min_run_time_s", "autorange_median_s"),
+    ),
+    "step_spread": Quantity("quartile range of the step times over their median", "", _step_spread),
+    "unusual_share": Quantity(
+        "share of steps of unusual length", "", _each(_unusual_share, "curves", "unusual")
+    ),
+    "fixed_share": Quantity(
+        "share of a step that does not grow with the batch", "", _fixed_share, SHAPES
+    ),
+    "steady_loss": Quantity("evaluation loss at the end", "nat", _read_off(_settled, *EVALUATED)),
+    "least_loss": Quantity(
+        "lowest evaluation loss", "nat", _read_off(partial(_settled, least=True), *EVALUATED)
+    ),
+    "convergence_step": Quantity(
+        "step at which the loss was near its end",
+        "steps",
+        _read_off(training_course.converged_at, *LOSSES),
+    ),
+    "norm_elevated_until": Quantity(
+        "last step with an elevated gradient norm",
+        "steps",
+        _read_off(training_course.elevated_until, *NORMS),
+    ),
+    "peak_memory": Quantity(
+        "peak of device memory", "byte", _computed(_same, "device_peak_bytes", basis=BY_ALLOCATOR)
+    ),
+    "parameters": Quantity(
+        "parameters", "million", _computed(lambda n: n / 1e6, "n_parameters", basis="counted")
+    ),
+    "memory_over_theory": Quantity(
+        "peak of device memory over 16 byte a parameter",
+        "times",
+        _computed(
+            lambda peak, n: peak / (BYTES_PER_PARAMETER * n),
+            "device_peak_bytes",
+            "n_parameters",
+            basis=BY_ALLOCATOR,
+        ),
+    ),
+    "rss_over_theory": Quantity(
+        "largest resident memory over 16 byte a parameter", "times", _rss_over_theory
+    ),
+    "rss_growth": Quantity(
+        "last third over first of the resident memory", "times", _sampled(_growth, "rss_bytes")
+    ),
+    "device_memory_growth": Quantity(
+        "last third over first of the device memory",
+        "times",
+        _sampled(_growth, "device_memory_bytes", NO_DEVICE_SAMPLES),
+    ),
+    "rss_growth_rate": Quantity(
+        "growth of the resident memory", "byte/s", _sampled(_growth_rate, "rss_bytes")
+    ),
+    "faults_per_step": Quantity(
+        "page faults of a step",
+        "faults",
+        _each(_faults, "training_steps", "kind", "minor_faults", "major_faults", on=CELL),
+    ),
+    "fault_traffic": Quantity("page faults' share of the memory's bandwidth", "", _fault_traffic),
+    "energy_per_sample": Quantity("energy of a sample", "J", _energy_per_sample),
+    "host_power": Quantity("power of the host beside its GPU", "W", _host_power),
+    "cold_launch": Quantity("cold launch", "s", _cold_launch),
+    "followup_launch": Quantity("launch and wait", "s", _followup_launch),
+    "cold_over_followup": Quantity(
+        "cold launch over launch and wait", "times", _cold_over_followup
+    ),
+    "bound": _finding("what bounds the grid's steps", BACKENDS, lambda _, rows: rows["verdict"]),
+    "heat": _finding("whether it throttled", CELLS, _heat),
+    "scenario": _finding(
+        "memory scenario by our model", CELLS, lambda _, rows: rows["scenario_derived"]
+    ),
+    "support": _finding("whether the precision is there", CELLS, _support),
+}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from siliconprof.claims.cases import Case
+import pandas as pd
+
+from siliconprof.claims import figures
 from siliconprof.claims.claims_file import Claim
-from siliconprof.claims.figures import AGAINST, AGREES, OPEN, Figure, reduced, share_above_1, shown
-from siliconprof.stats import inference
-from siliconprof.store.table_files import Row
+from siliconprof.claims.figures import AGAINST, AGREES, OPEN, shown
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 INCONCLUSIVE, NOT_TESTABLE = "inconclusive", "not testable here"
@@ -22,62 +22,59 @@ MOST_SHOWN = 4  # cases of a finding that its reason lists
 
 @dataclass(frozen=True)
 class Outcome:
-    """A verdict with its reason and the figures that it is based on."""
+    """A verdict with its reason and the case that it is based on."""
 
     verdict: str
     reason: str
-    figure: Figure | None = None  # with the interval that decides
-    label: str = ""
-    rows: Sequence[Row] = ()
+    case: Mapping[str, Any]  # with the interval that decides; empty without a figure
     answers: Sequence[str] = ()  # of the cases that are counted
 
 
-def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
+def judge(claim: Claim, cases: pd.DataFrame, missing: Sequence[str]) -> Outcome:
     """The verdict on a claim.
 
     Args:
         missing: why the answer is not complete; where there are no cases, why not.
     """
-    if not cases:
-        return Outcome(NOT_TESTABLE, "; ".join(missing))
-    rows = list({id(row): row for case in cases for row in case.rows}.values())
+    if cases.empty:
+        return Outcome(NOT_TESTABLE, "; ".join(missing), {})
     if claim.kind == "finding":
-        return _finding(claim, cases, missing, rows)
+        return _finding(claim, cases, missing)
     if claim.kind == "largest":
-        return _largest(claim, cases, missing, rows)
+        return _largest(claim, cases, missing)
     assert claim.region
-    region, cases = claim.region, _reduced(cases, "share" if claim.kind == "share" else claim.cases)
-    figures = _decided([case.figure for case in cases])
-    answers = [region.answer(figure.low, figure.high) for figure in figures]
+    region = claim.region
+    cases = _decided(_reduced(cases, "share" if claim.kind == "share" else claim.cases))
+    answers = [region.answer(*ends) for ends in zip(cases["low"], cases["high"], strict=True)]
     verdict = _together(answers, claim.cases, missing)
     decisive = {REPRODUCED: AGREES, CONTRADICTED: AGAINST, INCONCLUSIVE: OPEN}.get(verdict)
+    every: list[Any] = cases.to_dict("records")
     among = [i for i, answer in enumerate(answers) if decisive in (None, answer)]
-    index = min(among or range(len(cases)), key=lambda i: region.favour(figures[i].middle))
-    figure, label = figures[index], cases[index].label
-    lead = _lead(verdict, answers, figure.remark, missing)
-    reason = f"{lead}{label}: {_interval(figure)}, claimed {region}"
-    return Outcome(verdict, reason, figure, label, rows, answers)
+    among = among or [*range(len(every))]
+    case = every[min(among, key=lambda i: region.favour(every[i]["middle"]))]
+    lead = _lead(verdict, answers, case["remark"], missing)
+    reason = f"{lead}{case['label']}: {_interval(case)}, claimed {region}"
+    return Outcome(verdict, reason, case, answers)
 
 
-def _decided(figures: Sequence[Figure]) -> list[Figure]:
-    """Figures with the intervals that hold together: each at a higher confidence."""
-    confidence = 1 - (1 - inference.CONFIDENCE) / len(figures)
-    ends = [figure.interval(confidence) for figure in figures]
-    return [replace(f, low=low, high=high) for f, (low, high) in zip(figures, ends, strict=True)]
+def _decided(cases: pd.DataFrame) -> pd.DataFrame:
+    """Cases with the intervals that hold together: each at a higher confidence."""
+    low, high = figures.interval(cases, figures.confidence_of_each(len(cases)))
+    return cases.assign(low=low, high=high)
 
 
-def _reduced(cases: Sequence[Case], how: str) -> Sequence[Case]:
+def _reduced(cases: pd.DataFrame, how: str) -> pd.DataFrame:
     """Several cases as one where they count together, else as they are."""
-    rows, figures, n = cases[0].rows, [case.figure for case in cases], len(cases)
+    n, middle = len(cases), cases["middle"]
     if how == "share":
-        sizes = sorted(figure.middle for figure in figures)
-        label = f"{n} points, from {sizes[0]:.2g} to {sizes[-1]:.2g} times"
-        return [Case(label, rows, share_above_1(figures))]
+        label = f"{n} points, from {middle.min():.2g} to {middle.max():.2g} times"
+        return figures.share_above_1(cases).assign(label=label)
     if how not in MULTIPLES or n == 1:
         return cases
-    figure, label = reduced(figures, how), f"{MULTIPLES[how]} of {n} cases"
-    chosen = [case.label for case in cases if case.figure.middle == figure.middle]
-    return [Case(label if how == "mean" else f"{label}, {chosen[0]}", rows, figure)]
+    one, label = figures.reduced(cases, how), f"{MULTIPLES[how]} of {n} cases"
+    if how != "mean":
+        label += ", " + cases["label"][middle.eq(one["middle"].item())].iloc[0]
+    return one.assign(label=label)
 
 
 def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
@@ -93,9 +90,9 @@ def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
     return NOT_TESTABLE if missing else REPRODUCED if reproduced else INCONCLUSIVE
 
 
-def _interval(figure: Figure) -> str:
+def _interval(case: Mapping[str, Any]) -> str:
     """`1.24 [1.1, 1.4]`."""
-    return f"{shown(figure.middle)} [{shown(figure.low)}, {shown(figure.high)}]"
+    return f"{shown(case['middle'])} [{shown(case['low'])}, {shown(case['high'])}]"
 
 
 def _partly(missing: Sequence[str]) -> str:
@@ -121,40 +118,36 @@ def _lead(verdict: str, answers: Sequence[str], remark: str, missing: Sequence[s
     return f"{counted if n > 1 else ''}noise: the interval overlaps the bound: "
 
 
-def _finding(
-    claim: Claim, cases: Sequence[Case], missing: Sequence[str], rows: Sequence[Row]
-) -> Outcome:
+def _finding(claim: Claim, cases: pd.DataFrame, missing: Sequence[str]) -> Outcome:
     """The verdict on the words of a finding."""
-    found = [case.figure.word for case in cases]
+    words = cases["word"].tolist()
     answers = [
-        AGREES if word in claim.words else OPEN if word == UNDECIDED else AGAINST for word in found
+        AGREES if word in claim.words else OPEN if word == UNDECIDED else AGAINST for word in words
     ]
     verdict = _together(answers, claim.cases, missing)
-    shown_cases = "; ".join(f"{case.label}: {case.figure.word}" for case in cases[:MOST_SHOWN])
-    more = f" and {len(cases) - MOST_SHOWN} more" if len(cases) > MOST_SHOWN else ""
+    texts = (cases["label"] + ": " + cases["word"]).tolist()
+    more = f" and {len(texts) - MOST_SHOWN} more" if len(texts) > MOST_SHOWN else ""
     leads = {NOT_TESTABLE: _partly(missing), INCONCLUSIVE: "the analysis is undecided: "}
-    reason = f"{leads.get(verdict, '')}{shown_cases}{more}, claimed {' or '.join(claim.words)}"
-    word = Figure(math.nan, word=", ".join(dict.fromkeys(found)))
-    return Outcome(verdict, reason, word, rows=rows, answers=answers)
+    listed = f"{leads.get(verdict, '')}{'; '.join(texts[:MOST_SHOWN])}{more}"
+    reason = f"{listed}, claimed {' or '.join(claim.words)}"
+    return Outcome(verdict, reason, {"word": ", ".join(dict.fromkeys(words))}, answers)
 
 
-def _largest(
-    claim: Claim, cases: Sequence[Case], missing: Sequence[str], rows: Sequence[Row]
-) -> Outcome:
+def _largest(claim: Claim, cases: pd.DataFrame, missing: Sequence[str]) -> Outcome:
     """The verdict on the workload in which a over b is largest, each by its largest case."""
-    modules = list(dict.fromkeys(case.rows[0]["module"] for case in cases))
-    most = [_reduced([c for c in cases if c.rows[0]["module"] == m], "most")[0] for m in modules]
-    figures = dict(zip(modules, _decided([case.figure for case in most]), strict=True))
-    measured = ", ".join(f"{module} {_interval(figures[module])}" for module in modules)
-    target = figures.get(claim.largest)
-    others = [figures[module] for module in modules if module != claim.largest]
-    if target is None or not others:
-        return Outcome(NOT_TESTABLE, f"{_partly(missing)}So far {measured}", rows=rows)
+    groups = cases.groupby("module", sort=False)
+    most = pd.concat([_reduced(of, "most").assign(module=name) for name, of in groups])
+    most = _decided(most).set_index("module")
+    of_modules: Mapping[Any, Any] = most.to_dict("index")
+    measured = ", ".join(f"{name} {_interval(case)}" for name, case in of_modules.items())
+    if claim.largest not in most.index or len(most) == 1:
+        return Outcome(NOT_TESTABLE, f"{_partly(missing)}So far {measured}", {})
+    target, others = of_modules[claim.largest], most.drop(claim.largest)
     answers = [
-        AGREES if other.high < target.low else AGAINST if other.low > target.high else OPEN
-        for other in others
+        AGREES if high < target["low"] else AGAINST if low > target["high"] else OPEN
+        for low, high in zip(others["low"], others["high"], strict=True)
     ]
     verdict = _together(answers, "most", missing)  # what is missing may be the largest
     leads = {NOT_TESTABLE: f"{_partly(missing)}So far ", INCONCLUSIVE: "overlap of intervals: "}
     reason = f"{leads.get(verdict, '')}{measured}; claimed largest: {claim.largest}"
-    return Outcome(verdict, reason, target, most[modules.index(claim.largest)].label, rows)
+    return Outcome(verdict, reason, target)

@@ -27,11 +27,9 @@ import math
 import sys
 import warnings
 import zipfile
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siliconprof import options, words
 from siliconprof.errors import UserError, printable, stage
@@ -40,8 +38,10 @@ from siliconprof.stats.statistics import median
 from siliconprof.store import record, temporary
 from siliconprof.store.cell import AXES, Cell, canonical_json
 from siliconprof.store.contents import WHOLE, Record
-from siliconprof.store.table_files import grouped
 from siliconprof.store.validation import nearest
+
+if TYPE_CHECKING:  # at run time where it is used, since it takes half a second to import
+    import pandas as pd
 
 CONFIDENCE = 0.95
 KEYS = (*AXES, "module", "trainer", "threads")  # that a condition may name
@@ -52,36 +52,11 @@ SOMETHING_SLOWER, NOTHING_DECIDED = 1, 3
 SINGLE = "1 process"
 REMEDY = "`repeats: 5` in the config, or config/careful.yaml laid over it, measures more processes"
 WIDTH, SHOWN = 110, 10  # characters of a line; differences and problems that are listed
-
-
-@dataclass(frozen=True)
-class Row:
-    """One point of two cells, or a cell that one side lacks; the columns of the CSV file."""
-
-    cell_a: str
-    cell_b: str
-    verdict: str
-    reason: str = ""
-    point: str = ""  # its parameters as canonical JSON
-    series: str = ""
-    processes_a: int = 0
-    processes_b: int = 0
-    a_s: float | None = None  # geometric mean of the processes' medians, in seconds
-    b_s: float | None = None
-    ratio: float | None = None  # B over A
-    low: float | None = None
-    high: float | None = None
-    p_value: float | None = None  # adjusted for the number of points
-
-    @property
-    def log(self) -> float:
-        """By how much the sides differ, whichever is slower: the ratio's logarithm, without sign."""
-        return abs(math.log(self.ratio)) if self.ratio else 0.0
-
-    @property
-    def text(self) -> str:
-        """`slower`, or `undecided: 1 process`."""
-        return f"{UNDECIDED}: {self.reason}" if self.verdict == UNDECIDED else self.verdict
+KEY = ["key", "point", "series"]
+COLUMNS = [  # of the CSV file
+    *("cell_a", "cell_b", "verdict", "reason", "point", "series", "processes_a", "processes_b"),
+    *("a_s", "b_s", "ratio", "low", "high", "p_value"),
+]
 
 
 def load(source: Path, conditions: Mapping[str, str]) -> tuple[list[Record], list[str]]:
@@ -119,17 +94,13 @@ def load(source: Path, conditions: Mapping[str, str]) -> tuple[list[Record], lis
     return records, unreadable
 
 
-def pairs(
+def differing(
     a: Sequence[Record], b: Sequence[Record], where_a: Mapping[str, str], where_b: Mapping[str, str]
-) -> list[tuple[Record | None, Record | None]]:
-    """Records of equal cells, or None on the side that has no such cell.
+) -> set[str]:
+    """In which of `KEYS` two cells that are compared may differ.
 
-    Equal are the parameters, and all `KEYS` but those in which the conditions, or the only host of
-    each side, differ; with another host or backend, device and threads differ, with another trainer
-    the workload's name. Lists of sizes are points, which are matched one by one.
-
-    Raises:
-        UserError: several cells of one side are equal.
+    In those in which the conditions, or the only host of each side, differ; with another host or
+    backend, device and threads differ, with another trainer the workload's name.
     """
     compared = {key for key in KEYS if where_a.get(key) != where_b.get(key)}
     hosts = [{data.cell.host for data in side} for side in (a, b)]
@@ -137,155 +108,171 @@ def pairs(
         compared.add("host")
     if compared & {"host", "device", "backend"}:
         compared |= {"device", "threads"}
-    if "trainer" in compared:
-        compared.add("workload")
-
-    def key_of(cell: Cell) -> tuple[str, ...]:
-        swept = list if cell.trainer is None else ()
-        fixed = {k: v for k, v in cell.parameters.items() if not isinstance(v, swept)}
-        same = (str(getattr(cell, key)) for key in KEYS if key not in compared)
-        return (*same, canonical_json(fixed))
-
-    sides = [grouped(side, lambda data: key_of(data.cell)) for side in (a, b)]
-    for name, side in zip("ab", sides, strict=True):
-        for first, *others in side.values():
-            if others:
-                one, other = vars(first.cell), vars(others[0].cell)
-                key = next(key for key in KEYS if one[key] != other[key])
-                raise UserError(
-                    f"{first.cell.path} and {others[0].cell.path} are equal but for what is "
-                    f"compared; choose one by --where-{name} {key}={one[key]}"
-                )
-    return [
-        (sides[0].get(key, [None])[0], sides[1].get(key, [None])[0])
-        for key in dict.fromkeys([*sides[0], *sides[1]])
-    ]
+    return compared | {"workload"} if "trainer" in compared else compared
 
 
-def figures(data: Record | None) -> dict[tuple[str, str], list[float]]:
-    """(point, series) -> the median of each process, in seconds; nothing of a cell that failed.
+def _key(cell: Cell, compared: Collection[str]) -> str:
+    """What cells have in common that are compared; lists of sizes are points, matched one by one."""
+    swept = list if cell.trainer is None else ()
+    fixed = {k: v for k, v in cell.parameters.items() if not isinstance(v, swept)}
+    return canonical_json([str(getattr(cell, k)) for k in KEYS if k not in compared] + [fixed])
 
-    The series are the whole step of a training, the synchronised call of a kernel, or all times of
-    a kernel's launch.
+
+def _sides(
+    records: Sequence[Record], compared: Collection[str], side: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(cells by key, their points with the medians of each process in seconds).
+
+    A cell that failed has no points. The series are the whole step of a training, the synchronised
+    call of a kernel, or all times of a kernel's launch.
+
+    Raises:
+        UserError: several cells are equal.
     """
-    medians = {}
-    for point in data.points if data and data.status == "ok" else ():
-        whole = next((name for name in WHOLE if point.times.get(name)), None)
-        names = [whole] if whole else [name for name in point.times if name not in BESIDE]
-        for name in names:
-            if values := [median(times) for times in point.of_processes(name)]:
-                medians[point.name, name] = values
-    return medians
+    import pandas as pd
+
+    cells: dict[str, Record] = {}
+    points = []
+    for data in records:
+        key = _key(data.cell, compared)
+        if key in cells:
+            one, other = vars(cells[key].cell), vars(data.cell)
+            name = next(name for name in KEYS if one[name] != other[name])
+            raise UserError(
+                f"{cells[key].cell.path} and {data.cell.path} are equal but for what is compared; "
+                f"choose one by --where-{side} {name}={one[name]}"
+            )
+        cells[key] = data
+        for point in data.points if data.status == "ok" else ():
+            whole = next((name for name in WHOLE if point.times.get(name)), None)
+            for name in [whole] if whole else [n for n in point.times if n not in BESIDE]:
+                if values := [median(times) for times in point.of_processes(name)]:
+                    points.append((key, point.name, name, values))
+    columns = [f"{name}_{side}" for name in ("cell", "sha256", "status", "why")]
+    facts = [(d.cell.path, d.sha256, d.status, f"{d.status}: {d.reason}") for d in cells.values()]
+    return (
+        pd.DataFrame(facts, [*cells], columns),
+        pd.DataFrame(points, columns=[*KEY, f"medians_{side}"]).reset_index(names=f"order_{side}"),
+    )
 
 
-def rows_of(a: Record | None, b: Record | None) -> Iterable[Row]:
-    """The points of two cells, not judged yet; what only one side has, if it was measured there."""
-    pair = Row(a.cell.path if a else "", b.cell.path if b else "", UNDECIDED)
-    of_a, of_b = figures(a), figures(b)
-    if not of_a or not of_b:
-        side, other = ("A", b) if of_a else ("B", a)
-        failed = side == "A" and other and other.status in ("oom", "failed", "timeout")
-        why = f"{other.status}: {other.reason}" if other else "no such cell"
-        if of_a or of_b:
-            yield replace(pair, verdict=FAILED if failed else f"only in {side}", reason=why)
-        return
-    for key in dict.fromkeys([*of_a, *of_b]):
-        row = replace(pair, point=key[0], series=key[1])
-        if a and b and key in of_a and key in of_b:
-            yield _compared(row, a, b, of_a[key], of_b[key])
-        else:
-            verdict = f"only in {'A' if key in of_a else 'B'}"
-            yield replace(row, verdict=verdict, reason="no such point")
+def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -> pd.DataFrame:
+    """The points of both sides, not judged yet; what only one side has, if it was measured there.
+
+    Raises:
+        UserError: see `_sides`.
+    """
+    (cells_a, points_a), (cells_b, points_b) = (
+        _sides(records, compared, side) for side, records in (("a", a), ("b", b))
+    )
+    rows = points_a.merge(points_b, "outer", KEY).join(cells_a, "key").join(cells_b, "key")
+    rows = rows.sort_values(["order_a", "order_b"]).assign(verdict=UNDECIDED, reason="")
+    for side, other, of_other in (("a", "b", points_b), ("b", "a", points_a)):
+        alone = rows[f"medians_{other}"].isna()
+        rows.loc[alone, ["verdict", "reason"]] = [f"only in {side.upper()}", "no such point"]
+        whole = alone & ~rows["key"].isin(of_other["key"])
+        rows.loc[whole, "reason"] = rows.loc[whole, f"why_{other}"].fillna("no such cell")
+        rows.loc[whole, ["point", "series"]] = ""
+    failed = rows["verdict"].eq("only in A") & rows["status_b"].isin(["oom", "failed", "timeout"])
+    rows.loc[failed, "verdict"] = FAILED
+    return rows.drop_duplicates(KEY, ignore_index=True)
 
 
-def _compared(
-    row: Row, a: Record, b: Record, medians_a: Sequence[float], medians_b: Sequence[float]
-) -> Row:
-    """The row with its figures, and where the two can have no verdict the reason."""
+def _welch(a: Sequence[float], b: Sequence[float], same_record: bool) -> tuple:
+    """(seconds of A, of B, low, high, p), the last three of their ratio, and why they are missing."""
     from scipy import stats  # here, since it takes a second to import
 
-    row = replace(row, processes_a=len(medians_a), processes_b=len(medians_b))
-    if min(*medians_a, *medians_b) <= 0:
-        return replace(row, reason="below clock's resolution")
-    logs_a, logs_b = ([math.log(value) for value in side] for side in (medians_a, medians_b))
-    a_s, b_s = (math.exp(math.fsum(logs) / len(logs)) for logs in (logs_a, logs_b))
-    row = replace(row, a_s=a_s, b_s=b_s, ratio=b_s / a_s)
-    if a.sha256 == b.sha256:
-        return replace(row, reason="the same record")
-    if min(len(logs_a), len(logs_b)) < 2:
-        return replace(row, reason=SINGLE)
+    none = (math.nan,) * 3
+    if min(*a, *b) <= 0:
+        return (math.nan, math.nan, *none, "below clock's resolution")
+    logs_a, logs_b = ([math.log(value) for value in side] for side in (a, b))
+    seconds = [math.exp(math.fsum(logs) / len(logs)) for logs in (logs_a, logs_b)]
+    if same_record or min(len(a), len(b)) < 2:
+        return (*seconds, *none, "the same record" if same_record else SINGLE)
     with warnings.catch_warnings(action="ignore"):  # of times that are all equal
         test = stats.ttest_ind(logs_b, logs_a, equal_var=False)
     low, high = (math.exp(end) for end in test.confidence_interval(CONFIDENCE))
-    return replace(row, low=low, high=high, p_value=1.0 if math.isnan(test.pvalue) else test.pvalue)
+    return (*seconds, low, high, 1.0 if math.isnan(test.pvalue) else test.pvalue, "")
 
 
-def judged(rows: Sequence[Row], threshold: float) -> list[Row]:
-    """The rows with their verdicts.
+def judged(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
+    """The lines with their figures and verdicts.
 
     Args:
         threshold: the smallest change that counts, as a share of 1.
     """
+    import numpy as np
+    import pandas as pd
     from scipy import stats
 
-    known = [row.p_value for row in rows if row.p_value is not None]
-    adjusted = iter(stats.false_discovery_control(known) if known else [])
-    limit = math.log1p(threshold)
-    result = []
-    for row in rows:
-        if row.low is not None and row.high is not None:
-            verdict, reason, p_value = UNDECIDED, "wide interval", float(next(adjusted))
-            if max(abs(math.log(row.low)), abs(math.log(row.high))) <= limit:
-                verdict, reason = SAME, ""
-            elif row.log > limit and not row.low <= 1 <= row.high:
-                verdict, reason = SLOWER if row.low > 1 else FASTER, ""
-                if p_value > 1 - CONFIDENCE:
-                    verdict, reason = UNDECIDED, "may be chance"
-            row = replace(row, verdict=verdict, reason=reason, p_value=p_value)
-        result.append(row)
-    return result
+    both = rows[rows["verdict"] == UNDECIDED]
+    same = both["sha256_a"] == both["sha256_b"]
+    sides = zip(both["medians_a"], both["medians_b"], same, strict=True)
+    columns = ["a_s", "b_s", "low", "high", "p_value", "why"]
+    found = pd.DataFrame([_welch(*of) for of in sides], both.index, columns)
+    known = found["p_value"].notna()
+    if known.any():
+        found.loc[known, "p_value"] = stats.false_discovery_control(found["p_value"][known])
+    ratio, limit = found["b_s"] / found["a_s"], math.log1p(threshold)
+    ends = np.maximum(abs(np.log(found["low"])), abs(np.log(found["high"])))
+    beyond = (abs(np.log(ratio)) > limit) & ~(found["low"].le(1) & found["high"].ge(1))
+    chance = found["p_value"] > 1 - CONFIDENCE
+    rules = [~known, ends <= limit, beyond & chance, beyond & (found["low"] > 1), beyond]
+    verdict = np.select(rules, [UNDECIDED, SAME, UNDECIDED, SLOWER, FASTER], UNDECIDED)
+    reason = np.select(rules, [found["why"], "", "may be chance", "", ""], "wide interval")
+    judged_ = found.assign(ratio=ratio, verdict=verdict, reason=reason)
+    n = {f"processes_{side}": both[f"medians_{side}"].map(len) for side in "ab"}
+    rows = judged_.assign(**n).combine_first(rows).reindex(columns=COLUMNS)
+    return rows.astype(dict.fromkeys(n, "Int64")).fillna(dict.fromkeys(n, 0))
 
 
-def as_text(rows: Sequence[Row]) -> str:
+def _text(rows: pd.DataFrame) -> pd.Series:
+    """`slower`, or `undecided: 1 process`."""
+    return rows["verdict"].where(rows["verdict"] != UNDECIDED, UNDECIDED + ": " + rows["reason"])
+
+
+def as_text(rows: pd.DataFrame) -> str:
     """The largest differences, what one side lacks, and how many points have each verdict."""
-    points = [row for row in rows if row.ratio]
-    points.sort(key=lambda row: (row.verdict not in (SLOWER, FASTER), -row.log))
-    lines = [["B is", "B / A", "95 % interval", "A", "B", "cell and point"]]
-    names = _labels(points)
-    for row in points[:SHOWN]:
-        interval = f"{row.low:.3f} to {row.high:.3f}" if row.low is not None else "-"
-        times = (words.duration(seconds) for seconds in (row.a_s or 0.0, row.b_s or 0.0))
-        lines.append([row.text, f"{row.ratio:.3f}", interval, *times, names[row]])
-    text = words.aligned(lines) if points else []
+    import numpy as np
+
+    rows = rows.assign(text=_text(rows), size=abs(np.log(rows["ratio"])))
+    points = rows[rows["ratio"].notna()]
+    points = points.assign(
+        label=_labels(points) if len(points) else "", open=~points["verdict"].isin([SLOWER, FASTER])
+    )
+    points = points.sort_values(["open", "size"], ascending=[True, False], kind="stable")
+    table = [["B is", "B / A", "95 % interval", "A", "B", "cell and point"]]
+    for row in points[:SHOWN].to_dict("records"):
+        interval = f"{row['low']:.3f} to {row['high']:.3f}" if row["low"] == row["low"] else "-"
+        times = (words.duration(row[f"{side}_s"]) for side in "ab")
+        table.append([row["text"], f"{row['ratio']:.3f}", interval, *times, row["label"]])
+    text = words.aligned(table) if len(points) else []
     if len(points) > SHOWN:
         text.append(f"... and {len(points) - SHOWN} more, which --csv FILE writes")
-    broken = [row for row in rows if row.verdict == FAILED]
-    text += [f"{FAILED}: {row.cell_b}: {row.reason}" for row in broken[:SHOWN]]
-    counts = Counter(row.text for row in rows).most_common()
+    broken = rows[rows["verdict"] == FAILED][:SHOWN]
+    text += list(f"{FAILED}: " + broken["cell_b"] + ": " + broken["reason"])
+    counts = rows["text"].value_counts().items()
     text.append(", ".join(f"{count} {verdict}" for verdict, count in counts))
-    if any(row.reason == SINGLE for row in rows):
+    if rows["reason"].eq(SINGLE).any():
         text.append(f"{UNDECIDED}: {SINGLE}: {REMEDY}")
     return "\n".join(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in text)
 
 
-def _labels(rows: Sequence[Row]) -> dict[Row, str]:
-    """What tells each row from the others: its workload, and the axes and parameters that differ."""
-    labels = {}
-    for workload, group in grouped(rows, lambda row: row.cell_a.split("/")[3]).items():
-        facts = {
-            row: dict(zip(AXES, row.cell_a.split("/"), strict=True))
-            | {"series": row.series}
-            | json.loads(row.point)
-            for row in group
-        }
-        for row, own in facts.items():
-            differing = [
-                str(value) if key in (*AXES, "series") else f"{key}={value}"
-                for key, value in own.items()
-                if any(other.get(key) != value for other in facts.values())
-            ]
-            labels[row] = " ".join([workload, *differing])
-    return labels
+def _labels(rows: pd.DataFrame) -> pd.Series:
+    """What tells each line from the others: its workload, and the axes and parameters that differ."""
+    import pandas as pd
+
+    facts = pd.DataFrame([json.loads(point) for point in rows["point"]], rows.index, dtype=object)
+    own = facts.notna()
+    facts = (facts.columns + "=" + facts.astype("str")).where(own, "")
+    axes = rows["cell_a"].str.split("/", expand=True).set_axis([*AXES], axis=1)
+    facts = pd.concat([axes, rows["series"], facts], axis=1)
+    labels = []
+    for workload, group in facts.groupby("workload", sort=False):
+        apart = group.loc[:, group.nunique() > 1].itertuples(index=False)
+        texts = [" ".join(filter(None, (str(workload), *row))) for row in apart]
+        labels.append(pd.Series(texts, group.index))
+    return pd.concat(labels)
 
 
 # -- command line ------------------------------------------------------------------------------
@@ -324,17 +311,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"{arguments.a}: B is missing; name B, or pass --where-a and --where-b")
     a, unreadable_a = load(arguments.a, where_a)
     b, unreadable_b = load(arguments.b or arguments.a, where_b)
-    found = [row for pair in pairs(a, b, where_a, where_b) for row in rows_of(*pair)]
+    found = lines(a, b, differing(a, b, where_a, where_b))
     rows = judged(found, arguments.threshold / 100)
-    verdicts = {row.verdict for row in rows}
+    verdicts = {*rows["verdict"]}
     if not verdicts & {*DECIDED, UNDECIDED, FAILED}:
         raise UserError(
             f"{arguments.a} and {arguments.b or arguments.a} have no cell or point in common"
         )
     if arguments.csv:
-        import pandas  # here, since it takes half a second to import
-
-        temporary.write(arguments.csv, pandas.DataFrame(rows).to_csv(index=False))
+        temporary.write(arguments.csv, rows.to_csv(index=False))
     for line in [*unreadable_a, *unreadable_b]:
         print(printable(line), file=sys.stderr)
     print("\n".join(map(printable, as_text(rows).splitlines())))

@@ -53,7 +53,8 @@ def chosen(points: pd.DataFrame, name: str, usable: pd.Series, lack: str) -> int
             raise UserError(f"{name}: no training has {word!r}{nearest(word, known)}")
         named = named[(named == word).any(axis=1)]
     if named.empty:
-        raise UserError(f"{name}: no training has all of these")
+        cells = trainings[["workload", "backend", "precision"]].agg("/".join, axis=1)
+        raise UserError(f"{name}: no training has all of these{nearest(name, cells)}")
     found = named[usable[named.index]]
     if found.empty:
         raise UserError(f"{name}: {lack}")

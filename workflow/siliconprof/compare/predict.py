@@ -18,7 +18,9 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +31,7 @@ from siliconprof.analyse import attribution, prediction
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
 from siliconprof.analyse.prediction import KERNEL, MODEL, PLACE, Prediction, Timed
 from siliconprof.compare import explain
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError, printable, stage
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
 from siliconprof.store import results, table_files
@@ -227,6 +229,19 @@ def as_text(answer: Answer) -> str:
     return "\n".join(text)
 
 
+@contextmanager
+def _at_work(text: str) -> Iterator[None]:
+    """Says on stderr what takes a while: a model is built, and each measured training predicted."""
+    if not (sys.stderr.isatty() and find_spec("rich")):
+        print(f"{printable(text)}, which takes up to half a minute", file=sys.stderr)
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(printable(text), spinner="line"):
+        yield
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print it."""
     parser = options.parser("siliconprof predict", __doc__)
@@ -255,13 +270,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.batch and arguments.training
     ):
         raise UserError("name one: a training of the results, or --model with --batch")
-    of_run = results.load(arguments.results)
-    measured = prediction.trainings(of_run)
-    if arguments.training:
-        asked = of_training(arguments.training, of_run.of_ok_cells(), measured)
-    else:
-        asked = of_model(arguments)
-    found = list(answers(asked, measured.sound, arguments))
+    with _at_work(f"predicting {arguments.training or arguments.model} by {arguments.results}"):
+        of_run = results.load(arguments.results)
+        measured = prediction.trainings(of_run)
+        if arguments.training:
+            asked = of_training(arguments.training, of_run.of_ok_cells(), measured)
+        else:
+            asked = of_model(arguments)
+        found = list(answers(asked, measured.sound, arguments))
     if arguments.json:
         print(json.dumps([answer.as_dict() for answer in found], indent=1))
     else:

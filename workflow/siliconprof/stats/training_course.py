@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from siliconprof.stats import statistics
 
@@ -47,7 +47,6 @@ def outcome(losses: Sequence[float]) -> dict[str, Any]:
 
 SMOOTHED_OVER = 40  # so many stretches of a run keep their shape when it is smoothed
 ELEVATED = 2.0  # times its usual level, from which on a gradient norm counts as elevated
-ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
 LEAST_STEPS = 10  # of a course that readings are taken from
 # A loss has settled when it changes by no more than this share of its whole fall over the last
 # stretch; while it still falls, its end is unknown.
@@ -55,28 +54,6 @@ SETTLED_SHARE = 0.02
 NEAR = 0.05  # converged: all but this share of the whole fall is behind
 NORMAL = 1.96  # standard errors in a 95 % interval
 MEDIAN_ERROR = math.sqrt(math.pi / 2)  # of a median over that of a mean, normal values
-# Trainings that differ in any of these are different experiments, whatever their model.
-SAME = (
-    "source",
-    "host",
-    "device",
-    "backend",
-    "precision",
-    "data_sha256",
-    "seed",
-    "seq_len",
-    "batch_size",
-    "training_steps",
-    "learning_rate",
-    "warmup_steps",
-    "decay_steps",
-    "weight_decay",
-    "beta1",
-    "beta2",
-    "max_gradient_norm",
-)
-
-Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
 class Reading(NamedTuple):
@@ -110,47 +87,6 @@ def smoothed(values: Sequence[float]) -> list[float]:
         count = counts[last] - counts[first]
         means.append((sums[last] - sums[first]) / count if count else math.nan)
     return means
-
-
-def aspect(row: Mapping[str, Any]) -> float:
-    """Width over depth; 0 where the shape is not known."""
-    width, depth = row.get("n_embd"), row.get("n_layer")
-    return float(width) / float(depth) if width and depth else 0.0
-
-
-def pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """(widest, deepest) of like trainings of equal size on one device, backend and precision."""
-    groups: dict[tuple, list[Row]] = {}
-    for point in points:
-        if not aspect(point):
-            continue  # a record may lack its model's shape
-        groups.setdefault(tuple(point.get(name) for name in SAME), []).append(point)
-    wide_and_deep = []
-    for group in groups.values():
-        for alike in by_size(group):
-            ordered = sorted(alike, key=aspect)
-            deep, wide = ordered[0], ordered[-1]
-            if aspect(deep) < aspect(wide):
-                wide_and_deep.append((wide, deep))
-    return wide_and_deep
-
-
-def by_size(points: Sequence[Row]) -> list[list[Row]]:
-    """Groups of models of about equal size, smallest first; one of unknown size is alone."""
-    groups: list[list[Row]] = []
-    first = 0.0  # the size of the last group's smallest model
-    for point in sorted(points, key=_size):
-        if first and _size(point) <= (1 + ALIKE) * first:
-            groups[-1].append(point)
-        else:
-            groups.append([point])
-            first = _size(point)
-    return groups
-
-
-def _size(row: Mapping[str, Any]) -> float:
-    value = row.get("n_parameters")
-    return float(value) if value and math.isfinite(value) else 0.0
 
 
 def running_median(values: Sequence[float]) -> list[float]:

@@ -125,11 +125,6 @@ def grouped(values: Iterable[T], name: Callable[[T], K]) -> dict[K, list[T]]:
     return dict(groups)
 
 
-def by(columns: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
-    """The values of some columns of a row; None for each that it lacks."""
-    return lambda row: tuple(row.get(name) for name in columns)
-
-
 def path(tables: Path, name: str) -> Path:
     """The file of a table: in the folder of tables, but for the one that readers open first."""
     return (tables.parent if name == RESULTS else tables) / f"{name}.csv"
