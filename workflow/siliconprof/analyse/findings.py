@@ -14,7 +14,6 @@ from siliconprof.analyse.frames import (
     CIRCUMSTANCES,
     DEVICE,
     Frames,
-    by_phases,
     holds,
     pairs,
     rank,
@@ -133,9 +132,10 @@ def _hardware(frames: Frames) -> str:
 
 def _diverged(frames: Frames) -> str:
     """The first training whose losses became NaN or infinite: a record has neither."""
-    steps, curves = frames.table("steps", series="loss"), frames.table("curves")
-    steps = steps[by_phases(steps) & steps["loss"].isna()]
-    lost = pd.concat([steps, curves[curves["loss"].isna()].rename(columns={"step": "iteration"})])
+    steps, curves = frames.losses, frames.table("curves").rename(columns={"step": "iteration"})
+    names = frames.trainings[["order", "model", "setup"]]
+    steps = steps[steps["loss"].isna()].merge(names, on="order")
+    lost = pd.concat([steps, curves[curves["loss"].isna()]])
     if lost.empty:
         return ""
     first = lost.sort_values(["order", "iteration"], kind="stable").iloc[0]
@@ -151,8 +151,7 @@ def _losses(frames: Frames) -> str:
         nth=rank(points["backend"], BACKENDS),
     ).sort_values(["nth", "order"])
     points["first"] = points.groupby("alike")["order"].transform("first")
-    steps = frames.table("steps", series="loss")
-    losses = steps.set_index(["order", "iteration"])["loss"]
+    losses = frames.losses.set_index(["order", "iteration"])["loss"]
     both = losses[losses.index.isin(points["order"], level=0)].reset_index()
     both = both.merge(points[["order", "first"]], on="order")
     against = losses.reindex(pd.MultiIndex.from_frame(both[["first", "iteration"]])).to_numpy()

@@ -74,7 +74,7 @@ class Frames:
     published_folder: Path
     cells: pd.DataFrame
     points: pd.DataFrame
-    _tables: dict[Any, pd.DataFrame] = field(default_factory=dict, init=False)
+    _tables: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
 
     @classmethod
     def load(cls, matrix: Path, tables: Path, published: Path, devices: Path) -> Frames:
@@ -103,22 +103,23 @@ class Frames:
         """What the registry says of a row's device."""
         return DataSheets(self.registry, self.matrix.host)
 
-    def table(self, name: str, **equal: str) -> pd.DataFrame:
-        """Another table of the run, or its rows whose columns have these values: one is long.
-
-        Its cells' or points' `NAMES` are joined where it has their key.
-        """
-        key = (name, *equal.items())
-        if key not in self._tables:
+    def table(self, name: str) -> pd.DataFrame:
+        """Another table of the run, with its cells' or points' `NAMES` where it has their key."""
+        if name not in self._tables:
             frame = self.results.frame(name)
-            for column, value in equal.items():
-                frame = frame[frame[column] == value]
             if set(POINT) <= set(frame):
                 frame = named(frame, self.points, POINT)
             elif set(CELL) <= set(frame):
                 frame = named(frame, self.cells, CELL)
-            self._tables[key] = frame
-        return self._tables[key]
+            self._tables[name] = frame
+        return self._tables[name]
+
+    @cached_property
+    def losses(self) -> pd.DataFrame:
+        """Every `loss` by the `order` of its point and the `iteration`: most of the longest table."""
+        steps = self.results.frame("steps", series="loss")[[*POINT, "iteration", "loss"]]
+        losses = steps.merge(self.points[[*POINT, "order"]], on=POINT).drop(columns=POINT)
+        return losses.sort_values("order", kind="stable", ignore_index=True)
 
     @cached_property
     def gaps(self) -> pd.DataFrame:

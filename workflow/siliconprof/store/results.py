@@ -37,12 +37,17 @@ class Results:
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[str, list[Row]] = field(default_factory=dict, init=False, repr=False)
 
-    def frame(self, name: str) -> pd.DataFrame:
+    def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """A table by its name, such as `points`.
+
+        Args:
+            equal: columns and values: those lines of it alone, which their reader keeps.
 
         Raises:
             UserError: the file is missing or not a table.
         """
+        if equal:
+            return table_files.read(table_files.path(self.tables, name), **equal)
         if name not in self._frames:
             self._frames[name] = table_files.read(table_files.path(self.tables, name))
         return self._frames[name]
