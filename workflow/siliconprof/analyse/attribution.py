@@ -20,6 +20,7 @@ from siliconprof.analyse.equal_work import DISTURBED, NO_SPEED_FLAG, WORK, flagg
 from siliconprof.analyse.frames import CELL, POINT, by_phases, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.analyse.throughputs import interval_text
+from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
@@ -262,7 +263,7 @@ def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.
     return pd.Series(np.select(rules, [EXPLAINED, PERHAPS, UNEXPLAINED], OVER), gap.index)
 
 
-def write(results: Results, arguments: argparse.Namespace) -> None:
+def write(results: Results, _: DataSheets, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
     points = results.of_ok_cells()
     table = lines(points, pairs(points), results.step_parts)
