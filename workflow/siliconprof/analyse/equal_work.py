@@ -40,21 +40,22 @@ def has_no_speed(row: Mapping[str, Any]) -> bool:
     return NO_SPEED_FLAG in (row.get("flags") or "").split(";")
 
 
-def checkpointed(row: Mapping[str, Any]) -> bool:
-    """Whether a training computes its layers again in the backward pass."""
-    return bool(row.get("gradient_checkpointing"))
-
-
 def compiles(row: Mapping[str, Any]) -> bool:
     """Whether a training's step is compiled."""
     return bool(row.get("compile"))
 
 
-def variant(row: Mapping[str, Any]) -> list[str]:
-    """What sets a training cell apart from the plain training of its model."""
+def apart(row: Mapping[str, Any]) -> str:
+    """`LoRA 8` of a training that computes something else than the plain one; empty for it."""
+    parts = [f"LoRA {int(row['lora_rank'])}"] if row.get("lora_rank") else []
+    if row.get("weights") not in (None, "random"):
+        parts.append(str(row["weights"]))
+    return ", ".join(parts)
+
+
+def manner(row: Mapping[str, Any]) -> list[str]:
+    """How a training runs otherwise than the plain one of its model."""
     parts = []
-    if row.get("lora_rank"):
-        parts.append(f"LoRA {int(row['lora_rank'])}")
     applied = row.get("scenario_applied") or row["scenario"]
     if applied == "offload":
         stage = row.get("zero_stage")
@@ -64,13 +65,13 @@ def variant(row: Mapping[str, Any]) -> list[str]:
         parts.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
     if row["scenario"] not in ("auto", applied):
         parts.append(f"asked for {row['scenario']}")
-    if checkpointed(row):
+    if row.get("gradient_checkpointing"):
         parts.append("checkpointed")
     if compiles(row):
         parts.append("compiled")
     for name, title in (("attention", "attention"), ("adamw", "AdamW"), ("allocator", "allocator")):
         if row.get(name) not in (None, "default"):
             parts.append(f"{title}: {row[name]}")
-    if row.get("weights") not in (None, "random"):
-        parts.append(str(row["weights"]))
+    if row.get("probes_off"):
+        parts.append("no probes")
     return parts

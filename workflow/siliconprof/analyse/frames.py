@@ -7,7 +7,7 @@ that its cell names is no result. Rows stand in the page's order: this host firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +17,21 @@ import numpy as np
 import pandas as pd
 
 from siliconprof import words
-from siliconprof.analyse.equal_work import DISTURBED, NO_SPEED_FLAG, WHOLE_TRAININGS, WORK
+from siliconprof.analyse import throughputs
+from siliconprof.analyse.equal_work import (
+    CHOICES,
+    DISTURBED,
+    NO_SPEED_FLAG,
+    WHOLE_TRAININGS,
+    WORK,
+    apart,
+    flagged,
+    manner,
+)
 from siliconprof.analyse.published_values import read_table
-from siliconprof.analyse.throughputs import FLAG_OF_VERDICT
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import matrix_file
+from siliconprof.store import matrix_file, table_files
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
@@ -35,7 +44,6 @@ BACKENDS = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 TRAINERS = ("plain", "hf")
 PRECISIONS = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
 MANUAL_AMP = {"mlx": " (manual)"}  # has no autocast: the casts are written out
-CHOICES = ("compile", "attention", "adamw", "allocator")  # how a step runs, not what it computes
 # What else two trainings of equal work may differ in.
 CIRCUMSTANCES = (
     *("host", "device", "backend", "trainer", "precision", "threads", "scenario", "offloads"),
@@ -240,49 +248,53 @@ def rank(values: pd.Series, first: Sequence[str]) -> pd.Series:
 
 
 def _cells(results: Results, sheets: DataSheets) -> pd.DataFrame:
-    cells = results.frame("cells").copy()
-    for name in ("size", "lora_rank", "weights", "zero_stage", "gradient_checkpointing", *CHOICES):
-        if name not in cells:
-            cells[name] = pd.Series(pd.NA, cells.index, "object")
+    cells = results.frame("cells")
+    needed = ["size", "lora_rank", "weights", "zero_stage", "gradient_checkpointing", *CHOICES]
+    absent = {name: pd.Series(pd.NA, cells.index, object) for name in needed if name not in cells}
     probes = results.frame("probes")
     off = probes["means"].eq(SWITCHED_OFF).groupby([probes[name] for name in CELL]).all()
-    cells = cells.merge(off.rename("probes_off").reset_index(), on=CELL, how="left")
-    cells = _flagged(cells, results.frame("checks"))
-    label = [device_label(sheets, row) for row in records(cells[DEVICE])]
-    here, whose = cells["source"].eq(HERE), _apply(words.whose, cells)
-    flags = cells["flags"].fillna("").astype(str).str.split(";")
-    stem = _stem(cells)
+    above = throughputs.above(results.frame("checks"))
+    cells = cells.assign(**absent).join(off.rename("probes_off"), CELL).join(above, CELL).copy()
+    # A value above a ceiling shows only beside other records, which stay as they are.
+    for name, more, between in (("flags", "above", ";"), ("flag_details", "above_details", "; ")):
+        both = cells[name].fillna("") + between + cells.pop(more).fillna("")
+        cells[name] = both.str.strip(between).replace("", None).astype(object)
+    cells["probes_off"] = holds(cells, "probes_off")
+    rows = table_files.rows(cells)
+    label = [device_label(sheets, row) for row in rows]
+    whose = [words.whose(row) for row in rows]
+    stem = [row["workload"].removesuffix(f"-{row['trainer']}") for row in rows]
+    apart_ = [apart(row) for row in rows]
+    variant = [
+        " · ".join([of] * bool(of) + manner(row)) for of, row in zip(apart_, rows, strict=True)
+    ]
     cells = cells.assign(
-        here=here,
+        here=cells["source"].eq(HERE),
         device_label=label,
         whose=whose,
         place=[f"{a} [{b}]" if b else a for a, b in zip(label, whose, strict=True)],
-        backend_label=_apply(words.backend_name, cells),
+        backend_label=[words.backend_name(row) for row in rows],
         stem=stem,
         model=(cells["module"] + "-" + cells["size"]).where(cells["size"].notna(), stem),
         stage=cells["scenario_applied"].fillna(cells["scenario"]),
         offloads=cells["scenario_applied"].eq("offload").fillna(False).astype(bool),
-        probes_off=holds(cells, "probes_off"),
-        disturbed=pd.Series([DISTURBED in codes for codes in flags], cells.index, bool),
-        is_mechanism_check=pd.Series([NO_SPEED_FLAG in c for c in flags], cells.index, bool),
+        disturbed=flagged(cells, DISTURBED),
+        is_mechanism_check=flagged(cells, NO_SPEED_FLAG),
+        apart=apart_,
+        variant=variant,
     )
-    cells["apart"] = _apply(_apart, cells)
-    cells["variant"] = _apply(_variant, cells)
     cells["setup"] = _setup(cells)
-    cells = cells.assign(
-        _gpu=cells["device_kind"].eq("cpu"),
-        _backend=rank(cells["backend"], BACKENDS),
-        _trainer=rank(cells["trainer"], TRAINERS),
-        _precision=rank(cells["precision"], PRECISIONS),
+    order = cells[["here", "source", "host", "device", "module", "stem", "variant", "scenario"]]
+    order = order.assign(
+        here=~order["here"],
+        gpu=cells["device_kind"].eq("cpu"),
+        backend=rank(cells["backend"], BACKENDS),
+        trainer=rank(cells["trainer"], TRAINERS),
+        precision=rank(cells["precision"], PRECISIONS),
     )
-    by = ["here", "source", "host", "_gpu", "device", "module", "stem", "_backend", "_trainer"]
-    cells = cells.sort_values(
-        [*by, "_precision", "variant", "scenario"],
-        ascending=[False] + [True] * (len(by) + 2),
-        kind="stable",
-        ignore_index=True,
-    )
-    cells = cells.drop(columns=["_gpu", "_backend", "_trainer", "_precision"])
+    by = ["here", "source", "host", "gpu", "device", "module", "stem", "backend", "trainer"]
+    order = order.sort_values([*by, "precision", "variant", "scenario"], kind="stable")
+    cells = cells.loc[order.index].reset_index(drop=True)
     return cells.assign(order=range(len(cells))).astype(dict.fromkeys(TEXTS, "str")).copy()
 
 
@@ -292,66 +304,6 @@ def device_label(sheets: DataSheets, row: Mapping[str, Any]) -> str:
         return str(entry["name"])
     own = {device["id"]: device["name"] for device in sheets.host["devices"]}
     return str(own.get(row["device"], row["device"]) if row["source"] == HERE else row["device"])
-
-
-def _apply(function: Callable[[dict[str, Any]], str], frame: pd.DataFrame) -> list[str]:
-    return [function(row) for row in records(frame)]
-
-
-def _stem(frame: pd.DataFrame) -> list[str]:
-    """Workloads' names without their trainers: `gpt2-nano` of `gpt2-nano-hf`."""
-    named_ = zip(frame["workload"], frame["trainer"].fillna(""), strict=True)
-    return [name.removesuffix(f"-{trainer}") if trainer else name for name, trainer in named_]
-
-
-def _flagged(cells: pd.DataFrame, checks: pd.DataFrame) -> pd.DataFrame:
-    """With a flag on each cell that has a throughput above what its device can do.
-
-    Records stay as they are: a value above a ceiling shows only beside other records.
-    """
-    above = checks.assign(flag=checks["verdict"].map(FLAG_OF_VERDICT)).dropna(subset=["flag"])
-    above = above.assign(detail=above["flag"] + ": " + above["reason"].fillna(""))
-    details = above.groupby(CELL)["detail"].agg("; ".join)
-    codes = above.drop_duplicates([*CELL, "flag"]).groupby(CELL)["flag"].agg(";".join)
-    joined = pd.concat([codes, details], axis=1)
-    cells = cells.merge(joined.reset_index(), on=CELL, how="left")
-    for own, more, between in (("flags", "flag", ";"), ("flag_details", "detail", "; ")):
-        both = zip(cells[own].fillna(""), cells.pop(more).fillna(""), strict=True)
-        joined_texts = [between.join(filter(None, texts)) or None for texts in both]
-        cells[own] = pd.Series(joined_texts, cells.index, dtype=object)
-    return cells
-
-
-def _apart(row: dict[str, Any]) -> str:
-    """`LoRA 8` of trainings that compute something else than the plain one; empty for it."""
-    rank_, weights = words.number(row["lora_rank"]), row["weights"]
-    parts = [f"LoRA {int(rank_)}"] if rank_ else []
-    if isinstance(weights, str) and weights != "random":
-        parts.append(weights)
-    return ", ".join(parts)
-
-
-def _variant(row: dict[str, Any]) -> str:
-    """What sets a training apart from the plain one of its model: `LoRA 8 · offload stage 2`."""
-    parts, stage = [row["apart"]] if row["apart"] else [], words.number(row["zero_stage"])
-    if row["stage"] == "offload":
-        parts.append(f"offload stage {int(stage)}" if stage else "offload")
-    elif row["stage"] == "near-capacity":
-        batch = words.number(row["batch_size"]) if row["batch_size_found"] is True else None
-        parts.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
-    if row["scenario"] not in ("auto", row["stage"]):
-        parts.append(f"asked for {row['scenario']}")
-    parts += [
-        word
-        for name, word in (("gradient_checkpointing", "checkpointed"), ("compile", "compiled"))
-        if row[name] is True
-    ]
-    for name, title in (("attention", "attention"), ("adamw", "AdamW"), ("allocator", "allocator")):
-        if isinstance(row[name], str) and row[name] != "default":
-            parts.append(f"{title}: {row[name]}")
-    if row["probes_off"]:
-        parts.append("no probes")
-    return " · ".join(parts)
 
 
 def _setup(frame: pd.DataFrame) -> list[str]:
@@ -369,20 +321,16 @@ def shown_precision(backend: str, precision: str) -> str:
 
 
 def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
-    ok = cells[cells["status"] == "ok"]
-    points = results.frame("points").merge(ok, on=CELL, suffixes=("", "_of_cell"), sort=False)
-    of_cell = points.columns[points.columns.str.endswith("_of_cell")]
-    both = {name: name.removesuffix("_of_cell") for name in of_cell}
-    filled = {own: points[own].combine_first(points[name]) for name, own in both.items()}
+    points = results.of_ok_cells(cells=cells)
     absent = {name: pd.NA for name in WORK if name not in points}
-    points = pd.concat(
-        [
-            points.drop(columns=[*both, *filled]),
-            pd.DataFrame(filled | absent, points.index),
-            _milliseconds(points),
-        ],
-        axis=1,
-    ).copy()  # in one block: columns are added below
+    ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
+    milliseconds = {
+        f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3
+        for end, suffix in ends.items()
+        for name in points.columns[points.columns.str.endswith(f"_{end}")]
+    }
+    more = pd.DataFrame(absent | milliseconds, points.index)
+    points = pd.concat([points, more], axis=1).copy()  # in one block: columns are added below
     near = holds(points, "batch_size_found")
     labels = pd.Series(_work_labels(points, near), points.index, dtype="str")
     points = points.assign(work_label=labels)
@@ -399,18 +347,6 @@ def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
         apart = (points[name] + " · " + points["stem"]).str.removeprefix(" · ")
         points[name] = points[name].mask(twins, apart)
     return points.assign(order=range(len(points))).copy()  # in one block: exhibits add columns
-
-
-def _milliseconds(points: pd.DataFrame) -> pd.DataFrame:
-    ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
-    return pd.DataFrame(
-        {
-            f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3
-            for end, suffix in ends.items()
-            for name in points.columns[points.columns.str.endswith(f"_{end}")]
-        },
-        points.index,
-    )
 
 
 def _work_labels(points: pd.DataFrame, near: pd.Series) -> list[str]:

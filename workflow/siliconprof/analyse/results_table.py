@@ -11,12 +11,7 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
-from siliconprof.analyse.throughputs import (
-    DEVICE,
-    FLAG_OF_VERDICT,
-    ceilings_of,
-    known,
-)
+from siliconprof.analyse.throughputs import DEVICE, above, ceilings_of, known
 from siliconprof.declarations import PRODUCT_INTENSITY, TIMES
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
@@ -44,9 +39,7 @@ def lines(
         points: of cells that are ok, `throughputs.described`.
         ceilings: lines of ceilings.csv, as the next two are of checks.csv and energy.csv.
     """
-    above = checks.assign(above=checks["verdict"].map(FLAG_OF_VERDICT)).dropna(subset="above")
-    above = above.drop_duplicates([*CELL, "above"]).groupby(CELL)[["above"]].agg(";".join)
-    shared = cells[[*CELL, "trainer", "batch_size", "status", "flags"]].join(above, CELL)
+    shared = cells[[*CELL, "trainer", "batch_size", "status", "flags"]].join(above(checks), CELL)
     flags = shared["flags"].fillna("") + ";" + shared["above"].fillna("")
     shared = shared.assign(
         flags=flags.str.strip(";"),

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from siliconprof.analyse.equal_work import variant
+from siliconprof.analyse.equal_work import apart, manner
 from siliconprof.declarations import PRODUCT_INTENSITY, describe, mebibytes, workload_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.stats import inference
 from siliconprof.store import columns, table_files
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import KEY, Row
 
 OK = "ok"
 ABOVE_PEAK = "above the datasheet's peak"
@@ -121,11 +121,12 @@ def cache_sizes(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.Series:
 
 def _facts(point: Row) -> tuple:
     plugin = workload_of(point)
-    apart = ", ".join(variant(point)) if point["trainer"] else ""
+    parts = [apart(point), *manner(point)] if point["trainer"] else []
+    variant = ", ".join(filter(None, parts))
     if plugin is None:
-        return describe(point), apart, None, False, ("flop_per_s", "bytes_per_s")
+        return describe(point), variant, None, False, ("flop_per_s", "bytes_per_s")
     whole = point.get(plugin.working_set) if plugin.working_set else None
-    return describe(point), apart, whole, plugin.is_cold(point), tuple(plugin.QUANTITIES)
+    return describe(point), variant, whole, plugin.is_cold(point), tuple(plugin.QUANTITIES)
 
 
 def texts(frame: pd.DataFrame, text: Callable[[Row], str | None]) -> pd.Series:
@@ -166,6 +167,15 @@ def bandwidths(lines: pd.DataFrame) -> pd.DataFrame:
     of = ceilings_of(lines, "memory_bandwidth")
     best = of.sort_values("ceiling", ascending=False, kind="stable").drop_duplicates(DEVICE)
     return best.drop(columns=["backend", "format"])
+
+
+def above(checks: pd.DataFrame) -> pd.DataFrame:
+    """Of each cell with a throughput above what its device can do `above`, flags, and `above_details`."""
+    flags = checks["verdict"].map(FLAG_OF_VERDICT)
+    details = flags + ": " + checks["reason"].fillna("")
+    found = checks[[*KEY]].assign(above=flags, above_details=details).dropna(subset="above")
+    codes = found.drop_duplicates([*KEY, "above"]).groupby([*KEY])["above"].agg(";".join)
+    return pd.concat([codes, found.groupby([*KEY])["above_details"].agg("; ".join)], axis=1)
 
 
 def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:

@@ -61,13 +61,16 @@ class Results:
             self._rows[name] = table_files.rows(self.frame(name))
         return self._rows[name]
 
-    def of_ok_cells(self, name: str = "points") -> pd.DataFrame:
+    def of_ok_cells(self, name: str = "points", cells: pd.DataFrame | None = None) -> pd.DataFrame:
         """The lines of a table that are about cells whose status is ok, with the cells' columns.
 
         A column that both tables have is the line's. Of points it is the cell's where they have no
         value, such as the batch size; in other tables it may mean something else.
+
+        Args:
+            cells: the table of cells with more columns; None = as it is in its file.
         """
-        cells, lines = self.frame("cells"), self.frame(name)
+        cells, lines = self.frame("cells") if cells is None else cells, self.frame(name)
         ok = cells[cells["status"] == "ok"]
         joined = lines.merge(ok, on=list(KEY), suffixes=("", "_of_cell"))
         for column in lines.columns.intersection(ok.columns).difference(list(KEY)):
