@@ -85,14 +85,10 @@ def launch_sign(row: Row) -> tuple[str, str]:
         return UNKNOWN, why
     if share < CLEAR:
         return NO, why
-    is_bound = fixed is not None and low >= BOUND and (share >= BOUND or left_over(row))
+    left = row["overhead_share"]  # what bytes leave of the fixed part
+    can_explain = left is not None and row["overhead_share_low"] >= BOUND and LOW_BY * share >= left
+    is_bound = fixed is not None and low >= BOUND and (share >= BOUND or can_explain)
     return YES if is_bound else UNKNOWN, why
-
-
-def left_over(row: Row) -> bool:
-    """Whether bytes leave much of the fixed part unexplained, and launches can explain it."""
-    left, low = row["overhead_share"], row["overhead_share_low"]
-    return left is not None and low >= BOUND and LOW_BY * row["launch_share_smallest"] >= left
 
 
 def memory_sign(row: Row) -> tuple[str, str]:

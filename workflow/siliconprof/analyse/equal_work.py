@@ -27,6 +27,7 @@ CHOICES = ("compile", "attention", "adamw", "allocator")
 WHOLE_TRAININGS = ("training_run", "epochs")
 NO_SPEED_FLAG = "offload_on_cpu"
 DISTURBED = "contended"  # the flag: other processes used the processor
+NO_GAP = "no gap beyond noise"  # the verdict on two that take equally long
 NOISY = "noisy"  # the flag: repeats scatter
 
 

@@ -21,6 +21,7 @@ from siliconprof.analyse import throughputs
 from siliconprof.analyse.equal_work import (
     CHOICES,
     DISTURBED,
+    NO_GAP,
     NO_SPEED_FLAG,
     WHOLE_TRAININGS,
     WORK,
@@ -43,7 +44,6 @@ DEVICE = ["source", "host", "device"]
 BACKENDS = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 TRAINERS = ("plain", "hf")
 PRECISIONS = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
-MANUAL_AMP = {"mlx": " (manual)"}  # has no autocast: the casts are written out
 # What else two trainings of equal work may differ in.
 CIRCUMSTANCES = (
     *("host", "device", "backend", "trainer", "precision", "threads", "scenario", "offloads"),
@@ -134,8 +134,7 @@ class Frames:
         """The lines of attribution.csv with names, the most telling pair of each work first.
 
         `fast` and `slow` are rows of `points`; `fast_name` and `slow_name` have device and host where
-        these differ; `apart` lists what both sides differ in; `device` to `precision` are the slow
-        side's; `rank` is the place of the pair: another device or backend, all else alike, first;
+        these differ; `device` to `precision` are the slow side's; `rank` is the place of the pair: another device or backend, all else alike, first;
         nothing disturbed and no gap within noise before anything sound.
         """
         lines, points = self.results.frame("attribution"), self.trainings
@@ -156,14 +155,12 @@ class Frames:
             family_order=fast["family_order"],
             fast_name=pd.Series(_side(fast, differs, several), dtype="str"),
             slow_name=pd.Series(_side(slow, differs, several), dtype="str"),
-            apart=[", ".join(differs.columns[row]) for row in differs.to_numpy()],
             disturbed=fast["disturbed"] | slow["disturbed"],
             **{name: slow[name] for name in ("place", *CELL)},
         )
         of_pair = lines[lines["kind"] == "gap"].set_index("pair")
-        lines["verdict_of_pair"] = lines["pair"].map(of_pair["verdict"])
         lines["rank"] = np.select([only & plain, only, path], [0, 1, 2], 3)
-        lines["is_noise"] = lines["verdict_of_pair"].eq("no gap beyond noise")
+        lines["is_noise"] = lines["pair"].map(of_pair["verdict"]).eq(NO_GAP)
         lines["gap_s"] = lines["pair"].map(of_pair["seconds"])
         by = ["family_order", "is_noise", "disturbed", "rank", "gap_s", "pair"]
         order = [True, True, True, True, False, True]
@@ -308,16 +305,14 @@ def device_label(sheets: DataSheets, row: Mapping[str, Any]) -> str:
 
 def _setup(frame: pd.DataFrame) -> list[str]:
     """`torch-cpu · plain · fp32 · LoRA 8`; MLX has no autocast, its casts are written out."""
-    parts = frame[["backend_label", "trainer", "precision", "variant", "backend"]].fillna("")
+    is_manual = frame["backend"].eq("mlx") & frame["precision"].str.startswith("amp-")
+    precision = frame["precision"].mask(is_manual, frame["precision"] + " (manual)")
+    parts = frame[["backend_label", "trainer", "variant"]].fillna("")
+    parts.insert(2, "precision", precision)
     return [
-        " · ".join(filter(None, (backend, trainer, shown_precision(name, precision), variant)))
-        for backend, trainer, precision, variant, name in parts.itertuples(index=False)
+        " · ".join(filter(None, (backend, trainer, precision, variant)))
+        for backend, trainer, precision, variant in parts.itertuples(index=False)
     ]
-
-
-def shown_precision(backend: str, precision: str) -> str:
-    """`amp-bf16`, or `amp-bf16 (manual)` where the framework has no autocast."""
-    return precision + (MANUAL_AMP.get(backend, "") if precision.startswith("amp-") else "")
 
 
 def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:

@@ -89,14 +89,9 @@ def _measured(
 
 
 def _fastest_product(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.Series:
-    """FLOP/s of the fastest product that a training may use.
-
-    Of its device by any backend, in its number format or in fp32: a backend that multiplies
-    slowly, or in a format that its device lacks, is no measure of what a step could reach.
-    None where no product of its own format was measured, which may be the faster one.
-    """
+    """FLOP/s of the fastest product of its device by any backend, in its format or in fp32."""
     best = ceilings_of(ceilings, "matmul").groupby([*DEVICE, "format"])["ceiling"].max()
     formats = points["precision"].map(PEAK_OF_PRECISION), "fp32"
     both = [points[DEVICE].assign(format=of).join(best, [*DEVICE, "format"]) for of in formats]
     own, fp32 = (of["ceiling"] for of in both)
-    return own.mask(fp32 > own, fp32)
+    return own.mask(fp32 > own, fp32)  # none without one in its own, which may be the faster

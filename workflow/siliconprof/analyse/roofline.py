@@ -77,15 +77,13 @@ def _trainings(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _least(row: dict[str, Any]) -> tuple[float, float]:
-    """(least bytes that a step must move, bytes that it works on); NaN where they are unknown.
-
-    By its shape where `step_work` can count it. Else AdamW's passes over what is trained, and the
-    kept activations written and read once: reading the weights and all gradients are left out.
-    """
+    """(least bytes that a step must move, bytes that it works on); NaN where they are unknown."""
     shape = [words.number(row.get(name)) for name in step_work.SHAPE]
     if row["module"] in SHAPED and None not in shape:
         least = step_work.least_bytes(row)
         return least.fixed + least.activations, least.working_set
+    # AdamW's passes over what is trained, and the kept activations written and read once: reading
+    # the weights and all gradients are left out.
     width = 2 if step_work.way(row["precision"]) == "pure" else 4
     kept, trained = row["predicted_activations_bytes"], row["n_trainable_parameters"]
     moved = width * trained * step_work.ADAMW_PASSES + 2 * kept

@@ -206,13 +206,12 @@ def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.D
 
 
 def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
-    """With what bounds work that may be done in any of some formats; all of them must be known.
-
-    Mixed precision does some of its work in fp32.
-    """
+    """With what bounds work that may be done in any of some formats; all of them must be known."""
     on = [*PLACE, "precision"]
     formats = rows[on].drop_duplicates()
-    formats = formats.assign(format=formats["precision"].map(_formats)).explode("format")
+    own = formats.assign(format=formats["precision"].map(PEAK_OF_PRECISION))
+    is_mixed = own["format"] != own["precision"]  # which does some of its work in fp32
+    formats = pd.concat([own, own[is_mixed].assign(format="fp32")])
     formats = formats.merge(ceilings_of(lines, "matmul"), "left", [*PLACE, "format"])
     formats = of_sheets(formats, lambda row: sheets.peak(row, row["format"]), "format")
     for name in ("ceiling", "datasheet_value"):
@@ -228,11 +227,9 @@ def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheet
 
 
 def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
-    """With the bandwidth of memory, and the bytes per second that it must have delivered at least.
-
-    Of what an operation goes through, a cache of C bytes can hold C at most; the rest came from
-    memory. Where the cache's size is unknown the largest one that we know is assumed.
-    """
+    """With the bandwidth of memory, and the bytes per second that it must have delivered at least."""
+    # Of what an operation goes through, a cache of C bytes can hold C at most; the rest came from
+    # memory. Where the cache's size is unknown the largest one that we know is assumed.
     rows = of_sheets(rows.merge(bandwidths(lines), "left", DEVICE), sheets.bandwidth)
     cached = rows["cache_bytes"].fillna(caches.beyond_bytes(None) / 2)
     moved = rows["bytes"].astype(float)  # by one call
@@ -251,11 +248,6 @@ def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets)
         [_in_cache(*row)] * 2 for row in inside
     ]
     return rows
-
-
-def _formats(precision: str) -> tuple[str, ...]:
-    number_format = PEAK_OF_PRECISION[precision]
-    return (number_format,) if number_format == precision else (number_format, "fp32")
 
 
 def _in_cache(traversed: float, cache_bytes: float) -> str:
