@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from siliconprof.analyse import ceilings
 from siliconprof.stats import line_fit
@@ -160,16 +161,15 @@ def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
 
 def test_error_of_the_line_is_that_of_repeated_draws() -> None:
     """The spread of fits through noisy steps is what one fit says of itself."""
-    import numpy as np
-
     batches, noise = [1.0, 2.0, 4.0, 8.0], 0.05
     true = [2.0 + 0.5 * b for b in batches]
     draws = np.random.Generator(np.random.PCG64(0)).normal(1, noise, (2000, 4)) * true
     lines = [line_fit.fit(batches, list(times), [noise * t for t in true]) for times in draws]
     told = line_fit.fit(batches, true, [noise * t for t in true])
     assert told is not None
-    fixed = [line.fixed_s for line in lines if line]
-    assert np.std(fixed) == pytest.approx(told.fixed_error_s, rel=0.1)
+    assert np.std([line.fixed_s for line in lines if line]) == pytest.approx(
+        told.fixed_error_s, rel=0.1
+    )
     share = told.fixed_share(2)
-    shares = [line.fixed_share(2).value for line in lines if line]
-    assert np.mean((share.low <= np.array(shares)) & (np.array(shares) <= share.high)) > 0.92
+    shares = np.array([line.fixed_share(2).value for line in lines if line])
+    assert np.mean((share.low <= shares) & (shares <= share.high)) > 0.92

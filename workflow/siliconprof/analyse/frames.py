@@ -44,6 +44,7 @@ DEVICE = ["source", "host", "device"]
 BACKENDS = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 TRAINERS = ("plain", "hf")
 PRECISIONS = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
+SETTINGS = ("learning_rate", "lora_alpha")  # losses depend on them, the time of a step does not
 # What else two trainings of equal work may differ in.
 CIRCUMSTANCES = (
     *("host", "device", "backend", "trainer", "precision", "threads", "scenario", "offloads"),
@@ -124,10 +125,22 @@ class Frames:
 
     @cached_property
     def losses(self) -> pd.DataFrame:
-        """Every `loss` by the `order` of its point and the `iteration`: most of the longest table."""
+        """Every `loss` by the `order` of its point and the `iteration`: most of the longest table.
+
+        `first` is the first of the trainings, in fp32 if any is, whose losses must be equal, since
+        work, data, seed, weights and settings are; `by` is how far a loss is from that one's.
+        """
         steps = self.results.frame("steps", series="loss")[[*POINT, "iteration", "loss"]]
-        losses = steps.merge(self.points[[*POINT, "order"]], on=POINT).drop(columns=POINT)
-        return losses.sort_values("order", kind="stable", ignore_index=True)
+        points = self.trainings.dropna(subset="data_sha256")
+        points = points.sort_values("precision", key=lambda of: of != "fp32", kind="stable")
+        alike = points.groupby([*WORK, *SETTINGS], dropna=False, sort=False)["order"]
+        orders = self.points[[*POINT, "order"]].assign(first=alike.transform("first"))
+        losses = steps.merge(orders, on=POINT).drop(columns=POINT)
+        losses = losses.sort_values("order", kind="stable", ignore_index=True)
+        firsts = pd.MultiIndex.from_frame(losses[["first", "iteration"]])
+        against = losses.set_index(["order", "iteration"])["loss"].reindex(firsts).to_numpy()
+        by = (losses["loss"] / against - 1).abs()
+        return losses.assign(by=by.mask(losses["order"] == losses["first"]))
 
     @cached_property
     def gaps(self) -> pd.DataFrame:

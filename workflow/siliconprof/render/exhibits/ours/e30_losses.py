@@ -7,12 +7,10 @@ pointer has how far each is from the first of them, a panel's title how far thos
 import pandas as pd
 
 from siliconprof import words
-from siliconprof.analyse.equal_work import WORK
-from siliconprof.analyse.frames import CELL, Frames, by_phases
+from siliconprof.analyse.frames import CELL, Frames
 from siliconprof.render.drawers import Lines
 from siliconprof.render.exhibit import Exhibit
 
-SETTINGS = ("learning_rate", "lora_alpha")  # losses depend on them, the time of a step does not
 SAID = ["model", "work_label", "setup", "place", "stage", "family_order", "disturbed"]
 
 
@@ -22,18 +20,13 @@ def rows(frames: Frames) -> pd.DataFrame:
     losses = losses[~losses["order"].isin(frames.table("curves")["order"])]
     if losses["loss"].isna().all():
         return losses.iloc[:0]
-    losses = losses.merge(_alike(frames.points), on="order", how="left")
-    is_first = losses["order"] == losses["first"]
-    against = losses[is_first].set_index(["alike", "iteration"])["loss"]
-    keys = pd.MultiIndex.from_frame(losses[["alike", "iteration"]])
-    differences = (losses["loss"] / against.reindex(keys).to_numpy() - 1).abs()
-    ends = losses[losses["loss"].isna()].groupby("order")["iteration"].min() + 1
+    of_training = losses.groupby("order")
     # A row for each training, before each of its steps has all that is said of it.
     names = frames.points.set_index("order")
     frame = names.loc[losses["order"].unique(), [*CELL, *SAID]].assign(
-        difference=differences[~is_first].groupby(losses["order"]).max(),
-        diverged=ends,
-        first=losses.groupby("order")["first"].first(),
+        difference=of_training["by"].max(),
+        diverged=losses[losses["loss"].isna()].groupby("order")["iteration"].min() + 1,
+        first=of_training["first"].first(),
     )
     where = " on " + frame["place"] if frame["place"].nunique() > 1 else ""
     several = frame.groupby("model")["work_label"].transform("nunique") > 1
@@ -52,18 +45,6 @@ def rows(frames: Frames) -> pd.DataFrame:
     losses = losses.sort_values(["family_order", "order", "iteration"], kind="stable")
     steps = losses[["order", "loss"]].assign(step=losses["iteration"] + 1)
     return steps.join(shown, on="order")
-
-
-def _alike(points: pd.DataFrame) -> pd.DataFrame:
-    """`alike`, a number for trainings that must give equal losses; the `first` is in fp32 if any is."""
-    frame = points[by_phases(points) & points["data_sha256"].notna()]
-    frame = frame.assign(
-        alike=frame.groupby([*WORK, *SETTINGS], dropna=False, sort=False).ngroup(),
-        other=frame["precision"] != "fp32",
-    ).sort_values(["other", "order"])
-    return frame[["order", "alike"]].assign(
-        first=frame.groupby("alike")["order"].transform("first")
-    )
 
 
 def _remarks(frame: pd.DataFrame) -> pd.Series:
