@@ -12,7 +12,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -33,19 +32,19 @@ from siliconprof.analyse import (  # noqa: E402
     attribution,
     ceilings,
     prediction,
-    published_gaps,
 )
 from siliconprof.analyse.frames import Frames  # noqa: E402
 from siliconprof.claims import judge  # noqa: E402
 from siliconprof.hosts import registry  # noqa: E402
+from siliconprof.hosts.datasheet import DataSheets  # noqa: E402
 from siliconprof.pipeline import cli  # noqa: E402
 from siliconprof.render import page  # noqa: E402
-from siliconprof.store import record, table_files  # noqa: E402
+from siliconprof.store import matrix_file, record, table_files  # noqa: E402
 from siliconprof.store.results import Results  # noqa: E402
 
 READ_ONCE = cache(registry.load)
 CONFIG = ROOT / "config"
-STAGES = [aggregate, ceilings, attribution, prediction, published_gaps, judge]
+STAGES = [aggregate, ceilings, attribution, prediction, judge]
 SHA = "ab" * 32
 CPU = {
     "id": "cpu-x",
@@ -409,7 +408,7 @@ def make(
     foreign: Sequence[dict[str, Any]] = (),
     reference: Sequence[dict[str, Any]] = (),
     devices: Sequence[Mapping[str, Any]] = (CPU,),
-    last: ModuleType = published_gaps,
+    last: ModuleType = prediction,
     **more: Any,
 ) -> Path:
     """Records, matrix and tables as the pipeline leaves them; the results folder.
@@ -443,9 +442,6 @@ def make(
     matrix.parent.mkdir(parents=True, exist_ok=True)
     matrix.write_text(json.dumps(document), encoding="utf-8")
     for stage in STAGES[: STAGES.index(last) + 1]:
-        if stage is published_gaps:
-            (tables / "published_gaps.csv").write_bytes(gaps())
-            continue
         if stage is aggregate:
             folders = {"reference": results / "reference/lab"} if reference else {}
             folders |= {"results": results, "output-dir": tables}
@@ -466,25 +462,11 @@ def options_of(results: Path) -> dict[str, Any]:
 
 
 def run(stage: ModuleType, **options: Any) -> None:
-    """Run a part of `pipeline.analyse` with its options.
-
-    All parts read one registry, whose check takes longer than most of their work.
-    """
+    """Run a part of `pipeline.analyse` with its options."""
     arguments = Namespace(**{name.replace("-", "_"): value for name, value in options.items()})
-    with patch.object(registry, "load", READ_ONCE):
-        if stage is published_gaps:
-            stage.write(arguments)
-        else:
-            stage.write(Results(arguments.tables), arguments)
-
-
-@cache
-def gaps() -> bytes:
-    """The table of published gaps: of printed numbers alone, so in all results the same."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
-        run(published_gaps, **options, **{"output-dir": Path(folder)})
-        return (Path(folder) / "published_gaps.csv").read_bytes()
+    host = matrix_file.read(arguments.matrix).host
+    sheets = DataSheets(READ_ONCE(arguments.registry), host)
+    stage.write(Results(arguments.tables), sheets, arguments)
 
 
 def words(**options: Any) -> list[str]:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from siliconprof.analyse import ceilings
 from siliconprof.stats import line_fit
@@ -58,15 +59,6 @@ def beside(launch_s: float | None = 2e-6, memory: float = MEMORY, **axes: Any) -
 analysed, grid = partial(make, last=ceilings), partial(grid, workload="grid")
 
 
-def scaled(results: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """(lines of scaling.csv for the model shapes, the backend's one)."""
-    lines = table(results, "scaling")
-    shapes, (backend,) = (
-        [line for line in lines if line["about"] == about] for about in ("model shape", "backend")
-    )
-    return shapes, backend
-
-
 # -- expected against actual ---------------------------------------------------------------------
 
 
@@ -103,57 +95,53 @@ LAUNCHES = 397  # of two layers in torch on a CPU
 FEW = LAUNCHES * 2e-6
 # Of the large shape: what its step moves at least, all but what the cache of 32 MiB holds.
 MOVED_S = 3.8e9 / MEMORY
-BOTH = [*steps(SMALL, 1.5 * FEW, 1e-5), *steps(LARGE, 1.5 * MOVED_S, 1e-2)]
-DOUBTFUL = {"launch_s": 5e-7, "memory": MEMORY / 3}
-VERDICTS: list[tuple[list[Any], dict[str, Any], str, str]] = [
-    # points, what is known of launches and memory, the verdict, a part of its words
-    (steps(SMALL, 1.5 * FEW, 1e-5), {}, "launch-bound", "Launch-bound in 1 of 1"),
+VERDICTS: list[tuple[list[Any], dict[str, Any], str]] = [
+    # points, what is known of launches and memory, the verdict
+    (steps(SMALL, 1.5 * FEW, 1e-5), {}, "launch-bound"),
     # The same steps, and launches that cost next to nothing.
-    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 1e-8}, "neither", "Launch-bound in 0 of 1"),
+    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 1e-8}, "neither"),
     # A quarter of the cost, and bytes cannot explain the rest; then a memory that can.
-    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 5e-7}, "launch-bound", "1 of 1"),
-    (steps(SMALL, 1.5 * FEW, 1e-5), DOUBTFUL, "inconclusive", "undecided in 1"),
+    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 5e-7}, "launch-bound"),
+    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 5e-7, "memory": MEMORY / 3}, "inconclusive"),
     # The same launches, in steps that grow with the batch.
-    (steps(SMALL, FEW / 50, FEW), {}, "neither", "not grow with the batch"),
+    (steps(SMALL, FEW / 50, FEW), {}, "neither"),
     # Launches dearer than the step: they say nothing.
-    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 2e-5}, "inconclusive", "undecided in 1"),
-    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": None}, "inconclusive", "no kernel_launch"),
-    ([point(SMALL, 4, 1.5 * FEW)], {}, "inconclusive", "one batch size only, 4"),
-    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {}, "memory-bound", "Memory-bound in 1 of 1"),
+    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 2e-5}, "inconclusive"),
+    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": None}, "inconclusive"),
+    ([point(SMALL, 4, 1.5 * FEW)], {}, "inconclusive"),
+    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {}, "memory-bound"),
     # The same steps on a memory a hundred times as fast.
-    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": 100 * MEMORY}, "neither", "0 of 1"),
+    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": 100 * MEMORY}, "neither"),
     # Four times as fast: too little to be sure, too much to deny it.
-    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": 4 * MEMORY}, "inconclusive", "undecided in 1"),
-    (BOTH, {}, "both", "Launch-bound in 1 of 2"),
+    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": 4 * MEMORY}, "inconclusive"),
+    ([*steps(SMALL, 1.5 * FEW, 1e-5), *steps(LARGE, 1.5 * MOVED_S, 1e-2)], {}, "both"),
 ]
 
 
-@pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """The backend's line of each of those, which are devices of one host."""
+def test_verdict_follows_the_numbers(tmp_path: Path) -> None:
+    """Of each of those, which are devices of one host."""
     cells, devices = [], []
-    for index, (points, known, *_) in enumerate(VERDICTS):
-        device = {"device": f"cpu-{index}"}
+    for index, (points, known, _) in enumerate(VERDICTS):
+        device = {"device": f"cpu-{index:02}"}
         devices.append(CPU | {"id": device["device"]})
         cells += [grid(points, **device), *beside(**known, **device)]
-    results = analysed(tmp_path_factory.mktemp("verdicts"), cells, devices=devices)
-    lines = [line for line in table(results, "scaling") if line["about"] == "backend"]
-    return {line["device"]: line for line in lines}
-
-
-@pytest.mark.parametrize("index", range(len(VERDICTS)))
-def test_verdict_follows_the_numbers(verdicts: dict[str, dict[str, Any]], index: int) -> None:
-    _, _, verdict, says = VERDICTS[index]
-    line = verdicts[f"cpu-{index}"]
-    assert (line["verdict"], says in line["says"]) == (verdict, True), line["says"]
-    assert "33%" in line["how"]
+    lines = table(analysed(tmp_path, cells, devices=devices), "scaling")
+    backends = {line["device"]: line["verdict"] for line in lines if line["about"] == "backend"}
+    assert [backends[name] for name in sorted(backends)] == [verdict for *_, verdict in VERDICTS]
+    whys = {line["device"]: line["launch_why"] for line in lines if line["about"] == "model shape"}
+    for device, said in (
+        ("cpu-04", "not grow with the batch"),
+        ("cpu-06", "no kernel_launch"),
+        ("cpu-07", "one batch size only, 4"),
+    ):
+        assert said in whys[device]
 
 
 def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
     results = analysed(
         tmp_path, [*beside(), grid([*steps(SMALL, 2e-3, 1e-4), *steps(LARGE, 0.1, 0.02)])]
     )
-    (small, large), backend = scaled(results)
+    small, large = (line for line in table(results, "scaling") if line["about"] == "model shape")
     assert small["fixed_s"] == pytest.approx(2e-3) and small["per_sample_s"] == pytest.approx(1e-4)
     assert small["residual"] == pytest.approx(0, abs=1e-9) and small["batch_sizes"] == "1;4;16"
     assert small["fixed_share_smallest"] == pytest.approx(2 / 2.1)
@@ -169,22 +157,19 @@ def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
     assert moved == pytest.approx(weights + 2 * kept)
     through = 1 - 2**25 / (16 * n + kept)
     assert large["memory_s_smallest"] == pytest.approx(through * moved / (1.1 * MEMORY), rel=0.002)
-    assert backend["largest_model_parameters"] == n
-    assert backend["flop_per_s_largest_model"] == pytest.approx(large["best_flop_per_s"])
 
 
 def test_error_of_the_line_is_that_of_repeated_draws() -> None:
     """The spread of fits through noisy steps is what one fit says of itself."""
-    import numpy as np
-
     batches, noise = [1.0, 2.0, 4.0, 8.0], 0.05
     true = [2.0 + 0.5 * b for b in batches]
     draws = np.random.Generator(np.random.PCG64(0)).normal(1, noise, (2000, 4)) * true
     lines = [line_fit.fit(batches, list(times), [noise * t for t in true]) for times in draws]
     told = line_fit.fit(batches, true, [noise * t for t in true])
     assert told is not None
-    fixed = [line.fixed_s for line in lines if line]
-    assert np.std(fixed) == pytest.approx(told.fixed_error_s, rel=0.1)
+    assert np.std([line.fixed_s for line in lines if line]) == pytest.approx(
+        told.fixed_error_s, rel=0.1
+    )
     share = told.fixed_share(2)
-    shares = [line.fixed_share(2).value for line in lines if line]
-    assert np.mean((share.low <= np.array(shares)) & (np.array(shares) <= share.high)) > 0.92
+    shares = np.array([line.fixed_share(2).value for line in lines if line])
+    assert np.mean((share.low <= shares) & (shares <= share.high)) > 0.92

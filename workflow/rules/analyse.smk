@@ -1,4 +1,4 @@
-# analyse: ceilings, expected times, causes, predictions, published gaps, verdicts on published claims.
+# analyse: ceilings, expected times, causes, predictions, verdicts on published claims.
 #
 # in:   results/tables/*.csv, results/matrix.json, config/{devices,claims}.yaml, config/published/*.csv
 # out:  more of results/tables/*.csv, results/results.csv
@@ -16,7 +16,7 @@ rule analyse:
         "results/results.csv",
         expand(
             "results/tables/{table}.csv",
-            table="ceilings checks expected scaling attribution predicted published_gaps claims".split(),
+            table="ceilings checks expected scaling attribution predicted claims".split(),
         ),
     log:
         "results/logs/analyse.log",

@@ -32,8 +32,6 @@ FLAG_WORDS = {
     "their end; the others stand.",
     "loss_not_finite": "The training diverged: losses became NaN or infinite; the times stand.",
     "points_missing": "Some points of the sweep were not measured; each has its reason.",
-    "incomplete": "The record lacks what tells its points apart; those points are in no figure or "
-    "table, the rest of the record is.",
     "crashed_at_exit": "The measuring process crashed or hung after it had left its whole result, in "
     "the teardown of a library; the numbers stand.",
     "repeat_failed": "A further process of the cell did not come to its end, so the interval rests on fewer.",

@@ -116,11 +116,17 @@ def write_tables(
                     "two bundles in config/measured/"
                 )
             continue
-        cell = cell_columns.cell_row(source, path, data, history)
-        again = history_.of_cell(data, history) if cell["earlier_records"] else []
-        lines_of = _lines_of(source, cell, data) | {"history": again}
-        for name, lines in lines_of.items():
-            tables[name].extend(lines)
+        cell, key = (
+            cell_columns.cell_row(source, path, data, history),
+            table_files.key_of(source, data.cell),
+        )
+        tables["cells"].append(cell)
+        if cell["earlier_records"]:
+            tables["history"] += history_.of_cell(data, history)
+        for name, blocks in BLOCKS_OF.items():
+            tables[name] += [(key | shared, rest) for shared, rest in blocks(data)]
+        for name, rows in ROWS_OF.items():
+            tables[name] += [key | row for row in rows(data)]
     if doubles:
         raise UserError("\n".join(doubles))
     for name, lines in tables.items():
@@ -130,20 +136,6 @@ def write_tables(
     table_files.write(output / "outside.csv", outside_rows)
     table_files.write(output / "unreadable.csv", unreadable)
     table_files.write(output / "models.csv", memory_model.model_table())
-
-
-def _lines_of(source: str, cell: Row, data: Record) -> dict[str, Sequence[Row | Block]]:
-    """Table -> the lines of a record."""
-    key = table_files.key_of(source, data.cell)
-    blocks_of = {
-        name: [(key | shared, rest) for shared, rest in blocks(data)]
-        for name, blocks in BLOCKS_OF.items()
-    }
-    return {
-        "cells": [cell],
-        **blocks_of,
-        **{name: [key | row for row in rows(data)] for name, rows in ROWS_OF.items()},
-    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

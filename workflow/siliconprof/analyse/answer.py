@@ -77,11 +77,7 @@ def _in_words(row: dict[str, Any]) -> str:
 
 
 def _with_causes(frame: pd.DataFrame, frames: Frames) -> pd.DataFrame:
-    """With the largest cause of the gap to a setup elsewhere.
-
-    Of the gap to the rival, else to the one in the same precision, else of the most telling gap
-    between both places: not every two setups are taken apart, and compiled ones never are.
-    """
+    """With the largest cause of the gap to a setup elsewhere, else of one between both places."""
     gaps, points = frames.gaps, frames.points
     causes = gaps[gaps["kind"].eq(CAUSE) & ~gaps["is_noise"] & gaps["share"].gt(0)]
     pairs = causes.sort_values("share", ascending=False).drop_duplicates("pair").sort_index()
@@ -92,6 +88,7 @@ def _with_causes(frame: pd.DataFrame, frames: Frames) -> pd.DataFrame:
     slow = pairs[[f"{name}_slow" for name in ELSE]].set_axis(ELSE, axis=1)
     of_best = ["work", *ELSE, "point_index", "rival_index", "same_index"]
     pairs = pairs[(pairs[ELSE] != slow).any(axis=1)].merge(frame[of_best], on=["work", *ELSE])
+    # Not every two setups are taken apart, and compiled ones never are.
     is_best = pairs["fast"] == pairs["point_index"]
     to_rival, to_same = (
         is_best & (pairs["slow"] == pairs[f"{n}_index"]) for n in ("rival", "same")

@@ -16,10 +16,11 @@ import numpy as np
 import pandas as pd
 
 from siliconprof import words
-from siliconprof.analyse.equal_work import DISTURBED, NO_SPEED_FLAG, WORK, flagged
+from siliconprof.analyse.equal_work import DISTURBED, NO_GAP, NO_SPEED_FLAG, WORK, flagged
 from siliconprof.analyse.frames import CELL, POINT, by_phases, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.analyse.throughputs import interval_text
+from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
@@ -33,7 +34,7 @@ BESIDES = ["data", "trace", "other"]  # timed parts of a step that are in the re
 FASTEST, FASTEST_OF_ALL = "against the fastest plain fp32 cell", "against the fastest cell"
 FASTEST_IN_FP32 = "against the fastest fp32 cell"
 ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
-NO_GAP, EXPLAINED, PERHAPS = "no gap beyond noise", "explained mostly", "perhaps explained"
+EXPLAINED, PERHAPS = "explained mostly", "perhaps explained"
 UNEXPLAINED, OVER = "unexplained mostly", "over-explained"
 NOT_TIMED = "not taken apart"
 MOSTLY = 0.5  # of the gap
@@ -132,11 +133,7 @@ def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -
 
 
 def _gap(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.DataFrame:
-    """The difference of both unsplit steps with what both 95 % intervals allow.
-
-    The ends are the worst of both intervals, as in every ratio of the page: wider than a 95 %
-    interval of the difference.
-    """
+    """The difference of both unsplit steps; its ends are the worst of both 95 % intervals."""
     hows = ([interval_text({"processes": n}) for n in side["processes"]] for side in (fast, slow))
     numbers = {
         "seconds": slow[STEP] - fast[STEP],
@@ -171,14 +168,11 @@ def _phases(fast: pd.DataFrame, slow: pd.DataFrame, gap: pd.DataFrame) -> list[p
 
 
 def _costs(points: pd.DataFrame, step_parts: pd.DataFrame) -> pd.DataFrame:
-    """What steps spend on their parts: `at`, the label of a point, `part`, `s`, its ends, `how`.
-
-    Intervals are joined with those between processes, which are of whole steps: a part is taken to
-    differ between processes in proportion.
-    """
+    """What steps spend on their parts: `at`, the label of a point, `part`, `s`, its ends, `how`."""
     steps = points[[*POINT, "processes", LOW, HIGH]].reset_index(names="at")
     parts = step_parts.astype({"seconds": float, "low_s": float, "high_s": float, "point": int})
     parts = parts.merge(steps, on=POINT).rename(columns={"seconds": "s"})
+    # Intervals between processes are of whole steps: a part is taken to differ in proportion.
     several = parts["processes"].gt(1) & parts[LOW].gt(0)
     between = parts["s"] * ((parts[HIGH] / parts[LOW]) ** 0.5 - 1).where(several, 0.0)
     parts["low_s"] = parts["s"] - np.hypot(parts["s"] - parts["low_s"], between)
@@ -244,13 +238,10 @@ def _untimed(fast: pd.DataFrame, slow: pd.DataFrame, timed: pd.DataFrame) -> lis
 
 
 def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.Series:
-    """How much of each gap beyond noise the parts explain, in two words.
-
-    The framework's part explains nothing, as it is what the others leave: where it takes that, the
-    gap is perhaps explained. So it is where the parts of either side are more than `CLOSED_WITHIN`
-    off its step, or the framework's is less than nothing by as much: then the operators took longer
-    when they were watched than else.
-    """
+    """How much of each gap beyond noise the parts explain, in two words."""
+    # The framework's part is what the others leave and explains nothing: a gap in it is perhaps
+    # explained. So is one of steps whose parts are off by more than `CLOSED_WITHIN`, or whose
+    # framework takes less than nothing: their operators took longer when they were watched.
     rest = causes[causes["part"] == FRAMEWORK].reindex(gap.index)
     sides = ["fast_s", "slow_s"]
     off = left[sides].abs() + rest[sides].clip(upper=0.0).abs()
@@ -262,7 +253,7 @@ def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.
     return pd.Series(np.select(rules, [EXPLAINED, PERHAPS, UNEXPLAINED], OVER), gap.index)
 
 
-def write(results: Results, arguments: argparse.Namespace) -> None:
+def write(results: Results, _: DataSheets, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
     points = results.of_ok_cells()
     table = lines(points, pairs(points), results.step_parts)

@@ -1,40 +1,39 @@
 """What bounds a model shape's step, and a backend: launches, memory, both, neither, or unknown.
 
-The wide/deep report asks whether a system is held back by its memory or by many small launches. A shape says
-yes or no where its numbers do (`HOW`), and else that it is unknown; a backend's verdict is what
-any of its shapes shows, and its words say which.
+The wide/deep report asks whether a system is held back by its memory or by many small launches.
+
+- Launch-bound: at the smallest batch at least `BOUND` of the step does not grow with the batch (lower
+  end of its 95 % interval), and launches times their cost take as much of it; or they take it at up
+  to `LOW_BY` times that cost, while the bytes of weights and optimizer, taken as many times, leave
+  that much of the step unexplained.
+- Memory-bound: the bytes that must move at least take `BOUND` of the step at the measured bandwidth,
+  at the smallest or the largest batch.
+- Not bound: the fixed part is surely less, or the estimate is below `CLEAR`. Between the two, or above
+  `IMPOSSIBLE` steps, an estimate decides nothing.
+- A backend is bound where any of its model shapes is.
 """
 
 from __future__ import annotations
-
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
 from siliconprof.analyse import step_work
 from siliconprof.declarations import mebibytes
 from siliconprof.store import table_files
-from siliconprof.store.table_files import KEY, Row, grouped, key
+from siliconprof.store.table_files import KEY, Row
 
 STATUSES = ("ok", "oom", "skipped", "failed")
 ENDS = ("smallest", "largest")  # batch
 YES, NO, UNKNOWN = "yes", "no", "unknown"
-BOTH, NEITHER, INCONCLUSIVE = "both", "neither", "inconclusive"
-LAUNCH_BOUND, MEMORY_BOUND = "launch-bound", "memory-bound"
+INCONCLUSIVE, LAUNCH_BOUND, MEMORY_BOUND = "inconclusive", "launch-bound", "memory-bound"
 VERDICTS = {  # by whether launches and memory bound it
-    (YES, YES): BOTH,
+    (YES, YES): "both",
     (YES, NO): LAUNCH_BOUND,
     (YES, UNKNOWN): LAUNCH_BOUND,
     (NO, YES): MEMORY_BOUND,
     (UNKNOWN, YES): MEMORY_BOUND,
-    (NO, NO): NEITHER,
+    (NO, NO): "neither",
 }
-MISSING = (
-    ("oom", "ran out of memory"),
-    ("skipped", "skipped, predicted not to fit"),
-    ("failed", "failed"),
-)
 NOT_MEASURED = "no point of it was measured"
 # Without what takes a third of a step, the step would be at most 1.5 times as fast (Amdahl 1967).
 BOUND = 1 / 3
@@ -46,19 +45,6 @@ LOW_BY = step_work.EAGER_TRAFFIC
 CLEAR = BOUND / LOW_BY
 IMPOSSIBLE = 1.25  # of a step: an estimate further above it does not describe the step
 MOST_RESIDUAL = 0.25  # of a step: such as lie further from the line do not lie on one
-HOW = (
-    f"Launch-bound: at the smallest batch at least {BOUND:.0%} of the step does not grow with the "
-    "batch (lower end of its 95 % interval), and launches times their cost take as much of it, or "
-    f"take it at up to {LOW_BY:g} times that cost while the weights' and the optimizer's bytes, "
-    f"taken {LOW_BY:g} times, leave that much of the step unexplained. Memory-bound: the bytes "
-    f"that must move at least take {BOUND:.0%} of the step at the measured bandwidth, at the "
-    f"smallest or the largest batch. Why {BOUND:.0%}: without such a part a step is up to "
-    f"{1 / (1 - BOUND):.3g} times as fast. Why {LOW_BY:g} times: operators that each go through "
-    f"memory were counted to move up to {LOW_BY:g} times the least; that an operator of a training "
-    f"costs no more than {LOW_BY:g} launches of a + 1 is assumed. Not bound: the fixed part is "
-    f"surely less, or the estimate is below {CLEAR:.1%}. Between the two, or above {IMPOSSIBLE:g} "
-    "steps, an estimate decides nothing. A backend is bound where any of its model shapes is"
-)
 
 
 def judged(shapes: pd.DataFrame) -> pd.DataFrame:
@@ -99,14 +85,10 @@ def launch_sign(row: Row) -> tuple[str, str]:
         return UNKNOWN, why
     if share < CLEAR:
         return NO, why
-    is_bound = fixed is not None and low >= BOUND and (share >= BOUND or left_over(row))
+    left = row["overhead_share"]  # what bytes leave of the fixed part
+    can_explain = left is not None and row["overhead_share_low"] >= BOUND and LOW_BY * share >= left
+    is_bound = fixed is not None and low >= BOUND and (share >= BOUND or can_explain)
     return YES if is_bound else UNKNOWN, why
-
-
-def left_over(row: Row) -> bool:
-    """Whether bytes leave much of the fixed part unexplained, and launches can explain it."""
-    left, low = row["overhead_share"], row["overhead_share_low"]
-    return left is not None and low >= BOUND and LOW_BY * row["launch_share_smallest"] >= left
 
 
 def memory_sign(row: Row) -> tuple[str, str]:
@@ -135,112 +117,18 @@ def seconds_(value: float) -> str:
     return f"{value * 1e6:.3g} µs"
 
 
-# -- a backend -----------------------------------------------------------------------------------
-
-
 def of_backends(shapes: pd.DataFrame) -> pd.DataFrame:
-    """What the shapes of each grid say of its backend, as columns of scaling.csv.
-
-    Args:
-        shapes: those that are `judged`.
-    """
-    cells = grouped(table_files.rows(shapes), key).values()
-    return pd.DataFrame([_of_backend(of_cell) for of_cell in cells])
-
-
-def _of_backend(shapes: Sequence[Row]) -> Row:
-    row: Row = {"how": HOW} | {name: shapes[0][name] for name in KEY}
-    row |= {
-        name: sum(shape[name] for shape in shapes) for name in map("points_{}".format, STATUSES)
-    }
-    measured = [shape for shape in shapes if shape["smallest_step_s"]]
-    launch, memory = (_any({s[f"{name}_bound"] for s in measured}) for name in WEIGHTS)
-    row |= {"launch_bound": launch, "memory_bound": memory}
-    row["verdict"] = VERDICTS.get((launch, memory), INCONCLUSIVE)
-    says = [*_of_missing(row)]
-    if measured:
-        gained = [shape for shape in measured if shape["throughput_gain"]]
-        by_gain = sorted(gained, key=lambda shape: -shape["throughput_gain"])
-        row["throughput_gain"] = by_gain[0]["throughput_gain"] if by_gain else None
-        row |= _by_size(measured)
-        limits = (_of_limit(measured, name) for name in WEIGHTS)
-        says = [*limits, *_of_batches(by_gain), *_of_sizes(row), *says]
-    return row | {"says": ". ".join(part[:1].upper() + part[1:] for part in says)}
+    """What the shapes of each grid, which are `judged`, say of its backend: columns of scaling.csv."""
+    key = [*KEY]
+    counts = shapes.groupby(key, sort=False)[[f"points_{status}" for status in STATUSES]].sum()
+    measured = shapes[shapes["smallest_step_s"].notna()].groupby(key)
+    bounds = ["launch_bound", "memory_bound"]
+    of_any = counts.join([measured["throughput_gain"].max(), measured[bounds].agg(_any)])
+    of_any = of_any.fillna(dict.fromkeys(bounds, UNKNOWN)).reset_index()
+    both = of_any[bounds].itertuples(index=False, name=None)
+    return of_any.assign(verdict=[VERDICTS.get(pair, INCONCLUSIVE) for pair in both])
 
 
-def _any(answers: set[str]) -> str:
+def _any(answers: pd.Series) -> str:
     """Yes where any shape says so, no where all deny it."""
-    return YES if YES in answers else NO if answers == {NO} else UNKNOWN
-
-
-def _shape_name(shape: Row) -> str:
-    """`2 layers of 64, 64 tokens`."""
-    layers = int(shape["n_layer"])
-    return f"{layers} layer{'s' * (layers > 1)} of {shape['n_embd']:g}, {shape['seq_len']:g} tokens"
-
-
-# What a limit weighs in a shape's step; of launches then what part does not grow with the batch.
-WEIGHTS: Mapping[str, Callable[[Row], list[float]]] = {
-    "launch": lambda s: [s["launch_share_smallest"] or 0, s["fixed_share_smallest"] or 0],
-    "memory": lambda s: [max(s[f"memory_share_{end}"] or 0 for end in ENDS)],
-}
-
-
-def _of_limit(shapes: Sequence[Row], name: str) -> str:
-    """How many shapes a limit bounds, with the numbers of the one where it weighs most."""
-    count = Counter(shape[f"{name}_bound"] for shape in shapes)
-    kind = next(answer for answer in (YES, UNKNOWN, NO) if count[answer])
-    candidates = [shape for shape in shapes if shape[f"{name}_bound"] == kind]
-    most = max(candidates, key=WEIGHTS[name])
-    undecided = f", undecided in {count[UNKNOWN]}" if count[UNKNOWN] else ""
-    where = ""
-    if (weighs := any(WEIGHTS[name](most))) or len({s[f"{name}_why"] for s in candidates}) > 1:
-        which = "where it weighs most" if weighs else "for example"
-        where = f"{which} ({_shape_name(most)}): "
-    of_all = f"{count[YES]} of {len(shapes)} model shapes{undecided}"
-    return f"{name}-bound in {of_all}; {where}{most[f'{name}_why']}"
-
-
-def _of_batches(by_gain: Sequence[Row]) -> Iterator[str]:
-    if by_gain:
-        most, least = by_gain[0], by_gain[-1]
-        yield (
-            f"samples per second from the smallest to the largest batch: "
-            f"{least['throughput_gain']:.3g} to {most['throughput_gain']:.3g} times as many, the "
-            f"most with {_shape_name(most)} (batch {most['smallest_batch']:.0f} to "
-            f"{most['largest_batch']:.0f})"
-        )
-
-
-def _by_size(shapes: Sequence[Row]) -> Row:
-    """The best throughput of the smallest, the largest and the fastest model."""
-    rates = [(s["n_parameters"], s["best_flop_per_s"]) for s in shapes if s["best_flop_per_s"]]
-    rates = [(n, rate) for n, rate in rates if n]
-    if not rates:
-        return {}
-    found: Row = {}
-    for name, (n, rate) in (
-        ("smallest", min(rates, key=lambda pair: (pair[0], -pair[1]))),
-        ("largest", max(rates)),
-        ("best", max(rates, key=lambda pair: pair[1])),
-    ):
-        found |= {f"{name}_model_parameters": n, f"flop_per_s_{name}_model": rate}
-    return found
-
-
-def _of_sizes(row: Row) -> Iterator[str]:
-    if "best_model_parameters" in row:
-        share = row["flop_per_s_largest_model"] / row["flop_per_s_best_model"]
-        yield (
-            f"the largest model ({row['largest_model_parameters'] / 1e6:.3g} million parameters) "
-            f"reaches {share:.0%} of the FLOP/s of the fastest "
-            f"({row['best_model_parameters'] / 1e6:.3g} million)"
-        )
-
-
-def _of_missing(row: Row) -> Iterator[str]:
-    """Points that were not measured: a limit in capacity, which is no limit in speed."""
-    counts = [f"{n} {text}" for status, text in MISSING if (n := row[f"points_{status}"])]
-    if counts:
-        total = sum(row[f"points_{status}"] for status in STATUSES)
-        yield f"of {total} points {', '.join(counts)}"
+    return YES if answers.eq(YES).any() else NO if answers.eq(NO).all() else UNKNOWN

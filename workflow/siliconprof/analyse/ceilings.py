@@ -19,10 +19,10 @@ from siliconprof.analyse import results_table, scaling, throughputs
 from siliconprof.analyse.scaling import DISPATCH
 from siliconprof.analyse.throughputs import BYTE, FLOP, PLACE, known
 from siliconprof.declarations import mebibytes
-from siliconprof.hosts import caches, registry
+from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.store import columns, matrix_file, table_files
+from siliconprof.store import columns, table_files
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
@@ -198,10 +198,8 @@ def _reason(line: Row) -> str | None:
     return "not measured: see the flags of its cell"
 
 
-def write(results: Results, arguments: argparse.Namespace) -> None:
+def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -> None:
     """Compute and write: the three tables, and those of grids, see `scaling`."""
-    matrix = matrix_file.read(arguments.matrix)
-    sheets = DataSheets(registry.load(arguments.registry), matrix.host)
     cells = results.frame("cells")
     points = throughputs.described(results.of_ok_cells(), cells)
     ceilings = lines(cells, points, sheets)

@@ -21,10 +21,7 @@ NAMES = ("clock", "sleep", "twice_the_work", "synchronisation", "marks", "precis
 
 
 def _checked(record: Record) -> Row:
-    """`{name}_check`, `{name}_check_reason` and figures; None for what was not reached.
-
-    A wrong result ends its cell before it is timed: its error here is a figure, and no verdict.
-    """
+    """`{name}_check`, `{name}_check_reason` and figures; None for what was not reached."""
     checks = {name: record.checks.get(name, Check()) for name in NAMES}
     verdicts: Row = {}
     for name, check in checks.items():
@@ -54,7 +51,6 @@ def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
     cell, scenario, precision = record.cell, record.scenario, record.precision
     environment, probed, spent_s = record.environment, record.probed, record.accounting
     parameters, cache = cell.parameters, _last_level_cache(record)
-    flags = [*record.flags, *study_rows.flags(record)]
     offloaded = scenario.offloaded_parts_bytes
     earlier = record_file.earlier(history / cell.path, record.sha256) if source == HERE else []
     return table_files.key_of(source, cell) | {
@@ -102,8 +98,8 @@ def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
         "data_synthetic": record.dataset.synthetic,
         **contents.columns(cache),
         "points": len(record.points),
-        "flags": ";".join(sorted({flag.code for flag in flags})),
-        "flag_details": "; ".join(f"{flag.code}: {flag.detail}" for flag in flags),
+        "flags": ";".join(sorted({flag.code for flag in record.flags})),
+        "flag_details": "; ".join(f"{flag.code}: {flag.detail}" for flag in record.flags),
         "rss_at_start_bytes": probed("memory", "rss_at_start_bytes"),
         "rss_peak_sampled_bytes": probed("memory", "rss_peak_sampled_bytes"),
         "minor_faults": probed("page_faults", "minor_faults"),

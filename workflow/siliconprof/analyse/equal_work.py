@@ -27,6 +27,7 @@ CHOICES = ("compile", "attention", "adamw", "allocator")
 WHOLE_TRAININGS = ("training_run", "epochs")
 NO_SPEED_FLAG = "offload_on_cpu"
 DISTURBED = "contended"  # the flag: other processes used the processor
+NO_GAP = "no gap beyond noise"  # the verdict on two that take equally long
 NOISY = "noisy"  # the flag: repeats scatter
 
 
@@ -35,16 +36,17 @@ def flagged(frame: pd.DataFrame, code: str) -> pd.Series:
     return frame["flags"].astype("object").fillna("").astype(str).str.contains(rf"\b{code}\b")
 
 
-def checkpointed(row: Mapping[str, Any]) -> bool:
-    """Whether a training computes its layers again in the backward pass."""
-    return bool(row.get("gradient_checkpointing"))
+def apart(row: Mapping[str, Any]) -> str:
+    """`LoRA 8` of a training that computes something else than the plain one; empty for it."""
+    parts = [f"LoRA {int(row['lora_rank'])}"] if row.get("lora_rank") else []
+    if row.get("weights") not in (None, "random"):
+        parts.append(str(row["weights"]))
+    return ", ".join(parts)
 
 
-def variant(row: Mapping[str, Any]) -> list[str]:
-    """What sets a training cell apart from the plain training of its model."""
+def manner(row: Mapping[str, Any]) -> list[str]:
+    """How a training runs otherwise than the plain one of its model."""
     parts = []
-    if row.get("lora_rank"):
-        parts.append(f"LoRA {int(row['lora_rank'])}")
     applied = row.get("scenario_applied") or row["scenario"]
     if applied == "offload":
         stage = row.get("zero_stage")
@@ -54,13 +56,13 @@ def variant(row: Mapping[str, Any]) -> list[str]:
         parts.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
     if row["scenario"] not in ("auto", applied):
         parts.append(f"asked for {row['scenario']}")
-    if checkpointed(row):
+    if row.get("gradient_checkpointing"):
         parts.append("checkpointed")
     if row.get("compile"):
         parts.append("compiled")
     for name, title in (("attention", "attention"), ("adamw", "AdamW"), ("allocator", "allocator")):
         if row.get(name) not in (None, "default"):
             parts.append(f"{title}: {row[name]}")
-    if row.get("weights") not in (None, "random"):
-        parts.append(str(row["weights"]))
+    if row.get("probes_off"):
+        parts.append("no probes")
     return parts

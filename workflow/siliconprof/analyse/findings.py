@@ -10,18 +10,14 @@ from siliconprof import words
 from siliconprof.analyse.answer import ENDS, STEP
 from siliconprof.analyse.equal_work import WORK
 from siliconprof.analyse.frames import (
-    BACKENDS,
     CIRCUMSTANCES,
     DEVICE,
     Frames,
-    by_phases,
     holds,
     pairs,
-    rank,
 )
 
 FEW = 6  # steps, below which there is no 95 % interval; the range stands in
-SETTINGS = ("learning_rate", "lora_alpha")  # losses depend on them, the time of a step does not
 PATH = ("host", "device", "backend", "threads")  # in which two devices may differ besides
 NEEDED = (  # columns of the trainings that are held against each other
     *(*WORK, *CIRCUMSTANCES, *DEVICE, *(f"{STEP}{end}" for end, *_ in ENDS), "unsplit_step_n"),
@@ -133,9 +129,10 @@ def _hardware(frames: Frames) -> str:
 
 def _diverged(frames: Frames) -> str:
     """The first training whose losses became NaN or infinite: a record has neither."""
-    steps, curves = frames.table("steps", series="loss"), frames.table("curves")
-    steps = steps[by_phases(steps) & steps["loss"].isna()]
-    lost = pd.concat([steps, curves[curves["loss"].isna()].rename(columns={"step": "iteration"})])
+    steps, curves = frames.losses, frames.table("curves").rename(columns={"step": "iteration"})
+    names = frames.trainings[["order", "model", "setup"]]
+    steps = steps[steps["loss"].isna()].merge(names, on="order")
+    lost = pd.concat([steps, curves[curves["loss"].isna()]])
     if lost.empty:
         return ""
     first = lost.sort_values(["order", "iteration"], kind="stable").iloc[0]
@@ -145,25 +142,13 @@ def _diverged(frames: Frames) -> str:
 
 def _losses(frames: Frames) -> str:
     """The trainings in fp32 from equal data, seed and weights whose losses differ most."""
-    points = frames.trainings[frames.trainings["precision"] == "fp32"].dropna(subset="data_sha256")
-    points = points.assign(
-        alike=points.groupby([*WORK, *SETTINGS], dropna=False, sort=False).ngroup(),
-        nth=rank(points["backend"], BACKENDS),
-    ).sort_values(["nth", "order"])
-    points["first"] = points.groupby("alike")["order"].transform("first")
-    steps = frames.table("steps", series="loss")
-    losses = steps.set_index(["order", "iteration"])["loss"]
-    both = losses[losses.index.isin(points["order"], level=0)].reset_index()
-    both = both.merge(points[["order", "first"]], on="order")
-    against = losses.reindex(pd.MultiIndex.from_frame(both[["first", "iteration"]])).to_numpy()
-    both = both[both["order"] != both["first"]].assign(
-        by=lambda rows: (rows["loss"] / against[rows.index] - 1).abs()
-    )
-    most = both.groupby("order")["by"].agg(lambda by: by.max(skipna=False)).dropna()
+    points = frames.trainings[frames.trainings["precision"] == "fp32"].set_index("order")
+    losses = frames.losses[frames.losses["order"].isin(points.index)]
+    most = losses.groupby("order")["by"].agg(lambda by: by.max(skipna=False)).dropna()
     if most.empty:
         return ""
-    one = points[points["order"] == most.idxmax()].iloc[0]
-    first = points[points["order"] == one["first"]].iloc[0]
+    row = losses[losses["order"] == most.idxmax()].iloc[0]
+    one, first = points.loc[row["order"]], points.loc[row["first"]]
     return (
         f"{one['model']}: losses of {one['setup']} and {first['setup']} differ by at most "
         f"{words.scientific(most.max())} of their value at any step."

@@ -7,7 +7,7 @@ that its cell names is no result. Rows stand in the page's order: this host firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +17,22 @@ import numpy as np
 import pandas as pd
 
 from siliconprof import words
-from siliconprof.analyse.equal_work import DISTURBED, NO_SPEED_FLAG, WHOLE_TRAININGS, WORK
+from siliconprof.analyse import throughputs
+from siliconprof.analyse.equal_work import (
+    CHOICES,
+    DISTURBED,
+    NO_GAP,
+    NO_SPEED_FLAG,
+    WHOLE_TRAININGS,
+    WORK,
+    apart,
+    flagged,
+    manner,
+)
 from siliconprof.analyse.published_values import read_table
-from siliconprof.analyse.throughputs import FLAG_OF_VERDICT
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import matrix_file
+from siliconprof.store import matrix_file, table_files
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
@@ -34,8 +44,7 @@ DEVICE = ["source", "host", "device"]
 BACKENDS = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 TRAINERS = ("plain", "hf")
 PRECISIONS = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
-MANUAL_AMP = {"mlx": " (manual)"}  # has no autocast: the casts are written out
-CHOICES = ("compile", "attention", "adamw", "allocator")  # how a step runs, not what it computes
+SETTINGS = ("learning_rate", "lora_alpha")  # losses depend on them, the time of a step does not
 # What else two trainings of equal work may differ in.
 CIRCUMSTANCES = (
     *("host", "device", "backend", "trainer", "precision", "threads", "scenario", "offloads"),
@@ -74,7 +83,7 @@ class Frames:
     published_folder: Path
     cells: pd.DataFrame
     points: pd.DataFrame
-    _tables: dict[Any, pd.DataFrame] = field(default_factory=dict, init=False)
+    _tables: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
 
     @classmethod
     def load(cls, matrix: Path, tables: Path, published: Path, devices: Path) -> Frames:
@@ -103,30 +112,42 @@ class Frames:
         """What the registry says of a row's device."""
         return DataSheets(self.registry, self.matrix.host)
 
-    def table(self, name: str, **equal: str) -> pd.DataFrame:
-        """Another table of the run, or its rows whose columns have these values: one is long.
-
-        Its cells' or points' `NAMES` are joined where it has their key.
-        """
-        key = (name, *equal.items())
-        if key not in self._tables:
+    def table(self, name: str) -> pd.DataFrame:
+        """Another table of the run, with its cells' or points' `NAMES` where it has their key."""
+        if name not in self._tables:
             frame = self.results.frame(name)
-            for column, value in equal.items():
-                frame = frame[frame[column] == value]
             if set(POINT) <= set(frame):
                 frame = named(frame, self.points, POINT)
             elif set(CELL) <= set(frame):
                 frame = named(frame, self.cells, CELL)
-            self._tables[key] = frame
-        return self._tables[key]
+            self._tables[name] = frame
+        return self._tables[name]
+
+    @cached_property
+    def losses(self) -> pd.DataFrame:
+        """Every `loss` by the `order` of its point and the `iteration`: most of the longest table.
+
+        `first` is the first of the trainings, in fp32 if any is, whose losses must be equal, since
+        work, data, seed, weights and settings are; `by` is how far a loss is from that one's.
+        """
+        steps = self.results.frame("steps", series="loss")[[*POINT, "iteration", "loss"]]
+        points = self.trainings.dropna(subset="data_sha256")
+        points = points.sort_values("precision", key=lambda of: of != "fp32", kind="stable")
+        alike = points.groupby([*WORK, *SETTINGS], dropna=False, sort=False)["order"]
+        orders = self.points[[*POINT, "order"]].assign(first=alike.transform("first"))
+        losses = steps.merge(orders, on=POINT).drop(columns=POINT)
+        losses = losses.sort_values("order", kind="stable", ignore_index=True)
+        firsts = pd.MultiIndex.from_frame(losses[["first", "iteration"]])
+        against = losses.set_index(["order", "iteration"])["loss"].reindex(firsts).to_numpy()
+        by = (losses["loss"] / against - 1).abs()
+        return losses.assign(by=by.mask(losses["order"] == losses["first"]))
 
     @cached_property
     def gaps(self) -> pd.DataFrame:
         """The lines of attribution.csv with names, the most telling pair of each work first.
 
         `fast` and `slow` are rows of `points`; `fast_name` and `slow_name` have device and host where
-        these differ; `apart` lists what both sides differ in; `device` to `precision` are the slow
-        side's; `rank` is the place of the pair: another device or backend, all else alike, first;
+        these differ; `device` to `precision` are the slow side's; `rank` is the place of the pair: another device or backend, all else alike, first;
         nothing disturbed and no gap within noise before anything sound.
         """
         lines, points = self.results.frame("attribution"), self.trainings
@@ -147,14 +168,12 @@ class Frames:
             family_order=fast["family_order"],
             fast_name=pd.Series(_side(fast, differs, several), dtype="str"),
             slow_name=pd.Series(_side(slow, differs, several), dtype="str"),
-            apart=[", ".join(differs.columns[row]) for row in differs.to_numpy()],
             disturbed=fast["disturbed"] | slow["disturbed"],
             **{name: slow[name] for name in ("place", *CELL)},
         )
         of_pair = lines[lines["kind"] == "gap"].set_index("pair")
-        lines["verdict_of_pair"] = lines["pair"].map(of_pair["verdict"])
         lines["rank"] = np.select([only & plain, only, path], [0, 1, 2], 3)
-        lines["is_noise"] = lines["verdict_of_pair"].eq("no gap beyond noise")
+        lines["is_noise"] = lines["pair"].map(of_pair["verdict"]).eq(NO_GAP)
         lines["gap_s"] = lines["pair"].map(of_pair["seconds"])
         by = ["family_order", "is_noise", "disturbed", "rank", "gap_s", "pair"]
         order = [True, True, True, True, False, True]
@@ -239,49 +258,53 @@ def rank(values: pd.Series, first: Sequence[str]) -> pd.Series:
 
 
 def _cells(results: Results, sheets: DataSheets) -> pd.DataFrame:
-    cells = results.frame("cells").copy()
-    for name in ("size", "lora_rank", "weights", "zero_stage", "gradient_checkpointing", *CHOICES):
-        if name not in cells:
-            cells[name] = pd.Series(pd.NA, cells.index, "object")
+    cells = results.frame("cells")
+    needed = ["size", "lora_rank", "weights", "zero_stage", "gradient_checkpointing", *CHOICES]
+    absent = {name: pd.Series(pd.NA, cells.index, object) for name in needed if name not in cells}
     probes = results.frame("probes")
     off = probes["means"].eq(SWITCHED_OFF).groupby([probes[name] for name in CELL]).all()
-    cells = cells.merge(off.rename("probes_off").reset_index(), on=CELL, how="left")
-    cells = _flagged(cells, results.frame("checks"))
-    label = [device_label(sheets, row) for row in records(cells[DEVICE])]
-    here, whose = cells["source"].eq(HERE), _apply(words.whose, cells)
-    flags = cells["flags"].fillna("").astype(str).str.split(";")
-    stem = _stem(cells)
+    above = throughputs.above(results.frame("checks"))
+    cells = cells.assign(**absent).join(off.rename("probes_off"), CELL).join(above, CELL).copy()
+    # A value above a ceiling shows only beside other records, which stay as they are.
+    for name, more, between in (("flags", "above", ";"), ("flag_details", "above_details", "; ")):
+        both = cells[name].fillna("") + between + cells.pop(more).fillna("")
+        cells[name] = both.str.strip(between).replace("", None).astype(object)
+    cells["probes_off"] = holds(cells, "probes_off")
+    rows = table_files.rows(cells)
+    label = [device_label(sheets, row) for row in rows]
+    whose = [words.whose(row) for row in rows]
+    stem = [row["workload"].removesuffix(f"-{row['trainer']}") for row in rows]
+    apart_ = [apart(row) for row in rows]
+    variant = [
+        " · ".join([of] * bool(of) + manner(row)) for of, row in zip(apart_, rows, strict=True)
+    ]
     cells = cells.assign(
-        here=here,
+        here=cells["source"].eq(HERE),
         device_label=label,
         whose=whose,
         place=[f"{a} [{b}]" if b else a for a, b in zip(label, whose, strict=True)],
-        backend_label=_apply(words.backend_name, cells),
+        backend_label=[words.backend_name(row) for row in rows],
         stem=stem,
         model=(cells["module"] + "-" + cells["size"]).where(cells["size"].notna(), stem),
         stage=cells["scenario_applied"].fillna(cells["scenario"]),
         offloads=cells["scenario_applied"].eq("offload").fillna(False).astype(bool),
-        probes_off=holds(cells, "probes_off"),
-        disturbed=pd.Series([DISTURBED in codes for codes in flags], cells.index, bool),
-        is_mechanism_check=pd.Series([NO_SPEED_FLAG in c for c in flags], cells.index, bool),
+        disturbed=flagged(cells, DISTURBED),
+        is_mechanism_check=flagged(cells, NO_SPEED_FLAG),
+        apart=apart_,
+        variant=variant,
     )
-    cells["apart"] = _apply(_apart, cells)
-    cells["variant"] = _apply(_variant, cells)
     cells["setup"] = _setup(cells)
-    cells = cells.assign(
-        _gpu=cells["device_kind"].eq("cpu"),
-        _backend=rank(cells["backend"], BACKENDS),
-        _trainer=rank(cells["trainer"], TRAINERS),
-        _precision=rank(cells["precision"], PRECISIONS),
+    order = cells[["here", "source", "host", "device", "module", "stem", "variant", "scenario"]]
+    order = order.assign(
+        here=~order["here"],
+        gpu=cells["device_kind"].eq("cpu"),
+        backend=rank(cells["backend"], BACKENDS),
+        trainer=rank(cells["trainer"], TRAINERS),
+        precision=rank(cells["precision"], PRECISIONS),
     )
-    by = ["here", "source", "host", "_gpu", "device", "module", "stem", "_backend", "_trainer"]
-    cells = cells.sort_values(
-        [*by, "_precision", "variant", "scenario"],
-        ascending=[False] + [True] * (len(by) + 2),
-        kind="stable",
-        ignore_index=True,
-    )
-    cells = cells.drop(columns=["_gpu", "_backend", "_trainer", "_precision"])
+    by = ["here", "source", "host", "gpu", "device", "module", "stem", "backend", "trainer"]
+    order = order.sort_values([*by, "precision", "variant", "scenario"], kind="stable")
+    cells = cells.loc[order.index].reset_index(drop=True)
     return cells.assign(order=range(len(cells))).astype(dict.fromkeys(TEXTS, "str")).copy()
 
 
@@ -293,95 +316,29 @@ def device_label(sheets: DataSheets, row: Mapping[str, Any]) -> str:
     return str(own.get(row["device"], row["device"]) if row["source"] == HERE else row["device"])
 
 
-def _apply(function: Callable[[dict[str, Any]], str], frame: pd.DataFrame) -> list[str]:
-    return [function(row) for row in records(frame)]
-
-
-def _stem(frame: pd.DataFrame) -> list[str]:
-    """Workloads' names without their trainers: `gpt2-nano` of `gpt2-nano-hf`."""
-    named_ = zip(frame["workload"], frame["trainer"].fillna(""), strict=True)
-    return [name.removesuffix(f"-{trainer}") if trainer else name for name, trainer in named_]
-
-
-def _flagged(cells: pd.DataFrame, checks: pd.DataFrame) -> pd.DataFrame:
-    """With a flag on each cell that has a throughput above what its device can do.
-
-    Records stay as they are: a value above a ceiling shows only beside other records.
-    """
-    above = checks.assign(flag=checks["verdict"].map(FLAG_OF_VERDICT)).dropna(subset=["flag"])
-    above = above.assign(detail=above["flag"] + ": " + above["reason"].fillna(""))
-    details = above.groupby(CELL)["detail"].agg("; ".join)
-    codes = above.drop_duplicates([*CELL, "flag"]).groupby(CELL)["flag"].agg(";".join)
-    joined = pd.concat([codes, details], axis=1)
-    cells = cells.merge(joined.reset_index(), on=CELL, how="left")
-    for own, more, between in (("flags", "flag", ";"), ("flag_details", "detail", "; ")):
-        both = zip(cells[own].fillna(""), cells.pop(more).fillna(""), strict=True)
-        joined_texts = [between.join(filter(None, texts)) or None for texts in both]
-        cells[own] = pd.Series(joined_texts, cells.index, dtype=object)
-    return cells
-
-
-def _apart(row: dict[str, Any]) -> str:
-    """`LoRA 8` of trainings that compute something else than the plain one; empty for it."""
-    rank_, weights = words.number(row["lora_rank"]), row["weights"]
-    parts = [f"LoRA {int(rank_)}"] if rank_ else []
-    if isinstance(weights, str) and weights != "random":
-        parts.append(weights)
-    return ", ".join(parts)
-
-
-def _variant(row: dict[str, Any]) -> str:
-    """What sets a training apart from the plain one of its model: `LoRA 8 · offload stage 2`."""
-    parts, stage = [row["apart"]] if row["apart"] else [], words.number(row["zero_stage"])
-    if row["stage"] == "offload":
-        parts.append(f"offload stage {int(stage)}" if stage else "offload")
-    elif row["stage"] == "near-capacity":
-        batch = words.number(row["batch_size"]) if row["batch_size_found"] is True else None
-        parts.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
-    if row["scenario"] not in ("auto", row["stage"]):
-        parts.append(f"asked for {row['scenario']}")
-    parts += [
-        word
-        for name, word in (("gradient_checkpointing", "checkpointed"), ("compile", "compiled"))
-        if row[name] is True
-    ]
-    for name, title in (("attention", "attention"), ("adamw", "AdamW"), ("allocator", "allocator")):
-        if isinstance(row[name], str) and row[name] != "default":
-            parts.append(f"{title}: {row[name]}")
-    if row["probes_off"]:
-        parts.append("no probes")
-    return " · ".join(parts)
-
-
 def _setup(frame: pd.DataFrame) -> list[str]:
     """`torch-cpu · plain · fp32 · LoRA 8`; MLX has no autocast, its casts are written out."""
-    parts = frame[["backend_label", "trainer", "precision", "variant", "backend"]].fillna("")
+    is_manual = frame["backend"].eq("mlx") & frame["precision"].str.startswith("amp-")
+    precision = frame["precision"].mask(is_manual, frame["precision"] + " (manual)")
+    parts = frame[["backend_label", "trainer", "variant"]].fillna("")
+    parts.insert(2, "precision", precision)
     return [
-        " · ".join(filter(None, (backend, trainer, shown_precision(name, precision), variant)))
-        for backend, trainer, precision, variant, name in parts.itertuples(index=False)
+        " · ".join(filter(None, (backend, trainer, precision, variant)))
+        for backend, trainer, precision, variant in parts.itertuples(index=False)
     ]
-
-
-def shown_precision(backend: str, precision: str) -> str:
-    """`amp-bf16`, or `amp-bf16 (manual)` where the framework has no autocast."""
-    return precision + (MANUAL_AMP.get(backend, "") if precision.startswith("amp-") else "")
 
 
 def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
-    ok = cells[cells["status"] == "ok"]
-    points = results.frame("points").merge(ok, on=CELL, suffixes=("", "_of_cell"), sort=False)
-    of_cell = points.columns[points.columns.str.endswith("_of_cell")]
-    both = {name: name.removesuffix("_of_cell") for name in of_cell}
-    filled = {own: points[own].combine_first(points[name]) for name, own in both.items()}
+    points = results.of_ok_cells(cells=cells)
     absent = {name: pd.NA for name in WORK if name not in points}
-    points = pd.concat(
-        [
-            points.drop(columns=[*both, *filled]),
-            pd.DataFrame(filled | absent, points.index),
-            _milliseconds(points),
-        ],
-        axis=1,
-    ).copy()  # in one block: columns are added below
+    ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
+    milliseconds = {
+        f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3
+        for end, suffix in ends.items()
+        for name in points.columns[points.columns.str.endswith(f"_{end}")]
+    }
+    more = pd.DataFrame(absent | milliseconds, points.index)
+    points = pd.concat([points, more], axis=1).copy()  # in one block: columns are added below
     near = holds(points, "batch_size_found")
     labels = pd.Series(_work_labels(points, near), points.index, dtype="str")
     points = points.assign(work_label=labels)
@@ -398,18 +355,6 @@ def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
         apart = (points[name] + " · " + points["stem"]).str.removeprefix(" · ")
         points[name] = points[name].mask(twins, apart)
     return points.assign(order=range(len(points))).copy()  # in one block: exhibits add columns
-
-
-def _milliseconds(points: pd.DataFrame) -> pd.DataFrame:
-    ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
-    return pd.DataFrame(
-        {
-            f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3
-            for end, suffix in ends.items()
-            for name in points.columns[points.columns.str.endswith(f"_{end}")]
-        },
-        points.index,
-    )
 
 
 def _work_labels(points: pd.DataFrame, near: pd.Series) -> list[str]:

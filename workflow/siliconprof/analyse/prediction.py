@@ -30,6 +30,7 @@ from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.analyse.frames import CELL, POINT
 from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, OTHERS, PARTS
 from siliconprof.analyse.step_parts import MOSTLY
+from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import table_files
 from siliconprof.store.results import Results
 
@@ -337,7 +338,7 @@ def lines(measured: Timed) -> pd.DataFrame:
     return named.join(pd.DataFrame.from_dict(told, "index"))
 
 
-def write(results: Results, arguments: argparse.Namespace) -> None:
+def write(results: Results, _: DataSheets, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
     rows = table_files.rows(lines(trainings(results)))
     table_files.write(arguments.output_dir / "predicted.csv", rows)

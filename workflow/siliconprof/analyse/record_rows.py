@@ -32,8 +32,6 @@ def point_rows(record: Record) -> Iterator[Row]:
     settings = study_rows.common_settings(cell)
     for index, point in enumerate(record.points):
         named = settings | {k: v for k, v in point.params.items() if k in settings}
-        if study_rows.lacking(cell.module, named):
-            continue
         row: Row = {
             "module": cell.module,
             "trainer": cell.trainer,
@@ -154,16 +152,12 @@ def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def series_names() -> list[str]:
-    """The raw times that tables hold: those that workloads declare, and the warm-up's."""
-    declared = declarations.quantities().items()
-    return [*(name for name, quantity in declared if quantity.series), WARM_UP]
-
-
 def step_blocks(record: Record) -> Iterator[Block]:
     """Lines of steps.csv: every raw time, and every loss, by iteration."""
+    declared = declarations.quantities().items()
+    times = [*(name for name, quantity in declared if quantity.series), WARM_UP]
     for index, point in enumerate(record.points):
-        raw = [(name, "time_s", point.series(name)) for name in series_names()]
+        raw = [(name, "time_s", point.series(name)) for name in times]
         for series, column, values in [*raw, ("loss", "loss", point.loss)]:
             empty = dict.fromkeys(("time_s", "loss"), [None] * len(values))
             shared = {"point": index, "series": series}

@@ -11,12 +11,7 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
-from siliconprof.analyse.throughputs import (
-    DEVICE,
-    FLAG_OF_VERDICT,
-    ceilings_of,
-    known,
-)
+from siliconprof.analyse.throughputs import DEVICE, above, ceilings_of, known
 from siliconprof.declarations import PRODUCT_INTENSITY, TIMES
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
@@ -44,9 +39,7 @@ def lines(
         points: of cells that are ok, `throughputs.described`.
         ceilings: lines of ceilings.csv, as the next two are of checks.csv and energy.csv.
     """
-    above = checks.assign(above=checks["verdict"].map(FLAG_OF_VERDICT)).dropna(subset="above")
-    above = above.drop_duplicates([*CELL, "above"]).groupby(CELL)[["above"]].agg(";".join)
-    shared = cells[[*CELL, "trainer", "batch_size", "status", "flags"]].join(above, CELL)
+    shared = cells[[*CELL, "trainer", "batch_size", "status", "flags"]].join(above(checks), CELL)
     flags = shared["flags"].fillna("") + ";" + shared["above"].fillna("")
     shared = shared.assign(
         flags=flags.str.strip(";"),
@@ -96,14 +89,9 @@ def _measured(
 
 
 def _fastest_product(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.Series:
-    """FLOP/s of the fastest product that a training may use.
-
-    Of its device by any backend, in its number format or in fp32: a backend that multiplies
-    slowly, or in a format that its device lacks, is no measure of what a step could reach.
-    None where no product of its own format was measured, which may be the faster one.
-    """
+    """FLOP/s of the fastest product of its device by any backend, in its format or in fp32."""
     best = ceilings_of(ceilings, "matmul").groupby([*DEVICE, "format"])["ceiling"].max()
     formats = points["precision"].map(PEAK_OF_PRECISION), "fp32"
     both = [points[DEVICE].assign(format=of).join(best, [*DEVICE, "format"]) for of in formats]
     own, fp32 = (of["ceiling"] for of in both)
-    return own.mask(fp32 > own, fp32)
+    return own.mask(fp32 > own, fp32)  # none without one in its own, which may be the faster

@@ -20,7 +20,6 @@ from siliconprof.hosts.registry import PEAK_OF_PRECISION
 OPERATIONS = ("matmul", "matvec", "vjp")
 TRAINING = "training"
 SHAPED = ("transformer_grid", "transformer_lm", "optimizer_sweep")  # that `step_work` can count
-SHAPE = ("n_layer", "n_embd", "d_ff", "seq_len", "vocab_size", "n_parameters", "batch_size")
 FORMAT = [*DEVICE, "backend", "number_format"]
 
 
@@ -78,16 +77,13 @@ def _trainings(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _least(row: dict[str, Any]) -> tuple[float, float]:
-    """(least bytes that a step must move, bytes that it works on); NaN where they are unknown.
-
-    By its shape where `step_work` can count it. Else AdamW's passes over what is trained, and the
-    kept activations written and read once: reading the weights and all gradients are left out.
-    """
-    shape = {name: words.number(row.get(name)) for name in SHAPE}
-    if row["module"] in SHAPED and None not in shape.values():
-        again = row.get("gradient_checkpointing") is True
-        least = step_work.least_bytes(shape, int(row["batch_size"]), row["precision"], again)
-        return least.moved, least.working_set
+    """(least bytes that a step must move, bytes that it works on); NaN where they are unknown."""
+    shape = [words.number(row.get(name)) for name in step_work.SHAPE]
+    if row["module"] in SHAPED and None not in shape:
+        least = step_work.least_bytes(row)
+        return least.fixed + least.activations, least.working_set
+    # AdamW's passes over what is trained, and the kept activations written and read once: reading
+    # the weights and all gradients are left out.
     width = 2 if step_work.way(row["precision"]) == "pure" else 4
     kept, trained = row["predicted_activations_bytes"], row["n_trainable_parameters"]
     moved = width * trained * step_work.ADAMW_PASSES + 2 * kept

@@ -19,7 +19,6 @@ import pandas as pd
 
 from siliconprof.analyse import bound, step_work, throughputs
 from siliconprof.analyse.bound import ENDS, STATUSES
-from siliconprof.analyse.equal_work import checkpointed
 from siliconprof.analyse.throughputs import DEVICE, PLACE, known, of_step, reach_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets
@@ -183,7 +182,7 @@ def _launches(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
             row["backend"],
             int(row["n_layer"]),
             row["precision"],
-            checkpointed(row),
+            bool(row["gradient_checkpointing"]),
             row["max_gradient_norm"] is not None,
         )
         for row in table_files.rows(points)
@@ -221,10 +220,7 @@ def _memory(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
         "memory_reason": points["ceiling_reason"].fillna(NO_BANDWIDTH).where(bandwidth.isna()),
     }
     for end, of in ends.items():
-        bytes_ = [
-            step_work.least_bytes(row, int(row["batch_size"]), row["precision"], checkpointed(row))
-            for row in table_files.rows(of)
-        ]
+        bytes_ = [step_work.least_bytes(row) for row in table_files.rows(of)]
         least = pd.DataFrame(bytes_, of.index, step_work.Bytes._fields)
         moved = least["fixed"] + least["activations"]
         # A cache holds so much of what a step works on from one step to the next at most.

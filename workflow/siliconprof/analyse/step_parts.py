@@ -152,10 +152,7 @@ def apart(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> Lost:
 
 
 def _how_beside(point: Point, operators_s: float) -> str:
-    """What the rest of a GPU's step is, and whether the host bounds the step, where that is known.
-
-    Where the GPU works nearly all the time too, the host has waited for it inside of the step.
-    """
+    """What the rest of a GPU's step is, and whether the host bounds the step, where that is known."""
     handed_over_s, steps_s = point.series("handed_over_s"), point.series("unsplit_step_s")
     if not handed_over_s:
         return WAITS

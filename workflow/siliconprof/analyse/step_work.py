@@ -8,12 +8,12 @@ dispatch mode counts on the real step (torch 2.13, CPU) and what MLX 0.32 has in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 TENSORS_PER_LAYER, TENSORS_BESIDE = 7, 3  # weights: two norms, qkv, output, gate, up, down
 ADAMW_PASSES = 7  # reads weight, gradient and both moments, writes all but the gradient
 EAGER_TRAFFIC = 5.0  # see `least_bytes`
+SHAPE = ("n_layer", "n_embd", "d_ff", "seq_len", "vocab_size", "n_parameters", "batch_size")
 
 
 class Part(NamedTuple):
@@ -24,23 +24,13 @@ class Part(NamedTuple):
     again: int  # of a layer that is computed again
 
 
-@dataclass(frozen=True)
-class Operators:
+class Operators(NamedTuple):
     """Operators of a step that launch work."""
 
     parts: Mapping[str, Part]  # `full`, `pure` 16 bit, `amp`: with the casts that these need
     update: tuple[int, int]  # the optimizer: of each weight tensor, and beside them
     clip: tuple[int, int]  # clipping, likewise
     how: str
-
-    def count(self, n_layer: int, precision: str, checkpointing: bool, clipped: bool) -> int:
-        """Of one step."""
-        part = self.parts[way(precision)]
-        tensors = TENSORS_PER_LAYER * n_layer + TENSORS_BESIDE
-        total = (part.layer + part.again * checkpointing) * n_layer + part.beside
-        for (each, beside), applies in ((self.update, True), (self.clip, clipped)):
-            total += (each * tensors + beside) * applies
-        return total
 
 
 def way(precision: str) -> str:
@@ -84,7 +74,12 @@ def launches(
     operators = OF_BACKEND.get(backend)
     if operators is None:
         return None, f"nobody has counted the operators of a step on {backend}"
-    return operators.count(n_layer, precision, checkpointing, clipped), operators.how
+    part = operators.parts[way(precision)]
+    tensors = TENSORS_PER_LAYER * n_layer + TENSORS_BESIDE
+    total = (part.layer + part.again * checkpointing) * n_layer + part.beside
+    for (each, beside), applies in ((operators.update, True), (operators.clip, clipped)):
+        total += (each * tensors + beside) * applies
+    return total, operators.how
 
 
 class Bytes(NamedTuple):
@@ -94,15 +89,8 @@ class Bytes(NamedTuple):
     activations: float
     working_set: float  # weights, gradients, moments, kept activations
 
-    @property
-    def moved(self) -> float:
-        """All of it."""
-        return self.fixed + self.activations
 
-
-def least_bytes(
-    shape: Mapping[str, Any], batch_size: int, precision: str, checkpointing: bool
-) -> Bytes:
+def least_bytes(step: Mapping[str, Any]) -> Bytes:
     """Bytes that a step must move at least, if every value went through memory only once per use.
 
     - Weights that are multiplied with are read in the forward and again in the backward pass, in
@@ -123,15 +111,13 @@ def least_bytes(
     operators, added up): `EAGER_TRAFFIC`.
 
     Args:
-        shape: n_layer, n_embd, d_ff, seq_len, vocab_size, n_parameters.
+        step: its `SHAPE`, precision and gradient_checkpointing.
     """
-    layers, d, ff, vocab, n = (
-        float(shape[name]) for name in ("n_layer", "n_embd", "d_ff", "vocab_size", "n_parameters")
-    )
-    amp = precision.startswith("amp-")
-    master = 2 if precision in ("fp16", "bf16") else 4
+    layers, d, ff, seq_len, vocab, n, batch_size = (float(step[name]) for name in SHAPE)
+    amp, checkpointing = way(step["precision"]) == "amp", step["gradient_checkpointing"] is True
+    master = 2 if way(step["precision"]) == "pure" else 4
     width = 2 if amp else master
-    multiplied, tokens = n - vocab * d, float(batch_size * shape["seq_len"])
+    multiplied, tokens = n - vocab * d, batch_size * seq_len
     weights = 2 * multiplied * width + (multiplied * (4 + 2) if amp else 0.0)
     if checkpointing:
         weights += (multiplied - vocab * d) * width

@@ -1,47 +1,22 @@
 """Lines and columns of whole trainings and of sweeps of models: curves, evaluations, texts, epochs.
 
 What `record_rows` is to every record, this is to those of the transformer studies and of the
-small networks. A point that was not measured has a row with its status and reason; one that lacks
-what tells it from others is left out.
+small networks. A point that was not measured has a row with its status and reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from siliconprof import declarations, plugins
 from siliconprof.stats import statistics
 from siliconprof.store import contents
 from siliconprof.store.cell import Cell
-from siliconprof.store.contents import WHOLE, Checkpoint, Flag, Point, Record, Series
+from siliconprof.store.contents import WHOLE, Checkpoint, Point, Record, Series
 from siliconprof.store.table_files import Block, Row
 
 T = TypeVar("T")
-
-
-def lacking(module: str, named: Mapping[str, Any]) -> list[str]:
-    """The parameters that a point lacks of those that tell its workload's points apart.
-
-    Args:
-        named: its parameters, `POINT`'s names alone.
-    """
-    if module not in plugins.names("workloads"):
-        return []
-    declared = plugins.load("workloads", module).POINT.items()
-    return [name for name, one in declared if one.identifies and named.get(name) is None]
-
-
-def flags(record: Record) -> Iterator[Flag]:
-    """A flag for a record with points left out, since nothing says what they measured."""
-    module, settings = record.cell.module, common_settings(record.cell)
-    nameless = [
-        names for point in record.points if (names := lacking(module, {**settings, **point.params}))
-    ]
-    if nameless:
-        absent = ", ".join(sorted({name for names in nameless for name in names}))
-        detail = f"{len(nameless)} of {len(record.points)} points left out: no {absent}"
-        yield Flag(code="incomplete", detail=detail)
 
 
 # Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): what lies more than three
@@ -120,7 +95,8 @@ def curve_blocks(record: Record) -> Iterator[Block]:
         if (curve := point.curve) is None:
             continue
         steps = len(curve.loss)
-        times = step_times(point, steps)
+        series = (point.series(name) for name in WHOLE)
+        times = next((values for values in series if values and len(values) == steps), None)
         step_s: Sequence[float | None] = times or [None] * steps
         tokens = point.params.get("tokens_per_step")
         amount = tokens if isinstance(tokens, int | float) else None
@@ -141,12 +117,6 @@ def curve_blocks(record: Record) -> Iterator[Block]:
 def filled(values: Sequence[T], length: int) -> list[T | None]:
     """A list of this length; None beyond the end of one that is shorter."""
     return [*values[:length], *[None] * (length - len(values))]
-
-
-def step_times(point: Point, steps: int) -> Series | None:
-    """Seconds of every step of a curve; None where not every step's time is known."""
-    series = (point.series(name) for name in WHOLE)
-    return next((values for values in series if values and len(values) == steps), None)
 
 
 def unusual(times: Series | None) -> list[bool] | None:

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from siliconprof.analyse.equal_work import variant
+from siliconprof.analyse.equal_work import apart, manner
 from siliconprof.declarations import PRODUCT_INTENSITY, describe, mebibytes, workload_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.stats import inference
 from siliconprof.store import columns, table_files
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import KEY, Row
 
 OK = "ok"
 ABOVE_PEAK = "above the datasheet's peak"
@@ -86,11 +86,12 @@ def cache_sizes(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.Series:
 
 def _facts(point: Row) -> tuple:
     plugin = workload_of(point)
-    apart = ", ".join(variant(point)) if point["trainer"] else ""
+    parts = [apart(point), *manner(point)] if point["trainer"] else []
+    variant = ", ".join(filter(None, parts))
     if plugin is None:
-        return describe(point), apart, None, False, ("flop_per_s", "bytes_per_s")
+        return describe(point), variant, None, False, ("flop_per_s", "bytes_per_s")
     whole = point.get(plugin.working_set) if plugin.working_set else None
-    return describe(point), apart, whole, plugin.is_cold(point), tuple(plugin.QUANTITIES)
+    return describe(point), variant, whole, plugin.is_cold(point), tuple(plugin.QUANTITIES)
 
 
 def texts(frame: pd.DataFrame, text: Callable[[Row], str | None]) -> pd.Series:
@@ -133,6 +134,15 @@ def bandwidths(lines: pd.DataFrame) -> pd.DataFrame:
     return best.drop(columns=["backend", "format"])
 
 
+def above(checks: pd.DataFrame) -> pd.DataFrame:
+    """Of each cell with a throughput above what its device can do `above`, flags, and `above_details`."""
+    flags = checks["verdict"].map(FLAG_OF_VERDICT)
+    details = flags + ": " + checks["reason"].fillna("")
+    found = checks[[*KEY]].assign(above=flags, above_details=details).dropna(subset="above")
+    codes = found.drop_duplicates([*KEY, "above"]).groupby([*KEY])["above"].agg(";".join)
+    return pd.concat([codes, found.groupby([*KEY])["above_details"].agg("; ".join)], axis=1)
+
+
 def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
     """Lines of checks.csv.
 
@@ -161,13 +171,12 @@ def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.D
 
 
 def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
-    """With what bounds work that may be done in any of some formats; all of them must be known.
-
-    Mixed precision does some of its work in fp32.
-    """
+    """With what bounds work that may be done in any of some formats; all of them must be known."""
     on = [*PLACE, "precision"]
     formats = rows[on].drop_duplicates()
-    formats = formats.assign(format=formats["precision"].map(_formats)).explode("format")
+    own = formats.assign(format=formats["precision"].map(PEAK_OF_PRECISION))
+    is_mixed = own["format"] != own["precision"]  # which does some of its work in fp32
+    formats = pd.concat([own, own[is_mixed].assign(format="fp32")])
     formats = formats.merge(ceilings_of(lines, "matmul"), "left", [*PLACE, "format"])
     formats = of_sheets(formats, lambda row: sheets.peak(row, row["format"]), "format")
     for name in ("ceiling", "datasheet_value"):
@@ -183,11 +192,9 @@ def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheet
 
 
 def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
-    """With the bandwidth of memory, and the bytes per second that it must have delivered at least.
-
-    Of what an operation goes through, a cache of C bytes can hold C at most; the rest came from
-    memory. Where the cache's size is unknown the largest one that we know is assumed.
-    """
+    """With the bandwidth of memory, and the bytes per second that it must have delivered at least."""
+    # Of what an operation goes through, a cache of C bytes can hold C at most; the rest came from
+    # memory. Where the cache's size is unknown the largest one that we know is assumed.
     rows = of_sheets(rows.merge(bandwidths(lines), "left", DEVICE), sheets.bandwidth)
     cached = rows["cache_bytes"].fillna(caches.beyond_bytes(None) / 2)
     moved = rows["bytes"].astype(float)  # by one call
@@ -206,11 +213,6 @@ def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets)
         [_in_cache(*row)] * 2 for row in inside
     ]
     return rows
-
-
-def _formats(precision: str) -> tuple[str, ...]:
-    number_format = PEAK_OF_PRECISION[precision]
-    return (number_format,) if number_format == precision else (number_format, "fp32")
 
 
 def _in_cache(traversed: float, cache_bytes: float) -> str:

@@ -27,9 +27,8 @@ from siliconprof.claims.evidence import Evidence
 from siliconprof.claims.figures import AGAINST, AGREES, OPEN
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE
-from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import matrix_file, table_files
+from siliconprof.store import table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
@@ -261,13 +260,12 @@ def _side_words(side: Side, devices: Mapping[str, Any]) -> str:
     return f"{text} by {side['backend']}" if "backend" in side else text
 
 
-def write(results: Results, arguments: argparse.Namespace) -> None:
+def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    devices = registry.load(arguments.registry)
+    devices = sheets.registry
     published = Published(arguments.published, devices)
     claims = claims_file.load(arguments.claims, devices, published)
     consistent = consistency.answers(claims, published, str(arguments.claims))
-    matrix = matrix_file.read(arguments.matrix)
-    evidence = Evidence(results, DataSheets(devices, matrix.host))
+    evidence = Evidence(results, sheets)
     lines = [row_of(claim, evidence, consistent[claim.id]) for claim in claims]
     table_files.write_frame(arguments.output_dir / "claims.csv", pd.DataFrame(lines))

@@ -13,28 +13,26 @@ import sys
 from collections.abc import Sequence
 
 from siliconprof import options
-from siliconprof.analyse import attribution, ceilings, prediction, published_gaps
+from siliconprof.analyse import attribution, ceilings, prediction
 from siliconprof.claims import judge
 from siliconprof.errors import stage
+from siliconprof.hosts import registry
+from siliconprof.hosts.datasheet import DataSheets
+from siliconprof.store import matrix_file
 from siliconprof.store.results import Results
 
 # In this order: later ones read what earlier ones have written.
-STAGES = (
-    ceilings.write,
-    attribution.write,
-    prediction.write,
-    judge.write,
-)
+STAGES = (ceilings.write, attribution.write, prediction.write, judge.write)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write all tables."""
     names = ("matrix", "tables", "registry", "claims", "published", "output-dir")
     arguments = options.parsed(main, argv, *names)
-    published_gaps.write(arguments)
-    results = Results(arguments.tables)
+    devices, matrix = registry.load(arguments.registry), matrix_file.read(arguments.matrix)
+    results, sheets = Results(arguments.tables), DataSheets(devices, matrix.host)
     for write in STAGES:
-        write(results, arguments)
+        write(results, sheets, arguments)
     return 0
 
 

@@ -23,6 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from siliconprof import words
 from siliconprof.analyse.frames import holds, records
 from siliconprof.render import style
+from siliconprof.render.svg import FACETS
 
 WIDTH_IN = 7.0
 ROW_IN = 0.2  # of one category
@@ -80,7 +81,8 @@ def mark(artist: Any, row: Mapping[str, Any], hover: str) -> None:
         elif has_marker:
             artist.set(markerfacecolor=style.PAPER, markeredgewidth=0.8)
     artist.set_gid(f"mark-{next(_NUMBERS)}")  # by which `svg` finds its element
-    artist.page = (row, "; ".join(filter(None, remarks)))
+    cell = {name: row.get(name) for name in FACETS}
+    artist.page = (cell, "; ".join(filter(None, remarks)))
 
 
 def add_line(ax: Axes, xs: Sequence[float], ys: Sequence[float], **look: Any) -> Line2D:

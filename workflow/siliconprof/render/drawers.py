@@ -287,6 +287,8 @@ class Lines:
     @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Small multiples."""
+        seen = [*self.columns(frame), "device", "place", "hover", self.dashed]  # of some 400
+        frame = frame[[name for name in dict.fromkeys(seen) if name in frame]]
         frame = frame.dropna(subset=[self.x, self.y])
         own = panels(frame, self.panel)
         order = list(dict.fromkeys(frame[self.colour])) if self.colour else []

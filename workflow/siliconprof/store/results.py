@@ -37,12 +37,17 @@ class Results:
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[str, list[Row]] = field(default_factory=dict, init=False, repr=False)
 
-    def frame(self, name: str) -> pd.DataFrame:
+    def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """A table by its name, such as `points`.
+
+        Args:
+            equal: columns and values: those lines of it alone, which their reader keeps.
 
         Raises:
             UserError: the file is missing or not a table.
         """
+        if equal:
+            return table_files.read(table_files.path(self.tables, name), **equal)
         if name not in self._frames:
             self._frames[name] = table_files.read(table_files.path(self.tables, name))
         return self._frames[name]
@@ -56,13 +61,16 @@ class Results:
             self._rows[name] = table_files.rows(self.frame(name))
         return self._rows[name]
 
-    def of_ok_cells(self, name: str = "points") -> pd.DataFrame:
+    def of_ok_cells(self, name: str = "points", cells: pd.DataFrame | None = None) -> pd.DataFrame:
         """The lines of a table that are about cells whose status is ok, with the cells' columns.
 
         A column that both tables have is the line's. Of points it is the cell's where they have no
         value, such as the batch size; in other tables it may mean something else.
+
+        Args:
+            cells: the table of cells with more columns; None = as it is in its file.
         """
-        cells, lines = self.frame("cells"), self.frame(name)
+        cells, lines = self.frame("cells") if cells is None else cells, self.frame(name)
         ok = cells[cells["status"] == "ok"]
         joined = lines.merge(ok, on=list(KEY), suffixes=("", "_of_cell"))
         for column in lines.columns.intersection(ok.columns).difference(list(KEY)):

@@ -24,6 +24,7 @@ T = TypeVar("T")
 Row = dict[str, Any]
 Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
 KEY = ("source", *AXES)  # the columns that name a cell
+CHUNK = 20_000  # lines of a long table that are read at a time
 RESULTS = "results"  # the table that lies beside the folder of all others
 
 
@@ -130,11 +131,14 @@ def path(tables: Path, name: str) -> Path:
     return (tables.parent if name == RESULTS else tables) / f"{name}.csv"
 
 
-def read(path: Path) -> pd.DataFrame:
+def read(path: Path, **equal: str) -> pd.DataFrame:
     """One table, its columns of the types that `columns` declares; missing values are missing.
 
     Text is text, whatever it looks like. Whole numbers are floats where some are missing, so that
     they can be drawn.
+
+    Args:
+        equal: columns and values: all other lines are dropped as they are read, of a long table.
 
     Raises:
         UserError: the file is missing or not a table.
@@ -143,8 +147,13 @@ def read(path: Path) -> pd.DataFrame:
 
     declared = columns.of(path.stem)
     text = {name: "object" for name, column in declared.items() if column.type == "text"}
+    how: Any = {"dtype": text, "keep_default_na": False, "na_values": [""]}
     try:
-        frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
+        if equal:
+            wanted, parts = pd.Series(equal), pd.read_csv(path, chunksize=CHUNK, **how)
+            frame = pd.concat([part[part[[*equal]].eq(wanted).all(axis=1)] for part in parts])
+        else:
+            frame = pd.read_csv(path, **how)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
     except (ValueError, OSError) as error:

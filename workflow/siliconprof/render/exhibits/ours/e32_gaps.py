@@ -4,6 +4,7 @@ import pandas as pd
 
 from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, GAP, LEFT
+from siliconprof.analyse.equal_work import NO_GAP
 from siliconprof.analyse.frames import Frames
 from siliconprof.analyse.operator_rows import PARTS
 from siliconprof.render.exhibit import Column, Exhibit, Num, Text
@@ -17,7 +18,7 @@ def rows(frames: Frames) -> pd.DataFrame:
         remark=pairs["disturbed"].map({True: "disturbed", False: ""}),
         ratio=pairs["slow_s"] / pairs["fast_s"],
         explained=(1 - left["share"]).mask(pairs["is_noise"]),
-        explained_why=left["reason"].mask(pairs["is_noise"], "no gap beyond noise"),
+        explained_why=left["reason"].mask(pairs["is_noise"], NO_GAP),
         why_not=left["reason"].fillna("neither side has any"),
     )
     parts = gaps[gaps["kind"].isin([GAP, CAUSE, LEFT])]

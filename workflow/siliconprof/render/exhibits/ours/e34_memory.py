@@ -3,6 +3,7 @@
 import pandas as pd
 
 from siliconprof import words
+from siliconprof.analyse import findings
 from siliconprof.analyse.frames import Frames
 from siliconprof.render.drawers import Scatter
 from siliconprof.render.exhibit import Exhibit
@@ -14,11 +15,10 @@ def rows(frames: Frames) -> pd.DataFrame:
     frame = frames.trainings
     # A mechanism check's peak holds what it offloads; what is predicted is an eager step's.
     frame = frame[~frame["is_mechanism_check"] & ~frame["compile"].eq(True)]
-    offloaded = frame["predicted_offloaded_bytes"]
     frame = frame.assign(
         training=frame["work_label"] + " · " + frame["setup"],
         measured_mib=frame["device_peak_bytes"].astype(float) / MIB,
-        predicted_mib=frame["predicted_memory_bytes"].mask(frame["offloads"], offloaded) / MIB,
+        predicted_mib=findings.predicted_bytes(frame) / MIB,
         disturbed=False,  # other processes change no peak
     )
     frame = frame[frame["predicted_mib"].gt(0) & frame["measured_mib"].gt(0)]

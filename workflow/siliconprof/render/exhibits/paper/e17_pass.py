@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from siliconprof.analyse.frames import CELL, Frames, pairs
+from siliconprof.analyse.frames import CELL, Frames, pairs, uses_defaults
 from siliconprof.render.exhibit import Exhibit, Num, Text
 
 STEP = "unsplit_step_ms"
@@ -17,10 +17,8 @@ def rows(frames: Frames) -> pd.DataFrame:
 def measured(frames: Frames) -> pd.DataFrame:
     """Pairs of equal work on one device, in fp32 and in memory, with all choices at their defaults."""
     frame = frames.steps
-    chosen = frame[["attention", "adamw", "allocator"]].apply(lambda c: c.notna() & c.ne("default"))
-    special = frame["compile"].eq(True) | frame["probes_off"] | chosen.any(axis=1)
     same = frame["precision"].eq("fp32") & frame["stage"].eq("fits") & ~frame["lora_rank"].gt(0)
-    frame = frame[frame["module"].isin(["gpt2", "whisper"]) & same & ~special]
+    frame = frame[frame["module"].isin(["gpt2", "whisper"]) & same & uses_defaults(frame)]
     backends, trainers = pairs(frame, "backend"), pairs(frame, "trainer")
     backends = backends[backends["backend"].eq("mlx") & backends["trainer"].eq("plain")]
     trainers = trainers[trainers["trainer"].eq("plain") & trainers["trainer_other"].eq("hf")]
