@@ -38,15 +38,7 @@ SUM, REPLACES = 2, 4  # Scatter::ReduceType, of the sum and of none
 
 
 class StepGraph:
-    """The graph of a whole training step.
-
-    Args:
-        stepper: a `MlxStepper`, whose state is left as it is.
-        arrays: of a batch.
-
-    Raises:
-        Unknown: MLX does not tell the graph.
-    """
+    """The graph of a stepper's whole step; `Unknown` where MLX does not tell it."""
 
     def __init__(self, stepper: Any, arrays: Any) -> None:
         from mlx.utils import tree_flatten, tree_unflatten
@@ -104,11 +96,7 @@ class StepGraph:
         return [stepper.parameters, stepper.optimizer.state, arrays]
 
     def run(self, stepper: Any, arrays: Any) -> tuple[list[Any], list[tuple[str, float]]]:
-        """([weights, optimizer's state, scalars] after a step, kind and seconds of each operator).
-
-        Raises:
-            Unknown: see `Graph.run`.
-        """
+        """([weights, optimizer's state, scalars] after a step, seconds of each operator)."""
         from mlx.utils import tree_flatten, tree_unflatten
 
         mx = stepper.backend.mx
@@ -164,12 +152,7 @@ class Unknown(Exception):
 
 
 class Graph:
-    """The graph of a function of arrays.
-
-    Args:
-        phase_ends: phase -> places of the outputs that are known at its end; what no output needs
-            belongs to the last phase.
-    """
+    """The graph of a function; `phase_ends`: phase -> places of the outputs known at its end."""
 
     def __init__(
         self,
@@ -284,11 +267,7 @@ class Graph:
 
 
 def _primitive(event: Mapping[str, Any], phase: str, repeats: Mapping[str, Any]) -> Primitive:
-    """A primitive of a phase.
-
-    Args:
-        repeats: the name of an array that repeats another -> that one, which is what is read.
-    """
+    """A primitive of a phase; `repeats`: an array -> the one that it repeats, which is read."""
     name, outputs = event["name"], event["outputs"]
     read = [repeats.get(array[0], array) for array in event["inputs"]]
     texts = [f"{dtype}{list(shape)}".removeprefix("mlx.core.") for _, shape, dtype in read]
@@ -310,11 +289,7 @@ def _flops(name: str, shapes: Sequence[Sequence[int]], result: Sequence[int]) ->
 
 
 def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
-    """The results of a primitive, not evaluated.
-
-    Raises:
-        Unknown: nothing in MLX's Python does what it does.
-    """
+    """The results of a primitive, not evaluated; `Unknown` where Python cannot call it."""
     name, own = primitive.name, primitive.arguments
     _, shape, dtype = primitive.outputs[0]
     if name in PLAIN:

@@ -131,11 +131,7 @@ def roles(
 def _scopes(
     marked: Graph, crossings: Sequence[Crossing], passes: Sequence[str]
 ) -> tuple[list[Primitive], list[Scope]]:
-    """The primitives of the passes without marks, and the scope of each.
-
-    It is that of the arrays that a primitive reads; where it reads only weights, that of what reads
-    its results.
-    """
+    """The passes' primitives without marks, and the scopes of what they read, or who reads them."""
     ones = {marked.inputs[-1]}  # and what is made of them
     offsets: dict[str, int] = {}  # of the marks
     unmarked: dict[str, str] = {}  # a marked array -> what it was
@@ -184,11 +180,7 @@ def _shared(scopes: Sequence[Scope]) -> Scope:
 def _numbered(
     graph: Graph, primitives: Iterable[Primitive], numbers: dict[Any, int]
 ) -> Iterator[int]:
-    """A number for each primitive, the same for all that compute the same from the same.
-
-    Args:
-        numbers: what is computed, by graph or another -> its number; more is added.
-    """
+    """A number for each primitive, in all graphs the same for what computes the same."""
     arrays: dict[str, Any] = {}
     terms: dict[Any, Counter[Any]] = {}  # of a sum, however it is added up
     for kind, names in (("input", graph.inputs), ("constant", graph.constants)):

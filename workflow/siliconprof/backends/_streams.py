@@ -43,7 +43,7 @@ def sum_blocks(count: int) -> tuple[int, int, int]:
 
 
 def torch_stream(torch: Any, kernel: str) -> Stream:
-    """See `Backend.stream`: all write into memory that exists already."""
+    """All write into memory that exists already."""
     return {
         "copy": Stream(
             view=lambda flat: flat,
@@ -72,7 +72,7 @@ def torch_stream(torch: Any, kernel: str) -> Stream:
 def torch_transfer(
     torch: Any, device: Any, direction: str, pinned: bool, count: int, seed: int
 ) -> tuple[Transfer, str]:
-    """See `Backend.transfer`, for a device with tensors of its own."""
+    """For a device with tensors of its own."""
     sent = torch.randn(count, generator=torch.Generator().manual_seed(seed))
     if direction == HOST_TO_DEVICE:
         source = sent.pin_memory() if pinned else sent
@@ -88,7 +88,7 @@ def torch_transfer(
 
 
 def mlx_stream(mx: Any, dtype: Any, kernel: str) -> Stream:
-    """See `Backend.stream`. Arrays are immutable: each result is a new one, in recycled memory.
+    """Arrays are immutable: each result is a new one, in recycled memory.
 
     MLX has no plain copy, and the scaling of a triad would be a pass of its own. Their substitutes
     move the same bytes. The copy works on integers: 16-bit floats cost a CPU arithmetic.
@@ -120,7 +120,7 @@ def mlx_stream(mx: Any, dtype: Any, kernel: str) -> Stream:
 
 
 def mlx_transfer(mx: Any, direction: str, count: int, seed: int) -> tuple[Transfer, str]:
-    """See `Backend.transfer`: the conversion from or to a numpy array."""
+    """The conversion from or to a numpy array."""
     import numpy as np
 
     drawn = mx.random.normal((count,), key=mx.random.key(seed))

@@ -51,7 +51,7 @@ def described(clock: Any) -> Iterator[list[Operator]]:
 
 @contextmanager
 def timed() -> Iterator[list[tuple[str, float]]]:
-    """See `Backend.operators_timed`; seconds include the operator's dispatch below autograd."""
+    """Seconds include the operator's dispatch below autograd."""
     found: list[tuple[str, float]] = []
 
     def measure(operator: Any, args: Any, kwargs: Any) -> Any:
@@ -67,7 +67,7 @@ def timed() -> Iterator[list[tuple[str, float]]]:
 
 @contextmanager
 def timed_in_bursts(synchronize: Callable[[], None]) -> Iterator[list[tuple[str, float]]]:
-    """See `Backend.operators_timed`, on a device without a clock of its own.
+    """On a device without a clock of its own.
 
     The first time that a step calls an operator in some shapes it is run in bursts, see `_bursts`;
     what writes into its operands is run on copies of them. Where these are large it is timed by
@@ -264,10 +264,7 @@ def _bytes(values: Any) -> int:
 
 
 def _flops(operator: Any, args: Any, kwargs: Any, result: Any) -> int | None:
-    """A multiplication and an addition for each term of a product; None of other operators.
-
-    torch's own counter has no formula for attention on a CPU and for recurrent layers.
-    """
+    """A multiplication and an addition for each term of a product; None of other operators."""
     from torch.utils import flop_counter
 
     name = operator.name()

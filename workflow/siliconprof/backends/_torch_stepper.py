@@ -88,7 +88,7 @@ class TorchStepper(Stepper):
         return forward
 
     def compilation(self) -> Compilation | None:
-        """See `Stepper.compilation`: forward and backward pass; the optimizer is not compiled."""
+        """Forward and backward pass; the optimizer is not compiled."""
         if not self.compiles:
             return None
         from torch._dynamo.utils import counters, get_compilation_metrics
@@ -194,13 +194,7 @@ def standing(model: Any, optimizer: Any) -> list[Any]:
 
 
 def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, Any]:
-    """Number of trained parameters, and dtypes of master weights and activations.
-
-    The activations' dtype is that of the first matrix product in a real forward pass.
-
-    Args:
-        forward: runs the model once, under the autocast of its training.
-    """
+    """Number of trained parameters, and dtypes of master weights and of `forward`'s activations."""
     trained = [p for p in model.parameters() if p.requires_grad]
     weight = next(p for p in trained if p.dim() >= 2)
     return {
@@ -211,13 +205,7 @@ def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, Any]:
 
 
 def first_activation(model: Any, forward: Callable[[], Any]) -> str:
-    """Dtype of the result of the first matrix product in a forward pass.
-
-    Layers are recognised by name: a weight that is offloaded has no shape between its uses.
-
-    Args:
-        forward: runs the model once.
-    """
+    """Dtype of the first matrix product's result in a forward pass."""
     outputs: list[Any] = []
     layers = [
         module

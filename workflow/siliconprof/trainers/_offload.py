@@ -91,11 +91,7 @@ def _initialise(session: Session) -> tuple[Any, bool]:
 
 
 def refuse(precision: str, compiled: bool, fp16: bool) -> None:
-    """Refuse a precision in which DeepSpeed cannot offload here.
-
-    Raises:
-        Unsupported: with the reason.
-    """
+    """Raise `Unsupported` for a precision in which DeepSpeed cannot offload here."""
     if precision == "fp16":
         raise Unsupported(
             "fp16: DeepSpeed cannot offload in pure fp16; use amp-fp16 (float32 master weights)"
@@ -118,11 +114,7 @@ def close() -> None:
 
 
 def settings(session: Session, model: Any, compiled: bool) -> dict[str, Any]:
-    """DeepSpeed's configuration; the same for both trainers, with the plain run's arithmetic.
-
-    Each bucket is as large as its largest tensor, which needs that memory in any case; DeepSpeed's
-    defaults would take gigabytes. Under stage 3 biases and norms stay on the device.
-    """
+    """DeepSpeed's configuration, for both trainers, with the plain run's arithmetic."""
     cell: Any = session.cell
     workload: Any = session.workload
     optimizer = workload.optimizer_settings(cell.precision) | {"torch_adam": not compiled}
@@ -200,11 +192,7 @@ def weight_dtype(config: Mapping[str, Any]) -> Any:
 
 
 class OffloadStepper(Stepper):
-    """Forward, backward and step of DeepSpeed's engine, which also scales the loss.
-
-    Raises:
-        Unsupported: DeepSpeed is missing, or cannot offload in this precision here.
-    """
+    """Forward, backward and step of DeepSpeed's engine, which also scales the loss."""
 
     def __init__(self, session: Session) -> None:
         workload: Any = session.workload
@@ -259,13 +247,7 @@ class OffloadStepper(Stepper):
 
 
 def observed_dtypes(engine: Any, forward: Callable[[], Any]) -> dict[str, Any]:
-    """As `backends._torch_stepper.observed_dtypes`, with the device of DeepSpeed's master weights.
-
-    The master weights are those of the optimizer that updates them, inside the engine's.
-
-    Args:
-        forward: runs the model once.
-    """
+    """Of DeepSpeed's engine; the master weights are those of the optimizer inside its own."""
     trained = [p for p in engine.module.parameters() if p.requires_grad]
     master, moments = next(iter(engine.basic_optimizer.state.items()))
     return {

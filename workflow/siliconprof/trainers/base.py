@@ -59,11 +59,7 @@ class Trainer:
         return own
 
     def prepare(self, session: Session) -> None:
-        """Set up what is not part of the training; called before sampling starts.
-
-        Raises:
-            Unsupported: under ZeRO-Offload, where DeepSpeed cannot offload.
-        """
+        """Set up what is no part of the training, before sampling; may raise `Unsupported`."""
         workload: Any = session.workload
         attention = workload.parameters.get("attention", "default")
         if attention != "default":
@@ -90,11 +86,6 @@ class Course:
     def __init__(
         self, session: Session, compilation: Callable[[], Compilation | None] = lambda: None
     ) -> None:
-        """Begin a training.
-
-        Args:
-            compilation: see `Stepper.compilation`; steps of a compiled training are not split.
-        """
         self.session = session
         self.compilation = compilation
         self._compiled = -1  # graphs, before the last step that may compile
@@ -148,10 +139,7 @@ class Course:
         return before < done.graphs
 
     def runs_on(self) -> bool:
-        """Whether a free-running step is due.
-
-        The first call opens the energy window, the one at the end of the last run closes it.
-        """
+        """Whether a free-running step is due; the energy window spans the runs."""
         session, runs = self.session, len(self.times.free_running_step_s)
         energy = session.energy if session.energy and session.energy.enabled else None
         if not self.run_steps:
@@ -234,11 +222,7 @@ class Course:
             self.operators.begin(len(self.times.step_s))
 
     def end(self, loss: Any) -> None:
-        """End a step.
-
-        Args:
-            loss: its loss, or a function that returns it, called after the clock has stopped.
-        """
+        """End a step; its loss may be a function, called after the clock has stopped."""
         self.step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
         if self._kind == OPERATORS:  # before the loss is read, which is no part of the step
             self.operators.end()
@@ -356,14 +340,7 @@ def split_ratio(times: StepTimes) -> dict[str, float]:
 def forward_ratio(
     alone_s: Sequence[float] | None, phases: Mapping[str, Sequence[float]]
 ) -> float | None:
-    """Median forward pass alone over that inside a step; None where either is missing.
-
-    The time before a lazy framework computes, `trace_s`, is part of both.
-
-    Args:
-        alone_s: seconds of forward passes alone.
-        phases: seconds of each phase, by name.
-    """
+    """Median forward pass alone over that inside a step, tracing included; None without either."""
     if not alone_s or not phases.get("forward_s"):
         return None
     inside_s = statistics.median(phases["forward_s"])

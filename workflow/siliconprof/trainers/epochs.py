@@ -44,12 +44,7 @@ class EvaluatedPart:
 
 
 def evaluate(session: Session, stepper: Any, part: str, most: int | None) -> EvaluatedPart:
-    """Evaluate the network on a part's batches without training it.
-
-    Args:
-        part: `validation` or `test`.
-        most: the most batches to evaluate; None = all.
-    """
+    """Evaluate the network on a part, or at `most` so many batches, without training it."""
     workload: Any = session.workload
     batches = session.data.part_batches(part, workload.batch_size)
     batch_s: list[float] = []
@@ -71,12 +66,7 @@ def evaluate(session: Session, stepper: Any, part: str, most: int | None) -> Eva
 
 
 def loss_and_hits(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
-    """(sum of the cross-entropies in nats, number of correct predictions).
-
-    Args:
-        logits: (B, classes), float32.
-        labels: (B,), int32.
-    """
+    """(summed cross-entropy in nats, correct predictions) of logits (B, classes), labels (B,)."""
     import numpy as np
 
     logits = logits.astype(np.float64)
@@ -107,7 +97,7 @@ class Plugin(Trainer):
     cannot_offload = "trainer epochs trains on the device alone"
 
     def run(self, session: Session) -> None:
-        """See `Trainer.run`. A point for every batch size; a checkpoint has the finished ones."""
+        """A point for every batch size; a checkpoint has the finished ones."""
         cell: Any = session.workload
         meter_used = False  # whether the cell's meter has read the idle power already
 
@@ -157,11 +147,7 @@ class Length:
 
     @classmethod
     def of(cls, workload: Any, n_train: int) -> Length:
-        """The length of a training of one batch size on `n_train` images.
-
-        Raises:
-            UserError: there are too few steps to time.
-        """
+        """The length of a training on `n_train` images; a `UserError` where it is too short."""
         batch_size, parameters = workload.batch_size, workload.parameters
         epoch_steps = math.ceil(n_train / batch_size)
         total = parameters["max_steps"] or parameters["epochs"] * epoch_steps
@@ -181,11 +167,7 @@ class Length:
 
 
 class Training(Course):
-    """A course with a fixed number of steps, whatever the timing plan says.
-
-    Args:
-        length: the number of steps.
-    """
+    """A course with a fixed number of steps, whatever the timing plan says."""
 
     def __init__(self, session: Session, length: Length) -> None:
         super().__init__(session)
@@ -193,7 +175,7 @@ class Training(Course):
         self.partial_step_s: list[float] = []
 
     def next_kind(self) -> str | None:
-        """See `Course.next_kind`; `partial` is a step on a smaller last batch; runs come later."""
+        """`partial` is a step on a smaller last batch; runs come later."""
         done = len(self.losses)
         if done >= self.length.total:
             return None

@@ -40,7 +40,7 @@ class Plugin(Trainer):
     def imports(
         self, own: list[tuple[str, Callable[[], Any]]], workload: Any
     ) -> list[tuple[str, Callable[[], Any]]]:
-        """See `Trainer.imports`; DeepSpeed too, which accelerate imports wherever it is installed.
+        """DeepSpeed too, which accelerate imports wherever it is installed.
 
         It comes before the model, so that a process which has it serves all models.
         """

@@ -36,14 +36,7 @@ class NoText(Exception):
 
 
 def samples(session: Session, stepper: Stepper, batch: Any) -> list[dict[str, Any]]:
-    """`temperature`, `prompt` and `text` for each of the workload's temperatures.
-
-    Args:
-        batch: of held-out data, whose first tokens are the prompt.
-
-    Raises:
-        NoText: there is no tokenizer, or the model's outputs are not finite.
-    """
+    """`temperature`, `prompt` and `text` for each; the prompt begins a held-out batch."""
     workload: Any = session.workload
     parameters = workload.parameters
     tokenizer = load_tokenizer(Path(session.cell.dataset or ""))
@@ -69,11 +62,7 @@ def samples(session: Session, stepper: Stepper, batch: Any) -> list[dict[str, An
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer that a data set was prepared with.
-
-    Raises:
-        NoText: the tokenizer, or the library that reads it, is missing.
-    """
+    """The tokenizer that a data set was prepared with, or `NoText`."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -101,17 +90,7 @@ def write(
     n_tokens: int,
     seed: list[int],
 ) -> list[int]:
-    """The tokens that follow a prompt.
-
-    Args:
-        temperature: 0 = the likeliest token.
-        count: the number of tokens to write.
-        seq_len: the number of tokens that the model sees at once.
-        n_tokens: only tokens below it are drawn.
-
-    Raises:
-        NoText: a logit is not finite.
-    """
+    """So many tokens after a prompt, below `n_tokens`; the likeliest ones at temperature 0."""
     import numpy as np
 
     generator = np.random.Generator(np.random.PCG64(seed))
@@ -249,7 +228,7 @@ class Run(Course):
         return {"texts": texts}
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
-        """See `Course.point`: with curve, evaluations, outcome and checkpoints."""
+        """With curve, evaluations, outcome and checkpoints."""
         steps, checkpoints = self.parameters["steps"], self.checkpoints
         losses = self.losses[:steps]
         if checkpoints.folder is None:
@@ -272,9 +251,6 @@ class Run(Course):
 
 
 def best(evaluations: Sequence[dict[str, Any]]) -> int | None:
-    """The step with the lowest loss on held-out data, the first of equals; None without one.
-
-    Step 0, before any training, does not count.
-    """
+    """The step with the lowest held-out loss, the first of equals, not step 0; None without one."""
     trained = [entry for entry in evaluations if entry["step"] and entry["loss"] is not None]
     return min(trained, key=lambda entry: entry["loss"])["step"] if trained else None

@@ -83,10 +83,7 @@ PARAMETERS: Mapping[str, Any] = {
 
 
 class ClassicWorkload(TrainingWorkload):
-    """A network of Daniel 2023; each is a module that lists its layers.
-
-    Its memory is not predicted: a cell trains at several batch sizes.
-    """
+    """A network of Daniel 2023; its memory is not predicted: a cell trains at several sizes."""
 
     family = "MLP, CNN, LSTM"
     refuses = {
@@ -135,9 +132,7 @@ class ClassicWorkload(TrainingWorkload):
     # -- how much work ---------------------------------------------------------------------
 
     def flops_per_step(self) -> tuple[float, str]:
-        """See `TrainingWorkload.flops_per_step`.
-
-        Two operations per multiply-add of every layer, exact, for the forward pass, as many for
+        """Two operations per multiply-add of every layer, exact, for the forward pass, as many for
         the gradient by the weights, and as many for the gradient by the layer's input, which is
         not computed for the images. Biases, activations, pooling, dropout, an LSTM's gates, the
         loss and the optimizer are left out.
@@ -154,24 +149,19 @@ class ClassicWorkload(TrainingWorkload):
         return float(2 * (3 * total - first) * self.batch_size), text
 
     def optimizer_settings(self, precision: str) -> dict[str, Any]:
-        """See `TrainingWorkload.optimizer_settings`: Keras's Adam; see above about its epsilon."""
+        """Keras's Adam; see above about its epsilon."""
         return super().optimizer_settings(precision) | {"eps": EPSILON}
 
     # -- data ------------------------------------------------------------------------------
 
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
-        """See `TrainingWorkload.batches`: epoch after epoch, each in a new order.
-
-        As in Keras, the last batch of an epoch may be smaller. images float32 (B, 28, 28), labels
-        int32 (B,).
-        """
+        """Each epoch in a new order, the last batch smaller: images (B, 28, 28), labels (B,)."""
         n_train = data.counts["train"]
         for order in prepared.shuffled(n_train, n_train, seed):
             for start in range(0, n_train, self.batch_size):
                 yield data.batch(order[start : start + self.batch_size])
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
-        """See `TrainingWorkload.evaluation_batches`: the validation part, the last one smaller."""
         return data.part_batches("validation", self.batch_size)
 
     # -- weights and models ----------------------------------------------------------------
@@ -188,10 +178,7 @@ class ClassicWorkload(TrainingWorkload):
         }
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, np.ndarray]]:
-        """(name as in `weight_shapes`, float32 array) of every weight; the same everywhere.
-
-        An orthogonal kernel is the same up to the rounding of LAPACK's QR.
-        """
+        """An orthogonal kernel is the same everywhere up to the rounding of LAPACK's QR."""
         import numpy as np
 
         generator = np.random.Generator(np.random.PCG64(seed))
@@ -200,11 +187,7 @@ class ClassicWorkload(TrainingWorkload):
                 yield f"{place}/{name}", drawn(shape, how, generator)
 
     def model(self, framework: Any, seed: int) -> Any:
-        """The network, fp32: images (B, 28, 28) to logits (B, 10).
-
-        Args:
-            framework: `_classic_torch` or `_classic_mlx`.
-        """
+        """The network of `_classic_torch` or `_mlx`: images (B, 28, 28) to logits (B, 10)."""
         nn, weights = framework.nn, dict(self.initial_weights(seed))
         modules = [framework.OneChannel()] if isinstance(self.layers[0], Conv2D) else []
         for place, layer in enumerate(self.layers):
@@ -233,13 +216,12 @@ class ClassicWorkload(TrainingWorkload):
 
     @staticmethod
     def torch_loss(model: Any, batch: Mapping[str, Any]) -> Any:
-        """See `TrainingWorkload.torch_loss`: mean cross-entropy."""
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(model(batch["images"]), batch["labels"])
 
     def mlx_model(self, seed: int) -> Any:
-        """See `TrainingWorkload.mlx_model`; the seed sets dropout's random state as well."""
+        """The seed sets dropout's random state as well."""
         import mlx.core as mx
 
         from siliconprof.workloads import _classic_mlx

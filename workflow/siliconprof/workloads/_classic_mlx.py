@@ -18,7 +18,6 @@ class Rows(nn.Module):
     """(B, H, W, C) or (B, H, W) to (B, H W C)."""
 
     def __call__(self, x: mx.array) -> mx.array:
-        """See the class."""
         return x.reshape(x.shape[0], -1)
 
 
@@ -26,7 +25,6 @@ class OneChannel(nn.Module):
     """(B, H, W) to (B, H, W, 1)."""
 
     def __call__(self, x: mx.array) -> mx.array:
-        """See the class."""
         return x[..., None]
 
 
@@ -38,7 +36,6 @@ class LastState(nn.Module):
         self.lstm = nn.LSTM(n_in, n_units)
 
     def __call__(self, x: mx.array) -> mx.array:
-        """See the class."""
         states, _ = self.lstm(x)
         return states[:, -1]
 

@@ -20,7 +20,6 @@ class Rows(nn.Module):
     """(B, C, H, W) to (B, H W C), or (B, H, W) to (B, H W)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """See the class."""
         return (x.permute(0, 2, 3, 1) if x.dim() == 4 else x).flatten(1)
 
 
@@ -28,7 +27,6 @@ class OneChannel(nn.Module):
     """(B, H, W) to (B, 1, H, W)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """See the class."""
         return x.unsqueeze(1)
 
 
@@ -43,7 +41,6 @@ class LastState(nn.Module):
         self.lstm.bias_hh_l0.requires_grad_(False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """See the class."""
         states, _ = self.lstm(x)
         return states[:, -1]
 

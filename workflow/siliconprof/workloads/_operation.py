@@ -95,8 +95,7 @@ class OperationWorkload(KernelWorkload):
 
         Args:
             what: its name, for the live display.
-            launch: starts the operation, which may be lazy or asynchronous, and returns its result
-                without waiting.
+            launch: starts the operation, which may be lazy, and returns its result without waiting.
             work: `flops`, `flops_source`, `bytes` and `result_error`.
             calls: timed in a row, see `timing.repeat`.
         """
@@ -115,15 +114,12 @@ class OperationWorkload(KernelWorkload):
     ) -> dict[str, Any]:
         """The paper's method: the mean of launches in a row, synchronised once."""
         count, warm = self.parameters["burst"], self.parameters["burst_warmup"]
-        expected_s = fastest_s * (count + warm)
-        if not count or expected_s > self.parameters["burst_budget_s"]:
-            reason = (
-                "switched off"
-                if not count
-                else f"{count + warm} launches would take about {expected_s:.1f} s, "
-                f"the budget is {self.parameters['burst_budget_s']} s"
-            )
-            return {"burst_mean_s": None, "burst_reason": reason}
+        expected_s, budget_s = fastest_s * (count + warm), self.parameters["burst_budget_s"]
+        if not count:
+            return {"burst_mean_s": None, "burst_reason": "switched off"}
+        if expected_s > budget_s:
+            reason = f"{count + warm} launches would take about {expected_s:.1f} s, the budget is "
+            return {"burst_mean_s": None, "burst_reason": f"{reason}{budget_s} s"}
         began = time.perf_counter()
         for _ in range(warm):
             launch()
@@ -145,18 +141,14 @@ class ProductWorkload(OperationWorkload):
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`: `8×64×128×32, cold` of batch, m, k, n and the rest."""
+        """`8×64×128×32, cold` of batch, m, k, n and the rest."""
         shape = "×".join(f"{row[name]:g}" for name in PRODUCT_POINT)
         rest = [p.text(row[name]) for name, p in cls.POINT.items() if name not in PRODUCT_POINT]
         return ", ".join([shape, *rest])
 
 
 def checked(error: float, precision: str, what: str) -> float:
-    """The relative error of a result, unless it is too large for the precision.
-
-    Raises:
-        ArithmeticError: the result is wrong.
-    """
+    """The relative error of a result; raises ArithmeticError where it is too large."""
     if not error < WRONG_ABOVE[precision]:
         raise ArithmeticError(f"{what} is wrong: relative error {error:.2e} against float64")
     return error
@@ -174,12 +166,7 @@ def dispatched(backend: Backend, launch: Callable[[], Any]) -> Callable[[], Any]
 
 
 def product_error(backend: Backend, result: Any, left: Any, right: Any, first: bool) -> float:
-    """The relative error against float64 of a corner of a batched product's result.
-
-    Args:
-        first: the first rows and columns of the first batch; else the last ones of the last batch,
-            where kernels have their edges.
-    """
+    """Relative error against float64 of a result's first or last corner, where edges are."""
     one = slice(None, 1) if first else slice(-1, None)
     rows, columns = (
         slice(None, most) if first else slice(-most, None)
@@ -191,6 +178,6 @@ def product_error(backend: Backend, result: Any, left: Any, right: Any, first: b
 
 
 def rotating(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """One launcher that calls several in turn, each on its own arrays, so that none are cached."""
+    """One launcher that calls several in turn, each on its own arrays."""
     turn = itertools.cycle(launches)
     return lambda: next(turn)()

@@ -70,20 +70,11 @@ class Shape:
             }
         return shapes | {"norm.weight": (d,), "head.weight": (self.vocab_size, d)}
 
-    def parameters_by_part(self) -> dict[str, int]:
-        """Number of parameters of each part of the model; they add up to all."""
-        d, ff, layers = self.n_embd, self.d_ff, self.n_layer
-        return {
-            "embedding": self.vocab_size * d,
-            "attention": layers * 4 * d * d,
-            "feed_forward": layers * 3 * d * ff,
-            "norms": (2 * layers + 1) * d,
-            "head": self.vocab_size * d,
-        }
-
     def n_parameters(self) -> int:
-        """All parameters."""
-        return sum(self.parameters_by_part().values())
+        """All parameters: of embedding and head, layers and their norms, and the last norm."""
+        d = self.n_embd
+        layer = 4 * d * d + 3 * d * self.d_ff + 2 * d
+        return 2 * self.vocab_size * d + self.n_layer * layer + d
 
     def flops_per_token(self) -> int:
         """Floating-point operations of one token's training, forward and backward.

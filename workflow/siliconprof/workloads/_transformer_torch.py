@@ -13,10 +13,7 @@ from siliconprof.workloads._transformer_shape import Shape
 
 
 def rotation(length: int, dim: int, base: float, device: Any) -> tuple[Any, Any]:
-    """Cosine and sine of each position's angles, fp32 (length, 1, dim / 2).
-
-    Su et al. 2021, RoFormer (arXiv:2104.09864), equation 15.
-    """
+    """Cosine and sine of each position's angles, fp32 (T, 1, dim / 2); arXiv:2104.09864."""
     pairs = torch.arange(dim // 2, device=device, dtype=torch.float32)
     positions = torch.arange(length, device=device, dtype=torch.float32)
     angles = positions[:, None, None] * base ** (-2 * pairs / dim)
@@ -24,11 +21,7 @@ def rotation(length: int, dim: int, base: float, device: Any) -> tuple[Any, Any]
 
 
 def rotate(x: Any, cos: Any, sin: Any) -> Any:
-    """Turn each pair of channels (i, i + dim / 2) of x (B, T, H, dim) by its position's angle.
-
-    Args:
-        cos: (T, 1, dim / 2), and sin as well.
-    """
+    """Turn each pair of channels (i, i + dim / 2) of x (B, T, H, dim) by its position's angle."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 

@@ -147,12 +147,7 @@ def _filled(shape: Shape, n_parameters: float) -> Shape:
 
 
 def _best(candidates: Sequence[_Candidate], depth_ratio: float, most: float) -> Pair | None:
-    """The cheapest pair whose compute differs by at most a share of `most`.
-
-    Args:
-        candidates: sorted by their operations.
-        most: infinity gives the pair whose compute differs least.
-    """
+    """The cheapest pair whose compute differs by at most a share; of any, that differs least."""
     flops = [candidate.flops for candidate in candidates]
     best, least = None, math.inf
     bounded = most < math.inf

@@ -117,7 +117,7 @@ class Plugin(OperationWorkload):
     }
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`; the sweep is limited to a share of the memory."""
+        """The sweep is limited to a share of the memory."""
         sizes = self.parameters["working_sets_bytes"]
         return {"arrays": 2 * max(sizes)} if sizes else {}
 
@@ -197,7 +197,7 @@ class Plugin(OperationWorkload):
     def burst(
         self, session: Session, launch: Callable[[], Any], fastest_s: float
     ) -> dict[str, Any]:
-        """See `OperationWorkload.burst`; none where every result is a new array: they add up."""
+        """None where every result is a new array: they add up."""
         if session.backend.writes_into:
             return super().burst(session, launch, fastest_s)
         return {
@@ -207,11 +207,7 @@ class Plugin(OperationWorkload):
         }
 
     def point(self, session: Session, arrays: Arrays, below: int) -> dict[str, Any]:
-        """One point: checked against float64 on random data, all results written, then timed.
-
-        Args:
-            below: bytes of the last-level cache.
-        """
+        """One point: checked against float64 on random data, all results written, then timed."""
         backend = session.backend
         launches = arrays.launches()
         result_error = checked(arrays.error(launches[0]), session.cell.precision, arrays.what)
@@ -353,14 +349,7 @@ class Arrays:
         self.sets = max(2, round_bytes // self.bytes + 1) if self.cold else 1
 
     def most_calls(self, below: int) -> int:
-        """How many calls may be timed in a row.
-
-        As many as the queue holds. Where results are new arrays, a row works on all of them: those
-        of a set that fits the cache fill `NEW_SHARE` of it, unless one alone fills more.
-
-        Args:
-            below: bytes of the last-level cache.
-        """
+        """How many calls may be timed in a row: as many as the queue holds, and the results fit."""
         backend = self.session.backend
         most = min(MOST_CALLS, backend.queue_depth or MOST_CALLS)
         if backend.writes_into:

@@ -61,11 +61,6 @@ class Plugin(KernelWorkload):
         return f"{row['pages']:g} pages"
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`.
-
-        Raises:
-            Unsupported: every requested mapping is too large for the available memory.
-        """
         available = available_bytes()
         huge_pages = huge_pages_setting()
         session.method["first_touch"] = {

@@ -45,11 +45,7 @@ class Cold:
     failed: list[str] = field(default_factory=list)  # one reason per process that did not end well
 
     def into(self, point: dict[str, Any], compiles_at_launch: str | None) -> dict[str, Any]:
-        """The point of one launcher with its cold times, and why any of them is missing.
-
-        Args:
-            compiles_at_launch: see `Backend`.
-        """
+        """The point of one launcher with its cold times, and why any of them is missing."""
         empty = point["params"]["launch"] == EMPTY_KERNEL
         names = [cold_launch.IMPORT_S, cold_launch.CONTEXT_S, cold_launch.OTHER_KERNEL_S]
         names += [cold_launch.COMPILE_AND_LOAD_S] if empty else []

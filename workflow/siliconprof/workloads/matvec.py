@@ -53,10 +53,7 @@ class Plugin(ProductWorkload):
     REQUIRED = ("shapes",)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`: the copies of the largest point.
-
-        The cache's size is known where it is measured; until then it counts as unknown.
-        """
+        """Copies of the largest point; the cache's size counts as unknown until it is measured."""
         width = WIDTH_BYTES.get(precision, 4)
         largest = width * max(values(batched(shape)) for shape in self.parameters["shapes"])
         if "cold" not in self.parameters["caches"]:
@@ -74,10 +71,7 @@ class Plugin(ProductWorkload):
     def point(
         self, session: Session, shape: tuple[int, int, int], cache: str
     ) -> dict[str, Any] | None:
-        """One shape: checked against float64 on random data, then timed.
-
-        None, and a flag, where a cold cache would take too many copies.
-        """
+        """One shape, checked, then timed; None, and a flag, where cold ones are too many."""
         backend, cell = session.backend, session.cell
         batch, m, k = shape
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"

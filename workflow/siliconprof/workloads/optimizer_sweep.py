@@ -83,7 +83,7 @@ class Plugin(transformer_lm.Sweep):
         return transformer_lm.Plugin.problems(parameters, dataset)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`: of one training; there is one at a time."""
+        """Of one training; there is one at a time."""
         return self.model({}).memory_bytes(precision, backend, capability)
 
     def model(self, settings: Mapping[str, Any]) -> transformer_lm.Plugin:
@@ -102,11 +102,6 @@ class Plugin(transformer_lm.Sweep):
         return self.model({}).imports(framework)
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`.
-
-        Raises:
-            UserError: no data set is named.
-        """
         if not session.cell.dataset:
             raise UserError("dataset: is missing; the sweep trains on a text data set")
         for settings in self.settings():
