@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.probes.page_faults import read_faults
-from siliconprof.session import thread_time
+from siliconprof.session import memory_limit, operators, thread_time
 from siliconprof.session.operators import Operators
 from siliconprof.session.timing import (
     FREE_RUN_SHARE,
@@ -275,6 +275,8 @@ class Course:
         assert isinstance(workload, TrainingWorkload)
         session.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
+        unsplit_s = statistics.median(times.unsplit_step_s)
+        split_s = statistics.median(times.step_s) if times.step_s else 0.0
         return {
             "params": {
                 "batch_size": workload.parameters["batch_size"],
@@ -301,23 +303,31 @@ class Course:
             "loss": self.losses,
             "steps": self.steps,
             **({"free_running_steps": self.run_steps} if times.free_running_step_s else {}),
-            **split_ratio(times),
+            **({"split_over_unsplit": split_s / unsplit_s} if times.step_s else {}),
             **self.operators.part(),
-            **self._compiling(),
+            **self._compiling(unsplit_s),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": session.memory(),
             "energy": session.energy.summary() if session.energy else None,
         }
 
-    def _compiling(self) -> dict[str, Any]:
+    def watch_more(self, point: dict[str, Any], stepper: Stepper, batches: Iterator[Any]) -> None:
+        """Add what further steps show of a training whose own are over: operators, and memory."""
+
+        def again() -> Any:
+            return stepper.step(next(batches), self.clock)
+
+        point |= operators.of_step(self.session, again, self.clock)
+        point["memory"] |= memory_limit.held(self.session, again, stepper.standing())
+
+    def _compiling(self, step_s: float) -> dict[str, Any]:
         """The compiler's `quantities` of a point; nothing of an eager one."""
-        done, times = self.compilation(), self.times
+        done, compiling_s = self.compilation(), self.times.compile_step_s
         if done is None:
             return {}
-        step_s = statistics.median(times.unsplit_step_s)
         return {
             "quantities": {
-                "compile_s": sum(times.compile_step_s) - len(times.compile_step_s) * step_s,
+                "compile_s": sum(compiling_s) - len(compiling_s) * step_s,
                 "recompilations": done.recompilations,
                 "graph_breaks": done.graph_breaks,
             }
@@ -329,21 +339,11 @@ def read(loss: Any) -> float:
     return float(loss() if callable(loss) else loss)
 
 
-def split_ratio(times: StepTimes) -> dict[str, float]:
-    """`split_over_unsplit` of a point; nothing where no step was split."""
-    if not times.step_s:
-        return {}
-    ratio = statistics.median(times.step_s) / statistics.median(times.unsplit_step_s)
-    return {"split_over_unsplit": ratio}
-
-
 def forward_ratio(
     alone_s: Sequence[float] | None, phases: Mapping[str, Sequence[float]]
 ) -> float | None:
     """Median forward pass alone over that inside a step, tracing included; None without either."""
     if not alone_s or not phases.get("forward_s"):
         return None
-    inside_s = statistics.median(phases["forward_s"])
-    if phases.get("trace_s"):
-        inside_s += statistics.median(phases["trace_s"])
-    return statistics.median(alone_s) / inside_s
+    parts = (phases[name] for name in ("trace_s", "forward_s") if phases.get(name))
+    return statistics.median(alone_s) / sum(map(statistics.median, parts))

@@ -57,7 +57,6 @@ class Plugin(ProductWorkload):
         return f"{super().describe_point(row)} forward"
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """The largest point's operands, product and gradients."""
         width = WIDTH_BYTES.get(precision, 4)
         return {"operands": width * max(values(s, "with") for s in self.parameters["shapes"])}
 
