@@ -19,8 +19,6 @@ from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINE
 from siliconprof.analyse.operator_rows import (
     BLOCKED,
     FRAMEWORK,
-    OPTIMIZER,
-    PARTS,
     WAITING,
     group,
 )
@@ -240,21 +238,6 @@ def gap(folder: Path, cells: Sequence[dict[str, Any]]) -> tuple[Path, list[dict[
     """Results of such pairs, and their lines of attribution.csv."""
     results = make(folder, cells, devices=(CPU,), last=attribution)
     return results, table(results, "attribution")
-
-
-def test_a_gap_is_the_sum_of_what_its_parts_take_longer(tmp_path: Path) -> None:
-    _, lines = gap(tmp_path, pair(used_ms=(9, 1, 9)))
-    causes = {line["part"]: line for line in lines if line["kind"] == "cause"}
-    assert list(causes) == [part for part in PARTS if part in causes]
-    took = {part: line["seconds"] for part, line in causes.items()}
-    expected = {"products": 0.0, "elementwise operators": 4e-3, OPTIMIZER: 0.0}
-    expected |= {WAITING: 1e-3, FRAMEWORK: 1e-3}
-    assert took == pytest.approx(expected)
-    (left,) = (line for line in lines if line["kind"] == "unexplained")
-    whole = next(line for line in lines if line["kind"] == "gap")
-    assert left["seconds"] + sum(took.values()) == pytest.approx(whole["seconds"])
-    assert left["slow_s"] - left["fast_s"] == pytest.approx(left["seconds"])
-    assert whole["verdict"] == EXPLAINED
 
 
 def test_a_gap_is_explained_on_the_terminal(

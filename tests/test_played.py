@@ -157,24 +157,6 @@ def test_energy_on_a_played_gpu_is_that_of_nvml_s_counter(run: Checkout, driver:
     assert counted["energy_per_step_j"] == pytest.approx(per_step)
 
 
-def test_memory_on_a_played_gpu_is_counted(run: Checkout) -> None:
-    """Live tensors, the allocator's segments and all that is taken on the card, in that order."""
-    near = record(run, workload="near")
-    (point,) = near["points"]
-    sizes = near["scenario"]["predicted_parts_bytes"]
-    assert point["memory"]["device_peak_bytes"] >= sizes["weights"] + sizes["optimizer"]
-    taken = [sample for sample in near["samples"] if sample.get("device_allocated_bytes")]
-    for sample in taken:
-        allocated, reserved, driver_bytes = (
-            sample[f"device_{name}_bytes"] for name in ("allocated", "reserved", "driver")
-        )
-        assert allocated <= reserved
-        if driver_bytes is not None:  # it is asked once a second
-            assert reserved < driver_bytes <= CARDS[H200].memory_bytes
-        assert reserved % 2**21 == 0
-    assert any(sample["device_driver_bytes"] for sample in taken)
-
-
 def test_nothing_but_a_test_accepts_the_record_of_a_played_gpu(
     run: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:

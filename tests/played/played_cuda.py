@@ -34,7 +34,7 @@ class Gpu:
     def __init__(self, index: int, card: Card, uuid: str, line: Timeline) -> None:
         self.index, self.card, self.uuid, self.line = index, card, uuid, line
         self.place = torch.device("cuda", index)
-        self.memory = Memory(card)
+        self.memory = Memory(card.memory_bytes - card.context_bytes)
         self.held: WeakValueDictionary[int, Block] = WeakValueDictionary()  # by CPU storage
         self.workspaces: dict[int, Block] = {}  # by thread
 
@@ -43,14 +43,15 @@ class Gpu:
         try:
             return self.memory.allocate(n_bytes)
         except OutOfMemory:
-            held = self.memory
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory. Tried to allocate {n_bytes / 2**20:.2f} MiB. GPU "
-                f"{self.index} has a total capacity of {self.card.memory_bytes / 2**30:.2f} GiB of "
-                f"which {(self.card.memory_bytes - held.taken()) / 2**20:.2f} MiB is free. "
-                f"{held.fraction * self.card.memory_bytes / 2**30:.2f} GiB allowed; "
-                f"{held.allocated / 2**20:.2f} MiB is allocated by PyTorch"
+                f"{self.index} has a total capacity of {self.card.memory_bytes / 2**30:.2f} GiB; "
+                f"{self.memory.allocated / 2**20:.2f} MiB is allocated by PyTorch"
             ) from None
+
+    def taken(self) -> int:
+        """All that is taken on the card: the context too."""
+        return self.memory.reserved + self.card.context_bytes
 
     def multiplies(self) -> None:
         """A product needs this thread's workspace."""
@@ -108,7 +109,7 @@ class Driver:
         """Bytes that are free, and all."""
         gpu = self.gpu(index)
         self.check()
-        return gpu.card.memory_bytes - gpu.memory.taken(), gpu.card.memory_bytes
+        return gpu.card.memory_bytes - gpu.taken(), gpu.card.memory_bytes
 
     def properties(self, index: int) -> SimpleNamespace:
         gpu = self.gpu(index)
@@ -351,7 +352,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
         return driver.library.played_device(index)
 
     def fraction(share: float, index: int) -> None:
-        driver.gpu(index).memory.fraction = share
+        driver.gpu(index).memory.limit_bytes = share * driver.gpu(index).card.memory_bytes
 
     def empty_cache() -> None:
         driver.check()
@@ -372,7 +373,6 @@ def install(spec: dict[str, Any], module: Any) -> None:
         "resetAccumulatedMemoryStats": lambda index: None,
         "emptyCache": empty_cache,
         "setMemoryFraction": fraction,
-        "getMemoryFraction": lambda index: driver.gpu(index).memory.fraction,
         "getArchFlags": lambda: "sm_75 sm_80 sm_90",
         "getCompiledVersion": lambda: 13000,
         "clearCublasWorkspaces": lambda: driver.gpu().workspaces.clear(),
