@@ -72,7 +72,7 @@ def test_parameters_are_counted_exactly(shape: tuple[Any, ...]) -> None:
 
     workload = shaped(shape)
     with torch.device("meta"):
-        model = _transformer_torch.Model(workload.shape, 1e4, 1e-6, False)
+        model = _transformer_torch.Model(workload.shape, False)
     built = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     assert workload.weight_shapes() == built
     total = sum(map(math.prod, built.values()))

@@ -189,10 +189,10 @@ class ClassicWorkload(TrainingWorkload):
     def model(self, framework: Any, seed: int) -> Any:
         """The network of `_classic_torch` or `_mlx`: images (B, 28, 28) to logits (B, 10)."""
         nn, weights = framework.nn, dict(self.initial_weights(seed))
-        modules = [framework.OneChannel()] if isinstance(self.layers[0], Conv2D) else []
+        modules: list[Any] = [framework.one_channel] if isinstance(self.layers[0], Conv2D) else []
         for place, layer in enumerate(self.layers):
             if isinstance(layer, Flatten):
-                modules.append(framework.Rows())
+                modules.append(framework.rows)
             elif isinstance(layer, Dropout):
                 modules.append(nn.Dropout(self.parameters["dropout"]))
             elif isinstance(layer, MaxPooling2D):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from siliconprof.workloads._classic_layers import LSTM, Conv2D, Dense
+from siliconprof.workloads._classic_layers import LSTM, SIDE, Conv2D, Dense
 
 
 class Rows(nn.Module):
@@ -23,11 +23,8 @@ class Rows(nn.Module):
         return (x.permute(0, 2, 3, 1) if x.dim() == 4 else x).flatten(1)
 
 
-class OneChannel(nn.Module):
-    """(B, H, W) to (B, 1, H, W)."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.unsqueeze(1)
+rows = Rows()
+one_channel = nn.Unflatten(1, (1, SIDE))  # (B, H, W) to (B, 1, H, W)
 
 
 class LastState(nn.Module):

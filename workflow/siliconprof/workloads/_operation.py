@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 WIDTH_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 # Relative root mean square error against float64 above which a result is wrong, not imprecise.
 WRONG_ABOVE = {"fp32": 1e-4, "tf32": 5e-3, "fp16": 5e-3, "bf16": 3e-2}
+BURST_WARMUP = 10  # launches before the burst, the paper's 10
 BURST_PARAMETERS: Mapping[str, Any] = {
-    "burst_warmup": integer(10, "launches before the burst, the paper's 10", minimum=0),
     "burst": integer(
         100, "launches in a row whose mean is taken, the paper's 100; 0 = none", minimum=0
     ),
@@ -113,7 +113,7 @@ class OperationWorkload(KernelWorkload):
         self, session: Session, launch: Callable[[], Any], fastest_s: float
     ) -> dict[str, Any]:
         """The paper's method: the mean of launches in a row, synchronised once."""
-        count, warm = self.parameters["burst"], self.parameters["burst_warmup"]
+        count, warm = self.parameters["burst"], BURST_WARMUP
         expected_s, budget_s = fastest_s * (count + warm), self.parameters["burst_budget_s"]
         if not count:
             return {"burst_mean_s": None, "burst_reason": "switched off"}

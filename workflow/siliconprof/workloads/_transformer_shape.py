@@ -12,6 +12,8 @@ from dataclasses import dataclass
 # SwiGLU has three matrices where GPT-2's feed-forward has two: two thirds of its width make the
 # parameters equal (Shazeer 2020, arXiv:2002.05202).
 FEED_FORWARD_RATIO = 8 / 3
+ROPE_BASE = 10_000.0  # of the rotary positions' wavelengths
+NORM_EPS = 1e-6
 
 FLOPS_SOURCE = (
     "6N + 12 n_layer n_embd seq_len per token (PaLM, arXiv:2204.02311, appendix B); N without the "

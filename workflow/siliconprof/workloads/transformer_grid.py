@@ -33,7 +33,6 @@ SHAPE = transformer_lm.SHAPE_PARAMETERS
 SWEPT = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "batch_size")  # n_embd before n_head
 MODEL = (
     "gradient_checkpointing",
-    "rope_base",
     "learning_rate",
     "weight_decay",
     "betas",

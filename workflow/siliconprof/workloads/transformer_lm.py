@@ -40,7 +40,8 @@ from siliconprof.workloads.base import (
     TrainingWorkload,
 )
 
-NORM_EPS = 1e-6
+HELD_OUT_SHARE = 0.1  # of the tokens, the last ones: they are not trained on
+LOWEST_RATE_SHARE = 0.1  # of the learning rate, at the end of its decay
 SOLVED = ("n_layer", "n_embd", "d_ff")  # by a parameter budget
 
 
@@ -175,7 +176,7 @@ class Plugin(TrainingWorkload):
         if decay is None:
             return float(peak)
         done = min(1.0, (step - warmup) / decay)
-        floor = peak * own["min_learning_rate_share"]
+        floor = peak * LOWEST_RATE_SHARE
         return float(floor + (peak - floor) * (1 + math.cos(math.pi * done)) / 2)
 
     def optimizer_settings(self, precision: str) -> dict[str, Any]:
@@ -190,12 +191,12 @@ class Plugin(TrainingWorkload):
 
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """input_ids and labels, int32 (B, T): each label is the token after its input."""
-        train, _ = data.split(self.parameters["held_out_share"])
+        train, _ = data.split(HELD_OUT_SHARE)
         drawn = train.batches(self.batch_size, self.seq_len + 1, seed)
         return map(aligned, drawn)
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
-        _, held_out = data.split(self.parameters["held_out_share"])
+        _, held_out = data.split(HELD_OUT_SHARE)
         drawn = held_out.in_order(self.batch_size, self.seq_len + 1)
         return map(aligned, islice(drawn, self.parameters["evaluation_batches_limit"]))
 
@@ -212,14 +213,10 @@ class Plugin(TrainingWorkload):
 
         from siliconprof.workloads import _transformer_torch
 
-        model = _transformer_torch.Model(*self._settings())
+        model = _transformer_torch.Model(self.shape, self.parameters["gradient_checkpointing"])
         weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
         model.load_state_dict(weights)
         return model
-
-    def _settings(self) -> tuple[Shape, float, float, bool]:
-        own = self.parameters
-        return self.shape, float(own["rope_base"]), NORM_EPS, own["gradient_checkpointing"]
 
     @staticmethod
     def torch_output(model: Any, batch: Mapping[str, Any]) -> Any:
@@ -242,7 +239,7 @@ class Plugin(TrainingWorkload):
 
         from siliconprof.workloads import _transformer_mlx
 
-        model = _transformer_mlx.Model(*self._settings())
+        model = _transformer_mlx.Model(self.shape, self.parameters["gradient_checkpointing"])
         model.load_weights([(name, mx.array(array)) for name, array in self.initial_weights(seed)])
         return model
 
