@@ -22,6 +22,7 @@ from siliconprof.analyse.operator_rows import (
     WAITING,
     group,
 )
+from siliconprof.backends import _torch_operators
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session import inventory, operators
@@ -103,6 +104,31 @@ def test_a_formula_is_the_products_of_a_step(
     stepper, _, batch = trained(module, **more)
     share = counted_flops(stepper.workload, batch) / stepper.workload.flops_per_step()[0]
     assert 1 - beside <= share <= 1
+
+
+def test_products_of_operators_that_a_cpu_lacks_are_counted() -> None:
+    """cuDNN's and MPS's LSTM, and MPS's linear layer, by their signatures."""
+    import torch
+
+    def made(*shape: int) -> Any:
+        return torch.empty(shape, device="meta")
+
+    aten, values, hidden, output = torch.ops.aten, made(5, 3, 7), made(1, 3, 4), made(5, 3, 4)
+    weights = [made(16, 7), made(16, 4), made(16), made(16)]
+    once = 2 * 15 * (16 * 7 + 16 * 4)
+    flat = (values, weights, 4, made(208), hidden, hidden)
+    states = ([hidden, hidden], weights)
+    for operator, args, expected in (
+        (aten._cudnn_rnn, flat, once),
+        (aten._cudnn_rnn_backward, flat, 2 * once),
+        (aten._lstm_mps, (values, *states), once),
+        (aten.lstm_mps_backward, (output, *[hidden] * 4, values, output, *states), 2 * once),
+        (aten.linear, (values, made(9, 7), made(9)), 2 * 15 * 7 * 9),
+        (aten.linear_backward, (values, made(5, 3, 9), made(9, 7), [False, True, True]), 1890),
+    ):
+        assert _torch_operators._flops(operator.default, args, {}, None) == expected, operator
+    for kind, of in (("_lstm_mps", "recurrent layers"), ("linear_backward", "products")):
+        assert group(f"aten::{kind}", "backward_s") == of
 
 
 def test_an_operator_is_that_of_the_module_which_called_for_it() -> None:

@@ -156,7 +156,7 @@ def test_played_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
 def test_played_card_says_what_lies_beside_the_arrays() -> None:
     """The allocator's cache at its peak, and what is taken of the card by none of its arrays."""
     backend = opened()
-    backend.normal((2**20,), 0)
+    backend.normal((2**20 + 1,), 0)
     reserved, allocated = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
     assert reserved > allocated
     said = backend.beside_arrays()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate
 from typing import Any
@@ -29,6 +29,13 @@ class Plugin(TorchBackend):
         "tf32": "tf32 is an NVIDIA tensor-core format; a CPU has none",
     }
     attentions = ("math", "flash")  # aten/src/ATen/native/transformers/sdp_utils_cpp.cpp
+
+    @classmethod
+    def environment(
+        cls, index: int, precision: str, inherited: Mapping[str, str]
+    ) -> dict[str, str]:
+        """DeepSpeed takes a GPU that it finds when it is imported, unless it is told otherwise."""
+        return {"DS_ACCELERATOR": "cpu"}
 
     @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:

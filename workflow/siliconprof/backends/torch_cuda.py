@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from siliconprof.backends import _cuda_driver, _cuda_operators
@@ -67,8 +69,10 @@ class Plugin(TorchBackend):
         """Triton compiles the launcher of each kernel in C."""
         if find_spec("triton") is None:
             return "torch.compile needs Triton, which torch's CUDA wheels for Linux bring"
-        wanted = "Triton needs a C compiler: gcc or clang, or one program that CC names"
-        return None if compiler("CC", "gcc", "clang") else wanted
+        if not compiler("CC", "gcc", "clang"):
+            return "Triton needs a C compiler: gcc or clang, or one program that CC names"
+        header = Path(sysconfig.get_path("include"), "Python.h")
+        return None if header.exists() else f"Triton needs Python's headers: {header} is missing"
 
     @classmethod
     def environment(

@@ -64,7 +64,6 @@ def _initialise(session: Session) -> tuple[Any, bool]:
         "RANK": "0",
         "WORLD_SIZE": "1",
         "LOCAL_RANK": "0",
-        "DS_ACCELERATOR": backend.device.type,
         "ACCELERATE_TORCH_DEVICE": str(backend.device),
     }
     try:

@@ -404,7 +404,8 @@ class TrainingWorkload(Workload):
     def checkpointed(self, model: Any) -> Any:
         """transformers' model, its layers checkpointed where `gradient_checkpointing` says so."""
         if self.parameters["gradient_checkpointing"]:
-            model.activation_checkpointing_enable({"use_reentrant": False})
+            named = getattr(model, "activation_checkpointing_enable", None)  # after 5.17
+            (named or model.gradient_checkpointing_enable)({"use_reentrant": False})
         return model
 
     @staticmethod
