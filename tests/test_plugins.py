@@ -201,11 +201,9 @@ TABLE_COLUMNS = {"source", *AXES, "module", "trainer", "point", "params", "point
 def test_a_workload_declares_its_keys_and_its_numbers(name: str) -> None:
     """What a config may set, what tells points apart, and what they yield, with label and unit."""
     plugin = plugins.load("workloads", name)
-    assert set(plugin.REQUIRED) <= plugin.PARAMETERS.keys()
     assert not plugin.PARAMETERS.keys() & common_workload_schema()["properties"].keys()
     for key, schema in plugin.PARAMETERS.items():
         assert schema["description"].strip(), key
-        assert ("default" in schema) != (key in plugin.REQUIRED), key
         assert validation.problems(example(schema), schema) == [], key
     assert any(parameter.identifies for parameter in plugin.POINT.values())
     assert all(p.type in declarations.TYPES and p.label for p in plugin.POINT.values())

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from device import CARDS, KERNEL_S
@@ -151,6 +152,17 @@ def test_played_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
     assert transfer.arrived(received)
     received.zero_()
     assert not transfer.arrived(received)
+
+
+def test_played_card_gets_a_batch_without_a_wait() -> None:
+    """A step that nobody times waits neither for the card nor for its data."""
+    backend, line = opened(), sys.modules["played_cuda"].driver.line
+    a = backend.normal((512, 512), 0)
+    backend.matmul(a, a)
+    moved = backend.on_device({"images": np.ones((64, 28, 28), np.float32)})
+    assert line.end > line.now()  # the product is still under way
+    backend.synchronize()
+    assert moved["images"].device.type == "cuda" and float(moved["images"].sum()) == 64 * 28 * 28
 
 
 def test_played_card_says_what_lies_beside_the_arrays() -> None:

@@ -1,14 +1,10 @@
 """The operators of a training step in MLX: its graph, and the step run primitive by primitive.
 
 MLX computes a step as one graph, inside of which nothing can be timed. `mx.export_function` tells
-every primitive of it with its arguments, so the same step is run again through MLX's Python
-functions, on the same arrays, each primitive evaluated before the next is built. Evaluating costs
-something by itself, 5 to 90 microseconds on the hosts that were seen: as much as for the primitives
-that only view an array, of which every step has many, and their mean is taken off each time.
-Attention and norms, which MLX spells out on a CPU, are the primitives that they consist of.
-On a GPU evaluating costs more than most primitives last, so there each is run in bursts, see
-`_bursts`, on the arrays of the step; those of one burst do not wait for each other, as those of a
-step often do, so small ones may overlap. `_mlx_roles` tells whose they are.
+every primitive with its arguments, so the step is run again on the same arrays, each primitive
+evaluated before the next is built. Evaluating costs 5 to 90 microseconds by itself, as much as for
+primitives that only view an array, whose mean is taken off each time. On a GPU that is more than
+most primitives last, so there each is run in bursts, see `_bursts`; those of one burst may overlap.
 """
 
 from __future__ import annotations

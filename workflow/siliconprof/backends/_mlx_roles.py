@@ -1,14 +1,12 @@
 """Whose the primitives of a step in MLX are: its graph knows no modules.
 
 So the step is traced once more, each array that goes into a module or comes out of it multiplied by
-a mark: ones that nothing else reads. The gradient of such a product is a product with the same mark,
-so both passes are marked where they go in and out of a module, and between two marks all is one
-module's. The marked graph is never run. Without its marks it computes what the step's own graph
-does, only that sums of gradients are added up in another order; so a primitive has the role of the
-one that computes the same there, and a part of a sum that stands in one graph alone that of what it
-adds. What several modules share is that of the module that calls them: a sum of gradients of what
-two of them read, or positions that each layer makes. What no module computes, as the loss, is
-outside of the model, and what the marked graph does not compute at all has no role.
+a mark: ones that nothing else reads. The gradient of such a product is a product with the same
+mark, so in both passes all between two marks is one module's. The marked graph is never run; a
+primitive has the role of the one that computes the same there. As sums of gradients are added up in
+another order, a part of a sum that stands in one graph alone has the role of what it adds. What
+several modules share is that of the module that calls them, and what no module computes, as the
+loss, is outside of the model.
 """
 
 from __future__ import annotations

@@ -84,7 +84,10 @@ class MlxStepper(Stepper):
         """Evaluating an unsplit step is one call at its end."""
         arrays = self.arrays(batch)
         clock.edge("data_s")
-        self._set_rate()
+        rate = self.workload.learning_rate_at(self.steps)
+        if rate != self.rate:  # a new one is a new array
+            self.optimizer.learning_rate = self.rate = rate
+        self.steps += 1
         if self.backend.watched is not None:
             return self._watched(arrays, clock, self.backend.watched)
         return self._step(arrays, clock)
@@ -162,13 +165,6 @@ class MlxStepper(Stepper):
             scalars.append(norm)
         parameters = self.optimizer.apply_gradients(used, parameters)
         return Step(scalars, gradients, used, parameters, self.optimizer.state)
-
-    def _set_rate(self) -> None:
-        """Set the learning rate of the step that begins, and count it."""
-        rate = self.workload.learning_rate_at(self.steps)
-        if rate != self.rate:  # a new one is a new array
-            self.optimizer.learning_rate = self.rate = rate
-        self.steps += 1
 
     def compilation(self) -> Compilation | None:
         """One graph of forward and backward pass and AdamW."""

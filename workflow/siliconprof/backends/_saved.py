@@ -1,9 +1,8 @@
 """A training's state as one safetensors file: the same names and the same checks in torch and MLX.
 
-A trained weight `embedding.weight` stands under its own name, so that any reader of safetensors
-finds the model; its AdamW moments follow as `optimizer.embedding.weight.exp_avg` and
-`….exp_avg_sq`. The metadata hold the number of steps and of updates.
-Format: huggingface.co/docs/safetensors; it holds arrays and text, no code.
+A trained weight stands under its own name, so that any reader of safetensors finds the model; its
+AdamW moments follow as `optimizer.{name}.exp_avg` and `….exp_avg_sq`. The metadata hold the number
+of steps and of updates. Format: huggingface.co/docs/safetensors.
 """
 
 from __future__ import annotations

@@ -25,6 +25,8 @@ class TorchBackend(Backend):
     torch_device: ClassVar[str]
     precisions: ClassVar[Mapping[str, str | None]] = dict.fromkeys(PRECISIONS)
     adamws = tuple(ADAMW)
+    # Whether a batch is copied from page-locked memory: from other memory the host waits for it.
+    pins: ClassVar[bool] = False
 
     def import_framework(self) -> None:
         import torch  # noqa: F401
@@ -128,6 +130,15 @@ class TorchBackend(Backend):
                 torch.int64 if array.dtype.kind in "iu" else self.dtype
             )
             for name, array in batch.items()
+        }
+
+    def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """A batch of numpy arrays as tensors on the device."""
+        return {
+            name: (tensor.pin_memory() if self.pins else tensor).to(
+                self.device, non_blocking=self.pins
+            )
+            for name, tensor in self.tensors(batch).items()
         }
 
     def blocked_autorange(

@@ -46,15 +46,8 @@ class TorchStepper(Stepper):
             self.optimizer.register_step_pre_hook(lambda *_: self.clock.edge("other_s"))
             self.optimizer.register_step_post_hook(lambda *_: self.clock.edge("optimizer_s"))
 
-    def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The batch as tensors on the device."""
-        return {
-            name: tensor.to(self.backend.device)
-            for name, tensor in self.backend.tensors(batch).items()
-        }
-
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        on_device = self.on_device(batch)
+        on_device = self.backend.on_device(batch)
         clock.edge("data_s")
         with self.backend.autocast():
             loss = self.training_loss(self.model, on_device)
@@ -79,7 +72,7 @@ class TorchStepper(Stepper):
         return lambda: float(detached)
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
-        on_device = self.on_device(batch)
+        on_device = self.backend.on_device(batch)
 
         def forward() -> None:
             with self.backend.torch.no_grad(), self.backend.autocast():
@@ -107,7 +100,7 @@ class TorchStepper(Stepper):
     @contextmanager
     def untrained(self, batch: Any) -> Iterator[dict[str, Any]]:
         """The batch on the device, for a forward pass without dropout, of which nothing is kept."""
-        on_device = self.on_device(batch)
+        on_device = self.backend.on_device(batch)
         self.model.eval()
         try:
             with self.backend.torch.no_grad(), self.backend.autocast():

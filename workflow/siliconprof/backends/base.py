@@ -386,12 +386,5 @@ class Backend:
         product = self.matmul(a, b)
         self.evaluate(product)
         error = self.relative_error(product, operator.matmul, a, b)
-        return {"product_error": error, "effective_product": effective_dtype(error)}
-
-
-def effective_dtype(error: float) -> str | None:
-    """The dtype whose error band a product's error falls in, None outside all bands."""
-    for name, low, high in ERROR_BANDS:
-        if low <= error < high:
-            return name
-    return None
+        effective = next((name for name, low, high in ERROR_BANDS if low <= error < high), None)
+        return {"product_error": error, "effective_product": effective}

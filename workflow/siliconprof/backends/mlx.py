@@ -22,8 +22,6 @@ from siliconprof.hosts import blas
 from siliconprof.memory.footprint import UNCHECKED, Habits
 from siliconprof.store.cell import PRECISIONS
 
-EMPTY_SOURCE = ""  # of a kernel's body; MLX generates the signature around it
-
 
 class Plugin(Backend):
     """mlx"""
@@ -96,8 +94,9 @@ class Plugin(Backend):
     @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:
         """mlx/backend/cpu/jit_compiler.cpp calls g++ by that name."""
-        missing = device_kind == "cpu" and not shutil.which("g++")
-        return "mx.compile needs a C++ compiler on a CPU: g++" if missing else None
+        if device_kind != "cpu" or shutil.which("g++"):
+            return None
+        return "mx.compile needs a C++ compiler on a CPU: g++"
 
     @classmethod
     def unchecked(cls, device_kind: str) -> str | None:
@@ -352,9 +351,8 @@ class Plugin(Backend):
             return None, "MLX on a CPU compiles no kernels of its own to launch"
         metal = mx.metal.is_available()
         make = mx.fast.metal_kernel if metal else mx.fast.cuda_kernel
-        kernel = make(
-            name="siliconprof_empty", input_names=[], output_names=["out"], source=EMPTY_SOURCE
-        )
+        # The source is a body, around which MLX generates the signature.
+        kernel = make(name="siliconprof_empty", input_names=[], output_names=["out"], source="")
 
         def launch() -> Any:
             out = kernel(
@@ -367,8 +365,7 @@ class Plugin(Backend):
             mx.async_eval(out)
             return out
 
-        path = "Metal" if metal else "CUDA"
-        return launch, f"{path}, by mx.fast"
+        return launch, f"{'Metal' if metal else 'CUDA'}, by mx.fast"
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """On Metal its memory stays resident, as mlx-lm's trainer sets it."""

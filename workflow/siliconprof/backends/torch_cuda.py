@@ -34,6 +34,7 @@ class Plugin(TorchBackend):
     device_kind = "gpu"
     torch_device = "cuda"
     works_beside = True
+    pins = True
     time_method = (
         "split steps: CUDA events at phase edges, read after the step; "
         "unsplit steps: perf_counter between two synchronisations"

@@ -1,9 +1,8 @@
 """Checkpoints of a whole training, from which a killed one goes on.
 
-A checkpoint is one file, `step-000200.safetensors`. `course.json` beside it names the latest and the
-best one and has the training's course so far. It is written once they are whole, and only then is an
-older file removed: whenever the process is killed, it refers to whole files or does not exist. Their
-folder is of one cell, code and host alone, see `supervise`; a cell that has ended leaves no course.
+A checkpoint is one file, `step-000200.safetensors`. `course.json` names the latest and the best one
+and has the course so far; it is written once they are whole, and only then is an older file
+removed. The folder is of one cell, code and host alone; a cell that has ended leaves no course.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Scenario `offload`: ZeRO-Offload through DeepSpeed, for the plain loop and the Trainer alike.
 
-Gradients, master weights and AdamW's moments stay in the host's memory and are updated there
-(stage 2); under stage 3 the weights stay there too and are copied to the device layer by layer. Ren
-et al. 2021, ZeRO-Offload (arXiv:2101.06840); settings: deepspeed.ai/docs/config-json.
-
-One process, no launcher: a process group of one over a store in memory, so no port is needed.
-Nothing is compiled: see `offload_ops`. The CUDA path follows DeepSpeed's documentation and source;
-only the CPU path has run, where host and device share one memory.
+Gradients, master weights and AdamW's moments stay in the host's memory and are updated there (stage
+2); under stage 3 the weights too, which are copied to the device layer by layer (Ren et al. 2021,
+arXiv:2101.06840; deepspeed.ai/docs/config-json). One process, no launcher: a process group of one
+over a store in memory. Nothing is compiled: see `offload_ops`. Only the CPU path has run, where
+both memories are one.
 """
 
 from __future__ import annotations
@@ -210,10 +208,8 @@ class OffloadStepper(Stepper):
     def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch as tensors on the device, floats in the weights' dtype."""
         return {
-            name: tensor.to(
-                self.backend.device, self.dtype if tensor.is_floating_point() else tensor.dtype
-            )
-            for name, tensor in self.backend.tensors(batch).items()
+            name: tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+            for name, tensor in self.backend.on_device(batch).items()
         }
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 COMPILE_STEPS = 8  # at most; a training that still compiles then does so all along
 FREE, OPERATORS = "free-running", "operators"  # kinds of training steps
 DATA_PATH = (
-    "every step takes its batch from prepared arrays in this process, no worker, and copies it from "
-    "pageable host memory to the device, under every trainer"
+    "every step takes its batch from prepared arrays in this process, no worker, and copies it to the "
+    "device, on CUDA from page-locked memory and without waiting, under every trainer"
 )
 
 
@@ -75,12 +75,10 @@ class Trainer:
 class Course:
     """The kind of the next training step, and the times of all steps so far.
 
-    Steps that compile, where the training is compiled; warm-up; then split and unsplit steps in
-    turn, so that drift affects both alike, and now and then one whose operators are watched; then
-    runs of free-running steps, as a training that nobody times makes them: the device is waited
-    for, and losses are read, at the end of each run alone. Where energy can be read they go on until its
-    window is long enough. For each step a trainer calls `next_kind` and `begin`, runs the step with
-    `clock`'s edges, and calls `end`.
+    Steps that compile; warm-up; split and unsplit steps in turn, so that drift affects both alike, now
+    and then one whose operators are watched; then runs of free-running steps, at the end of which
+    alone the device is waited for, until energy's window is long enough. For each step a trainer
+    calls `next_kind` and `begin`, runs the step with `clock`'s edges, and calls `end`.
     """
 
     def __init__(
@@ -140,30 +138,27 @@ class Course:
 
     def runs_on(self) -> bool:
         """Whether a free-running step is due; the energy window spans the runs."""
-        session, runs = self.session, len(self.times.free_running_step_s)
+        session, plan, runs_s = self.session, self.pace.plan, self.times.free_running_step_s
         energy = session.energy if session.energy and session.energy.enabled else None
+        share_s = FREE_RUN_SHARE * plan.budget_s
         if not self.run_steps:
-            lasts_s = FREE_RUN_SHARE * self.pace.plan.budget_s
             fewest, most = FREE_RUN_STEPS
-            steps = round(lasts_s / statistics.median(self.pace.times))
+            steps = round(share_s / statistics.median(self.pace.times))
             self.run_steps = min(max(steps, fewest), most)
             if energy:
                 energy.begin()
-        elif not self._run_losses and self._enough(runs) and (not energy or energy.enough()):
-            session.under_way = False
-            if energy:
-                workload: Any = session.workload
-                energy.end(runs * self.run_steps, workload.batch_size)
-                energy.idle("after")
-            return False
-        return True
-
-    def _enough(self, runs: int) -> bool:
-        """Whether there are enough runs of free-running steps: fewer of long steps."""
+            return True
         fewest, most = FREE_RUNS
-        spent_s = self.run_steps * sum(self.times.free_running_step_s)
-        share_s = most * FREE_RUN_SHARE * self.pace.plan.budget_s
-        return runs >= most or (runs >= fewest and spent_s >= share_s)
+        long_enough = self.run_steps * sum(runs_s) >= most * share_s  # with fewer, longer runs
+        enough = len(runs_s) >= most or (len(runs_s) >= fewest and long_enough)
+        if self._run_losses or not enough or (energy and not energy.enough()):
+            return True
+        session.under_way = False
+        if energy:
+            workload: Any = session.workload
+            energy.end(len(runs_s) * self.run_steps, workload.batch_size)
+            energy.idle("after")
+        return False
 
     def state(self) -> dict[str, Any]:
         """All of it that is not in the stepper, for `restore`; of a training on its own times."""

@@ -1,13 +1,10 @@
 """Whole trainings by epochs, as Keras's `fit` runs them: the study of Daniel 2023.
 
-Every batch size of the cell is a training of its own, from the same initial weights: a point. Its
-first steps warm up, then split and unsplit steps alternate until the timing plan has enough, and
-all others are unsplit; every step trains. An epoch ends with the rest of the training part, a batch
-that may be smaller, and the validation part follows, which is timed too; then a checkpoint is saved,
-from which a killed cell goes on, with new random numbers of a dropout. With `max_steps`, that many
-steps are trained and one validation follows, and the time of an epoch is extrapolated from the
-median step and the median validation batch. Then the test part is evaluated; then, where energy can
-be read, the training continues for it.
+Every batch size of the cell is a training of its own from the same weights: a point. Its first
+steps warm up, then split and unsplit ones alternate until the timing plan has enough. The
+validation part follows an epoch and is timed too; then a checkpoint is saved, from which a killed
+cell goes on, with new random numbers of a dropout. With `max_steps` one validation follows and an
+epoch is extrapolated.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A whole training: its curve, evaluations on held-out data, checkpoints and generated texts.
 
-Every step is timed whole and none is split: `step_s` is empty. Evaluations and checkpoints come
-between the timed steps. A run that is killed and started again resumes from its latest checkpoint
-with the losses that it would have had, to the last bit where the backend's arithmetic is
-reproducible. Its models have no dropout, so there is no random generator to restore.
+Every step is timed whole; evaluations and checkpoints come between. A run that is killed goes on
+from its latest checkpoint with the losses that it would have had, to the last bit where the
+backend's arithmetic is reproducible: its models have no dropout, so there is no random generator to
+restore.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
 """The networks of Daniel 2023: Keras's layers described once, for torch and MLX alike.
 
-Fabrice Daniel, "Apple M2 Max GPU vs Nvidia V100, P100 and T4" (Towards Data Science, 2023), trains three Keras
-models on Fashion-MNIST. A network here is the list of its layers (`_classic_layers`); parameters,
-operations and initial weights follow from it, and `_classic_torch` and `_classic_mlx` have its
-layers.
+Fabrice Daniel, "Apple M2 Max GPU vs Nvidia V100, P100 and T4" (Towards Data Science, 2023), trains
+three Keras models on Fashion-MNIST in fp32. A network here is the list of its layers
+(`_classic_layers`); parameters, operations and initial weights follow from it. The last layer gives
+logits, not a softmax's probabilities, and the loss takes those, which is the same function.
 
-Optimizer: Adam with Keras's defaults, 0.001, betas 0.9 and 0.999, epsilon 1e-7; AdamW without
-weight decay is Adam. Keras adds epsilon to sqrt(v) ("epsilon hat" of Kingma and Ba 2015,
-arXiv:1412.6980, before section 2.1), torch and MLX add it to the bias-corrected sqrt(v): Keras's
-1e-7 acts as 1e-7 / sqrt(1 - 0.999^t) would here, 32 times ours in step t = 1 and the same after
-some thousands.
-
-Keras's last layer is a softmax and its loss takes probabilities; here the last layer gives logits
-and the loss takes those, which is the same function. All three train in fp32, as there.
+Optimizer: Adam with Keras's defaults; AdamW without weight decay is Adam. Keras adds epsilon to
+sqrt(v) ("epsilon hat" of Kingma and Ba 2015, arXiv:1412.6980, before section 2.1), torch and MLX
+add it to the bias-corrected sqrt(v): Keras's 1e-7 acts as 1e-7 / sqrt(1 - 0.999^t) would here, 32
+times ours in step t = 1 and the same after some thousands.
 """
 
 from __future__ import annotations
@@ -96,7 +92,6 @@ class ClassicWorkload(TrainingWorkload):
     trainers = ("epochs",)
     swept = ("batch_sizes",)
     PARAMETERS = PARAMETERS
-    REQUIRED = ("batch_sizes",)
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     MODULES = {"mlx": ("mlx.nn",)}
     POINT = {

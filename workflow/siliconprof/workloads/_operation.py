@@ -39,7 +39,7 @@ PRODUCT_POINT: Mapping[str, Parameter] = {
 # Rows and columns that are checked: float64 on a CPU would take minutes for all of a large product.
 CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
 CACHES = ("warm", "cold")
-CACHE = Parameter("string", label="cache")  # one of them
+CACHE = Parameter("string", label="cache")
 COLD_BYTES_PARAMETER: Mapping[str, Any] = integer(
     None,
     "bytes of all arrays that `cold` takes in turn; null = twice the last-level "

@@ -1,13 +1,10 @@
 """A wide and a deep transformer that match in parameters and compute, for a budget of parameters.
 
-The wide/deep report compares such a pair: head count equal, head dimension, width, feed-forward and number of
-layers differing. Parameters and operations are counted by `_transformer_shape`.
-
-No two such models are equal in both. At equal parameters the deep one computes more: attention's
-scores and values cost n_layer n_embd a position, which grows with depth, and its narrower
-embedding, which is looked up and not multiplied, leaves more parameters to multiply. What is left
-of that difference in the best pair is shared: half of it in parameters, half in compute. Both
-halves are bounded by `TOLERANCE` and reported wherever the pair is.
+Head count equal, head dimension, width, feed-forward and number of layers differing. No two such
+models are equal in both: at equal parameters the deep one computes more, since attention's scores
+grow with depth, and its narrower embedding, which is looked up, leaves more parameters to multiply.
+What is left of that in the best pair is shared: half in parameters, half in compute, each bounded
+by `TOLERANCE`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Memory bandwidth as a curve over the working set: copy, triad and reduction.
 
-Bytes are what a kernel reads and writes: copy 2 n, triad 3 n, reduction n and its sums (n / 64).
-The fetch of a line that a store misses (write-allocate) is not counted. Arrays exist and have been
-written before anything is timed; frameworks use several threads only for large ones, and that is
-what is measured. Warm: the same arrays every time. Cold: one set of arrays after another, together
-more than twice the last-level cache; from that cache's size on, warm arrays are not cached either.
-
-What memory gives is read off calls of 2 ms and more, beside which launching and waiting are little.
-Shorter calls are timed in a row, and what is still not much longer than its launch says so.
+Arrays exist and have been written before anything is timed. Warm: the same arrays every time. Cold:
+one set of arrays after another, together more than twice the last-level cache; from that cache's
+size on, warm arrays are not cached either. What memory gives is read off calls of 2 ms and more,
+beside which launching and waiting are little. Shorter calls are timed in a row, and what is still
+not much longer than its launch says so.
 """
 
 from __future__ import annotations

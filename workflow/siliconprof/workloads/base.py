@@ -156,7 +156,6 @@ class Workload:
     refuses: ClassVar[Mapping[str, str]] = {}  # precision -> why it cannot run in it
     PARAMETERS: ClassVar[Mapping[str, Any]] = {}  # name -> JSON Schema, description, default
     LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> what it may import
-    REQUIRED: ClassVar[tuple[str, ...]] = ()  # those without a default
     swept: ClassVar[tuple[str, ...]] = ()  # those whose entries make points
     POINT: ClassVar[Mapping[str, Parameter]] = {}  # its points' parameters, by name
     # Which of those has the bytes that calls use again and again; None = what one call moves.
@@ -170,6 +169,11 @@ class Workload:
     def defaults(cls) -> dict[str, Any]:
         """The values of settings that nobody has set."""
         return {k: v["default"] for k, v in cls.PARAMETERS.items() if "default" in v}
+
+    @classmethod
+    def required(cls) -> list[str]:
+        """The settings that an entry must have."""
+        return [key for key, schema in cls.PARAMETERS.items() if "default" not in schema]
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:

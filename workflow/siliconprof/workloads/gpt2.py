@@ -1,13 +1,10 @@
 """GPT-2 as a language model, in torch (transformers) and MLX (mlx-lm), with equal weights.
 
-Both frameworks start from the same weights and read the same batches, so their losses can be
-compared step by step. Random weights are drawn by numpy as GPT-2's configuration says (normal,
-standard deviation 0.02, residual projections scaled by 1/sqrt(2 n_layer)). Dropout is 0.
-
-The paper fine-tunes GPT-2 "on the IMDB dataset" and does not say for what: here that is language
-modelling on the reviews, our reading of it, which trains every parameter that the paper counts.
-LoRA (Hu et al. 2021, arXiv:2106.09685) adapts the attention's input projection `c_attn`, as peft
-does for GPT-2 by default; the adapters too start equal in both frameworks.
+Both frameworks read the same batches, so their losses can be compared step by step. Dropout is 0.
+Random weights are drawn as GPT-2's configuration says. The paper fine-tunes GPT-2 "on the IMDB
+dataset" and does not say for what: here that is language modelling on the reviews, which trains
+every parameter that the paper counts. LoRA (Hu et al. 2021, arXiv:2106.09685) adapts the
+attention's input projection `c_attn`, as peft does by default; the adapters too start equal.
 """
 
 from __future__ import annotations
@@ -77,7 +74,6 @@ class Plugin(TrainingWorkload):
             None, "rows of the embedding; null = the size's own, or that of the data", minimum=256
         ),
     }
-    REQUIRED = ("size", "batch_size")
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)

@@ -1,9 +1,8 @@
 """Kernel launch, which is several numbers: cold, enqueue only, launch and wait, amortised.
 
-It is measured on an empty compiled kernel where the backend can make one, and everywhere on the
-trivial operator, labelled dispatch because its time includes the framework's own path. A process
-has only one cold launch, so cold times come from fresh processes (`cold_launch`), with the times of
-what precedes: the framework's import, the context, another kernel, compile and load.
+Of an empty compiled kernel where the backend can make one, and of the trivial operator, labelled
+dispatch because its time includes the framework's own path. A process has only one cold launch, so
+cold times, and those of import, context, another kernel and compiling, come from fresh ones.
 """
 
 from __future__ import annotations

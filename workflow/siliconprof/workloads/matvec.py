@@ -1,9 +1,8 @@
 """Matrix times vector over a sweep of shapes, from a warm cache and from memory.
 
-Every value of the matrix is used once, so the source of the matrix limits the speed. Warm: the same
-matrix every time, in the cache as far as it fits. Cold: one copy of the matrix after another,
-together more than twice the last-level cache, so that each comes from memory. A single product is
-(m, k) by (k,), a matrix-vector product of the library; a batch is (batch, m, k) by (batch, k, 1).
+Every value of the matrix is used once, so the source of the matrix limits the speed. Cold: one copy
+of it after another, together more than twice the last-level cache. A single product is (m, k) by
+(k,), a matrix-vector product of the library; a batch is (batch, m, k) by (batch, k, 1).
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ class Plugin(ProductWorkload):
         "cold_bytes": COLD_BYTES_PARAMETER,
         **BURST_PARAMETERS,
     }
-    REQUIRED = ("shapes",)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """Copies of the largest point; the cache's size counts as unknown until it is measured."""

@@ -1,8 +1,7 @@
 """One model trained from the same weights on the same data under many settings of its optimizer.
 
-The wide/deep report's next page: learning rate, warm-up, weight decay, betas and clipping. Each combination is
-a point with the curve of its training. Divergence is an outcome of a training, not a failure; a
-training ends where its loss is no longer finite. All points share a process; steps are timed whole.
+Each combination is a point with the curve of its training, all in one process, steps timed whole.
+Divergence is an outcome: a training ends where its loss is no longer finite.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """A decoder-only transformer as a language model, of any size, in torch and MLX with equal weights.
 
 Token embedding, layers of causal self-attention (fused projection, rotary positions) and SwiGLU
-feed-forward, each behind an RMSNorm, a last RMSNorm and a head of its own; no bias, no dropout.
-This is the wide/deep report's model: its sizes are what a grid varies, and `parameter_budget` with `aspect`
-gives a wide or a deep one of equal parameters and compute (`wide_deep`).
-
-Trained with AdamW, linear warm-up, cosine decay and clipping of the gradients' norm. Weight decay
-is on every parameter. Both frameworks start from the same weights, drawn by numpy (normal, standard
-deviation 0.02, projections into the residual stream scaled by 1/sqrt(2 n_layer)), and read the
-same batches.
+feed-forward, each behind an RMSNorm, a last RMSNorm and a head of its own; no bias, no dropout. It
+is the wide/deep report's model: a grid varies its sizes, or `parameter_budget` with `aspect` gives
+a wide or a deep one of equal parameters and compute. Trained with AdamW, whose weight decay is on
+every parameter, linear warm-up, cosine decay and clipping of the gradients' norm.
 """
 
 from __future__ import annotations
@@ -75,7 +71,6 @@ class Plugin(TrainingWorkload):
         **OPTIMIZER_PARAMETERS,
         **RUN_PARAMETERS,
     }
-    REQUIRED = ("batch_size",)
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         """Missing keys have their defaults, for a grid; sizes of no model are a `UserError`."""
@@ -108,8 +103,17 @@ class Plugin(TrainingWorkload):
                 for key in SOLVED
                 if parameters.get(key) is not None
             ]
-        if not problems and isinstance((dataset or {}).get("vocab_size"), int):
-            problems += _shape_problems(parameters, (dataset or {})["vocab_size"])
+        tokens = (dataset or {}).get("vocab_size")
+        values = cls.defaults() | dict(parameters) | {"dataset_vocab_size": tokens}
+        numbers = [values[key] for key in ("n_layer", "n_embd", "n_head", "seq_len")] + [tokens]
+        # The schema tells what breaks it.
+        if not problems and all(isinstance(number, int) and number > 0 for number in numbers):
+            try:
+                _shape(values)
+            except UserError as error:
+                problems.append(str(error))
+            except (TypeError, ValueError):
+                pass
         return problems
 
     # -- how much work ---------------------------------------------------------------------
@@ -288,18 +292,3 @@ def _shape(parameters: Mapping[str, Any]) -> Shape:
     if problems := shape.problems():
         raise UserError(problems[0])
     return shape
-
-
-def _shape_problems(parameters: Mapping[str, Any], dataset_vocab_size: int) -> list[str]:
-    """Mistakes in sizes, which may break the schema as well."""
-    values = Plugin.defaults() | dict(parameters) | {"dataset_vocab_size": dataset_vocab_size}
-    for key in ("n_layer", "n_embd", "n_head", "seq_len"):
-        if not isinstance(values[key], int) or values[key] < 1:
-            return []  # the schema says so
-    try:
-        _shape(values)
-    except UserError as error:
-        return [str(error)]
-    except (TypeError, ValueError):
-        pass  # the schema says so
-    return []

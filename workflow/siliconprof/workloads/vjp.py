@@ -50,7 +50,6 @@ class Plugin(ProductWorkload):
         ),
         **BURST_PARAMETERS,
     }
-    REQUIRED = ("shapes",)
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:

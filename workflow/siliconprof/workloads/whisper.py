@@ -1,16 +1,11 @@
 """Whisper for speech recognition, in torch (transformers) and MLX (mlx-audio), with equal weights.
 
-Architecture and sizes are those of Radford et al. 2022 (arXiv:2212.04356), table 1, with the first
-large model's 80 mel bands. Both frameworks start from the same weights and read the same batches.
-Random weights are drawn by numpy as transformers' Whisper draws its own (normal, standard
-deviation 0.02); the encoder's positions are sinusoids that are not trained. Dropout is 0.
-
-The encoder sees 50 positions per second of a clip, and its table of positions is part of the
-model: so the number of parameters depends on the data set's `clip_seconds`, and is OpenAI's with
-30 s. Transcripts are cut or padded to `target_len` tokens, so that shapes, memory and work are
-known before any data are read; padding has no label and no effect on the loss.
-
-Pretraining and fine-tuning are the same computation; what differs is `weights`.
+Sizes are those of Radford et al. 2022 (arXiv:2212.04356), table 1, with the first large model's 80
+mel bands. Random weights are drawn as transformers draws them; the encoder's positions are
+sinusoids that are not trained. Dropout is 0. The encoder's table has 50 positions per second of a
+clip, so the number of parameters depends on the data set's `clip_seconds`, and is OpenAI's with 30
+s. Transcripts are cut or padded to `target_len` tokens, so that the work is known before any data
+are read; padding has no label. Pretraining and fine-tuning differ in `weights` alone.
 """
 
 from __future__ import annotations
@@ -81,7 +76,6 @@ class Plugin(TrainingWorkload):
             None, "rows of the embedding; null = the size's own, or that of the data", minimum=256
         ),
     }
-    REQUIRED = ("size", "batch_size")
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
