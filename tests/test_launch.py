@@ -211,22 +211,6 @@ def test_an_empty_kernel_s_compiling_is_apart_from_its_cold_launch(
         assert empty["cold"]["reasons"] == {}
 
 
-@pytest.mark.slow
-def test_no_fresh_process_so_far_is_no_cold_launch(checkout: Checkout) -> None:
-    """Those that hang are stopped in time for the rest, and what is missing says why."""
-    plant(checkout, dict.fromkeys(range(1, 11), "hangs"))
-    env = {"PYTHONPATH": checkout.environment["PYTHONPATH"]}
-    data = measure(checkout, launch_cell(time_limit_s=24), env=env)
-    assert data["status"] == "ok"
-    (point,) = data["points"]
-    assert not {"cold_s", *BEFORE} & set(point["times"])
-    assert point["times"]["enqueue_s"]
-    last = point["cold"]["failed"][-1]
-    assert "not started, 50% of the cell's time limit of 24 s is spent" in last
-    for name in ("cold_s", *BEFORE):
-        assert "process 1: still running after 6 s" in point["cold"]["reasons"][name]
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_fresh_process_outlives_the_supervisor(
     checkout: Checkout, number: signal.Signals

@@ -222,6 +222,9 @@ def test_hidden_gpus_stay_hidden(probed: Callable[..., dict[str, Any]]) -> None:
     names = (H200, "NVIDIA GeForce RTX 2080 Ti")
     (device,) = probed(*names, visible="1")["devices"]
     assert device["name"] == names[1]
+    assert detect.probe("mlx")["gpu"] == "cuda"
+    probed(*names, visible="")
+    assert detect.probe("mlx")["gpu"] is None
 
 
 def test_a_gpu_that_is_lost_is_one_line(driver: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import conftest
@@ -307,6 +308,16 @@ def test_gpt2_counts_its_parameters_as_transformers_does(size: str) -> None:
     with torch.device("meta"):
         model = GPT2LMHeadModel(GPT2Config(**settings))
     assert workload.n_parameters() == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "name", ["activation", "gradient"]
+)  # from transformers 5.18 on, and before
+def test_layers_are_checkpointed_by_either_name(name: str) -> None:
+    asked: list[Any] = []
+    model = SimpleNamespace(**{f"{name}_checkpointing_enable": asked.append})
+    gpt2("nano", gradient_checkpointing=True).checkpointed(model)
+    assert asked == [{"use_reentrant": False}]
 
 
 class NoClock(conftest.NoClock):

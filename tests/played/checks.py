@@ -207,6 +207,9 @@ def test_played_card_says_which_attention_it_has_and_what_compiling_needs(
     assert "Triton" in backend.cannot_compile("gpu")
     monkeypatch.setattr("siliconprof.backends.torch_cuda.find_spec", lambda name: name)
     assert backend.cannot_compile("gpu") is None  # these tests need a compiler
+    with monkeypatch.context() as patch:
+        patch.setattr("siliconprof.backends.torch_cuda.sysconfig.get_path", lambda name: "/nowhere")
+        assert "/nowhere/Python.h is missing" in backend.cannot_compile("gpu")
     monkeypatch.setenv("PATH", "")
     assert "C compiler" in backend.cannot_compile("gpu")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,6 @@ import pytest  # noqa: E402
 import sitecustomize  # noqa: E402
 import test_plugins as contract  # noqa: E402
 from siliconprof import plugins  # noqa: E402
-from siliconprof.backends.base import Unsupported  # noqa: E402
 from siliconprof.session import timing  # noqa: E402
 from siliconprof.session.operators import Operators  # noqa: E402
 
@@ -181,16 +179,12 @@ class Evaluated(contract.NoClock):
         self.begin()
 
 
-def what_an_mlx_stepper_holds() -> None:
-    """Each phase computes its own; weights and moments stay, and nothing of a pass beside them."""
+def what_an_mlx_step_computes() -> None:
+    """Each phase of a split step computes its own; an unsplit one computes all at its end."""
     backend = opened("mlx")
     workload = contract.gpt2("nano", learning_rate=0.003)
     workload.max_gradient_norm = lambda: 0.1
-    gc.collect()
-    held = backend.memory_bytes()
     stepper = backend.stepper(workload, 5)
-    weights = sum(value.nbytes for value in tree_of(stepper.parameters))
-    assert backend.memory_bytes() - held == pytest.approx(weights, rel=0.1)
     for split, expected in (
         (True, {"forward_s", "backward_s", "other_s", "optimizer_s"}),
         (False, {"optimizer_s"}),
@@ -198,13 +192,6 @@ def what_an_mlx_stepper_holds() -> None:
         clock = Evaluated(backend, split)
         stepper.step(contract.tokens(3), clock)()
         assert clock.phases == expected
-    gc.collect()
-    assert backend.memory_bytes() - held == pytest.approx(3 * weights, rel=0.1)  # AdamW's moments
-    with tempfile.TemporaryDirectory() as folder:
-        stepper.save(Path(folder, "saved.safetensors"))
-        stepper.load(Path(folder, "saved.safetensors"))
-    gc.collect()
-    assert backend.memory_bytes() - held == pytest.approx(3 * weights, rel=0.1)
 
 
 def what_a_lost_device_says() -> None:
@@ -216,33 +203,6 @@ def what_a_lost_device_says() -> None:
         with patch.object(mx, call, side_effect=RuntimeError("GPU hang")):
             assert "GPU hang" in str(backend.lost(RuntimeError("the first")))
     assert backend.lost(RuntimeError("shapes")) is None
-
-
-def tree_of(values: Any) -> list[Any]:
-    """The arrays of a tree."""
-    from mlx.utils import tree_flatten
-
-    return [value for _, value in tree_flatten(values)]
-
-
-def what_an_older_mac_lacks() -> None:
-    """No Metal GPU, bf16 before macOS 14, no compiler for a kernel: a reason each."""
-    import torch
-
-    backend = opened("torch-mps")
-    with patch.object(torch.backends.mps, "is_available", lambda: False):
-        assert "no Metal GPU" in backend.available()[1]
-    with patch.object(torch.backends.mps, "is_macos_or_newer", lambda *release: False):
-        for precision in ("bf16", "amp-bf16"):
-            try:
-                opened("torch-mps", precision)
-            except Unsupported as refused:
-                assert "macOS 14" in str(refused)
-            else:
-                raise AssertionError(precision)
-    with patch.object(torch.mps, "compile_shader", side_effect=RuntimeError("no compiler")):
-        kernel, why = backend.empty_kernel()
-        assert kernel is None and "no compiler" in why
 
 
 def main(name: str, folder: str) -> None:
@@ -257,10 +217,8 @@ def main(name: str, folder: str) -> None:
     operators_are_told(name, contract.gpt2("nano"), contract.tokens(3))
     if name == "torch-mps":  # in MLX drawing is no operator that can be called by itself
         operators_are_told(name, contract.classic("mlp", dropout=0.5), contract.images())
-    if name == "torch-mps":
-        what_an_older_mac_lacks()
     else:
-        what_an_mlx_stepper_holds()
+        what_an_mlx_step_computes()
         what_a_lost_device_says()
 
 
