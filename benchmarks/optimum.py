@@ -1,26 +1,18 @@
 """A figure by us against optimum-benchmark: `python benchmarks/optimum.py --environment DIR`
 
-The seconds of a process, imports and exit included, that leaves the median training step of one
-GPT-2 with a 95 % interval of at most 2 %. Ours: the config's `hf` cell by its command, without an
-energy window. Theirs: the training scenario of optimum-benchmark 0.6 by its command (optimum.yaml),
-in an environment of its own, made in DIR where there is none. Both in turn, in an order that is
-drawn, after runs that are not counted. Printed: the ratio of the seconds, ours over theirs, with
-its 95 % interval over the rounds, and what each side's runs were like.
+The seconds of a process, imports and exit included, that leaves the median training step of one GPT-2
+with a 95 % interval of at most 2 %. Ours: the config's `hf` cell by its command, without an energy
+window. Theirs: the training scenario of optimum-benchmark 0.6 (optimum.yaml), in an environment that
+is made in DIR. Both in turn, in an order that is drawn. Printed: the ratio of the seconds, ours over
+theirs, with its 95 % interval over the rounds, and what each side's runs were like.
 
-Equal: transformers' GPT-2 with the same weights, batch size, sequence length, fp32, torch, threads
-and environment variables, under transformers' Trainer with the same AdamW, constant learning rate,
-no clipping, no logs; and the rule that ends warm-up and run (session/timing.py). A cell applies it
-as it goes. Their number of steps is given: the median of those after which the rule would have
-ended a few long runs, by the latencies these report. Where the budget ends runs, the host is too
-busy for 2 %: `--budget-s` raises it, and with it the free-running steps of a cell. How many runs had
-their 2 % is printed.
+Equal: the model with its weights, batch, precision, torch, threads and environment variables, the
+Trainer, AdamW, and the rule that ends warm-up and run (session/timing.py). A cell applies it as it
+goes; their number of steps is the median of those after which it would have ended a few long runs.
 
-Not equal. Theirs: the faster launcher, `inline`; optimum-benchmark recommends `process`, which
-imports everything twice and waits in a busy loop (`--launcher`). No memory or energy is tracked,
-weights are read from a file, tokens are random, and a step is without fetching them. Ours: every
-other step is split into its phases, runs of free-running steps follow, probes and checks run, and a
-second process supervises. Transformers' versions differ (theirs is 4.57), and our environment has
-libraries that transformers imports where it finds them. Data sets must be prepared (`make report`).
+Not equal. Theirs: the launcher `inline`, no memory or energy tracked, random tokens, a step without
+fetching them, transformers 4.57. Ours: every other step is split, free-running steps follow, probes
+and checks run, and a second process supervises. Data sets must be prepared (`make report`).
 """
 
 from __future__ import annotations
@@ -109,11 +101,11 @@ def ours(cell: Cell, folder: Path) -> Run:
     return Run(wall_s, record["accounting"]["timed_s"], steps, times["unsplit_step_s"])
 
 
-def theirs(cell: Cell, folder: Path, command: Path, launcher: str, warm_up: int, steps: int) -> Run:
+def theirs(cell: Cell, folder: Path, command: Path, warm_up: int, steps: int) -> Run:
     """Run optimum-benchmark's training scenario for so many steps after the warm-up."""
     parameters, shapes = cell.parameters, "+scenario.dataset_shapes"
     settings = (
-        f"+launcher={launcher}",
+        "+launcher=inline",
         f"backend.model={folder / 'model'}",
         f"scenario.max_steps={warm_up + steps}",
         f"scenario.warmup_steps={max(warm_up, 1)}",  # its report fails with none
@@ -143,12 +135,7 @@ def main() -> int:
     parser.add_argument("--environment", type=Path, required=True, help="optimum-benchmark's")
     parser.add_argument("--configfile", default=CONFIG)
     parser.add_argument("--workload", default="gpt2-nano-hf", help="an entry of GPT-2 under hf")
-    parser.add_argument("--launcher", choices=("inline", "process"), default="inline")
-    parser.add_argument("--budget-s", type=float, help="of the cell, in place of the config's")
-    parser.add_argument("--interval", type=float, default=0.02, help="its width over the median")
-    parser.add_argument("--threads", type=int, help="of both, in place of the cell's")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     environment(arguments.environment)
     command = arguments.environment.absolute() / "bin" / "optimum-benchmark"
@@ -158,9 +145,7 @@ def main() -> int:
             break
     else:
         raise SystemExit(f"no cell of {', '.join(wanted)} here")
-    entry["threads"] = arguments.threads or entry["threads"]
-    entry["timing"]["relative_interval"] = arguments.interval
-    entry["timing"] |= {"budget_s": arguments.budget_s} if arguments.budget_s else {}
+    entry["timing"]["relative_interval"] = 0.02
     cell = Cell.from_json(json.dumps(entry))
     plan = timing.Plan.of(cell.timing)
     runs: dict[str, list[Run]] = {side: [] for side in SIDES}
@@ -170,7 +155,7 @@ def main() -> int:
         with contextlib.redirect_stdout(sys.stderr):  # deepspeed writes to it when imported
             workload.torch_model(cell.seed).save_pretrained(folder / "model")
         ours(cell, folder)
-        asked = (cell, folder, command, arguments.launcher)
+        asked = (cell, folder, command)
         pilots = [needed(theirs(*asked, 0, 1000).judged_s, plan) for _ in range(PILOTS)]
         warm_up, steps = (int(statistics.median(numbers)) for numbers in zip(*pilots, strict=True))
         for number in range(arguments.rounds):
@@ -178,9 +163,6 @@ def main() -> int:
                 run = ours(cell, folder) if side == SIDES[0] else theirs(*asked, warm_up, steps)
                 runs[side].append(run)
     found = ratio(*([run.wall_s for run in runs[side]] for side in SIDES))
-    if arguments.json:
-        print(json.dumps({"ratio": found, "pilots": pilots, "runs": runs}))
-        return 0
     print("side | seconds | inside steps, s | steps | median step, ms | narrow enough")
     for side, done in runs.items():
         wall_s = statistics.median(run.wall_s for run in done)

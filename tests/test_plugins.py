@@ -310,9 +310,7 @@ def test_gpt2_counts_its_parameters_as_transformers_does(size: str) -> None:
     assert workload.n_parameters() == sum(p.numel() for p in model.parameters())
 
 
-@pytest.mark.parametrize(
-    "name", ["activation", "gradient"]
-)  # from transformers 5.18 on, and before
+@pytest.mark.parametrize("name", ["activation", "gradient"])  # after transformers 5.17, and in it
 def test_layers_are_checkpointed_by_either_name(name: str) -> None:
     asked: list[Any] = []
     model = SimpleNamespace(**{f"{name}_checkpointing_enable": asked.append})

@@ -34,7 +34,7 @@ class Transfer(NamedTuple):
 
 
 def sum_blocks(count: int) -> tuple[int, int, int]:
-    """A reduction's shape: its middle axis, 64 values, is summed; fast in MLX, exact enough in 16 bit."""
+    """A reduction's shape, whose middle axis is summed: in order in memory, exact enough in 16 bit."""
     return (count // SUMMED**2, SUMMED, SUMMED)
 
 
@@ -116,7 +116,6 @@ def mlx_stream(mx: Any, dtype: Any, kernel: str) -> Stream:
 
 
 def mlx_transfer(mx: Any, direction: str, count: int, seed: int) -> tuple[Transfer, str]:
-    """The conversion from or to a numpy array."""
     import numpy as np
 
     drawn = mx.random.normal((count,), key=mx.random.key(seed))

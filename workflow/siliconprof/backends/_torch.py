@@ -82,7 +82,6 @@ class TorchBackend(Backend):
         return drawn.to(device=self.device, dtype=self.dtype)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        """Under AMP the product runs in the autocast dtype."""
         with self.autocast():
             return self.torch.matmul(a, b)
 

@@ -319,7 +319,7 @@ class Backend:
         """Have a lazy framework start on a value without waiting; nothing to do in an eager one."""
 
     def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        """Root mean square error of a result against `reference` in float64, over its own."""
+        """Root mean square error of a result against `reference(*inputs)` in float64, over its own."""
         raise NotImplementedError
 
     def from_host(self, values: list[Any]) -> Any:

@@ -168,7 +168,6 @@ class Plugin(Backend):
         return self._watch(True)
 
     def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        """The step runs one primitive after the other."""
         if self.untimed:
             raise Unsupported(self.untimed)
         return self._watch(False)

@@ -83,6 +83,5 @@ class Plugin(TorchBackend):
         }
 
     def describe(self) -> dict[str, Any]:
-        """With the instruction set that torch dispatches to."""
         capability = self.torch.backends.cpu.get_cpu_capability()
         return super().describe() | {"cpu_capability": capability}

@@ -203,7 +203,6 @@ class Run(Course):
         return tokens[len(prompt) :]
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
-        """With curve, evaluations, outcome and checkpoints."""
         steps, checkpoints = self.parameters["steps"], self.checkpoints
         losses = self.losses[:steps]
         if checkpoints.folder is None:

@@ -47,7 +47,6 @@ class Plugin(OperationWorkload):
         return ", ".join(parameter.text(row[name]) for name, parameter in cls.POINT.items())
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """The device's buffer of the largest transfer."""
         return {"buffer": max(self.parameters["transfer_bytes"])}
 
     def measure(self, session: Session) -> None:

@@ -82,7 +82,6 @@ class Plugin(transformer_lm.Sweep):
         return transformer_lm.Plugin.problems(parameters, dataset)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """Of one training; there is one at a time."""
         return self.model({}).memory_bytes(precision, backend, capability)
 
     def model(self, settings: Mapping[str, Any]) -> transformer_lm.Plugin:

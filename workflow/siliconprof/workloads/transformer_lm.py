@@ -184,7 +184,6 @@ class Plugin(TrainingWorkload):
         return float(floor + (peak - floor) * (1 + math.cos(math.pi * done)) / 2)
 
     def optimizer_settings(self, precision: str) -> dict[str, Any]:
-        """With weight decay, and a rate for step 0."""
         return super().optimizer_settings(precision) | {
             "lr": self.learning_rate_at(0),
             "betas": list(self.parameters["betas"]),
@@ -212,7 +211,6 @@ class Plugin(TrainingWorkload):
     # -- torch -----------------------------------------------------------------------------
 
     def torch_model(self, seed: int) -> Any:
-        """input_ids (B, T) -> logits (B, T, V)."""
         import torch
 
         from siliconprof.workloads import _transformer_torch
@@ -238,7 +236,6 @@ class Plugin(TrainingWorkload):
     # -- MLX -------------------------------------------------------------------------------
 
     def mlx_model(self, seed: int) -> Any:
-        """input_ids (B, T) -> logits (B, T, V)."""
         import mlx.core as mx
 
         from siliconprof.workloads import _transformer_mlx
