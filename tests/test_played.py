@@ -26,7 +26,7 @@ from siliconprof.store import record as store
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "played"))
-from device import CARDS, KERNEL_S, REST_W, WORK_W  # noqa: E402
+from device import CARDS, KERNEL_S  # noqa: E402
 from experiment import GPT2, TIMING, prepared, record  # noqa: E402
 from host import ACCEPT, build, contract, paths, played  # noqa: E402
 
@@ -135,26 +135,6 @@ def test_bytes_and_launches_on_a_played_gpu_are_those_of_its_work(run: Checkout)
     for point in record(run, backend="torch-cuda", workload="bandwidth")["points"]:
         rate = point["bytes"] / min(point["times"]["step_s"])
         assert rate == pytest.approx(CARDS[H200].bytes_rate, rel=0.15), point["params"]
-
-
-def test_energy_on_a_played_gpu_is_that_of_nvml_s_counter(run: Checkout, driver: Path) -> None:
-    """Of a training, in the card's own time; half as fast, so that ten seconds are few steps."""
-    cell = record(run, workload="plain", precision="tf32")["cell"]
-    cell["timing"] |= {"energy_window_s": 10, "energy_idle_s": 0}
-    run.stage(
-        "measure", "--cell", json.dumps(cell), "--output", "energy.json",
-        env=played(driver, H200, slower=2) | {"PYTHONPATH": run.environment["PYTHONPATH"]},
-    )  # fmt: skip
-    (point,) = json.loads((run.path / "energy.json").read_text(encoding="utf-8"))["points"]
-    energy = point["energy"]
-    sources = {source["name"]: source for source in energy["sources"]}
-    counted, integrated = sources["nvml-counter"], sources["nvml-power"]
-    assert counted["quality"] == "counter" and counted["scope"] == "gpu"
-    # It works most of the time, and rests while the host is busy with others.
-    assert 2 * REST_W < counted["energy_j"] / energy["window_s"] <= WORK_W
-    assert integrated["energy_j"] == pytest.approx(WORK_W * energy["window_s"], rel=0.02)
-    per_step = counted["energy_j"] / energy["steps"]
-    assert counted["energy_per_step_j"] == pytest.approx(per_step)
 
 
 def test_nothing_but_a_test_accepts_the_record_of_a_played_gpu(

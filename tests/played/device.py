@@ -42,7 +42,6 @@ class Card:
 
 SLOWER, SMALLER = 20_000, 64
 GB, GIB, MIB = 10**9, 2**30, 2**20
-REST_W, WORK_W = 75.0, 500.0  # of a card, so that energy is counted in its own time
 
 
 def card(
@@ -87,8 +86,7 @@ CARDS = {
 class Timeline:
     """The host's clock and the queue of one device, both in seconds of the host's clock."""
 
-    def __init__(self, slower: float = 1) -> None:
-        self.slower = slower  # times that work takes longer than it does on the card
+    def __init__(self) -> None:
         self.lock = threading.RLock()
         self._hidden = 0.0  # real seconds that the host's clock leaves out; negative after waits
         self._since: float | None = None  # while a result is computed, the clock stands still
@@ -140,13 +138,8 @@ class Timeline:
 
     def launch(self, duration_s: float) -> None:
         """Queue work of that length."""
-        duration_s *= self.slower
         self.end = max(self.now(), self.end) + duration_s
         self.busy_s += duration_s
-
-    def worked_s(self) -> float:
-        """Seconds of work until now."""
-        return self.busy_s - max(self.end - self.now(), 0.0)
 
     def later(self, action: Callable[[], Any]) -> None:
         """Do this when the host has waited for what is queued now."""

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import tensors
 import torch
-from device import KERNEL_S, REST_W, WORK_W, Block, Card, Memory, OutOfMemory, Timeline
+from device import KERNEL_S, Block, Card, Memory, OutOfMemory, Timeline
 from nvidia import Libcuda, cards, stand_in
 from tensors import Call, Played
 from torch.utils.flop_counter import flop_registry
@@ -68,7 +68,7 @@ class Driver:
         self.library = ctypes.CDLL(spec["library"])
         self.lost_after = spec.get("lost_after")
         self.kernels = 0
-        self.line = Timeline(spec.get("slower", 1))
+        self.line = Timeline()
         self.seen = cards(spec)
         self.gpus = [Gpu(i, card, uuid, self.line) for i, (card, uuid) in enumerate(self.seen)]
 
@@ -337,7 +337,6 @@ def install(spec: dict[str, Any], module: Any) -> None:
     driver.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
     driver.library.played_install(count, callback)
     stand_in(Launcher(driver.seen))
-    _counts_energy()
     torch.version.cuda = "13.0"
     cuda = torch.cuda
 
@@ -395,22 +394,6 @@ def install(spec: dict[str, Any], module: Any) -> None:
 
     optimizer._foreach_supported_types.append(Played)
     tensors.install("CUDA", driver.run, made, attention)
-
-
-def _counts_energy() -> None:
-    """Have NVML's counter of the first GPU count the played time: at rest, and more at work."""
-    nvml = ctypes.CDLL("libnvidia-ml.so.1")  # the one that the bindings open later
-    began_s = driver.line.now()
-
-    def millijoules() -> float:
-        elapsed_s = driver.line.now() - began_s
-        return 1e3 * (REST_W * elapsed_s + (WORK_W - REST_W) * driver.line.worked_s())
-
-    counter = ctypes.CFUNCTYPE(ctypes.c_double)(millijoules)
-    driver.counter = counter  # type: ignore[attr-defined]  # as the callback
-    nvml.fake_energy(counter)
-    nvml.fake_set.argtypes = (ctypes.c_char_p, ctypes.c_double)
-    nvml.fake_set(b"power_mw", 1e3 * WORK_W)
 
 
 def made(place: torch.device | None, make: Callable[[], torch.Tensor]) -> Played:
