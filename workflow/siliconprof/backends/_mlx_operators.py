@@ -198,16 +198,7 @@ class Graph:
     def run(
         self, values: Sequence[Any], wanted: Sequence[int], in_bursts: bool
     ) -> tuple[list[Any], list[tuple[str, float]]]:
-        """(outputs at the wanted places, kind and seconds of each operator).
-
-        An array is dropped after its last use, so that MLX may write into it as in its own runs.
-
-        Args:
-            in_bursts: time each beside the run, and not its evaluation.
-
-        Raises:
-            Unknown: a primitive cannot be called from Python.
-        """
+        """(outputs at the wanted places, seconds of each operator, perhaps in bursts)."""
         mx, results = self.mx, [self.outputs[place] for place in wanted]
         kept = {*results, *self.inputs, *self.constants}
         last = {name: i for i, p in enumerate(self.primitives) for name in p.inputs}
@@ -216,7 +207,7 @@ class Graph:
         burst_s: dict[tuple[str, ...], float] = {}
         for index, primitive in enumerate(self.primitives):
             arguments = [known[name] for name in primitive.inputs]
-            for name in primitive.inputs:
+            for name in primitive.inputs:  # MLX may write into what is not used again
                 if last[name] == index and name not in kept:
                     known.pop(name, None)
             asked = (primitive.name, str(primitive.arguments), primitive.operator.inputs)

@@ -31,14 +31,7 @@ def metadata(steps: int, updates: int, scaler: str | None = None) -> dict[str, s
 
 
 def read_metadata(path: Path, weights: Mapping[str, tuple[Sequence[int], str]]) -> dict[str, str]:
-    """The metadata of a file that holds these weights, and their moments if it counts updates.
-
-    Args:
-        weights: name -> (shape, dtype's name).
-
-    Raises:
-        UserError: the file is missing, damaged, or of another model.
-    """
+    """The metadata of a file of these weights, name -> (shape, dtype), or a `UserError`."""
     from safetensors import SafetensorError, safe_open
 
     expected = {name: (tuple(shape), WIDTHS[dtype]) for name, (shape, dtype) in weights.items()}

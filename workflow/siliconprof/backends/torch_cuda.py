@@ -213,10 +213,7 @@ class Plugin(TorchBackend):
         return _cuda_operators.timed(self.torch.cuda)
 
     def gpu_address(self) -> tuple[str, str]:
-        """Torch leaves out the prefix that NVML's UUIDs have.
-
-        A slice of a GPU is known by its name, as in `NVIDIA A100-SXM4-40GB MIG 1g.5gb`.
-        """
+        """NVML's UUID with the prefix that torch leaves out; a slice is known by its name."""
         properties = self.torch.cuda.get_device_properties(self.device)
         uuid, prefix = str(properties.uuid), "MIG" if " MIG " in properties.name else "GPU"
         return "nvidia", uuid if uuid.startswith(("GPU-", "MIG-")) else f"{prefix}-{uuid}"

@@ -93,10 +93,7 @@ class Plugin(TorchBackend):
         self.torch.mps.empty_cache()
 
     def limit_memory(self, limit_bytes: int) -> str:
-        """The share is one of Metal's recommended working-set size.
-
-        torch takes at most twice that (`default_high_watermark_upper_bound`).
-        """
+        """A share of Metal's recommended working-set size, of which torch takes at most twice."""
         share = min((limit_bytes + HEAPS_BYTES) / self.torch.mps.recommended_max_memory(), 2.0)
         self.torch.mps.set_per_process_memory_fraction(share)
         return (

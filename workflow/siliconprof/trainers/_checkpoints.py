@@ -22,19 +22,13 @@ LATEST, BEST = "latest", "best"
 
 
 class Checkpoints:
-    """The checkpoints of a training in a folder; without one nothing is saved.
-
-    Attributes:
-        files: `latest` and `best`: path, step, bytes and sha256.
-        course: of the latest checkpoint, as it was saved; None where there is none.
-        problem: why a checkpoint was not used, or not saved.
-    """
+    """The checkpoints of a training in a folder; without one nothing is saved."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self.files: dict[str, dict[str, Any]] = {}
-        self.course: dict[str, Any] | None = None
-        self.problem: str | None = None
+        self.files: dict[str, dict[str, Any]] = {}  # by role: path, step, bytes and sha256
+        self.course: dict[str, Any] | None = None  # of the latest, as it was saved
+        self.problem: str | None = None  # why one was not used, or not saved
         if folder is not None and (folder / COURSE).exists():
             try:
                 document = json.loads((folder / COURSE).read_text(encoding="utf-8"))

@@ -44,11 +44,7 @@ ON_CPU = "device and host share one memory: this shows that offloading works, no
 
 
 def ready(session: Session) -> tuple[Any, bool]:
-    """(DeepSpeed, with a process group of this one process, whether its Adam is compiled).
-
-    Raises:
-        Unsupported: DeepSpeed is not installed, or cannot offload in this precision here.
-    """
+    """(DeepSpeed, with its process group, whether its Adam is compiled), or `Unsupported`."""
     if session.deepspeed is None:
         session.deepspeed = _initialise(session)
     return session.deepspeed

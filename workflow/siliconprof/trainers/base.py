@@ -260,11 +260,7 @@ class Course:
         self._run_losses = []
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
-        """The point of a training cell; every list of times has one entry per iteration.
-
-        Args:
-            extra: more series of times, in seconds.
-        """
+        """The point of a training cell; `extra` has more series of times, in seconds."""
         session, times = self.session, self.times
         workload = session.workload
         assert isinstance(workload, TrainingWorkload)

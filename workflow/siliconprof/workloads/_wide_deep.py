@@ -62,14 +62,7 @@ class _Candidate:
 def solve(
     budget: int, n_head: int, vocab_size: int, seq_len: int, depth_ratio: float = DEPTH_RATIO
 ) -> Pair:
-    """The pair for a budget of parameters, embedding and head included.
-
-    Args:
-        depth_ratio: the deep model has at least so many times the wide one's layers.
-
-    Raises:
-        UserError: no pair matches.
-    """
+    """The pair for a budget, embedding and head included, or a `UserError` where none matches."""
     where = (
         f"parameter_budget: {budget:,} parameters with n_head {n_head}, vocab_size {vocab_size:,}, "
         f"seq_len {seq_len:,} and depth_ratio {depth_ratio:g}"

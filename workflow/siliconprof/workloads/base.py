@@ -339,11 +339,7 @@ class TrainingWorkload(Workload):
         raise NotImplementedError
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
-        """(name, float32 array) of every weight; the same for every framework.
-
-        Raises:
-            UserError: `weights_path` holds no checkpoint of this model.
-        """
+        """(name, float32 array) of every weight, the same for every framework; or a `UserError`."""
         shapes = self.weight_shapes()
         if self.parameters["weights"] == "pretrained":
             return self.checkpoint().arrays(shapes, first_rows=self.fixed)

@@ -123,12 +123,7 @@ class Plugin(TrainingWorkload):
         return 3 * self.n_embd * self.lora_rank if self.lora_rank else super().largest_trained()
 
     def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
-        """Embedding, layers, loss; frozen layers keep no input.
-
-        In fp32 a layer keeps 28 values a token and channel in torch, 31 and its scores in MLX,
-        with adapters 23 in both. The embedding's gradient comes from both ends of the model: the
-        second is there for a moment beside the first.
-        """
+        """Embedding, layers, loss; frozen layers keep no input."""
         d, ff, heads = self.n_embd, 4 * self.n_embd, self.n_head
         batch, length, tokens = self.batch_size, self.seq_len, self.tokens_per_step()
         full = not self.lora_rank
@@ -148,6 +143,7 @@ class Plugin(TrainingWorkload):
         table = self.vocab_size * d
         embedding = footprint.Stage(
             saved_bytes=0,
+            # Its gradient comes from both ends of the model, and the second is there beside the first.
             work_bytes=table * ledger.master if full else 0,
             weights=table + self.n_positions * d,
             trained=self.n_positions * d if full else 0,

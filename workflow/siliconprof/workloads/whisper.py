@@ -123,11 +123,7 @@ class Plugin(TrainingWorkload):
         return float(per_clip * self.batch_size), text
 
     def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
-        """Encoder, decoder, loss.
-
-        The keys and values of a decoder layer's cross-attention lie at the encoder's positions,
-        and read its output; transformers takes the loss in the logits' own dtype.
-        """
+        """Encoder, decoder, loss; cross-attention's keys and values lie at the encoder's positions."""
         d, ff, heads = self.d_model, self.d_ff, self.n_head
         batch, queries, keys = self.batch_size, self.target_len, self.source_len
         target, source = batch * queries, batch * keys
