@@ -143,7 +143,7 @@ class Plugin(TrainingWorkload):
         table = self.vocab_size * d
         embedding = footprint.Stage(
             saved_bytes=0,
-            # Its gradient comes from both ends of the model, and the second is there beside the first.
+            # Its gradient comes from both ends of the model; the second lies beside the first.
             work_bytes=table * ledger.master if full else 0,
             weights=table + self.n_positions * d,
             trained=self.n_positions * d if full else 0,

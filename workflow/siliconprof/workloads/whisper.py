@@ -123,7 +123,7 @@ class Plugin(TrainingWorkload):
         return float(per_clip * self.batch_size), text
 
     def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
-        """Encoder, decoder, loss; cross-attention's keys and values lie at the encoder's positions."""
+        """Encoder, decoder, loss; the cross-attention's keys lie at the encoder's positions."""
         d, ff, heads = self.d_model, self.d_ff, self.n_head
         batch, queries, keys = self.batch_size, self.target_len, self.source_len
         target, source = batch * queries, batch * keys
