@@ -5,14 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import mlx.core as mx
 import pytest
 from siliconprof import plugins
 from siliconprof.hosts import machine
 from siliconprof.memory.footprint import UNCHECKED
 from siliconprof.session import memory_limit
 from siliconprof.session.trial import Trial
-from test_memory_model import GIB, cell, parameters
+from test_memory_model import cell, parameters
 
 # -- MPS: the peak ------------------------------------------------------------------------------
 
@@ -61,34 +60,6 @@ def test_copies_of_operators_that_are_timed_are_in_no_peak() -> None:
     assert backend.peak_memory_bytes() == 7
     backend.reset_peak_memory()
     assert backend.peak_memory_bytes() == 3
-
-
-# -- MLX's GPU ----------------------------------------------------------------------------------
-
-
-def on_metal(**calls: Any) -> Any:
-    """MLX's backend on a GPU, with calls that a build for CPUs lacks."""
-    backend = plugins.load("backends", "mlx")()
-    backend.open("cpu", 0, 1, "fp32")
-    backend.device = mx.Device(mx.gpu, 0)
-    given = {name: getattr(mx, name) for name in ("gpu", "cpu", "float32", "bfloat16")}
-    backend.mx = SimpleNamespace(**given, metal=SimpleNamespace(is_available=lambda: True), **calls)
-    return backend
-
-
-def test_the_limit_of_mlx_is_a_guideline() -> None:
-    """The record says that nothing holds a training to it, and why; so does a plan."""
-    asked: list[int] = []
-    kept = memory_limit.enforce(on_metal(set_memory_limit=asked.append), 6 * GIB)
-    assert asked == [6 * GIB] and kept["limit_bytes"] == 6 * GIB
-    assert not kept["enforced"] and "guideline" in kept["reason"]
-    assert "mx.set_memory_limit" in kept["how"]
-    scenario = {"capacity_source": "x", "applied": "near-capacity", "capacity_bytes": GIB}
-    for name, enforced in (("mlx", False), ("torch-mps", True), ("torch-cuda", True)):
-        yields = plugins.load("backends", name).limit_yields
-        foreseen = memory_limit.foreseen(scenario, "gpu", yields)
-        assert (foreseen == "by the framework") == enforced
-        assert enforced or "guideline" in str(foreseen)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])

@@ -14,7 +14,6 @@ import pytest
 from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
 from measuring import session_of as session
 from quiet import MACHINE
-from siliconprof import plugins
 from siliconprof.analyse import ceilings
 from siliconprof.analyse.throughputs import PLACE
 from siliconprof.backends import _streams
@@ -44,7 +43,6 @@ LEFT_OUT = {
 }
 CELLS = {
     "bandwidth": {"working_sets_bytes": [LARGE, SMALL], "burst": 20},
-    "copy": {"transfer_bytes": [SMALL]},
     "first_touch": {"pages": [512, 2048]},
 }
 
@@ -291,15 +289,6 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
 # -- transfers ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", CPU_BACKENDS)
-def test_on_a_cpu_there_is_nothing_to_transfer(records: Any, backend: str) -> None:
-    record = records["copy", backend]
-    assert record["status"] == "unsupported"
-    assert "nothing to transfer" in record["reason"]
-    assert record["points"] == []
-
-
 @pytest.mark.parametrize("direction", [_streams.HOST_TO_DEVICE, _streams.DEVICE_TO_HOST])
 def test_what_arrives_is_compared_with_what_was_sent(direction: str) -> None:
     """The frameworks' own code for a transfer, from this host's memory to this host's memory."""
@@ -315,31 +304,6 @@ def test_what_arrives_is_compared_with_what_was_sent(direction: str) -> None:
         arrived = transfer.launch()
         assert transfer.arrived(arrived)
         assert not transfer.arrived(arrived + 1)
-
-
-@pytest.mark.parametrize(
-    "backend",
-    [
-        pytest.param("torch-cuda", marks=pytest.mark.gpu),
-        pytest.param("torch-mps", marks=pytest.mark.apple),
-        pytest.param("mlx", marks=pytest.mark.apple),
-    ],
-)
-def test_a_gpu_transfers_both_ways(project: Checkout, backend: str) -> None:
-    """Every variant is a point or has its reason; only CUDA has pinned memory."""
-    asked = dataclasses.replace(
-        cell(backend, "copy", "copy-gpu", **CELLS["copy"]), device="gpu-x", device_kind="gpu"
-    )
-    can, why = plugins.load("backends", backend)().available()
-    if not can or (backend == "mlx" and not machine.is_mac()):
-        pytest.skip(why)
-    record = project.measure(asked)
-    assert record["status"] == "ok", record["reason"]
-    found = {(p["params"]["direction"], p["params"]["pinned"]) for p in record["points"]}
-    directions = (_streams.HOST_TO_DEVICE, _streams.DEVICE_TO_HOST)
-    assert found == set(itertools.product(directions, {False, backend == "torch-cuda"}))
-    assert all(point["bytes"] == SMALL for point in record["points"])
-    assert ("not_measured" in codes(record)) == (backend != "torch-cuda")
 
 
 # -- first touch -------------------------------------------------------------------------------

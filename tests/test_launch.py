@@ -10,16 +10,13 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
-import mlx as mlx_package
-import numpy as np
 import psutil
 import pytest
 from conftest import QUICK, Checkout, cpu_cell, own_project
 from siliconprof import plugins
-from siliconprof.backends import _cuda_driver, mlx, torch_cuda
-from siliconprof.hosts import frameworks
+from siliconprof.backends import _cuda_driver, torch_cuda
 from siliconprof.measure import fork_server
 from siliconprof.probes import interference
 from siliconprof.stats import statistics
@@ -214,22 +211,6 @@ def test_an_empty_kernel_s_compiling_is_apart_from_its_cold_launch(
         assert empty["cold"]["reasons"] == {}
 
 
-@pytest.mark.slow
-def test_no_fresh_process_so_far_is_no_cold_launch(checkout: Checkout) -> None:
-    """Those that hang are stopped in time for the rest, and what is missing says why."""
-    plant(checkout, dict.fromkeys(range(1, 11), "hangs"))
-    env = {"PYTHONPATH": checkout.environment["PYTHONPATH"]}
-    data = measure(checkout, launch_cell(time_limit_s=24), env=env)
-    assert data["status"] == "ok"
-    (point,) = data["points"]
-    assert not {"cold_s", *BEFORE} & set(point["times"])
-    assert point["times"]["enqueue_s"]
-    last = point["cold"]["failed"][-1]
-    assert "not started, 50% of the cell's time limit of 24 s is spent" in last
-    for name in ("cold_s", *BEFORE):
-        assert "process 1: still running after 6 s" in point["cold"]["reasons"][name]
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_fresh_process_outlives_the_supervisor(
     checkout: Checkout, number: signal.Signals
@@ -321,62 +302,3 @@ def test_the_driver_alone_makes_an_empty_cuda_kernel(
     monkeypatch.setattr(_cuda_driver, "LIBRARY", "libno-driver.so.1")
     refused, reason = backend.empty_kernel()
     assert refused is None and "libno-driver.so.1: cannot open" in reason
-
-
-class Cuda:
-    """mlx.core as MLX's CUDA build has it, with what that build says of GPU 1 (device_info.cpp)."""
-
-    class Kernel:
-        """A kernel of one's own, which the binding calls by keywords."""
-
-        def __init__(self, **declared: Any) -> None:
-            assert declared.keys() == {"name", "input_names", "output_names", "source"}
-
-        def __call__(self, **call: Any) -> list[str]:
-            assert call["grid"] == call["threadgroup"] == (1, 1, 1) and call["inputs"] == []
-            assert len(call["output_shapes"]) == len(call["output_dtypes"]) == 1
-            return ["launched"]
-
-    cpu, gpu, float32, float16, bfloat16 = "cpu", "gpu", "float32", "float16", "bfloat16"
-    metal = SimpleNamespace(is_available=lambda: False)
-    fast = SimpleNamespace(cuda_kernel=Kernel)
-    launched: ClassVar[list[Any]] = []
-    async_eval = launched.append
-    device_count = staticmethod(lambda kind: 2)
-    Device = staticmethod(lambda kind, index: SimpleNamespace(type=kind))
-    set_default_device = staticmethod(lambda device: None)
-    ones = staticmethod(np.ones)
-    eval = staticmethod(lambda value: None)
-
-    @staticmethod
-    def device_info(device: Any = None) -> dict[str, Any]:
-        return {
-            "device_name": "NVIDIA H200",
-            "uuid": "GPU-8932f937",
-            "total_memory": 140 * 2**30,
-            "compute_capability_major": 9,
-            "compute_capability_minor": 0,
-        }
-
-
-def test_mlx_on_an_nvidia_gpu(driver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it launches and what it knows of the GPU, without a word of Metal."""
-    backend = mlx.Plugin()
-    monkeypatch.setattr(mlx_package, "core", Cuda, raising=False)
-    monkeypatch.setitem(sys.modules, "mlx.core", Cuda)
-    backend.open("gpu", 1, 2, "fp32")
-    kernel, kind = backend.empty_kernel()
-    assert kernel is not None and kind == "CUDA, by mx.fast"
-    assert kernel() == ["launched"] and Cuda.launched == [["launched"]]
-    size, source = backend.last_level_cache()
-    assert size == 2000 and "L2_CACHE_SIZE" in source  # of GPU 1
-    assert backend.gpu_address() == ("nvidia", "GPU-8932f937")
-    assert backend.memory_limit_bytes() == 140 * 2**30
-    told = [*backend.launch_means().values(), backend.transfer("host-to-device", True, 1, 0)[1]]
-    assert "CUDA graph" in told[0] and not any("Metal" in t or "unified" in t for t in told)
-    for gpu in frameworks._mlx_gpu()["devices"]:
-        assert (gpu["name"], gpu["compute_capability"], gpu["error"]) == (
-            "NVIDIA H200",
-            "9.0",
-            None,
-        )

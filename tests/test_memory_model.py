@@ -141,7 +141,7 @@ def kept_in_torch(backend: Any, workload: Any, fused: bool) -> int:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     stepper = backend.stepper(workload, 0)
-    batch = stepper.on_device(some_batch(workload))
+    batch = stepper.backend.on_device(some_batch(workload))
     weights = {p.untyped_storage().data_ptr() for p in stepper.model.parameters()}
     saved: dict[int, Any] = {}
 

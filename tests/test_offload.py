@@ -15,6 +15,7 @@ from conftest import QUICK, Checkout, own_project
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
 from siliconprof.hosts import host_file, registry
+from siliconprof.session.trial import Trial
 from siliconprof.words import FLAG_WORDS
 
 pytestmark = pytest.mark.slow
@@ -202,6 +203,9 @@ def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout
     for key, one in found.items():
         assert ("deepspeed" in one.environment["packages"]) == (key in offloaded), key
         assert one.environment.get("cpu_adam") == ("0" * 64 if key in offloaded else None), key
+        # Told before DeepSpeed is imported, which takes a GPU of the host where there is one.
+        told = Trial(one.cell).environment({}).get("DS_ACCELERATOR")
+        assert (told == "cpu") == (one.cell.device_kind == "cpu"), key
         assert {"trainers._offload", "hosts.offload_ops"} <= one.code.modules.keys()
 
 

@@ -22,11 +22,12 @@ from siliconprof.analyse.operator_rows import (
     WAITING,
     group,
 )
+from siliconprof.backends import _torch_operators
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session import inventory, operators
 from siliconprof.session.timing import PhaseClock
-from synthetic_results import CPU, make, repeated, table, training
+from synthetic_results import CPU, make, table, training
 
 # A model that each workload trains -> what its parameters are here, operations over its formula's.
 MODELS: Mapping[str, tuple[dict[str, Any], tuple[float, float]]] = {
@@ -105,6 +106,31 @@ def test_a_formula_is_the_products_of_a_step(
     assert 1 - beside <= share <= 1
 
 
+def test_products_of_operators_that_a_cpu_lacks_are_counted() -> None:
+    """cuDNN's and MPS's LSTM, and MPS's linear layer, by their signatures."""
+    import torch
+
+    def made(*shape: int) -> Any:
+        return torch.empty(shape, device="meta")
+
+    aten, values, hidden, output = torch.ops.aten, made(5, 3, 7), made(1, 3, 4), made(5, 3, 4)
+    weights = [made(16, 7), made(16, 4), made(16), made(16)]
+    once = 2 * 15 * (16 * 7 + 16 * 4)
+    flat = (values, weights, 4, made(208), hidden, hidden)
+    states = ([hidden, hidden], weights)
+    for operator, args, expected in (
+        (aten._cudnn_rnn, flat, once),
+        (aten._cudnn_rnn_backward, flat, 2 * once),
+        (aten._lstm_mps, (values, *states), once),
+        (aten.lstm_mps_backward, (output, *[hidden] * 4, values, output, *states), 2 * once),
+        (aten.linear, (values, made(9, 7), made(9)), 2 * 15 * 7 * 9),
+        (aten.linear_backward, (values, made(5, 3, 9), made(9, 7), [False, True, True]), 1890),
+    ):
+        assert _torch_operators._flops(operator.default, args, {}, None) == expected, operator
+    for kind, of in (("_lstm_mps", "recurrent layers"), ("linear_backward", "products")):
+        assert group(f"aten::{kind}", "backward_s") == of
+
+
 def test_an_operator_is_that_of_the_module_which_called_for_it() -> None:
     found, _ = looked_at("gpt2")
     of: dict[tuple[str, str], set[str]] = {}
@@ -174,15 +200,8 @@ def test_a_step_that_mlx_runs_one_by_one_trains_as_any_other() -> None:
 PHASE_OF = {"aten::mm": "forward_s", "aten::mul.Tensor": "forward_s", "aten::sqrt": "optimizer_s"}
 
 
-def composed(
-    seconds: Mapping[str, float], phases: Mapping[str, float], scatter: float = 0.0
-) -> dict[str, Any]:
-    """`operators` of a point: seconds of each kind, and of the phases of the steps between.
-
-    Args:
-        scatter: by what share the seconds of all operators differ from step to step.
-    """
-    steps = (1 - scatter, 1.0, 1 + scatter)
+def composed(seconds: Mapping[str, float], phases: Mapping[str, float]) -> dict[str, Any]:
+    """`operators` of a point: seconds of each kind, and of the phases of the steps between."""
     rows = [
         {
             "kind": kind,
@@ -192,7 +211,7 @@ def composed(
             "flops": None,
             "bytes": 32,
             "count": 2,
-            "seconds": [second * step for step in steps],
+            "seconds": [second] * 3,
         }
         for kind, second in seconds.items()
     ]
@@ -202,7 +221,6 @@ def composed(
 def pair(
     slow_forward_s: float = 8.5e-3,
     elementwise_s: float = 5e-3,
-    scatter: float = 0.0,
     used_ms: Sequence[float] = (),
     name: str = "gpt2-nano",
     samples: int = 4,
@@ -211,7 +229,6 @@ def pair(
 
     Args:
         elementwise_s: of the slower one, as are the following.
-        scatter: of the operators.
         used_ms: of each step: on a core, waiting for one, all threads.
     """
     fast, slow = (
@@ -225,7 +242,6 @@ def pair(
     slow["points"][0]["operators"] = composed(
         {"aten::mm": 1e-3, "aten::mul.Tensor": elementwise_s, "aten::sqrt": 1e-3},
         {"forward_s": slow_forward_s, "optimizer_s": 1.5e-3},
-        scatter,
     )
     steps = slow["points"][0]["steps"]
     names = ("cpu_s", "waiting_s", "all_threads_cpu_s")
@@ -268,23 +284,15 @@ def test_a_gap_is_explained_on_the_terminal(
 
 # How a pair is, what its causes take in ms, and the verdict.
 GAPS: list[tuple[dict[str, Any], Mapping[str, float], str]] = [
-    # The slower step's parts add up to 85 %, 45 % and 145 % of it.
-    ({"slow_forward_s": 7e-3}, {}, PERHAPS),
+    # The slower step's parts add up to 45 % and 145 % of it.
     ({"slow_forward_s": 3e-3}, {}, UNEXPLAINED),
     ({"slow_forward_s": 13e-3}, {}, OVER),
     # Phases of the slower side last 7 ms beyond its operators, which take 3 ms as on the other:
     # its thread is blocked or waiting for the rest of 10 ms.
-    ({"used_ms": (4, 0, 4)}, {BLOCKED: 6, FRAMEWORK: 0}, EXPLAINED),
     ({"used_ms": (4, 2, 5)}, {BLOCKED: 3, WAITING: 1, FRAMEWORK: 2}, EXPLAINED),
     # Nobody sleeps for sure where other threads are at work, or where nobody was asked.
     ({"used_ms": (4, 0, 12)}, {FRAMEWORK: 6}, PERHAPS),
     ({"used_ms": ()}, {FRAMEWORK: 6}, PERHAPS),
-    # Operators wait for what is more than phases last beyond them.
-    (
-        {"used_ms": (1, 9, 1)},
-        {WAITING: 9, FRAMEWORK: -1, "elementwise operators": -2 / 3},
-        EXPLAINED,
-    ),
 ]
 
 
@@ -322,24 +330,3 @@ def test_a_gap_is_explained_as_far_as_its_parts_are_known(
     others = bool(used_ms) and used_ms[2] > used_ms[0]
     assert ("blocked while other threads had cores" in said) == others
     assert ("is not known" in said) == (not used_ms)
-
-
-def test_a_parts_interval_is_as_wide_as_its_steps_and_processes_differ(tmp_path: Path) -> None:
-    def intervals(lines: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-        assert all(
-            line["low_s"] <= line["seconds"] <= line["high_s"]
-            for line in lines
-            if line["kind"] in ("cause", "unexplained")
-        )
-        return {line["part"]: (line["low_s"], line["high_s"]) for line in lines}
-
-    part = "elementwise operators"
-    alike = intervals(gap(tmp_path / "alike", pair())[1])
-    assert alike[part] == pytest.approx((4e-3, 4e-3))
-    scattered = intervals(gap(tmp_path / "scattered", pair(scatter=0.2))[1])
-    assert scattered[part] == pytest.approx((3e-3, 5e-3))
-    # Operators of one step are fast together: what is left of the phase is as uncertain as all.
-    assert scattered[FRAMEWORK] == pytest.approx((2e-3 - 1.4e-3, 2e-3 + 1.4e-3))
-    several = [repeated(cell, 0.8, 0.9, 1.1, 1.2) for cell in pair(scatter=0.2)]
-    joined = intervals(gap(tmp_path / "several", several)[1])
-    assert joined[part][0] < scattered[part][0] and joined[part][1] > scattered[part][1]

@@ -278,7 +278,7 @@ def trained(made: Any, steps: range) -> list[tuple[float, float]]:
 
 
 SCHEDULED = {
-    "learning_rate": 0.02, "warmup_steps": 2, "decay_steps": 4, "min_learning_rate_share": 0.1,
+    "learning_rate": 0.02, "warmup_steps": 2, "decay_steps": 4,
     "weight_decay": 0.2, "betas": [0.8, 0.9], "max_gradient_norm": 0.5,
 }  # fmt: skip
 # Two steps up, then half a cosine over four from the peak to a tenth of it, then constant.

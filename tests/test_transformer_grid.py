@@ -76,41 +76,6 @@ def test_a_point_out_of_memory_ends_no_other(
     assert "DefaultCPUAllocator: can't allocate memory" in lost["reason"]
 
 
-# A context that is dead from the first step of batch 2 on, under the code of torch-cuda that asks.
-DEAD_CONTEXT = """\
-import sys
-if "siliconprof.measure.worker" in sys.orig_argv:
-    from siliconprof.backends import torch_cpu, torch_cuda
-    from siliconprof.workloads import transformer_grid
-    died = []
-    def work(self=None):
-        if died:
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
-    def point(self, session, model, facts, what, measured=transformer_grid.Plugin.point):
-        if (model.n_layer, model.batch_size) == (1, 2):
-            died.append(True)
-        work()
-        return measured(self, session, model, facts, what)
-    transformer_grid.Plugin.point = point
-    for name in ("synchronize", "release_memory"):
-        setattr(torch_cpu.Plugin, name, work)
-    torch_cpu.Plugin.lost = torch_cuda.Plugin.lost
-"""
-
-
-@pytest.mark.slow
-def test_a_device_that_is_lost_leaves_the_points_until_then(tmp_path: Path) -> None:
-    """CUDA does nothing more after some errors, and the record says at which point."""
-    (tmp_path / "sitecustomize.py").write_text(DEAD_CONTEXT, encoding="utf-8")
-    asked = cell("torch-cpu", n_layer=[1], batch_size=[1, 2, 3])
-    made = by_hand(asked, tmp_path, search=[tmp_path])
-    assert [point["params"]["batch_size"] for point in made["points"]] == [1]
-    assert made["status"] == "failed" and made["points"][0]["status"] == "ok"
-    reason = made["reason"]
-    assert reason.startswith("RuntimeError: CUDA error: an illegal memory access was encountered;")
-    assert "lost to this process" in reason and "while: n_layer=1" in reason
-
-
 def test_points_go_on_after_one_that_fails_and_when_all_do_the_cell_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -170,4 +135,4 @@ def test_the_grid_is_all_combinations_that_are_models() -> None:
     assert (len(kept), left_out) == (20, 4)  # 24 / 8 is odd, at 2 layers and 2 widths d_ff
     names = {transformer_grid.name_of(model) for model in grid.models()}
     assert len(names) == grid.n_points() == 14  # 8/3 of 16 is 48: the same model twice
-    assert all(model.head_dim % 2 == 0 for model in grid.models())
+    assert all(model.shape.head_dim % 2 == 0 for model in grid.models())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from dataclasses import replace
@@ -15,12 +14,12 @@ from device import CARDS, KERNEL_S
 from siliconprof import plugins
 from siliconprof.analyse import step_parts
 from siliconprof.analyse.operator_rows import FRAMEWORK
-from siliconprof.backends import _cuda_driver, _streams
+from siliconprof.backends import _cuda_driver
 from siliconprof.backends.base import Unsupported
 from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import contents
 from test_operators import watched
-from test_plugins import NoClock, gpt2, tokens
+from test_plugins import gpt2, tokens
 
 CARD = CARDS["NVIDIA H200"]
 WITHOUT_CACHE = replace(CARD, l2_bytes=0)
@@ -65,7 +64,7 @@ def test_played_card_counts_its_memory() -> None:
     during = backend.memory_counters()
     assert during["allocated_bytes"] - before["allocated_bytes"] == 4 * MIB
     assert backend.memory_bytes() == during["allocated_bytes"]
-    assert during["reserved_bytes"] - before["reserved_bytes"] == 20 * MIB  # a large segment
+    assert during["reserved_bytes"] >= before["reserved_bytes"] + 4 * MIB
     assert during["driver_bytes"] == during["reserved_bytes"] + CARD.context_bytes
     del kept
     assert backend.peak_memory_bytes() == during["allocated_bytes"]
@@ -155,63 +154,21 @@ def test_played_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
     assert not transfer.arrived(received)
 
 
-@pytest.mark.parametrize("kernel", ["copy", "triad", "reduction"])
-def test_played_card_streams(kernel: str) -> None:
-    """Each kernel computes what its reference does, into memory that exists already."""
-    backend = opened()
-    stream = backend.stream(kernel)
-    flats = [backend.repeated_normal(2**14, seed) for seed in range(2 if kernel == "triad" else 1)]
-    views = [stream.view(flat) for flat in flats]
-    into = backend.normal((2**14,) if kernel != "reduction" else (2**14 // _streams.SUMMED,), 9)
-    held = backend.memory_bytes()
-    result = stream.run(into, *views)
-    backend.synchronize()
-    assert backend.relative_error(result, stream.reference, *views) < 1e-5
-    assert backend.memory_bytes() == held
-
-
-def test_played_card_is_timed_by_torchs_own_timer() -> None:
-    backend = opened()
+def test_played_card_gets_a_batch_without_a_wait() -> None:
+    """A step that nobody times waits neither for the card nor for its data."""
+    backend, line = opened(), sys.modules["played_cuda"].driver.line
     a = backend.normal((512, 512), 0)
-    needs = 2 * 512**3 / CARD.flop_rates["fp32"]
-    found = backend.blocked_autorange(lambda: backend.matmul(a, a), 0.05)
-    assert np.median(found["times_s"]) == pytest.approx(needs, rel=0.2)
-
-
-def test_played_card_keeps_nothing_of_a_forward_pass() -> None:
-    """Neither alone nor in an evaluation; dropout is off there, and on again afterwards."""
-    backend = opened()
-    stepper = backend.stepper(gpt2("nano"), 5)
-    batch = tokens(1)
-    last = stepper.step(batch, NoClock())
-    graphs = (one for one in gc.get_objects() if isinstance(one, torch.Tensor) and one.grad_fn)
-    assert last() > 0 and not any(graphs)
-    forward = stepper.forward_only(batch)
-    kept: list[Any] = []
-    hook = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t)
-    with hook:
-        forward()
-        stepper.evaluate(batch)
-        seen = stepper.outputs(batch)
-    assert kept == [] and seen.dtype == np.float32
-    assert stepper.model.training
-    assert stepper.evaluate(batch) == stepper.evaluate(batch)
-    assert all(weight.grad is None for weight in stepper.trained.values())
-
-
-def test_played_card_evaluates_in_the_precision_that_it_trains_in() -> None:
-    exact, mixed = (
-        opened(precision).stepper(gpt2("nano"), 5).outputs(tokens(1))
-        for precision in ("fp32", "amp-bf16")
-    )
-    assert not np.allclose(mixed, exact, rtol=0, atol=1e-4)
-    assert np.allclose(mixed, exact, rtol=0, atol=0.1)
+    backend.matmul(a, a)
+    moved = backend.on_device({"images": np.ones((64, 28, 28), np.float32)})
+    assert line.end > line.now()  # the product is still under way
+    backend.synchronize()
+    assert moved["images"].device.type == "cuda" and float(moved["images"].sum()) == 64 * 28 * 28
 
 
 def test_played_card_says_what_lies_beside_the_arrays() -> None:
     """The allocator's cache at its peak, and what is taken of the card by none of its arrays."""
     backend = opened()
-    backend.normal((2**20,), 0)
+    backend.normal((2**20 + 1,), 0)
     reserved, allocated = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
     assert reserved > allocated
     said = backend.beside_arrays()
@@ -250,6 +207,9 @@ def test_played_card_says_which_attention_it_has_and_what_compiling_needs(
     assert "Triton" in backend.cannot_compile("gpu")
     monkeypatch.setattr("siliconprof.backends.torch_cuda.find_spec", lambda name: name)
     assert backend.cannot_compile("gpu") is None  # these tests need a compiler
+    with monkeypatch.context() as patch:
+        patch.setattr("siliconprof.backends.torch_cuda.sysconfig.get_path", lambda name: "/nowhere")
+        assert "/nowhere/Python.h is missing" in backend.cannot_compile("gpu")
     monkeypatch.setenv("PATH", "")
     assert "C compiler" in backend.cannot_compile("gpu")
 

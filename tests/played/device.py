@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import insort
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 LAUNCH_S = 4e-6  # of the host, to hand a kernel over
@@ -43,7 +42,6 @@ class Card:
 
 SLOWER, SMALLER = 20_000, 64
 GB, GIB, MIB = 10**9, 2**30, 2**20
-REST_W, WORK_W = 75.0, 500.0  # of a card, so that energy is counted in its own time
 
 
 def card(
@@ -88,8 +86,7 @@ CARDS = {
 class Timeline:
     """The host's clock and the queue of one device, both in seconds of the host's clock."""
 
-    def __init__(self, slower: float = 1) -> None:
-        self.slower = slower  # times that work takes longer than it does on the card
+    def __init__(self) -> None:
         self.lock = threading.RLock()
         self._hidden = 0.0  # real seconds that the host's clock leaves out; negative after waits
         self._since: float | None = None  # while a result is computed, the clock stands still
@@ -141,13 +138,8 @@ class Timeline:
 
     def launch(self, duration_s: float) -> None:
         """Queue work of that length."""
-        duration_s *= self.slower
         self.end = max(self.now(), self.end) + duration_s
         self.busy_s += duration_s
-
-    def worked_s(self) -> float:
-        """Seconds of work until now."""
-        return self.busy_s - max(self.end - self.now(), 0.0)
 
     def later(self, action: Callable[[], Any]) -> None:
         """Do this when the host has waited for what is queued now."""
@@ -166,44 +158,23 @@ class Timeline:
 
 # -- memory ----------------------------------------------------------------------------------------
 
-# c10/cuda/CUDACachingAllocator.cpp: kMinBlockSize, kSmallSize, kSmallBuffer, kLargeBuffer,
-# kMinLargeAlloc, kRoundLarge
-ROUND, SMALL, SMALL_BUFFER = 512, 2**20, 2**21
-LARGE_BUFFER, MIN_LARGE, ROUND_LARGE = 20 * 2**20, 10 * 2**20, 2**21
+ROUND, PIECE = 512, 2**21  # bytes of an array, and those that the driver gives at least
 
 
 class OutOfMemory(Exception):
     """The device cannot give so much."""
 
 
-@dataclass(eq=False)
-class Segment:
-    """Memory that the driver gave in one piece."""
-
-    size: int
-    small: bool
-    free: list[tuple[int, int]] = field(default_factory=list)  # (start, bytes), by start
-
-    def give_back(self, start: int, size: int) -> None:
-        """Free a block and join it to its free neighbours."""
-        insort(self.free, (start, size))
-        joined: list[tuple[int, int]] = []
-        for begin, length in self.free:
-            if joined and sum(joined[-1]) == begin:
-                joined[-1] = (joined[-1][0], joined[-1][1] + length)
-            else:
-                joined.append((begin, length))
-        self.free = joined
-
-
 class Memory:
-    """Torch's caching allocator on one device."""
+    """A framework's caching allocator: what it has got from the driver it keeps for reuse.
 
-    def __init__(self, card: Card) -> None:
-        self.card = card
+    Args:
+        total_bytes: of the device, all but what its context takes.
+    """
+
+    def __init__(self, total_bytes: float) -> None:
+        self.limit_bytes = self.total_bytes = total_bytes
         self.lock = threading.RLock()
-        self.segments: list[Segment] = []
-        self.fraction = 1.0
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
 
     def allocate(self, n_bytes: int) -> Block:
@@ -213,72 +184,19 @@ class Memory:
             OutOfMemory: there is none.
         """
         size = max(-(-n_bytes // ROUND) * ROUND, ROUND)
-        small = size <= SMALL
         with self.lock:
-            place = self._best(size, small) or self._grown(size, small)
-            if place is None:
+            needed = max(self.reserved, -(-(self.allocated + size) // PIECE) * PIECE)
+            if needed > min(self.limit_bytes, self.total_bytes):
                 raise OutOfMemory(n_bytes)
-            segment, (start, length) = place
-            segment.free.remove((start, length))
-            left = length - size
-            if left >= ROUND if small else left > SMALL:
-                insort(segment.free, (start + size, left))
-            else:
-                size = length
+            self.reserved = needed
+            self.peak_reserved = max(self.peak_reserved, needed)
             self.allocated += size
             self.peak_allocated = max(self.peak_allocated, self.allocated)
-            return Block(self, segment, start, size)
-
-    def _best(self, size: int, small: bool) -> tuple[Segment, tuple[int, int]] | None:
-        fits = [
-            (length, index, start)
-            for index, segment in enumerate(self.segments)
-            if segment.small == small
-            for start, length in segment.free
-            if length >= size
-        ]
-        if not fits:
-            return None
-        length, index, start = min(fits)
-        return self.segments[index], (start, length)
-
-    def _grown(self, size: int, small: bool) -> tuple[Segment, tuple[int, int]] | None:
-        if small:
-            asked = SMALL_BUFFER
-        elif size < MIN_LARGE:
-            asked = LARGE_BUFFER
-        else:
-            asked = -(-size // ROUND_LARGE) * ROUND_LARGE
-        if not self._has_room(asked):
-            self.empty_cache()
-        if not self._has_room(asked):
-            return None
-        segment = Segment(asked, small, [(0, asked)])
-        self.segments.append(segment)
-        self.reserved += asked
-        self.peak_reserved = max(self.peak_reserved, self.reserved)
-        return segment, (0, asked)
-
-    def _has_room(self, size: int) -> bool:
-        limit = self.fraction * self.card.memory_bytes
-        return self.reserved + size <= limit and self.taken() + size <= self.card.memory_bytes
-
-    def taken(self) -> int:
-        """All that is taken on the device: the context too."""
-        return self.reserved + self.card.context_bytes
-
-    def release(self, block: Block) -> None:
-        """Take a block back into the cache."""
-        with self.lock:
-            block.segment.give_back(block.start, block.size)
-            self.allocated -= block.size
+        return Block(self, size)
 
     def empty_cache(self) -> None:
-        """Give the driver its whole free segments back."""
-        with self.lock:
-            unused = [s for s in self.segments if s.free == [(0, s.size)]]
-            self.segments = [s for s in self.segments if s not in unused]
-            self.reserved -= sum(segment.size for segment in unused)
+        """Give the driver back what no array needs."""
+        self.reserved = -(-self.allocated // PIECE) * PIECE
 
     def reset_peak(self) -> None:
         """Start new peaks."""
@@ -286,10 +204,11 @@ class Memory:
 
 
 class Block:
-    """A piece of a segment; it goes back when nothing refers to it any more."""
+    """Memory of an array; it goes back when nothing refers to it any more."""
 
-    def __init__(self, memory: Memory, segment: Segment, start: int, size: int) -> None:
-        self.memory, self.segment, self.start, self.size = memory, segment, start, size
+    def __init__(self, memory: Memory, size: int) -> None:
+        self.memory, self.size = memory, size
 
     def __del__(self) -> None:
-        self.memory.release(self)
+        with self.memory.lock:
+            self.memory.allocated -= self.size

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import tensors
 import torch
-from device import KERNEL_S, REST_W, WORK_W, Block, Card, Memory, OutOfMemory, Timeline
+from device import KERNEL_S, Block, Card, Memory, OutOfMemory, Timeline
 from nvidia import Libcuda, cards, stand_in
 from tensors import Call, Played
 from torch.utils.flop_counter import flop_registry
@@ -34,7 +34,7 @@ class Gpu:
     def __init__(self, index: int, card: Card, uuid: str, line: Timeline) -> None:
         self.index, self.card, self.uuid, self.line = index, card, uuid, line
         self.place = torch.device("cuda", index)
-        self.memory = Memory(card)
+        self.memory = Memory(card.memory_bytes - card.context_bytes)
         self.held: WeakValueDictionary[int, Block] = WeakValueDictionary()  # by CPU storage
         self.workspaces: dict[int, Block] = {}  # by thread
 
@@ -43,14 +43,15 @@ class Gpu:
         try:
             return self.memory.allocate(n_bytes)
         except OutOfMemory:
-            held = self.memory
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory. Tried to allocate {n_bytes / 2**20:.2f} MiB. GPU "
-                f"{self.index} has a total capacity of {self.card.memory_bytes / 2**30:.2f} GiB of "
-                f"which {(self.card.memory_bytes - held.taken()) / 2**20:.2f} MiB is free. "
-                f"{held.fraction * self.card.memory_bytes / 2**30:.2f} GiB allowed; "
-                f"{held.allocated / 2**20:.2f} MiB is allocated by PyTorch"
+                f"{self.index} has a total capacity of {self.card.memory_bytes / 2**30:.2f} GiB; "
+                f"{self.memory.allocated / 2**20:.2f} MiB is allocated by PyTorch"
             ) from None
+
+    def taken(self) -> int:
+        """All that is taken on the card: the context too."""
+        return self.memory.reserved + self.card.context_bytes
 
     def multiplies(self) -> None:
         """A product needs this thread's workspace."""
@@ -67,7 +68,7 @@ class Driver:
         self.library = ctypes.CDLL(spec["library"])
         self.lost_after = spec.get("lost_after")
         self.kernels = 0
-        self.line = Timeline(spec.get("slower", 1))
+        self.line = Timeline()
         self.seen = cards(spec)
         self.gpus = [Gpu(i, card, uuid, self.line) for i, (card, uuid) in enumerate(self.seen)]
 
@@ -108,7 +109,7 @@ class Driver:
         """Bytes that are free, and all."""
         gpu = self.gpu(index)
         self.check()
-        return gpu.card.memory_bytes - gpu.memory.taken(), gpu.card.memory_bytes
+        return gpu.card.memory_bytes - gpu.taken(), gpu.card.memory_bytes
 
     def properties(self, index: int) -> SimpleNamespace:
         gpu = self.gpu(index)
@@ -336,7 +337,6 @@ def install(spec: dict[str, Any], module: Any) -> None:
     driver.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
     driver.library.played_install(count, callback)
     stand_in(Launcher(driver.seen))
-    _counts_energy()
     torch.version.cuda = "13.0"
     cuda = torch.cuda
 
@@ -351,7 +351,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
         return driver.library.played_device(index)
 
     def fraction(share: float, index: int) -> None:
-        driver.gpu(index).memory.fraction = share
+        driver.gpu(index).memory.limit_bytes = share * driver.gpu(index).card.memory_bytes
 
     def empty_cache() -> None:
         driver.check()
@@ -372,7 +372,6 @@ def install(spec: dict[str, Any], module: Any) -> None:
         "resetAccumulatedMemoryStats": lambda index: None,
         "emptyCache": empty_cache,
         "setMemoryFraction": fraction,
-        "getMemoryFraction": lambda index: driver.gpu(index).memory.fraction,
         "getArchFlags": lambda: "sm_75 sm_80 sm_90",
         "getCompiledVersion": lambda: 13000,
         "clearCublasWorkspaces": lambda: driver.gpu().workspaces.clear(),
@@ -395,22 +394,6 @@ def install(spec: dict[str, Any], module: Any) -> None:
 
     optimizer._foreach_supported_types.append(Played)
     tensors.install("CUDA", driver.run, made, attention)
-
-
-def _counts_energy() -> None:
-    """Have NVML's counter of the first GPU count the played time: at rest, and more at work."""
-    nvml = ctypes.CDLL("libnvidia-ml.so.1")  # the one that the bindings open later
-    began_s = driver.line.now()
-
-    def millijoules() -> float:
-        elapsed_s = driver.line.now() - began_s
-        return 1e3 * (REST_W * elapsed_s + (WORK_W - REST_W) * driver.line.worked_s())
-
-    counter = ctypes.CFUNCTYPE(ctypes.c_double)(millijoules)
-    driver.counter = counter  # type: ignore[attr-defined]  # as the callback
-    nvml.fake_energy(counter)
-    nvml.fake_set.argtypes = (ctypes.c_char_p, ctypes.c_double)
-    nvml.fake_set(b"power_mw", 1e3 * WORK_W)
 
 
 def made(place: torch.device | None, make: Callable[[], torch.Tensor]) -> Played:

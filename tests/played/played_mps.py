@@ -11,112 +11,17 @@ import ctypes
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
 import tensors
 import torch
-from device import KERNEL_S, Timeline
+from device import KERNEL_S, Block, Memory, OutOfMemory, Timeline
 from tensors import Call, Played
 
-GIB, MIB = 2**30, 2**20
-# aten/src/ATen/mps/MPSAllocator.h: an array of up to so many bytes comes from heaps of that size
-HEAPS = ((MIB, 8 * MIB), (10 * MIB - 1, 32 * MIB), (GIB // 2 - 1, GIB))
-ROUND_LARGE, ROUND = 2 * MIB, 256
 HIGH_WATERMARK = 1.7  # default_high_watermark_ratio
 
 real_clock = time.perf_counter
-
-
-# -- memory --------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Heap:
-    """Memory that Metal gave in one piece, for arrays of one kind."""
-
-    kind: int
-    total: int
-    available: int
-
-
-class Memory:
-    """Torch's allocator for MPS: buffers from heaps, kept for reuse when they are free."""
-
-    def __init__(self, recommended_bytes: int) -> None:
-        self.recommended_bytes = recommended_bytes
-        self.allowed_bytes: float = HIGH_WATERMARK * recommended_bytes
-        self.heaps: list[Heap] = []
-        self.cached: list[tuple[int, Heap]] = []  # buffers that nobody uses
-        self.allocated = self.peak = 0
-
-    @property
-    def driver_bytes(self) -> int:
-        """All that Metal holds."""
-        return sum(heap.total for heap in self.heaps)
-
-    def allocate(self, n_bytes: int) -> Buffer:
-        """A buffer, or torch's own error."""
-        size = max(-(-n_bytes // ROUND) * ROUND, ROUND)
-        heap = self._from(size)
-        if heap is None:
-            self.empty_cache()
-            heap = self._from(size)
-        if heap is None:
-            other = f"MPS allocated: {self.driver_bytes / GIB:.2f} GiB, other allocations: 0 bytes"
-            raise RuntimeError(
-                f"MPS backend out of memory ({other}, max allowed: "
-                f"{self.allowed_bytes / GIB:.2f} GiB). Tried to allocate {size / MIB:.2f} MiB on "
-                "private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for "
-                "memory allocations (may cause system failure)."
-            )
-        self.allocated += size
-        self.peak = max(self.peak, self.allocated)
-        return Buffer(self, heap, size)
-
-    def _from(self, size: int) -> Heap | None:
-        """A heap that now has one buffer of that size more, as `alloc_buffer_block` finds it.
-
-        Whatever is asked for counts against the limit, also what a heap has room for.
-        """
-        if self.driver_bytes + size > self.allowed_bytes:
-            return None
-        kind, total = next(
-            ((i, t) for i, (most, t) in enumerate(HEAPS) if size <= most),
-            (len(HEAPS), -(-size // ROUND_LARGE) * ROUND_LARGE),
-        )
-        fits = [(s, h) for s, h in self.cached if h.kind == kind and size <= s <= size + 32 * MIB]
-        if fits:
-            found = min(fits, key=lambda entry: entry[0])
-            self.cached.remove(found)
-            found[1].available += found[0]
-            heap = found[1]
-        else:
-            free = (h for h in self.heaps if h.kind == kind and h.available >= size)
-            heap = next(free, None) or Heap(kind, total, total)
-            if heap not in self.heaps:
-                self.heaps.append(heap)
-        heap.available -= size
-        return heap
-
-    def empty_cache(self) -> None:
-        """Give Metal back the heaps that nobody uses."""
-        for size, heap in self.cached:
-            heap.available += size
-        self.cached = []
-        self.heaps = [heap for heap in self.heaps if heap.available < heap.total]
-
-
-class Buffer:
-    """A piece of a heap; it goes back when nothing refers to it any more."""
-
-    def __init__(self, memory: Memory, heap: Heap, size: int) -> None:
-        self.memory, self.heap, self.size = memory, heap, size
-
-    def __del__(self) -> None:
-        self.memory.cached.append((self.size, self.heap))
-        self.memory.allocated -= self.size
 
 
 # -- operators -----------------------------------------------------------------------------------
@@ -129,9 +34,20 @@ class Gpu:
 
     def __init__(self, recommended_bytes: int) -> None:
         self.line = Timeline()
-        self.memory = Memory(recommended_bytes)
-        self.allocate = self.memory.allocate
-        self.held: WeakValueDictionary[int, Buffer] = WeakValueDictionary()  # by CPU storage
+        self.recommended_bytes = recommended_bytes
+        self.memory = Memory(HIGH_WATERMARK * recommended_bytes)
+        self.held: WeakValueDictionary[int, Block] = WeakValueDictionary()  # by CPU storage
+
+    def allocate(self, n_bytes: int) -> Block:
+        """Memory of the GPU, or torch's own error."""
+        try:
+            return self.memory.allocate(n_bytes)
+        except OutOfMemory:
+            raise RuntimeError(
+                f"MPS backend out of memory (MPS allocated: {self.memory.reserved / 2**30:.2f} GiB, "
+                f"max allowed: {self.memory.limit_bytes / 2**30:.2f} GiB). Tried to allocate "
+                f"{n_bytes / 2**20:.2f} MiB on private pool."
+            ) from None
 
     def run(self, *asked: Any) -> Any:
         """An operator, as long as the CPU takes for it."""
@@ -180,7 +96,7 @@ def functions() -> dict[str, Callable[..., Any]]:
     memory = gpu.memory
 
     def fraction(share: float) -> None:
-        memory.allowed_bytes = share * memory.recommended_bytes if share else math.inf
+        memory.limit_bytes = share * gpu.recommended_bytes if share else math.inf
 
     return {
         "is_available": lambda: True,
@@ -192,8 +108,8 @@ def functions() -> dict[str, Callable[..., Any]]:
         "emptyCache": memory.empty_cache,
         "setMemoryFraction": fraction,
         "currentAllocatedMemory": lambda: memory.allocated,
-        "driverAllocatedMemory": lambda: memory.driver_bytes,
-        "recommendedMaxMemory": lambda: memory.recommended_bytes,
+        "driverAllocatedMemory": lambda: memory.reserved,
+        "recommendedMaxMemory": lambda: gpu.recommended_bytes,
         "compileShader": Shader,
     }
 
@@ -203,14 +119,14 @@ def statistics(*device: Any) -> dict[str, int]:
     memory = gpu.memory
     return {
         "allocated_bytes.all.current": memory.allocated,
-        "allocated_bytes.all.peak": memory.peak,
-        "reserved_bytes.all.current": memory.driver_bytes,
+        "allocated_bytes.all.peak": memory.peak_allocated,
+        "reserved_bytes.all.current": memory.reserved,
     }
 
 
 def reset_peak(*device: Any) -> None:
     """`torch.accelerator.reset_peak_memory_stats`."""
-    gpu.memory.peak = gpu.memory.allocated
+    gpu.memory.reset_peak()
 
 
 def install(spec: dict[str, Any], module: Any) -> None:

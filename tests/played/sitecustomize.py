@@ -1,8 +1,7 @@
 """Python runs this at its start where this folder is on PYTHONPATH: frameworks find played GPUs.
 
 `SILICONPROF_PLAYED` says which, as JSON. NVIDIA's: `gpus` (names of `device.CARDS` with `uuid`),
-`library` (cuda.cpp compiled), how many times `slower` their work is done than a card does it, and
-what goes wrong with them: `lost_after` that many kernels. A Mac: `memory_bytes`,
+`library` (cuda.cpp compiled), and what goes wrong with them: `lost_after` that many kernels. A Mac: `memory_bytes`,
 `recommended_bytes` (Metal's working set), `library` (metal.cpp compiled) and `macos`
 (fake_macos.cpp compiled). MLX's GPU of either is `lost_in` a function of that name.
 """

@@ -20,13 +20,26 @@ OTHERS = "other operators"
 OPTIMIZER_PHASE = "optimizer_s"
 # What an operator does -> how torch's names of it begin, without `aten::`, and MLX's primitives.
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "products": ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "Matmul", "AddMM"),
+    "products": (
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "mv",
+        "addmv",
+        "dot",
+        "linear",
+        "Matmul",
+        "AddMM",
+    ),
     ATTENTION: ("_scaled_dot_product", "_flash_attention", "_efficient_attention"),
     "convolutions": (
         *("convolution", "_convolution", "cudnn_convolution", "max_pool", "avg_pool"),
         "Convolution",
     ),
-    "recurrent layers": ("mkldnn_rnn_layer", "_cudnn_rnn", "_thnn_fused_lstm", "lstm_mps"),
+    "recurrent layers": (
+        *("mkldnn_rnn_layer", "_cudnn_rnn", "_thnn_fused_lstm", "_lstm_mps", "lstm_mps"),
+    ),
     "norms": ("native_layer_norm", "_fused_rms_norm", "native_batch_norm", "native_group_norm"),
     "softmax and loss": (
         *("_softmax", "_safe_softmax", "_log_softmax", "nll_loss", "log_softmax"),

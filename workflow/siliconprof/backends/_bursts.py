@@ -14,11 +14,7 @@ MOST = 4096  # calls in it
 
 
 def seconds_each(burst: Callable[[int], float]) -> float:
-    """Seconds of a call among others.
-
-    Args:
-        burst: hands over so many calls and waits until the last is done; returns its seconds.
-    """
+    """Seconds of a call; `burst` hands over so many, waits for the last and returns its seconds."""
     burst(1)  # what the first call compiles or allocates
     calls, shorter_s = 1, burst(1)
     while True:

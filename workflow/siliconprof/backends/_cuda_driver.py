@@ -39,15 +39,7 @@ def _require(cuda: ctypes.CDLL, call: str, code: int) -> None:
 
 
 def l2_cache_bytes(index: int) -> int:
-    """The size of a GPU's level 2, in bytes.
-
-    Args:
-        index: of the GPU among those that CUDA_VISIBLE_DEVICES leaves.
-
-    Raises:
-        CudaError: the driver refuses.
-        OSError: there is no driver.
-    """
+    """Bytes of level 2 of a visible GPU; `CudaError`, or OSError where there is no driver."""
     cuda = ctypes.CDLL(LIBRARY)
     device, size = ctypes.c_int(), ctypes.c_int()
     _require(cuda, "cuInit", cuda.cuInit(0))
@@ -58,16 +50,7 @@ def l2_cache_bytes(index: int) -> int:
 
 
 def empty_kernel(stream: int) -> Callable[[], None]:
-    """A launcher of a compiled, loaded kernel that does nothing, in the thread's current context.
-
-    Args:
-        stream: the handle of the stream that it is launched on.
-
-    Raises:
-        CudaError: the driver refuses; a launch may raise it too.
-        OSError: there is no driver.
-        AttributeError: it lacks a function.
-    """
+    """A launcher of a loaded kernel that does nothing, on a stream; both may raise `CudaError`."""
     cuda = ctypes.CDLL(LIBRARY)
     context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     _require(cuda, "cuCtxGetCurrent", cuda.cuCtxGetCurrent(ctypes.byref(context)))

@@ -37,11 +37,6 @@ class Timed(NamedTuple):
 
 @contextmanager
 def timed(cuda: Any) -> Iterator[list[tuple[str, float]]]:
-    """See `Backend.operators_timed`.
-
-    Args:
-        cuda: `torch.cuda`.
-    """
     found: list[tuple[str, float]] = []
     seen: list[Timed] = []
     lead = _Lead(cuda)
@@ -91,11 +86,7 @@ class _Lead:
         self.handed_over, self.began, self.first = 0, time.perf_counter(), None
 
     def keep(self, last: Any) -> None:
-        """Have the device sleep if it has caught up, or soon may.
-
-        Args:
-            last: event after the last operator; None before the first.
-        """
+        """Have the device sleep if it has caught up with the `last` operator, or soon may."""
         if last is None:
             return
         self.first = self.first or last

@@ -1,14 +1,10 @@
 """The operators of a training step in MLX: its graph, and the step run primitive by primitive.
 
 MLX computes a step as one graph, inside of which nothing can be timed. `mx.export_function` tells
-every primitive of it with its arguments, so the same step is run again through MLX's Python
-functions, on the same arrays, each primitive evaluated before the next is built. Evaluating costs
-something by itself, 5 to 90 microseconds on the hosts that were seen: as much as for the primitives
-that only view an array, of which every step has many, and their mean is taken off each time.
-Attention and norms, which MLX spells out on a CPU, are the primitives that they consist of.
-On a GPU evaluating costs more than most primitives last, so there each is run in bursts, see
-`_bursts`, on the arrays of the step; those of one burst do not wait for each other, as those of a
-step often do, so small ones may overlap. `_mlx_roles` tells whose they are.
+every primitive with its arguments, so the step is run again on the same arrays, each primitive
+evaluated before the next is built. Evaluating costs 5 to 90 microseconds by itself, as much as for
+primitives that only view an array, whose mean is taken off each time. On a GPU that is more than
+most primitives last, so there each is run in bursts, see `_bursts`; those of one burst may overlap.
 """
 
 from __future__ import annotations
@@ -38,15 +34,7 @@ SUM, REPLACES = 2, 4  # Scatter::ReduceType, of the sum and of none
 
 
 class StepGraph:
-    """The graph of a whole training step.
-
-    Args:
-        stepper: a `MlxStepper`, whose state is left as it is.
-        arrays: of a batch.
-
-    Raises:
-        Unknown: MLX does not tell the graph.
-    """
+    """The graph of a stepper's whole step; `Unknown` where MLX does not tell it."""
 
     def __init__(self, stepper: Any, arrays: Any) -> None:
         from mlx.utils import tree_flatten, tree_unflatten
@@ -104,11 +92,7 @@ class StepGraph:
         return [stepper.parameters, stepper.optimizer.state, arrays]
 
     def run(self, stepper: Any, arrays: Any) -> tuple[list[Any], list[tuple[str, float]]]:
-        """([weights, optimizer's state, scalars] after a step, kind and seconds of each operator).
-
-        Raises:
-            Unknown: see `Graph.run`.
-        """
+        """([weights, optimizer's state, scalars] after a step, seconds of each operator)."""
         from mlx.utils import tree_flatten, tree_unflatten
 
         mx = stepper.backend.mx
@@ -164,12 +148,7 @@ class Unknown(Exception):
 
 
 class Graph:
-    """The graph of a function of arrays.
-
-    Args:
-        phase_ends: phase -> places of the outputs that are known at its end; what no output needs
-            belongs to the last phase.
-    """
+    """The graph of a function; `phase_ends`: phase -> places of the outputs known at its end."""
 
     def __init__(
         self,
@@ -219,16 +198,7 @@ class Graph:
     def run(
         self, values: Sequence[Any], wanted: Sequence[int], in_bursts: bool
     ) -> tuple[list[Any], list[tuple[str, float]]]:
-        """(outputs at the wanted places, kind and seconds of each operator).
-
-        An array is dropped after its last use, so that MLX may write into it as in its own runs.
-
-        Args:
-            in_bursts: time each beside the run, and not its evaluation.
-
-        Raises:
-            Unknown: a primitive cannot be called from Python.
-        """
+        """(outputs at the wanted places, seconds of each operator, perhaps in bursts)."""
         mx, results = self.mx, [self.outputs[place] for place in wanted]
         kept = {*results, *self.inputs, *self.constants}
         last = {name: i for i, p in enumerate(self.primitives) for name in p.inputs}
@@ -237,7 +207,7 @@ class Graph:
         burst_s: dict[tuple[str, ...], float] = {}
         for index, primitive in enumerate(self.primitives):
             arguments = [known[name] for name in primitive.inputs]
-            for name in primitive.inputs:
+            for name in primitive.inputs:  # MLX may write into what is not used again
                 if last[name] == index and name not in kept:
                     known.pop(name, None)
             asked = (primitive.name, str(primitive.arguments), primitive.operator.inputs)
@@ -284,11 +254,7 @@ class Graph:
 
 
 def _primitive(event: Mapping[str, Any], phase: str, repeats: Mapping[str, Any]) -> Primitive:
-    """A primitive of a phase.
-
-    Args:
-        repeats: the name of an array that repeats another -> that one, which is what is read.
-    """
+    """A primitive of a phase; `repeats`: an array -> the one that it repeats, which is read."""
     name, outputs = event["name"], event["outputs"]
     read = [repeats.get(array[0], array) for array in event["inputs"]]
     texts = [f"{dtype}{list(shape)}".removeprefix("mlx.core.") for _, shape, dtype in read]
@@ -310,11 +276,7 @@ def _flops(name: str, shapes: Sequence[Sequence[int]], result: Sequence[int]) ->
 
 
 def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
-    """The results of a primitive, not evaluated.
-
-    Raises:
-        Unknown: nothing in MLX's Python does what it does.
-    """
+    """The results of a primitive, not evaluated; `Unknown` where Python cannot call it."""
     name, own = primitive.name, primitive.arguments
     _, shape, dtype = primitive.outputs[0]
     if name in PLAIN:

@@ -1,14 +1,12 @@
 """Whose the primitives of a step in MLX are: its graph knows no modules.
 
 So the step is traced once more, each array that goes into a module or comes out of it multiplied by
-a mark: ones that nothing else reads. The gradient of such a product is a product with the same mark,
-so both passes are marked where they go in and out of a module, and between two marks all is one
-module's. The marked graph is never run. Without its marks it computes what the step's own graph
-does, only that sums of gradients are added up in another order; so a primitive has the role of the
-one that computes the same there, and a part of a sum that stands in one graph alone that of what it
-adds. What several modules share is that of the module that calls them: a sum of gradients of what
-two of them read, or positions that each layer makes. What no module computes, as the loss, is
-outside of the model, and what the marked graph does not compute at all has no role.
+a mark: ones that nothing else reads. The gradient of such a product is a product with the same
+mark, so in both passes all between two marks is one module's. The marked graph is never run; a
+primitive has the role of the one that computes the same there. As sums of gradients are added up in
+another order, a part of a sum that stands in one graph alone has the role of what it adds. What
+several modules share is that of the module that calls them, and what no module computes, as the
+loss, is outside of the model.
 """
 
 from __future__ import annotations
@@ -131,11 +129,7 @@ def roles(
 def _scopes(
     marked: Graph, crossings: Sequence[Crossing], passes: Sequence[str]
 ) -> tuple[list[Primitive], list[Scope]]:
-    """The primitives of the passes without marks, and the scope of each.
-
-    It is that of the arrays that a primitive reads; where it reads only weights, that of what reads
-    its results.
-    """
+    """The passes' primitives without marks, and the scopes of what they read, or who reads them."""
     ones = {marked.inputs[-1]}  # and what is made of them
     offsets: dict[str, int] = {}  # of the marks
     unmarked: dict[str, str] = {}  # a marked array -> what it was
@@ -184,11 +178,7 @@ def _shared(scopes: Sequence[Scope]) -> Scope:
 def _numbered(
     graph: Graph, primitives: Iterable[Primitive], numbers: dict[Any, int]
 ) -> Iterator[int]:
-    """A number for each primitive, the same for all that compute the same from the same.
-
-    Args:
-        numbers: what is computed, by graph or another -> its number; more is added.
-    """
+    """A number for each primitive, in all graphs the same for what computes the same."""
     arrays: dict[str, Any] = {}
     terms: dict[Any, Counter[Any]] = {}  # of a sum, however it is added up
     for kind, names in (("input", graph.inputs), ("constant", graph.constants)):

@@ -81,16 +81,18 @@ class MlxStepper(Stepper):
         }
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        """See `Stepper.step`. Evaluating an unsplit step is one call at its end."""
+        """Evaluating an unsplit step is one call at its end."""
         arrays = self.arrays(batch)
         clock.edge("data_s")
-        self._set_rate()
+        rate = self.workload.learning_rate_at(self.steps)
+        if rate != self.rate:  # a new one is a new array
+            self.optimizer.learning_rate = self.rate = rate
+        self.steps += 1
         if self.backend.watched is not None:
             return self._watched(arrays, clock, self.backend.watched)
         return self._step(arrays, clock)
 
     def _step(self, arrays: Any, clock: Any) -> Callable[[], float]:
-        """See `step`; the batch is there."""
         mx = self.backend.mx
         if self.compiled is not None:
             scalars, self.parameters, self.optimizer.state = self.compiled(
@@ -164,15 +166,8 @@ class MlxStepper(Stepper):
         parameters = self.optimizer.apply_gradients(used, parameters)
         return Step(scalars, gradients, used, parameters, self.optimizer.state)
 
-    def _set_rate(self) -> None:
-        """Set the learning rate of the step that begins, and count it."""
-        rate = self.workload.learning_rate_at(self.steps)
-        if rate != self.rate:  # a new one is a new array
-            self.optimizer.learning_rate = self.rate = rate
-        self.steps += 1
-
     def compilation(self) -> Compilation | None:
-        """See `Stepper.compilation`: one graph of forward and backward pass and AdamW."""
+        """One graph of forward and backward pass and AdamW."""
         if self.compiled is None:
             return None
         return Compilation(self.traces, max(0, self.traces - 1), 0)
@@ -243,12 +238,12 @@ class MlxStepper(Stepper):
         self.steps = int(metadata[_saved.STEPS])
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
-        """See `Stepper.forward_only`; building the graph of the forward pass is in it."""
+        """Building the graph of the forward pass is in it."""
         arrays = self.arrays(batch)
         return lambda: self.backend.mx.eval(self.loss(self.parameters, arrays))
 
     def dtypes(self, batch: Any) -> dict[str, Any]:
-        """See `Stepper.dtypes`; the activation's is that of the model's own output."""
+        """The activation's is that of the model's own output."""
         from mlx.utils import tree_flatten
 
         arrays = self.put(self.parameters, self.arrays(batch))
@@ -263,10 +258,7 @@ class MlxStepper(Stepper):
 
 
 def clipped(mx: Any, gradients: Any, max_norm: float) -> tuple[Any, Any]:
-    """(the gradients, scaled so that their joint norm is at most `max_norm`; that norm before).
-
-    The arithmetic is that of `_torch_stepper.clip`: squares are summed in fp32.
-    """
+    """(gradients clipped to a joint norm, that norm before), squares summed in fp32 as in torch."""
     from mlx.utils import tree_flatten, tree_map
 
     squares = [g.astype(mx.float32).square().sum() for _, g in tree_flatten(gradients)]

@@ -1,9 +1,8 @@
 """A training's state as one safetensors file: the same names and the same checks in torch and MLX.
 
-A trained weight `embedding.weight` stands under its own name, so that any reader of safetensors
-finds the model; its AdamW moments follow as `optimizer.embedding.weight.exp_avg` and
-`….exp_avg_sq`. The metadata hold the number of steps and of updates.
-Format: huggingface.co/docs/safetensors; it holds arrays and text, no code.
+A trained weight stands under its own name, so that any reader of safetensors finds the model; its
+AdamW moments follow as `optimizer.{name}.exp_avg` and `….exp_avg_sq`. The metadata hold the number
+of steps and of updates. Format: huggingface.co/docs/safetensors.
 """
 
 from __future__ import annotations
@@ -32,14 +31,7 @@ def metadata(steps: int, updates: int, scaler: str | None = None) -> dict[str, s
 
 
 def read_metadata(path: Path, weights: Mapping[str, tuple[Sequence[int], str]]) -> dict[str, str]:
-    """The metadata of a file that holds these weights, and their moments if it counts updates.
-
-    Args:
-        weights: name -> (shape, dtype's name).
-
-    Raises:
-        UserError: the file is missing, damaged, or of another model.
-    """
+    """The metadata of a file of these weights, name -> (shape, dtype), or a `UserError`."""
     from safetensors import SafetensorError, safe_open
 
     expected = {name: (tuple(shape), WIDTHS[dtype]) for name, (shape, dtype) in weights.items()}

@@ -34,16 +34,12 @@ class Transfer(NamedTuple):
 
 
 def sum_blocks(count: int) -> tuple[int, int, int]:
-    """The shape in which a reduction sees a flat array: its middle axis is summed away.
-
-    Sums of 64 values keep a 16-bit sum exact enough to be checked, write little, and run through
-    memory in order; MLX on a CPU sums rows, and a whole array, several times slower than this.
-    """
+    """A reduction's shape, whose middle axis is summed: in order in memory, exact enough in 16 bit."""
     return (count // SUMMED**2, SUMMED, SUMMED)
 
 
 def torch_stream(torch: Any, kernel: str) -> Stream:
-    """See `Backend.stream`: all write into memory that exists already."""
+    """All write into memory that exists already."""
     return {
         "copy": Stream(
             view=lambda flat: flat,
@@ -72,7 +68,7 @@ def torch_stream(torch: Any, kernel: str) -> Stream:
 def torch_transfer(
     torch: Any, device: Any, direction: str, pinned: bool, count: int, seed: int
 ) -> tuple[Transfer, str]:
-    """See `Backend.transfer`, for a device with tensors of its own."""
+    """For a device with tensors of its own."""
     sent = torch.randn(count, generator=torch.Generator().manual_seed(seed))
     if direction == HOST_TO_DEVICE:
         source = sent.pin_memory() if pinned else sent
@@ -88,7 +84,7 @@ def torch_transfer(
 
 
 def mlx_stream(mx: Any, dtype: Any, kernel: str) -> Stream:
-    """See `Backend.stream`. Arrays are immutable: each result is a new one, in recycled memory.
+    """Arrays are immutable: each result is a new one, in recycled memory.
 
     MLX has no plain copy, and the scaling of a triad would be a pass of its own. Their substitutes
     move the same bytes. The copy works on integers: 16-bit floats cost a CPU arithmetic.
@@ -120,7 +116,6 @@ def mlx_stream(mx: Any, dtype: Any, kernel: str) -> Stream:
 
 
 def mlx_transfer(mx: Any, direction: str, count: int, seed: int) -> tuple[Transfer, str]:
-    """See `Backend.transfer`: the conversion from or to a numpy array."""
     import numpy as np
 
     drawn = mx.random.normal((count,), key=mx.random.key(seed))

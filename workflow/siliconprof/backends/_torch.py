@@ -25,6 +25,8 @@ class TorchBackend(Backend):
     torch_device: ClassVar[str]
     precisions: ClassVar[Mapping[str, str | None]] = dict.fromkeys(PRECISIONS)
     adamws = tuple(ADAMW)
+    # Whether a batch is copied from page-locked memory: from other memory the host waits for it.
+    pins: ClassVar[bool] = False
 
     def import_framework(self) -> None:
         import torch  # noqa: F401
@@ -37,11 +39,11 @@ class TorchBackend(Backend):
         return self.available_to(torch)
 
     def available_to(self, torch: Any) -> tuple[bool, str]:
-        """See `Backend.available`; torch has been imported."""
+        """`available`, once torch has been imported."""
         return True, f"torch {torch.__version__}"
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
-        """See `Backend.open`. TF32 and reduced-precision fp32 are pinned, never a default."""
+        """TF32 and reduced-precision fp32 are pinned, never a default."""
         import torch
 
         self.torch = torch
@@ -74,18 +76,17 @@ class TorchBackend(Backend):
         }
 
     def normal(self, shape: Sequence[int], seed: int) -> Any:
-        """See `Backend.normal`. Drawn on the CPU, so that it is the same on every device."""
+        """Drawn on the CPU, so that it is the same on every device."""
         generator = self.torch.Generator().manual_seed(seed)
         drawn = self.torch.randn(*shape, generator=generator)
         return drawn.to(device=self.device, dtype=self.dtype)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        """See `Backend.matmul`. Under AMP the product runs in the autocast dtype."""
         with self.autocast():
             return self.torch.matmul(a, b)
 
     def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
-        """See `Backend.vjp`: without `forward`, every launch walks one retained graph backwards."""
+        """Without `forward`, every launch walks one retained graph backwards."""
         torch = self.torch
         a, b = a.detach().requires_grad_(), b.detach().requires_grad_()  # the same memory
         if not forward:
@@ -118,7 +119,6 @@ class TorchBackend(Backend):
         return _streams.torch_stream(self.torch, kernel)
 
     def add_one(self, value: Any) -> Any:
-        """See `Backend.add_one`; in place."""
         return value.add_(1)
 
     def tensors(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,10 +131,19 @@ class TorchBackend(Backend):
             for name, array in batch.items()
         }
 
+    def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """A batch of numpy arrays as tensors on the device."""
+        return {
+            name: (tensor.pin_memory() if self.pins else tensor).to(
+                self.device, non_blocking=self.pins
+            )
+            for name, tensor in self.tensors(batch).items()
+        }
+
     def blocked_autorange(
         self, operation: Callable[[], Any], min_run_time_s: float
     ) -> dict[str, Any]:
-        """See `Backend.blocked_autorange`; the Timer itself waits for an accelerator."""
+        """The Timer itself waits for an accelerator."""
         from torch.utils.benchmark import Timer
 
         timer = Timer(
@@ -151,11 +160,11 @@ class TorchBackend(Backend):
         }
 
     def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
-        """See `Backend.operators_described`: what a dispatch mode sees, views left out."""
+        """What a dispatch mode sees, views left out."""
         return _torch_operators.described(clock)
 
     def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
-        """See `Backend.kernels`: by the operators that torch dispatches.
+        """By the operators that torch dispatches.
 
         Only fused attention is an operator of its own (aten/src/ATen/native/native_functions.yaml);
         torch's "math" is its products and a softmax, as is a model's own attention.
@@ -177,7 +186,7 @@ class TorchBackend(Backend):
         return found
 
     def choose_attention(self, name: str) -> None:
-        """See `Backend.choose_attention`: for good, since a process trains one cell."""
+        """For good, since a process trains one cell."""
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         self._attention = sdpa_kernel(getattr(SDPBackend, SDP_KERNELS[name]))

@@ -17,9 +17,16 @@ from siliconprof.backends import _bursts
 from siliconprof.backends.base import OUTSIDE, Operator, role_of
 
 SDPA = "aten::_scaled_dot_product_flash_attention_for_cpu"
-# An LSTM layer's operators -> how often it multiplies with its weights; backwards for both factors.
-LSTM: Mapping[str, int] = {"aten::mkldnn_rnn_layer": 1, "aten::mkldnn_rnn_layer_backward": 2}
-
+# An LSTM's operators -> the arguments that are its input and its weights, from the first to the last;
+# backwards each product has one for either factor.
+LSTM: Mapping[str, tuple[int, int, int]] = {
+    "aten::mkldnn_rnn_layer": (0, 1, 2),
+    "aten::mkldnn_rnn_layer_backward": (0, 1, 2),
+    "aten::_cudnn_rnn": (0, 1, 1),
+    "aten::_cudnn_rnn_backward": (0, 1, 1),
+    "aten::_lstm_mps": (0, 2, 2),
+    "aten::lstm_mps_backward": (5, 8, 8),
+}
 COPIED_AT_MOST_BYTES = 2**28  # of an operator's operands
 
 
@@ -51,7 +58,7 @@ def described(clock: Any) -> Iterator[list[Operator]]:
 
 @contextmanager
 def timed() -> Iterator[list[tuple[str, float]]]:
-    """See `Backend.operators_timed`; seconds include the operator's dispatch below autograd."""
+    """Seconds include the operator's dispatch below autograd."""
     found: list[tuple[str, float]] = []
 
     def measure(operator: Any, args: Any, kwargs: Any) -> Any:
@@ -67,7 +74,7 @@ def timed() -> Iterator[list[tuple[str, float]]]:
 
 @contextmanager
 def timed_in_bursts(synchronize: Callable[[], None]) -> Iterator[list[tuple[str, float]]]:
-    """See `Backend.operators_timed`, on a device without a clock of its own.
+    """On a device without a clock of its own.
 
     The first time that a step calls an operator in some shapes it is run in bursts, see `_bursts`;
     what writes into its operands is run on copies of them. Where these are large it is timed by
@@ -264,10 +271,7 @@ def _bytes(values: Any) -> int:
 
 
 def _flops(operator: Any, args: Any, kwargs: Any, result: Any) -> int | None:
-    """A multiplication and an addition for each term of a product; None of other operators.
-
-    torch's own counter has no formula for attention on a CPU and for recurrent layers.
-    """
+    """A multiplication and an addition for each term of a product; None of other operators."""
     from torch.utils import flop_counter
 
     name = operator.name()
@@ -276,9 +280,14 @@ def _flops(operator: Any, args: Any, kwargs: Any, result: Any) -> int | None:
     if name == f"{SDPA}_backward":
         return flop_counter.sdpa_backward_flop_count(*(tensor.shape for tensor in args[:4]))
     if name in LSTM:
-        # input (time, batch, channels), and the two matrices that meet it at every time
-        values, of_input, of_state = args[:3]
-        steps = values.shape[0] * values.shape[1]
-        return 2 * LSTM[name] * int(steps) * int(of_input.numel() + of_state.numel())
+        values, first, last = LSTM[name]
+        steps = args[values].shape[0] * args[values].shape[1]  # times and sequences
+        matrices = (w for w in _tensors(args[first : last + 1]) if w.dim() == 2)
+        products = 2 if name.endswith("_backward") else 1
+        return 2 * products * int(steps) * sum(int(matrix.numel()) for matrix in matrices)
+    if name in ("aten::linear", "aten::linear_backward"):  # of MPS; others have it multiplied
+        values, weight = args[0], args[1 if name == "aten::linear" else 2]
+        products = 1 if name == "aten::linear" else sum(args[3][:2])
+        return 2 * products * int(values.numel()) * int(weight.shape[0])
     formula = flop_counter.flop_registry.get(operator.overloadpacket)
     return int(formula(*args, **kwargs, out_val=result)) if formula else None

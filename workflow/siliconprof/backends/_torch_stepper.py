@@ -46,15 +46,8 @@ class TorchStepper(Stepper):
             self.optimizer.register_step_pre_hook(lambda *_: self.clock.edge("other_s"))
             self.optimizer.register_step_post_hook(lambda *_: self.clock.edge("optimizer_s"))
 
-    def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The batch as tensors on the device."""
-        return {
-            name: tensor.to(self.backend.device)
-            for name, tensor in self.backend.tensors(batch).items()
-        }
-
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        on_device = self.on_device(batch)
+        on_device = self.backend.on_device(batch)
         clock.edge("data_s")
         with self.backend.autocast():
             loss = self.training_loss(self.model, on_device)
@@ -79,7 +72,7 @@ class TorchStepper(Stepper):
         return lambda: float(detached)
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
-        on_device = self.on_device(batch)
+        on_device = self.backend.on_device(batch)
 
         def forward() -> None:
             with self.backend.torch.no_grad(), self.backend.autocast():
@@ -88,7 +81,7 @@ class TorchStepper(Stepper):
         return forward
 
     def compilation(self) -> Compilation | None:
-        """See `Stepper.compilation`: forward and backward pass; the optimizer is not compiled."""
+        """Forward and backward pass; the optimizer is not compiled."""
         if not self.compiles:
             return None
         from torch._dynamo.utils import counters, get_compilation_metrics
@@ -107,7 +100,7 @@ class TorchStepper(Stepper):
     @contextmanager
     def untrained(self, batch: Any) -> Iterator[dict[str, Any]]:
         """The batch on the device, for a forward pass without dropout, of which nothing is kept."""
-        on_device = self.on_device(batch)
+        on_device = self.backend.on_device(batch)
         self.model.eval()
         try:
             with self.backend.torch.no_grad(), self.backend.autocast():
@@ -194,13 +187,7 @@ def standing(model: Any, optimizer: Any) -> list[Any]:
 
 
 def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, Any]:
-    """Number of trained parameters, and dtypes of master weights and activations.
-
-    The activations' dtype is that of the first matrix product in a real forward pass.
-
-    Args:
-        forward: runs the model once, under the autocast of its training.
-    """
+    """Number of trained parameters, and dtypes of master weights and of `forward`'s activations."""
     trained = [p for p in model.parameters() if p.requires_grad]
     weight = next(p for p in trained if p.dim() >= 2)
     return {
@@ -211,13 +198,7 @@ def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, Any]:
 
 
 def first_activation(model: Any, forward: Callable[[], Any]) -> str:
-    """Dtype of the result of the first matrix product in a forward pass.
-
-    Layers are recognised by name: a weight that is offloaded has no shape between its uses.
-
-    Args:
-        forward: runs the model once.
-    """
+    """Dtype of the first matrix product's result in a forward pass."""
     outputs: list[Any] = []
     layers = [
         module

@@ -93,18 +93,11 @@ class Stepper:
         raise NotImplementedError
 
     def load(self, path: Path) -> None:
-        """Restore the state that `save` wrote.
-
-        Raises:
-            UserError: the file is damaged or of another model.
-        """
+        """Restore what `save` wrote; a `UserError` where it is damaged or of another model."""
         raise NotImplementedError
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
-        """A callable that runs the forward pass alone, on a batch that is on the device already.
-
-        It keeps nothing for a backward pass.
-        """
+        """What runs the forward pass alone, on a batch that is on the device; it keeps nothing."""
         raise NotImplementedError
 
     def standing(self) -> list[Any]:
@@ -112,10 +105,7 @@ class Stepper:
         return []
 
     def dtypes(self, batch: Any) -> dict[str, Any]:
-        """Number of trained parameters, and dtypes of master weights and activations.
-
-        The dtypes are read in a forward pass of the model itself.
-        """
+        """`trained_parameters`, and dtypes of `master_weights` and `activations` in a real pass."""
         raise NotImplementedError
 
 
@@ -169,11 +159,7 @@ class Backend:
 
     @classmethod
     def habits_on(cls, capability: str | None) -> Habits:
-        """Its `habits` on one device.
-
-        Args:
-            capability: an NVIDIA GPU's compute capability, as `9.0`; None = none, or unknown.
-        """
+        """Its `habits` on a GPU of this compute capability, as `9.0`; None = none, or unknown."""
         return cls.habits
 
     def import_framework(self) -> None:
@@ -200,11 +186,7 @@ class Backend:
         return []
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
-        """Import the framework and pin device, threads and arithmetic.
-
-        Raises:
-            Unsupported: the device cannot do this precision.
-        """
+        """Import the framework, pin device, threads, arithmetic; `Unsupported` precisions raise."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
@@ -272,13 +254,7 @@ class Backend:
         raise Unsupported("this backend does not tell the operators of a step")
 
     def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        """Fills a list with kind and seconds of each operator of the training step inside it.
-
-        They are those of `operators_described`, in the same order.
-
-        Raises:
-            Unsupported: operators cannot be timed inside of a step.
-        """
+        """As `operators_described`, with (kind, seconds) of each operator."""
         raise Unsupported("this backend does not time operators inside of a step")
 
     def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
@@ -290,12 +266,7 @@ class Backend:
         return None
 
     def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        """Every counter that the framework has, in bytes: `allocated_bytes`, `reserved_bytes`,
-        `driver_bytes`, or `active_bytes`, `cache_bytes`, `peak_bytes`. Always the same keys.
-
-        Args:
-            driver: ask the driver too, which is slow and waits for its locks; else its count is None.
-        """
+        """Every counter of the framework, bytes by fixed keys; asking the driver is slow."""
         return {}
 
     def beside_arrays(self) -> str | None:
@@ -313,10 +284,7 @@ class Backend:
     # -- sensors -------------------------------------------------------------------------
 
     def gpu_address(self) -> tuple[str, str] | None:
-        """(vendor, name) by which `siliconprof.hosts.sensors.sources` finds the GPU in use; None on a CPU.
-
-        The name is an NVML UUID for `nvidia`, and empty for `apple`.
-        """
+        """(vendor, NVML's UUID or "") of the GPU in use, for `hosts.sensors`; None on a CPU."""
         return None
 
     # -- arrays, for workloads that time kernels -------------------------------------------
@@ -351,12 +319,7 @@ class Backend:
         """Have a lazy framework start on a value without waiting; nothing to do in an eager one."""
 
     def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        """Root mean square error of a result against float64, over the reference's own if not 0.
-
-        Args:
-            reference: computes the exact result, in operators that torch and MLX share, from the
-                inputs in float64 on the CPU.
-        """
+        """Root mean square error of a result against `reference(*inputs)` in float64, over its own."""
         raise NotImplementedError
 
     def from_host(self, values: list[Any]) -> Any:
@@ -388,27 +351,17 @@ class Backend:
         raise NotImplementedError
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """(a launcher of a compiled kernel that does nothing, its kind), or (None, the reason).
-
-        The kernel is compiled and loaded when this returns, except under `compiles_at_launch`.
-        """
+        """(a launcher of a compiled, loaded, empty kernel, its kind), or (None, the reason)."""
         return None, f"{self.name} has no kernels of its own to launch on this device"
 
     def launch_means(self) -> dict[str, str]:
-        """What the time of an enqueued launch (`enqueue`) and of a `cold` launch includes.
-
-        Each text covers the trivial operator, and the empty kernel where it differs.
-        """
+        """What the times of an `enqueue` and of a `cold` launch include, for either launcher."""
         raise NotImplementedError
 
     # -- training ------------------------------------------------------------------------
 
     def choose_attention(self, name: str) -> None:
-        """Have this process's trainings use one of `attentions`, and fail where it cannot run.
-
-        Raises:
-            Unsupported: it has no kernel for this precision.
-        """
+        """Train by one of `attentions` from here on; `Unsupported` where it lacks the precision."""
         raise NotImplementedError
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
@@ -433,12 +386,5 @@ class Backend:
         product = self.matmul(a, b)
         self.evaluate(product)
         error = self.relative_error(product, operator.matmul, a, b)
-        return {"product_error": error, "effective_product": effective_dtype(error)}
-
-
-def effective_dtype(error: float) -> str | None:
-    """The dtype whose error band a product's error falls in, None outside all bands."""
-    for name, low, high in ERROR_BANDS:
-        if low <= error < high:
-            return name
-    return None
+        effective = next((name for name, low, high in ERROR_BANDS if low <= error < high), None)
+        return {"product_error": error, "effective_product": effective}

@@ -22,8 +22,6 @@ from siliconprof.hosts import blas
 from siliconprof.memory.footprint import UNCHECKED, Habits
 from siliconprof.store.cell import PRECISIONS
 
-EMPTY_SOURCE = ""  # of a kernel's body; MLX generates the signature around it
-
 
 class Plugin(Backend):
     """mlx"""
@@ -90,27 +88,28 @@ class Plugin(Backend):
     def environment(
         cls, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
-        """See `Backend.environment`: read when MLX is imported; fp32 means fp32."""
+        """Read when MLX is imported; fp32 means fp32."""
         return {"MLX_ENABLE_TF32": "1" if precision == "tf32" else "0"}
 
     @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:
-        """See `Backend.cannot_compile`; mlx/backend/cpu/jit_compiler.cpp calls g++ by that name."""
-        missing = device_kind == "cpu" and not shutil.which("g++")
-        return "mx.compile needs a C++ compiler on a CPU: g++" if missing else None
+        """mlx/backend/cpu/jit_compiler.cpp calls g++ by that name."""
+        if device_kind != "cpu" or shutil.which("g++"):
+            return None
+        return "mx.compile needs a C++ compiler on a CPU: g++"
 
     @classmethod
     def unchecked(cls, device_kind: str) -> str | None:
-        """See `Backend.unchecked`: its habits were counted on a CPU."""
+        """Its habits were counted on a CPU."""
         return UNCHECKED if device_kind == "gpu" else None
 
     def import_framework(self) -> None:
-        """See `Backend.import_framework`; the fast BLAS of `available` too."""
+        """The fast BLAS of `available` too."""
         blas.load_for_mlx()
         import mlx.core  # noqa: F401
 
     def available(self) -> tuple[bool, str]:
-        """See `Backend.available`; on Linux a fast BLAS is loaded first, see `blas`."""
+        """On Linux a fast BLAS is loaded first, see `blas`."""
         try:
             blas.load_for_mlx()
         except ValueError as error:
@@ -165,11 +164,10 @@ class Plugin(Backend):
         }
 
     def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
-        """See `Backend.operators_described`: the primitives of its graph, views left out."""
+        """The primitives of its graph, views left out."""
         return self._watch(True)
 
     def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        """See `Backend.operators_timed`: the step runs one primitive after the other."""
         if self.untimed:
             raise Unsupported(self.untimed)
         return self._watch(False)
@@ -192,9 +190,7 @@ class Plugin(Backend):
         self.mx.synchronize()
 
     def lost(self, error: Exception) -> str | None:
-        """See `Backend.lost`.
-
-        A command buffer or a CUDA call that failed makes a later call of MLX raise, once for each
+        """A command buffer or CUDA call that failed makes a later call of MLX raise, once for each
         stream (mlx/error.h); what is left of it is taken before further work is asked for.
         """
         self._last = None
@@ -208,7 +204,6 @@ class Plugin(Backend):
         return f"MLX's device is lost to this process: {reason}"
 
     def memory_bytes(self) -> int:
-        """See `Backend.memory_bytes`: arrays alive, not the cache."""
         return self.mx.get_active_memory()
 
     def peak_memory_bytes(self) -> int:
@@ -222,7 +217,7 @@ class Plugin(Backend):
         self.mx.clear_cache()
 
     def limit_memory(self, limit_bytes: int) -> str | None:
-        """See `Backend.limit_memory`; on a CPU only the system can."""
+        """On a CPU only the system can."""
         if self.device.type != self.mx.gpu:
             return None
         self.mx.set_memory_limit(limit_bytes)
@@ -242,7 +237,7 @@ class Plugin(Backend):
         return dict(self.mx.device_info(self.device))
 
     def memory_limit_bytes(self) -> int | None:
-        """See `Backend.memory_limit_bytes`; CUDA's has no recommendation."""
+        """CUDA's has no recommendation."""
         info = self._device_info()
         return info.get("max_recommended_working_set_size") or info.get("total_memory")
 
@@ -271,18 +266,14 @@ class Plugin(Backend):
         return value
 
     def matmul(self, a: Any, b: Any) -> Any:
-        """See `Backend.matmul`; the product is kept, so that `synchronize` computes it."""
+        """The product is kept, so that `synchronize` computes it."""
         if self.compute_dtype != self.dtype:
             a, b = a.astype(self.compute_dtype), b.astype(self.compute_dtype)
         self._last = a @ b
         return self._last
 
     def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
-        """See `Backend.vjp`: `mx.vjp` computes nothing, it adds product and gradients to the graph.
-
-        The gradients depend on a, b and the cotangent alone, so evaluating them, and nothing
-        else, leaves the product uncomputed; with `forward` it is evaluated beside them.
-        """
+        """Evaluating the gradients alone leaves the product uncomputed: `mx.vjp` is lazy."""
         mx = self.mx
 
         def launch() -> Any:
@@ -293,7 +284,7 @@ class Plugin(Backend):
         return launch
 
     def copied(self, value: Any) -> Any:
-        """See `Backend.copied`; an array of an array would share its memory."""
+        """An array of an array would share its memory."""
         copy = value + 0
         self.mx.eval(copy)
         return copy
@@ -305,7 +296,7 @@ class Plugin(Backend):
         self.mx.async_eval(value)
 
     def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        """See `Backend.relative_error`; float64 exists on MLX's CPU only."""
+        """Float64 exists on MLX's CPU only."""
         mx = self.mx
         with mx.stream(mx.cpu):
             wide = reference(*(value.astype(mx.float64) for value in inputs))
@@ -328,7 +319,6 @@ class Plugin(Backend):
     def transfer(
         self, direction: str, pinned: bool, count: int, seed: int
     ) -> tuple[Transfer | None, str]:
-        """See `Backend.transfer`: the conversion from or to a numpy array."""
         if self.device.type != self.mx.gpu:
             return super().transfer(direction, pinned, count, seed)
         if pinned:
@@ -336,7 +326,7 @@ class Plugin(Backend):
         return mlx_transfer(self.mx, direction, count, seed)
 
     def add_one(self, value: Any) -> Any:
-        """See `Backend.add_one`; MLX arrays are immutable, so a new one is handed on."""
+        """MLX arrays are immutable, so a new one is handed on."""
         result = value + 1
         self.mx.async_eval(result)
         return result
@@ -360,9 +350,8 @@ class Plugin(Backend):
             return None, "MLX on a CPU compiles no kernels of its own to launch"
         metal = mx.metal.is_available()
         make = mx.fast.metal_kernel if metal else mx.fast.cuda_kernel
-        kernel = make(
-            name="siliconprof_empty", input_names=[], output_names=["out"], source=EMPTY_SOURCE
-        )
+        # The source is a body, around which MLX generates the signature.
+        kernel = make(name="siliconprof_empty", input_names=[], output_names=["out"], source="")
 
         def launch() -> Any:
             out = kernel(
@@ -375,11 +364,10 @@ class Plugin(Backend):
             mx.async_eval(out)
             return out
 
-        path = "Metal" if metal else "CUDA"
-        return launch, f"{path}, by mx.fast"
+        return launch, f"{'Metal' if metal else 'CUDA'}, by mx.fast"
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
-        """See `Backend.stepper`; on Metal its memory stays resident, as mlx-lm's trainer sets it."""
+        """On Metal its memory stays resident, as mlx-lm's trainer sets it."""
         mx = self.mx
         if self.device.type == mx.gpu and mx.metal.is_available():
             self.wired_limit_bytes = self.memory_limit_bytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate
 from typing import Any
@@ -31,8 +31,15 @@ class Plugin(TorchBackend):
     attentions = ("math", "flash")  # aten/src/ATen/native/transformers/sdp_utils_cpp.cpp
 
     @classmethod
+    def environment(
+        cls, index: int, precision: str, inherited: Mapping[str, str]
+    ) -> dict[str, str]:
+        """DeepSpeed takes a GPU that it finds when it is imported, unless it is told otherwise."""
+        return {"DS_ACCELERATOR": "cpu"}
+
+    @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:
-        """See `Backend.cannot_compile`; torch/_inductor/config.py says which compiler it takes."""
+        """torch/_inductor/config.py says which compiler it takes."""
         usual = "clang++" if sys.platform == "darwin" else "g++"
         wanted = f"torch.compile needs a C++ compiler: {usual}, or one program that CXX names"
         return None if compiler("CXX", usual) else wanted
@@ -40,7 +47,7 @@ class Plugin(TorchBackend):
     def step_peak_bytes(
         self, step: Callable[[], Any] | None, standing: Sequence[Any]
     ) -> tuple[int | None, str]:
-        """See `Backend.step_peak_bytes`: the step runs here, once more, under torch's profiler.
+        """The step runs here, once more, under torch's profiler.
 
         The CPU allocator reports every allocation and release to the profiler. Memory that the
         libraries below torch allocate themselves is not counted.
@@ -64,7 +71,7 @@ class Plugin(TorchBackend):
         return sum(storages.values()) + above, self.peak_means
 
     def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        """See `Backend.operators_timed`: an operator has been computed when its call returns."""
+        """An operator has been computed when its call returns."""
         return _torch_operators.timed()
 
     def launch_means(self) -> dict[str, str]:
@@ -76,6 +83,5 @@ class Plugin(TorchBackend):
         }
 
     def describe(self) -> dict[str, Any]:
-        """See `Backend.describe`; with the instruction set that torch dispatches to."""
         capability = self.torch.backends.cpu.get_cpu_capability()
         return super().describe() | {"cpu_capability": capability}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from siliconprof.backends import _cuda_driver, _cuda_operators
@@ -32,6 +34,7 @@ class Plugin(TorchBackend):
     device_kind = "gpu"
     torch_device = "cuda"
     works_beside = True
+    pins = True
     time_method = (
         "split steps: CUDA events at phase edges, read after the step; "
         "unsplit steps: perf_counter between two synchronisations"
@@ -57,24 +60,26 @@ class Plugin(TorchBackend):
 
     @classmethod
     def habits_on(cls, capability: str | None) -> Habits:
-        """See `Backend.habits_on`; of an unknown GPU the larger workspaces."""
+        """Of an unknown GPU the larger workspaces."""
         if capability is None or int(capability.split(".")[0]) >= 9:
             return cls.habits
         return replace(cls.habits, workspace_bytes=HANDLES * SMALLER_WORKSPACE_BYTES)
 
     @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:
-        """See `Backend.cannot_compile`: Triton compiles the launcher of each kernel in C."""
+        """Triton compiles the launcher of each kernel in C."""
         if find_spec("triton") is None:
             return "torch.compile needs Triton, which torch's CUDA wheels for Linux bring"
-        wanted = "Triton needs a C compiler: gcc or clang, or one program that CC names"
-        return None if compiler("CC", "gcc", "clang") else wanted
+        if not compiler("CC", "gcc", "clang"):
+            return "Triton needs a C compiler: gcc or clang, or one program that CC names"
+        header = Path(sysconfig.get_path("include"), "Python.h")
+        return None if header.exists() else f"Triton needs Python's headers: {header} is missing"
 
     @classmethod
     def environment(
         cls, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
-        """See `Backend.environment`: one GPU and no other, since the Trainer takes all it sees."""
+        """One GPU and no other, since the Trainer takes all it sees."""
         visible = inherited.get("CUDA_VISIBLE_DEVICES")
         if visible is None:
             return {"CUDA_VISIBLE_DEVICES": str(index)}
@@ -82,7 +87,7 @@ class Plugin(TorchBackend):
         return {"CUDA_VISIBLE_DEVICES": names[index] if index < len(names) else ""}
 
     def choose_attention(self, name: str) -> None:
-        """See `Backend.choose_attention`; `check_tensor_dtype` in sdp_utils.cpp has the formats."""
+        """`check_tensor_dtype` in sdp_utils.cpp has the formats."""
         if name == "flash" and "16" not in self.precision:
             raise Unsupported(f"attention: flash has no kernel for {self.precision} on CUDA")
         super().choose_attention(name)
@@ -95,14 +100,13 @@ class Plugin(TorchBackend):
         return True, f"torch {torch.__version__}, {torch.cuda.device_count()} CUDA device(s)"
 
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
-        """See `Backend.identity`; the process sees this one GPU only, see `environment`."""
         import torch
 
         properties = torch.cuda.get_device_properties(0)
         return {"name": properties.name, "memory_bytes": properties.total_memory}
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
-        """See `Backend.open`; the process sees this one GPU only, see `environment`."""
+        """The process sees this one GPU only, see `environment`."""
         import torch
 
         index = 0
@@ -134,13 +138,11 @@ class Plugin(TorchBackend):
         return event
 
     def seconds_between(self, start: Any, end: Any) -> float:
-        """See `Backend.seconds_between`; both events are done once the step is synchronised."""
+        """Both events are done once the step is synchronised."""
         return start.elapsed_time(end) / 1e3  # the API returns milliseconds
 
     def lost(self, error: Exception) -> str | None:
-        """See `Backend.lost`.
-
-        After an illegal address, an assertion, a launch failure and their kin "any further CUDA
+        """After an illegal address, an assertion, a launch failure and their kin "any further CUDA
         work will return the same error" and "the process must be terminated and relaunched"
         (CUDA runtime API, cudaError_t), so further work is asked for.
         """
@@ -151,7 +153,6 @@ class Plugin(TorchBackend):
         return None
 
     def memory_bytes(self) -> int:
-        """See `Backend.memory_bytes`: live tensors, not the cache."""
         return self.torch.cuda.memory_allocated(self.device)
 
     def peak_memory_bytes(self) -> int:
@@ -197,7 +198,6 @@ class Plugin(TorchBackend):
         return self.torch.cuda.mem_get_info(self.device)[1]
 
     def last_level_cache(self) -> tuple[int | None, str]:
-        """See `Backend.last_level_cache`: the GPU's level 2."""
         properties = self.torch.cuda.get_device_properties(self.device)
         size = getattr(properties, "L2_cache_size", None)
         if not size:
@@ -213,20 +213,13 @@ class Plugin(TorchBackend):
         return _cuda_operators.timed(self.torch.cuda)
 
     def gpu_address(self) -> tuple[str, str]:
-        """See `Backend.gpu_address`; torch leaves out the prefix that NVML's UUIDs have.
-
-        A slice of a GPU is known by its name, as in `NVIDIA A100-SXM4-40GB MIG 1g.5gb`.
-        """
+        """NVML's UUID with the prefix that torch leaves out; a slice is known by its name."""
         properties = self.torch.cuda.get_device_properties(self.device)
         uuid, prefix = str(properties.uuid), "MIG" if " MIG " in properties.name else "GPU"
         return "nvidia", uuid if uuid.startswith(("GPU-", "MIG-")) else f"{prefix}-{uuid}"
 
     def launch_means(self) -> dict[str, str]:
-        """See `Backend.launch_means`.
-
-        Lazy loading and what ends it are described in the CUDA programming guide, section 4.7:
-        `cuModuleGetFunction`, which `_cuda_driver` calls, loads a kernel.
-        """
+        """Lazy loading: CUDA programming guide, 4.7; `cuModuleGetFunction` loads a kernel."""
         loading = os.environ.get("CUDA_MODULE_LOADING", "not set, lazy from CUDA 12.2 on")
         return {
             "enqueue": "the driver's enqueue (cuLaunchKernel), with Python and torch's dispatcher "
@@ -237,7 +230,7 @@ class Plugin(TorchBackend):
         }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """See `Backend.empty_kernel`; in torch's own context and on its current stream."""
+        """In torch's own context and on its current stream."""
         self.torch.zeros(1, device=self.device)  # makes the context, if nothing has yet
         stream = self.torch.cuda.current_stream(self.device).cuda_stream
         try:

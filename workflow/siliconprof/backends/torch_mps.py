@@ -54,7 +54,6 @@ class Plugin(TorchBackend):
         return super().available_to(torch)
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
-        """See `Backend.open`; bf16 needs macOS 14."""
         import torch
 
         if "bf16" in precision and not torch.backends.mps.is_macos_or_newer(14, 0):
@@ -65,7 +64,6 @@ class Plugin(TorchBackend):
         self.torch.mps.synchronize()
 
     def memory_bytes(self) -> int:
-        """See `Backend.memory_bytes`: live tensors, not the allocator's cache."""
         return self.torch.mps.current_allocated_memory()
 
     def _statistics(self) -> dict[str, Any]:
@@ -76,7 +74,7 @@ class Plugin(TorchBackend):
             return {}
 
     def peak_memory_bytes(self) -> int | None:
-        """See `Backend.peak_memory_bytes`; the count that `current_allocated_memory` reads."""
+        """The count that `current_allocated_memory` reads."""
         peak_bytes = self._statistics().get("allocated_bytes.all.peak")
         return None if peak_bytes is None else max(self._peak_bytes, peak_bytes)
 
@@ -95,10 +93,7 @@ class Plugin(TorchBackend):
         self.torch.mps.empty_cache()
 
     def limit_memory(self, limit_bytes: int) -> str:
-        """See `Backend.limit_memory`; the share is one of Metal's recommended working-set size.
-
-        torch takes at most twice that (`default_high_watermark_upper_bound`).
-        """
+        """A share of Metal's recommended working-set size, of which torch takes at most twice."""
         share = min((limit_bytes + HEAPS_BYTES) / self.torch.mps.recommended_max_memory(), 2.0)
         self.torch.mps.set_per_process_memory_fraction(share)
         return (
@@ -115,7 +110,7 @@ class Plugin(TorchBackend):
         )
 
     def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        """See `Backend.memory_counters`; torch.mps has no count of what it reserved."""
+        """torch.mps has no count of what it reserved."""
         return {
             "allocated_bytes": self.torch.mps.current_allocated_memory(),
             "driver_bytes": self.torch.mps.driver_allocated_memory() if driver else None,
@@ -130,7 +125,7 @@ class Plugin(TorchBackend):
     def transfer(
         self, direction: str, pinned: bool, count: int, seed: int
     ) -> tuple[Transfer | None, str]:
-        """See `Backend.transfer`. Pinned memory differs from CUDA's, so it is not timed.
+        """Pinned memory differs from CUDA's, so it is not timed.
 
         Some versions of torch return a tensor on the GPU for it (pytorch issue 181374); later
         ones return a view of memory that host and GPU share.
@@ -144,7 +139,7 @@ class Plugin(TorchBackend):
 
     @contextmanager
     def operators_timed(self) -> Iterator[list[tuple[str, float]]]:
-        """See `Backend.operators_timed`; the copies that it works on are in no peak."""
+        """The copies that it works on are in no peak."""
         peak_bytes = self.peak_memory_bytes() or 0
         with _torch_operators.timed_in_bursts(self.synchronize) as found:
             yield found
@@ -152,7 +147,7 @@ class Plugin(TorchBackend):
         self._peak_bytes = peak_bytes
 
     def launch_means(self) -> dict[str, str]:
-        """See `Backend.launch_means`; from torch's MPSStream.mm and OperationUtils.mm.
+        """From torch's MPSStream.mm and OperationUtils.mm.
 
         There is one command buffer, which only synchronising commits: nothing is under way that a
         launch could wait for.
@@ -165,7 +160,7 @@ class Plugin(TorchBackend):
         }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """See `Backend.empty_kernel`. Looking a kernel up by its name makes its pipeline."""
+        """Looking a kernel up by its name makes its pipeline."""
         try:
             library = self.torch.mps.compile_shader(EMPTY_KERNEL)
         except Exception as error:

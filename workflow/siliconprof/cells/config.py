@@ -82,7 +82,7 @@ def workload_schema(module: str) -> dict[str, Any]:
     return {
         **common,
         "properties": {**common["properties"], **plugin.PARAMETERS},
-        "required": ["module", *plugin.REQUIRED],
+        "required": ["module", *plugin.required()],
         "additionalProperties": False,
     }
 

@@ -81,7 +81,7 @@ def document() -> str:
     for module in plugins.names("workloads"):
         plugin = plugins.load("workloads", module)
         lines += ["", f"### Keys of module `{module}`", ""]
-        lines += table(plugin.PARAMETERS, list(plugin.REQUIRED))
+        lines += table(plugin.PARAMETERS, plugin.required())
     return "\n".join(lines) + "\n"
 
 

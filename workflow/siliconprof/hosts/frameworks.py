@@ -111,7 +111,8 @@ def _mlx() -> dict[str, Any]:
     mx.set_default_device(mx.cpu)
     ones = mx.ones((SMALL, SMALL))
     mx.eval(ones @ ones)
-    gpus = [kind for kind in ("metal", "cuda") if hasattr(mx, kind)]
+    # Every build for CUDA says that it is available, also where no GPU is visible.
+    gpus = [kind for kind in ("metal", "cuda") if hasattr(mx, kind) and mx.device_count(mx.gpu)]
     return {
         "blas": blas.of_mlx()["blas"],
         "gpu": next((kind for kind in gpus if getattr(mx, kind).is_available()), None),

@@ -1,9 +1,8 @@
 """Checkpoints of a whole training, from which a killed one goes on.
 
-A checkpoint is one file, `step-000200.safetensors`. `course.json` beside it names the latest and the
-best one and has the training's course so far. It is written once they are whole, and only then is an
-older file removed: whenever the process is killed, it refers to whole files or does not exist. Their
-folder is of one cell, code and host alone, see `supervise`; a cell that has ended leaves no course.
+A checkpoint is one file, `step-000200.safetensors`. `course.json` names the latest and the best one
+and has the course so far; it is written once they are whole, and only then is an older file
+removed. The folder is of one cell, code and host alone; a cell that has ended leaves no course.
 """
 
 from __future__ import annotations
@@ -23,19 +22,13 @@ LATEST, BEST = "latest", "best"
 
 
 class Checkpoints:
-    """The checkpoints of a training in a folder; without one nothing is saved.
-
-    Attributes:
-        files: `latest` and `best`: path, step, bytes and sha256.
-        course: of the latest checkpoint, as it was saved; None where there is none.
-        problem: why a checkpoint was not used, or not saved.
-    """
+    """The checkpoints of a training in a folder; without one nothing is saved."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self.files: dict[str, dict[str, Any]] = {}
-        self.course: dict[str, Any] | None = None
-        self.problem: str | None = None
+        self.files: dict[str, dict[str, Any]] = {}  # by role: path, step, bytes and sha256
+        self.course: dict[str, Any] | None = None  # of the latest, as it was saved
+        self.problem: str | None = None  # why one was not used, or not saved
         if folder is not None and (folder / COURSE).exists():
             try:
                 document = json.loads((folder / COURSE).read_text(encoding="utf-8"))

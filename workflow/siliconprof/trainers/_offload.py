@@ -1,12 +1,10 @@
 """Scenario `offload`: ZeRO-Offload through DeepSpeed, for the plain loop and the Trainer alike.
 
-Gradients, master weights and AdamW's moments stay in the host's memory and are updated there
-(stage 2); under stage 3 the weights stay there too and are copied to the device layer by layer. Ren
-et al. 2021, ZeRO-Offload (arXiv:2101.06840); settings: deepspeed.ai/docs/config-json.
-
-One process, no launcher: a process group of one over a store in memory, so no port is needed.
-Nothing is compiled: see `offload_ops`. The CUDA path follows DeepSpeed's documentation and source;
-only the CPU path has run, where host and device share one memory.
+Gradients, master weights and AdamW's moments stay in the host's memory and are updated there (stage
+2); under stage 3 the weights too, which are copied to the device layer by layer (Ren et al. 2021,
+arXiv:2101.06840; deepspeed.ai/docs/config-json). One process, no launcher: a process group of one
+over a store in memory. Nothing is compiled: see `offload_ops`. Only the CPU path has run, where
+both memories are one.
 """
 
 from __future__ import annotations
@@ -46,11 +44,7 @@ ON_CPU = "device and host share one memory: this shows that offloading works, no
 
 
 def ready(session: Session) -> tuple[Any, bool]:
-    """(DeepSpeed, with a process group of this one process, whether its Adam is compiled).
-
-    Raises:
-        Unsupported: DeepSpeed is not installed, or cannot offload in this precision here.
-    """
+    """(DeepSpeed, with its process group, whether its Adam is compiled), or `Unsupported`."""
     if session.deepspeed is None:
         session.deepspeed = _initialise(session)
     return session.deepspeed
@@ -64,7 +58,6 @@ def _initialise(session: Session) -> tuple[Any, bool]:
         "RANK": "0",
         "WORLD_SIZE": "1",
         "LOCAL_RANK": "0",
-        "DS_ACCELERATOR": backend.device.type,
         "ACCELERATE_TORCH_DEVICE": str(backend.device),
     }
     try:
@@ -91,11 +84,7 @@ def _initialise(session: Session) -> tuple[Any, bool]:
 
 
 def refuse(precision: str, compiled: bool, fp16: bool) -> None:
-    """Refuse a precision in which DeepSpeed cannot offload here.
-
-    Raises:
-        Unsupported: with the reason.
-    """
+    """Raise `Unsupported` for a precision in which DeepSpeed cannot offload here."""
     if precision == "fp16":
         raise Unsupported(
             "fp16: DeepSpeed cannot offload in pure fp16; use amp-fp16 (float32 master weights)"
@@ -118,11 +107,7 @@ def close() -> None:
 
 
 def settings(session: Session, model: Any, compiled: bool) -> dict[str, Any]:
-    """DeepSpeed's configuration; the same for both trainers, with the plain run's arithmetic.
-
-    Each bucket is as large as its largest tensor, which needs that memory in any case; DeepSpeed's
-    defaults would take gigabytes. Under stage 3 biases and norms stay on the device.
-    """
+    """DeepSpeed's configuration, for both trainers, with the plain run's arithmetic."""
     cell: Any = session.cell
     workload: Any = session.workload
     optimizer = workload.optimizer_settings(cell.precision) | {"torch_adam": not compiled}
@@ -200,11 +185,7 @@ def weight_dtype(config: Mapping[str, Any]) -> Any:
 
 
 class OffloadStepper(Stepper):
-    """Forward, backward and step of DeepSpeed's engine, which also scales the loss.
-
-    Raises:
-        Unsupported: DeepSpeed is missing, or cannot offload in this precision here.
-    """
+    """Forward, backward and step of DeepSpeed's engine, which also scales the loss."""
 
     def __init__(self, session: Session) -> None:
         workload: Any = session.workload
@@ -223,10 +204,8 @@ class OffloadStepper(Stepper):
     def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch as tensors on the device, floats in the weights' dtype."""
         return {
-            name: tensor.to(
-                self.backend.device, self.dtype if tensor.is_floating_point() else tensor.dtype
-            )
-            for name, tensor in self.backend.tensors(batch).items()
+            name: tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+            for name, tensor in self.backend.on_device(batch).items()
         }
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
@@ -259,13 +238,7 @@ class OffloadStepper(Stepper):
 
 
 def observed_dtypes(engine: Any, forward: Callable[[], Any]) -> dict[str, Any]:
-    """As `backends._torch_stepper.observed_dtypes`, with the device of DeepSpeed's master weights.
-
-    The master weights are those of the optimizer that updates them, inside the engine's.
-
-    Args:
-        forward: runs the model once.
-    """
+    """Of DeepSpeed's engine; the master weights are those of the optimizer inside its own."""
     trained = [p for p in engine.module.parameters() if p.requires_grad]
     master, moments = next(iter(engine.basic_optimizer.state.items()))
     return {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.probes.page_faults import read_faults
-from siliconprof.session import thread_time
+from siliconprof.session import memory_limit, operators, thread_time
 from siliconprof.session.operators import Operators
 from siliconprof.session.timing import (
     FREE_RUN_SHARE,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 COMPILE_STEPS = 8  # at most; a training that still compiles then does so all along
 FREE, OPERATORS = "free-running", "operators"  # kinds of training steps
 DATA_PATH = (
-    "every step takes its batch from prepared arrays in this process, no worker, and copies it from "
-    "pageable host memory to the device, under every trainer"
+    "every step takes its batch from prepared arrays in this process, no worker, and copies it to the "
+    "device, on CUDA from page-locked memory and without waiting, under every trainer"
 )
 
 
@@ -59,11 +59,7 @@ class Trainer:
         return own
 
     def prepare(self, session: Session) -> None:
-        """Set up what is not part of the training; called before sampling starts.
-
-        Raises:
-            Unsupported: under ZeRO-Offload, where DeepSpeed cannot offload.
-        """
+        """Set up what is no part of the training, before sampling; may raise `Unsupported`."""
         workload: Any = session.workload
         attention = workload.parameters.get("attention", "default")
         if attention != "default":
@@ -79,22 +75,15 @@ class Trainer:
 class Course:
     """The kind of the next training step, and the times of all steps so far.
 
-    Steps that compile, where the training is compiled; warm-up; then split and unsplit steps in
-    turn, so that drift affects both alike, and now and then one whose operators are watched; then
-    runs of free-running steps, as a training that nobody times makes them: the device is waited
-    for, and losses are read, at the end of each run alone. Where energy can be read they go on until its
-    window is long enough. For each step a trainer calls `next_kind` and `begin`, runs the step with
-    `clock`'s edges, and calls `end`.
+    Steps that compile; warm-up; split and unsplit steps in turn, so that drift affects both alike, now
+    and then one whose operators are watched; then runs of free-running steps, at the end of which
+    alone the device is waited for, until energy's window is long enough. For each step a trainer
+    calls `next_kind` and `begin`, runs the step with `clock`'s edges, and calls `end`.
     """
 
     def __init__(
         self, session: Session, compilation: Callable[[], Compilation | None] = lambda: None
     ) -> None:
-        """Begin a training.
-
-        Args:
-            compilation: see `Stepper.compilation`; steps of a compiled training are not split.
-        """
         self.session = session
         self.compilation = compilation
         self._compiled = -1  # graphs, before the last step that may compile
@@ -148,34 +137,28 @@ class Course:
         return before < done.graphs
 
     def runs_on(self) -> bool:
-        """Whether a free-running step is due.
-
-        The first call opens the energy window, the one at the end of the last run closes it.
-        """
-        session, runs = self.session, len(self.times.free_running_step_s)
+        """Whether a free-running step is due; the energy window spans the runs."""
+        session, plan, runs_s = self.session, self.pace.plan, self.times.free_running_step_s
         energy = session.energy if session.energy and session.energy.enabled else None
+        share_s = FREE_RUN_SHARE * plan.budget_s
         if not self.run_steps:
-            lasts_s = FREE_RUN_SHARE * self.pace.plan.budget_s
             fewest, most = FREE_RUN_STEPS
-            steps = round(lasts_s / statistics.median(self.pace.times))
+            steps = round(share_s / statistics.median(self.pace.times))
             self.run_steps = min(max(steps, fewest), most)
             if energy:
                 energy.begin()
-        elif not self._run_losses and self._enough(runs) and (not energy or energy.enough()):
-            session.under_way = False
-            if energy:
-                workload: Any = session.workload
-                energy.end(runs * self.run_steps, workload.batch_size)
-                energy.idle("after")
-            return False
-        return True
-
-    def _enough(self, runs: int) -> bool:
-        """Whether there are enough runs of free-running steps: fewer of long steps."""
+            return True
         fewest, most = FREE_RUNS
-        spent_s = self.run_steps * sum(self.times.free_running_step_s)
-        share_s = most * FREE_RUN_SHARE * self.pace.plan.budget_s
-        return runs >= most or (runs >= fewest and spent_s >= share_s)
+        long_enough = self.run_steps * sum(runs_s) >= most * share_s  # with fewer, longer runs
+        enough = len(runs_s) >= most or (len(runs_s) >= fewest and long_enough)
+        if self._run_losses or not enough or (energy and not energy.enough()):
+            return True
+        session.under_way = False
+        if energy:
+            workload: Any = session.workload
+            energy.end(len(runs_s) * self.run_steps, workload.batch_size)
+            energy.idle("after")
+        return False
 
     def state(self) -> dict[str, Any]:
         """All of it that is not in the stepper, for `restore`; of a training on its own times."""
@@ -234,11 +217,7 @@ class Course:
             self.operators.begin(len(self.times.step_s))
 
     def end(self, loss: Any) -> None:
-        """End a step.
-
-        Args:
-            loss: its loss, or a function that returns it, called after the clock has stopped.
-        """
+        """End a step; its loss may be a function, called after the clock has stopped."""
         self.step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
         if self._kind == OPERATORS:  # before the loss is read, which is no part of the step
             self.operators.end()
@@ -281,16 +260,14 @@ class Course:
         self._run_losses = []
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
-        """The point of a training cell; every list of times has one entry per iteration.
-
-        Args:
-            extra: more series of times, in seconds.
-        """
+        """The point of a training cell; `extra` has more series of times, in seconds."""
         session, times = self.session, self.times
         workload = session.workload
         assert isinstance(workload, TrainingWorkload)
         session.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
+        unsplit_s = statistics.median(times.unsplit_step_s)
+        split_s = statistics.median(times.step_s) if times.step_s else 0.0
         return {
             "params": {
                 "batch_size": workload.parameters["batch_size"],
@@ -317,23 +294,31 @@ class Course:
             "loss": self.losses,
             "steps": self.steps,
             **({"free_running_steps": self.run_steps} if times.free_running_step_s else {}),
-            **split_ratio(times),
+            **({"split_over_unsplit": split_s / unsplit_s} if times.step_s else {}),
             **self.operators.part(),
-            **self._compiling(),
+            **self._compiling(unsplit_s),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": session.memory(),
             "energy": session.energy.summary() if session.energy else None,
         }
 
-    def _compiling(self) -> dict[str, Any]:
+    def watch_more(self, point: dict[str, Any], stepper: Stepper, batches: Iterator[Any]) -> None:
+        """Add what further steps show of a training whose own are over: operators, and memory."""
+
+        def again() -> Any:
+            return stepper.step(next(batches), self.clock)
+
+        point |= operators.of_step(self.session, again, self.clock)
+        point["memory"] |= memory_limit.held(self.session, again, stepper.standing())
+
+    def _compiling(self, step_s: float) -> dict[str, Any]:
         """The compiler's `quantities` of a point; nothing of an eager one."""
-        done, times = self.compilation(), self.times
+        done, compiling_s = self.compilation(), self.times.compile_step_s
         if done is None:
             return {}
-        step_s = statistics.median(times.unsplit_step_s)
         return {
             "quantities": {
-                "compile_s": sum(times.compile_step_s) - len(times.compile_step_s) * step_s,
+                "compile_s": sum(compiling_s) - len(compiling_s) * step_s,
                 "recompilations": done.recompilations,
                 "graph_breaks": done.graph_breaks,
             }
@@ -345,28 +330,11 @@ def read(loss: Any) -> float:
     return float(loss() if callable(loss) else loss)
 
 
-def split_ratio(times: StepTimes) -> dict[str, float]:
-    """`split_over_unsplit` of a point; nothing where no step was split."""
-    if not times.step_s:
-        return {}
-    ratio = statistics.median(times.step_s) / statistics.median(times.unsplit_step_s)
-    return {"split_over_unsplit": ratio}
-
-
 def forward_ratio(
     alone_s: Sequence[float] | None, phases: Mapping[str, Sequence[float]]
 ) -> float | None:
-    """Median forward pass alone over that inside a step; None where either is missing.
-
-    The time before a lazy framework computes, `trace_s`, is part of both.
-
-    Args:
-        alone_s: seconds of forward passes alone.
-        phases: seconds of each phase, by name.
-    """
+    """Median forward pass alone over that inside a step, tracing included; None without either."""
     if not alone_s or not phases.get("forward_s"):
         return None
-    inside_s = statistics.median(phases["forward_s"])
-    if phases.get("trace_s"):
-        inside_s += statistics.median(phases["trace_s"])
-    return statistics.median(alone_s) / inside_s
+    parts = (phases[name] for name in ("trace_s", "forward_s") if phases.get(name))
+    return statistics.median(alone_s) / sum(map(statistics.median, parts))

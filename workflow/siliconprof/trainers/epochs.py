@@ -1,13 +1,10 @@
 """Whole trainings by epochs, as Keras's `fit` runs them: the study of Daniel 2023.
 
-Every batch size of the cell is a training of its own, from the same initial weights: a point. Its
-first steps warm up, then split and unsplit steps alternate until the timing plan has enough, and
-all others are unsplit; every step trains. An epoch ends with the rest of the training part, a batch
-that may be smaller, and the validation part follows, which is timed too; then a checkpoint is saved,
-from which a killed cell goes on, with new random numbers of a dropout. With `max_steps`, that many
-steps are trained and one validation follows, and the time of an epoch is extrapolated from the
-median step and the median validation batch. Then the test part is evaluated; then, where energy can
-be read, the training continues for it.
+Every batch size of the cell is a training of its own from the same weights: a point. Its first
+steps warm up, then split and unsplit ones alternate until the timing plan has enough. The
+validation part follows an epoch and is timed too; then a checkpoint is saved, from which a killed
+cell goes on, with new random numbers of a dropout. With `max_steps` one validation follows and an
+epoch is extrapolated.
 """
 
 from __future__ import annotations
@@ -15,10 +12,11 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.errors import UserError
-from siliconprof.session import memory_limit, operators, sweep
+from siliconprof.session import sweep
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
@@ -44,12 +42,7 @@ class EvaluatedPart:
 
 
 def evaluate(session: Session, stepper: Any, part: str, most: int | None) -> EvaluatedPart:
-    """Evaluate the network on a part's batches without training it.
-
-    Args:
-        part: `validation` or `test`.
-        most: the most batches to evaluate; None = all.
-    """
+    """Evaluate the network on a part, or at `most` so many batches, without training it."""
     workload: Any = session.workload
     batches = session.data.part_batches(part, workload.batch_size)
     batch_s: list[float] = []
@@ -71,12 +64,7 @@ def evaluate(session: Session, stepper: Any, part: str, most: int | None) -> Eva
 
 
 def loss_and_hits(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
-    """(sum of the cross-entropies in nats, number of correct predictions).
-
-    Args:
-        logits: (B, classes), float32.
-        labels: (B,), int32.
-    """
+    """(summed cross-entropy in nats, correct predictions) of logits (B, classes), labels (B,)."""
     import numpy as np
 
     logits = logits.astype(np.float64)
@@ -107,31 +95,31 @@ class Plugin(Trainer):
     cannot_offload = "trainer epochs trains on the device alone"
 
     def run(self, session: Session) -> None:
-        """See `Trainer.run`. A point for every batch size; a checkpoint has the finished ones."""
+        """A point for every batch size; a checkpoint has the finished ones."""
         cell: Any = session.workload
-        meter_used = False  # whether the cell's meter has read the idle power already
-
-        def measured() -> dict[str, Any]:
-            nonlocal meter_used
-            if session.energy is not None and meter_used:
-                session.energy = EnergyMeter.of(session.backend, Plan.of(session.cell.timing))
-                session.energy.idle("before")
-            meter_used = True
-            return Fit(session, checkpoints).run()
-
+        sizes = cell.parameters["batch_sizes"]
         checkpoints = Checkpoints(session.checkpoints)
         for point in (checkpoints.course or {}).get("points", ()):
             session.hand_over(point)
         session.method |= METHOD | {"weights": cell.weights_origin()}
-        for batch_size in cell.parameters["batch_sizes"]:  # refuse a bad one before any training
+        for batch_size in sizes:  # refuse a bad one before any training
             Length.of(cell.of_batch(batch_size), session.data.counts["train"])
         try:
-            for batch_size in cell.parameters["batch_sizes"][len(session.points) :]:
+            for place, batch_size in enumerate(sizes[len(session.points) :]):
                 session.workload = workload = cell.of_batch(batch_size)
                 entry = {"params": point_params(workload)}
+                measured = partial(fit, session, checkpoints, new_meter=place > 0)
                 sweep.point(session, f"batch_size={batch_size}", entry, measured)
         finally:
             session.workload = cell
+
+
+def fit(session: Session, checkpoints: Checkpoints, new_meter: bool) -> dict[str, Any]:
+    """The point of one batch size; the cell's first one has the meter that the cell began with."""
+    if session.energy is not None and new_meter:
+        session.energy = EnergyMeter.of(session.backend, Plan.of(session.cell.timing))
+        session.energy.idle("before")
+    return Fit(session, checkpoints).run()
 
 
 def point_params(workload: Any) -> dict[str, Any]:
@@ -157,11 +145,7 @@ class Length:
 
     @classmethod
     def of(cls, workload: Any, n_train: int) -> Length:
-        """The length of a training of one batch size on `n_train` images.
-
-        Raises:
-            UserError: there are too few steps to time.
-        """
+        """The length of a training on `n_train` images; a `UserError` where it is too short."""
         batch_size, parameters = workload.batch_size, workload.parameters
         epoch_steps = math.ceil(n_train / batch_size)
         total = parameters["max_steps"] or parameters["epochs"] * epoch_steps
@@ -180,20 +164,30 @@ class Length:
         return self.total - self.leaves_rest * (self.total // self.epoch_steps)
 
 
-class Training(Course):
-    """A course with a fixed number of steps, whatever the timing plan says.
+class Fit(Course):
+    """One training with a fixed number of steps, from its weights or a checkpoint to its point."""
 
-    Args:
-        length: the number of steps.
-    """
-
-    def __init__(self, session: Session, length: Length) -> None:
+    def __init__(self, session: Session, checkpoints: Checkpoints) -> None:
         super().__init__(session)
-        self.length = length
+        workload: Any = session.workload
+        self.workload, self.checkpoints = workload, checkpoints
+        self.parameters = workload.parameters
+        self.max_steps = self.parameters["max_steps"]
+        counts = session.data.counts
+        self.length = Length.of(workload, counts["train"])
+        self.validation_steps = math.ceil(counts["validation"] / workload.batch_size)
+        # Without smaller last batches, for the steps after the training.
+        self.whole_batches = session.data.batches(workload.batch_size, session.cell.seed)
+        session.progress("build the model", 0)
+        self.stepper: Any = session.backend.stepper(workload, session.cell.seed)
         self.partial_step_s: list[float] = []
+        self.train_s: list[float] = []  # one entry per epoch, as in the next list
+        self.validation_s: list[float] = []
+        self.validated_steps = 0  # in the last validation
+        self.evaluations: list[dict[str, Any]] = []
 
     def next_kind(self) -> str | None:
-        """See `Course.next_kind`; `partial` is a step on a smaller last batch; runs come later."""
+        """`partial` is a step on a smaller last batch; free-running steps come later."""
         done = len(self.losses)
         if done >= self.length.total:
             return None
@@ -212,64 +206,40 @@ class Training(Course):
             self.partial_step_s.append(self.step_s)
             self.session.timed(self.step_s)
 
-    def point(self, **extra: list[float]) -> dict[str, Any]:
-        if self.partial_step_s:
-            extra["partial_step_s"] = self.partial_step_s
-        point = super().point(**extra)
-        return point | {"stopped_by": point["stopped_by"] or "max_iterations"}
-
-
-class Fit:
-    """One training of the session's workload, from its initial weights or a checkpoint to its point."""
-
-    def __init__(self, session: Session, checkpoints: Checkpoints) -> None:
-        workload: Any = session.workload
-        self.checkpoints = checkpoints
-        self.session, self.workload = session, workload
-        self.parameters = workload.parameters
-        self.max_steps = self.parameters["max_steps"]
-        self.length = Length.of(workload, session.data.counts["train"])
-        self.course = Training(session, self.length)
-        # Without smaller last batches, for the steps after the training.
-        self.whole_batches = session.data.batches(workload.batch_size, session.cell.seed)
-        session.progress("build the model", 0)
-        self.stepper: Any = session.backend.stepper(workload, session.cell.seed)
-        self.train_s: list[float] = []  # one entry per epoch, as in the next list
-        self.validation_s: list[float] = []
-        self.validated_steps = 0  # in the last validation
-        self.evaluations: list[dict[str, Any]] = []
-
     def run(self) -> dict[str, Any]:
         """Train, validate and test; return the point."""
-        session, course, limits = self.session, self.course, self.parameters
+        session = self.session
         batches = self.workload.batches(session.data, session.cell.seed)
         session.backend.reset_peak_memory()
         if earlier := self.checkpoints.resume(self.stepper):
             self.checkpoints.course = None  # the next batch size begins anew
-            course.restore(earlier["course"])
-            course.partial_step_s, self.validated_steps = earlier["partial"], earlier["validated"]
+            self.restore(earlier["course"])
+            self.partial_step_s, self.validated_steps = earlier["partial"], earlier["validated"]
             self.train_s, self.validation_s = earlier["train_s"], earlier["validation_s"]
             self.evaluations = earlier["evaluations"]
-            for _ in course.losses:  # to the same position in the data
+            for _ in self.losses:  # to the same position in the data
                 next(batches)
         spent_s = 0.0
-        while kind := course.next_kind():
-            course.step(kind, self.stepper, batches)
-            spent_s += course.step_s
-            if self.max_steps is None and len(course.losses) % self.length.epoch_steps == 0:
+        while kind := self.next_kind():
+            self.step(kind, self.stepper, batches)
+            spent_s += self.step_s
+            if self.max_steps is None and len(self.losses) % self.length.epoch_steps == 0:
                 self.train_s.append(spent_s)
                 spent_s = 0.0
                 self.validate()
                 self.save()
         session.under_way = False
         if self.max_steps is not None:
-            median_s = statistics.median(course.times.unsplit_step_s)
+            median_s = statistics.median(self.times.unsplit_step_s)
             self.train_s.append(median_s * self.length.epoch_steps)
             self.validate()
-        trained_steps = len(course.losses)
-        tested = evaluate(session, self.stepper, "test", limits["max_test_steps"])
-        course.run_freely(self.stepper, self.whole_batches)
-        point = self.point()
+        trained_steps = len(self.losses)
+        tested = evaluate(session, self.stepper, "test", self.parameters["max_test_steps"])
+        self.run_freely(self.stepper, self.whole_batches)
+        batch = next(self.whole_batches)
+        session.evidence |= self.stepper.dtypes(batch)
+        point = self.point(forward_only_s=forward_only(session, self.stepper, batch))
+        self.watch_more(point, self.stepper, self.whole_batches)
         if tested.samples:
             result = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}
             point["test"] = result | {"trained_steps": trained_steps}
@@ -279,62 +249,47 @@ class Fit:
         """Save a checkpoint at the end of an epoch."""
         course = {
             "points": self.session.points,
-            "course": self.course.state(),
-            "partial": self.course.partial_step_s,
+            "course": self.state(),
+            "partial": self.partial_step_s,
             "validated": self.validated_steps,
             "train_s": self.train_s,
             "validation_s": self.validation_s,
             "evaluations": self.evaluations,
         }
-        self.checkpoints.save(self.stepper, len(self.course.losses), course)
+        self.checkpoints.save(self.stepper, len(self.losses), course)
 
     def validate(self) -> None:
         """Validate; the time is extrapolated to the whole part where only some batches are run."""
         most = self.parameters["max_validation_steps"]
         evaluated = evaluate(self.session, self.stepper, "validation", most)
-        spent_s = sum(evaluated.batch_s)
-        steps = self.validation_steps
-        if 0 < len(evaluated.batch_s) < steps:
+        whole_s = spent_s = sum(evaluated.batch_s)
+        if 0 < len(evaluated.batch_s) < self.validation_steps:
             warm = evaluated.batch_s[1:] or evaluated.batch_s  # the first batch warms up
-            self.validation_s.append(statistics.median(warm) * steps)
-        else:
-            self.validation_s.append(spent_s)
+            whole_s = statistics.median(warm) * self.validation_steps
+        self.validation_s.append(whole_s)
         self.validated_steps = len(evaluated.batch_s)
         if evaluated.samples:
             result = {"loss": evaluated.loss, "accuracy": evaluated.accuracy, "seconds": spent_s}
-            self.evaluations.append({"step": len(self.course.losses), **result})
+            self.evaluations.append({"step": len(self.losses), **result})
 
-    @property
-    def validation_steps(self) -> int:
-        """The number of batches of a whole validation."""
-        return math.ceil(self.session.data.counts["validation"] / self.workload.batch_size)
-
-    def point(self) -> dict[str, Any]:
-        """The point without the test."""
-        session, course, stepper = self.session, self.course, self.stepper
-        batch = next(self.whole_batches)
-        session.evidence |= stepper.dtypes(batch)
-        point = course.point(forward_only_s=forward_only(session, stepper, batch))
+    def point(self, **extra: list[float]) -> dict[str, Any]:
+        if self.partial_step_s:
+            extra["partial_step_s"] = self.partial_step_s
+        point = super().point(**extra)
+        point["stopped_by"] = point["stopped_by"] or "max_iterations"
         point["params"] |= point_params(self.workload)
         point["evaluations"] = self.evaluations
-        point["resumed_at"] = course.resumed_at
-        whole = self.max_steps is None and self.validated_steps == self.validation_steps
+        point["resumed_at"] = self.resumed_at
+        steps, by_epochs = self.length.epoch_steps, self.max_steps is None
+        whole = by_epochs and self.validated_steps == self.validation_steps
         point["epoch"] = {
             "means": "measured" if whole else "extrapolated",
-            "steps": self.length.epoch_steps,
-            "measured_steps": self.length.epoch_steps
-            if self.max_steps is None
-            else len(course.times.unsplit_step_s),
+            "steps": steps,
+            "measured_steps": steps if by_epochs else len(self.times.unsplit_step_s),
             "validation_steps": self.validation_steps,
             "measured_validation_steps": self.validated_steps,
             "train_s": self.train_s,
             "validation_s": self.validation_s,
             "epoch_s": [sum(both) for both in zip(self.train_s, self.validation_s, strict=True)],
         }
-
-        def again() -> Any:
-            return stepper.step(next(self.whole_batches), course.clock)
-
-        point |= operators.of_step(session, again, course.clock)
-        point["memory"] |= memory_limit.held(session, again, stepper.standing())
         return point

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing
 from siliconprof.session import memory_limit
 from siliconprof.trainers import _offload
@@ -40,7 +41,7 @@ class Plugin(Trainer):
     def imports(
         self, own: list[tuple[str, Callable[[], Any]]], workload: Any
     ) -> list[tuple[str, Callable[[], Any]]]:
-        """See `Trainer.imports`; DeepSpeed too, which accelerate imports wherever it is installed.
+        """DeepSpeed too, which accelerate imports wherever it is installed.
 
         It comes before the model, so that a process which has it serves all models.
         """
@@ -179,9 +180,9 @@ def one_more_step(trainer: Any, dataset: Any) -> None:
 
 def training_arguments(session: Session) -> dict[str, Any]:
     """The Trainer's settings: the plain loop's optimizer, no clipping, no network, no logs."""
-    cell = session.cell
+    cell, backend = session.cell, session.backend
     workload = session.workload
-    assert isinstance(workload, TrainingWorkload)
+    assert isinstance(workload, TrainingWorkload) and isinstance(backend, TorchBackend)
     settings = workload.optimizer_settings(cell.precision)
     return {
         "per_device_train_batch_size": workload.parameters["batch_size"],
@@ -198,7 +199,9 @@ def training_arguments(session: Session) -> dict[str, Any]:
         "fp16": cell.precision == "amp-fp16",
         "tf32": True if cell.precision == "tf32" else None,
         "use_cpu": cell.device_kind == "cpu",
-        "dataloader_pin_memory": False,  # as in the plain loop, see `base.DATA_PATH`
+        # As in the plain loop, see `base.DATA_PATH`.
+        "dataloader_pin_memory": backend.pins,
+        "accelerator_config": {"non_blocking": backend.pins},
         "remove_unused_columns": False,
         "seed": cell.seed,
         "report_to": "none",

@@ -21,7 +21,6 @@ class Plugin(Trainer):
     compiles = True
 
     def run(self, session: Session) -> None:
-        """See `Trainer.run`. Split and unsplit steps alternate after the warm-up."""
         cell, backend = session.cell, session.backend
         workload: Any = session.workload
         session.progress("build the model", 0)

@@ -1,9 +1,9 @@
 """A whole training: its curve, evaluations on held-out data, checkpoints and generated texts.
 
-Every step is timed whole and none is split: `step_s` is empty. Evaluations and checkpoints come
-between the timed steps. A run that is killed and started again resumes from its latest checkpoint
-with the losses that it would have had, to the last bit where the backend's arithmetic is
-reproducible. Its models have no dropout, so there is no random generator to restore.
+Every step is timed whole; evaluations and checkpoints come between. A run that is killed goes on
+from its latest checkpoint with the losses that it would have had, to the last bit where the
+backend's arithmetic is reproducible: its models have no dropout, so there is no random generator to
+restore.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends.base import Stepper
-from siliconprof.session import memory_limit, operators
 from siliconprof.stats import training_course
 from siliconprof.trainers._checkpoints import BEST, LATEST, Checkpoints
 from siliconprof.trainers.base import Course, Trainer
@@ -35,45 +34,8 @@ class NoText(Exception):
     """There is no text to show; the message is the record's reason."""
 
 
-def samples(session: Session, stepper: Stepper, batch: Any) -> list[dict[str, Any]]:
-    """`temperature`, `prompt` and `text` for each of the workload's temperatures.
-
-    Args:
-        batch: of held-out data, whose first tokens are the prompt.
-
-    Raises:
-        NoText: there is no tokenizer, or the model's outputs are not finite.
-    """
-    workload: Any = session.workload
-    parameters = workload.parameters
-    tokenizer = load_tokenizer(Path(session.cell.dataset or ""))
-    seq_len = batch["input_ids"].shape[1]
-    prompt = [int(token) for token in batch["input_ids"][0, : min(PROMPT_TOKENS, seq_len)]]
-    # A model may have more tokens than its data: an embedding is often rounded up.
-    n_tokens = min(tokenizer.get_vocab_size(with_added_tokens=True), workload.vocab_size)
-    texts = []
-    for index, temperature in enumerate(parameters["sample_temperatures"]):
-        session.progress(f"write at temperature {temperature}", index)
-        seed = [session.cell.seed, index]
-        continuation = write(
-            stepper, prompt, temperature, parameters["sample_tokens"], seq_len, n_tokens, seed
-        )
-        texts.append(
-            {
-                "temperature": temperature,
-                "prompt": decode(tokenizer, prompt),
-                "text": decode(tokenizer, continuation),
-            }
-        )
-    return texts
-
-
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer that a data set was prepared with.
-
-    Raises:
-        NoText: the tokenizer, or the library that reads it, is missing.
-    """
+    """The tokenizer that a data set was prepared with, or `NoText`."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -90,45 +52,6 @@ def decode(tokenizer: Any, tokens: list[int]) -> str:
     """The text of tokens; bytes that are not valid UTF-8 become U+FFFD."""
     text: str = tokenizer.decode(tokens, skip_special_tokens=False)
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def write(
-    stepper: Stepper,
-    prompt: list[int],
-    temperature: float,
-    count: int,
-    seq_len: int,
-    n_tokens: int,
-    seed: list[int],
-) -> list[int]:
-    """The tokens that follow a prompt.
-
-    Args:
-        temperature: 0 = the likeliest token.
-        count: the number of tokens to write.
-        seq_len: the number of tokens that the model sees at once.
-        n_tokens: only tokens below it are drawn.
-
-    Raises:
-        NoText: a logit is not finite.
-    """
-    import numpy as np
-
-    generator = np.random.Generator(np.random.PCG64(seed))
-    tokens = list(prompt)
-    for _ in range(count):
-        ids = np.array([tokens[-seq_len:]], np.int32)  # (1, T)
-        logits = stepper.outputs({"input_ids": ids})[0, -1, :n_tokens].astype(np.float64)
-        if not np.isfinite(logits).all():
-            raise NoText("the model's outputs are no longer finite")
-        if temperature == 0:
-            tokens.append(int(logits.argmax()))
-            continue
-        likely = np.exp((logits - logits.max()) / temperature)
-        cumulated = likely.cumsum()
-        drawn = np.searchsorted(cumulated, generator.random() * cumulated[-1], side="right")
-        tokens.append(int(min(drawn, n_tokens - 1)))
-    return tokens[len(prompt) :]
 
 
 METHOD = {
@@ -155,15 +78,15 @@ class Plugin(Trainer):
         run.train()
         session.method |= METHOD
         session.evidence |= stepper.dtypes(run.held_out[0])
-        texts = run.texts()
+        texts: dict[str, Any] = {}
+        try:
+            texts["texts"] = run.texts()
+            session.method["texts"] = HOW
+        except NoText as error:
+            session.method["texts"] = f"none: {error}"
         run.run_freely(stepper, run.batches)  # steps that are not in the curve
         point = run.point() | texts
-
-        def again() -> Any:
-            return stepper.step(next(run.batches), run.clock)
-
-        point |= operators.of_step(session, again, run.clock)
-        point["memory"] |= memory_limit.held(session, again, stepper.standing())
+        run.watch_more(point, stepper, run.batches)
         session.add_point(point)
 
 
@@ -238,18 +161,48 @@ class Run(Course):
 
     # -- after it --------------------------------------------------------------------------
 
-    def texts(self) -> dict[str, Any]:
-        """`texts` of the point; empty, with the reason in the method, where there are none."""
-        try:
-            texts = samples(self.session, self.stepper, self.held_out[0])
-        except NoText as error:
-            self.session.method["texts"] = f"none: {error}"
-            return {}
-        self.session.method["texts"] = HOW
-        return {"texts": texts}
+    def texts(self) -> list[dict[str, Any]]:
+        """`temperature`, `prompt` and `text` for each temperature, or `NoText`."""
+        tokenizer = load_tokenizer(Path(self.session.cell.dataset or ""))
+        prompt = [int(token) for token in self.held_out[0]["input_ids"][0, :PROMPT_TOKENS]]
+        # A model may have more tokens than its data: an embedding is often rounded up.
+        n_tokens = min(tokenizer.get_vocab_size(with_added_tokens=True), self.workload.vocab_size)
+        texts = []
+        for place, temperature in enumerate(self.parameters["sample_temperatures"]):
+            self.session.progress(f"write at temperature {temperature}", place)
+            continuation = self._continuation(prompt, place, temperature, n_tokens)
+            texts.append(
+                {
+                    "temperature": temperature,
+                    "prompt": decode(tokenizer, prompt),
+                    "text": decode(tokenizer, continuation),
+                }
+            )
+        return texts
+
+    def _continuation(
+        self, prompt: list[int], place: int, temperature: float, n_tokens: int
+    ) -> list[int]:
+        """The tokens, all below `n_tokens`, that the model writes after a prompt, or `NoText`."""
+        import numpy as np
+
+        generator = np.random.Generator(np.random.PCG64([self.session.cell.seed, place]))
+        tokens, seq_len = list(prompt), self.workload.seq_len
+        for _ in range(self.parameters["sample_tokens"]):
+            ids = np.array([tokens[-seq_len:]], np.int32)  # (1, T)
+            logits = self.stepper.outputs({"input_ids": ids})[0, -1, :n_tokens].astype(np.float64)
+            if not np.isfinite(logits).all():
+                raise NoText("the model's outputs are no longer finite")
+            if temperature == 0:
+                tokens.append(int(logits.argmax()))
+                continue
+            likely = np.exp((logits - logits.max()) / temperature)
+            cumulated = likely.cumsum()
+            drawn = np.searchsorted(cumulated, generator.random() * cumulated[-1], side="right")
+            tokens.append(int(min(drawn, n_tokens - 1)))
+        return tokens[len(prompt) :]
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
-        """See `Course.point`: with curve, evaluations, outcome and checkpoints."""
         steps, checkpoints = self.parameters["steps"], self.checkpoints
         losses = self.losses[:steps]
         if checkpoints.folder is None:
@@ -272,9 +225,6 @@ class Run(Course):
 
 
 def best(evaluations: Sequence[dict[str, Any]]) -> int | None:
-    """The step with the lowest loss on held-out data, the first of equals; None without one.
-
-    Step 0, before any training, does not count.
-    """
+    """The step with the lowest held-out loss, the first of equals, not step 0; None without one."""
     trained = [entry for entry in evaluations if entry["step"] and entry["loss"] is not None]
     return min(trained, key=lambda entry: entry["loss"])["step"] if trained else None

@@ -10,17 +10,7 @@ from importlib.util import module_from_spec
 
 
 def import_alone(name: str, bare: Collection[str]) -> None:
-    """Import a module.
-
-    Args:
-        name: of the module, dotted.
-        bare: packages above it whose own code is not run, unless it has been: it imports every
-            model that they have, which takes seconds and memory, and some compute as they are
-            imported.
-
-    Raises:
-        ImportError: it is not there, or cannot be imported.
-    """
+    """Import a dotted module without running the code of the `bare` packages above it."""
     parts = name.split(".")
     for depth in range(1, len(parts)):
         package = ".".join(parts[:depth])

@@ -1,18 +1,14 @@
 """The networks of Daniel 2023: Keras's layers described once, for torch and MLX alike.
 
-Fabrice Daniel, "Apple M2 Max GPU vs Nvidia V100, P100 and T4" (Towards Data Science, 2023), trains three Keras
-models on Fashion-MNIST. A network here is the list of its layers (`_classic_layers`); parameters,
-operations and initial weights follow from it, and `_classic_torch` and `_classic_mlx` have its
-layers.
+Fabrice Daniel, "Apple M2 Max GPU vs Nvidia V100, P100 and T4" (Towards Data Science, 2023), trains
+three Keras models on Fashion-MNIST in fp32. A network here is the list of its layers
+(`_classic_layers`); parameters, operations and initial weights follow from it. The last layer gives
+logits, not a softmax's probabilities, and the loss takes those, which is the same function.
 
-Optimizer: Adam with Keras's defaults, 0.001, betas 0.9 and 0.999, epsilon 1e-7; AdamW without
-weight decay is Adam. Keras adds epsilon to sqrt(v) ("epsilon hat" of Kingma and Ba 2015,
-arXiv:1412.6980, before section 2.1), torch and MLX add it to the bias-corrected sqrt(v): Keras's
-1e-7 acts as 1e-7 / sqrt(1 - 0.999^t) would here, 32 times ours in step t = 1 and the same after
-some thousands.
-
-Keras's last layer is a softmax and its loss takes probabilities; here the last layer gives logits
-and the loss takes those, which is the same function. All three train in fp32, as there.
+Optimizer: Adam with Keras's defaults; AdamW without weight decay is Adam. Keras adds epsilon to
+sqrt(v) ("epsilon hat" of Kingma and Ba 2015, arXiv:1412.6980, before section 2.1), torch and MLX
+add it to the bias-corrected sqrt(v): Keras's 1e-7 acts as 1e-7 / sqrt(1 - 0.999^t) would here, 32
+times ours in step t = 1 and the same after some thousands.
 """
 
 from __future__ import annotations
@@ -83,10 +79,7 @@ PARAMETERS: Mapping[str, Any] = {
 
 
 class ClassicWorkload(TrainingWorkload):
-    """A network of Daniel 2023; each is a module that lists its layers.
-
-    Its memory is not predicted: a cell trains at several batch sizes.
-    """
+    """A network of Daniel 2023; its memory is not predicted: a cell trains at several sizes."""
 
     family = "MLP, CNN, LSTM"
     refuses = {
@@ -99,7 +92,6 @@ class ClassicWorkload(TrainingWorkload):
     trainers = ("epochs",)
     swept = ("batch_sizes",)
     PARAMETERS = PARAMETERS
-    REQUIRED = ("batch_sizes",)
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     MODULES = {"mlx": ("mlx.nn",)}
     POINT = {
@@ -135,9 +127,7 @@ class ClassicWorkload(TrainingWorkload):
     # -- how much work ---------------------------------------------------------------------
 
     def flops_per_step(self) -> tuple[float, str]:
-        """See `TrainingWorkload.flops_per_step`.
-
-        Two operations per multiply-add of every layer, exact, for the forward pass, as many for
+        """Two operations per multiply-add of every layer, exact, for the forward pass, as many for
         the gradient by the weights, and as many for the gradient by the layer's input, which is
         not computed for the images. Biases, activations, pooling, dropout, an LSTM's gates, the
         loss and the optimizer are left out.
@@ -154,24 +144,19 @@ class ClassicWorkload(TrainingWorkload):
         return float(2 * (3 * total - first) * self.batch_size), text
 
     def optimizer_settings(self, precision: str) -> dict[str, Any]:
-        """See `TrainingWorkload.optimizer_settings`: Keras's Adam; see above about its epsilon."""
+        """Keras's Adam; see above about its epsilon."""
         return super().optimizer_settings(precision) | {"eps": EPSILON}
 
     # -- data ------------------------------------------------------------------------------
 
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
-        """See `TrainingWorkload.batches`: epoch after epoch, each in a new order.
-
-        As in Keras, the last batch of an epoch may be smaller. images float32 (B, 28, 28), labels
-        int32 (B,).
-        """
+        """Each epoch in a new order, the last batch smaller: images (B, 28, 28), labels (B,)."""
         n_train = data.counts["train"]
         for order in prepared.shuffled(n_train, n_train, seed):
             for start in range(0, n_train, self.batch_size):
                 yield data.batch(order[start : start + self.batch_size])
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
-        """See `TrainingWorkload.evaluation_batches`: the validation part, the last one smaller."""
         return data.part_batches("validation", self.batch_size)
 
     # -- weights and models ----------------------------------------------------------------
@@ -188,10 +173,7 @@ class ClassicWorkload(TrainingWorkload):
         }
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, np.ndarray]]:
-        """(name as in `weight_shapes`, float32 array) of every weight; the same everywhere.
-
-        An orthogonal kernel is the same up to the rounding of LAPACK's QR.
-        """
+        """An orthogonal kernel is the same everywhere up to the rounding of LAPACK's QR."""
         import numpy as np
 
         generator = np.random.Generator(np.random.PCG64(seed))
@@ -200,16 +182,12 @@ class ClassicWorkload(TrainingWorkload):
                 yield f"{place}/{name}", drawn(shape, how, generator)
 
     def model(self, framework: Any, seed: int) -> Any:
-        """The network, fp32: images (B, 28, 28) to logits (B, 10).
-
-        Args:
-            framework: `_classic_torch` or `_classic_mlx`.
-        """
+        """The network of `_classic_torch` or `_mlx`: images (B, 28, 28) to logits (B, 10)."""
         nn, weights = framework.nn, dict(self.initial_weights(seed))
-        modules = [framework.OneChannel()] if isinstance(self.layers[0], Conv2D) else []
+        modules: list[Any] = [framework.one_channel] if isinstance(self.layers[0], Conv2D) else []
         for place, layer in enumerate(self.layers):
             if isinstance(layer, Flatten):
-                modules.append(framework.Rows())
+                modules.append(framework.rows)
             elif isinstance(layer, Dropout):
                 modules.append(nn.Dropout(self.parameters["dropout"]))
             elif isinstance(layer, MaxPooling2D):
@@ -233,13 +211,12 @@ class ClassicWorkload(TrainingWorkload):
 
     @staticmethod
     def torch_loss(model: Any, batch: Mapping[str, Any]) -> Any:
-        """See `TrainingWorkload.torch_loss`: mean cross-entropy."""
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(model(batch["images"]), batch["labels"])
 
     def mlx_model(self, seed: int) -> Any:
-        """See `TrainingWorkload.mlx_model`; the seed sets dropout's random state as well."""
+        """The seed sets dropout's random state as well."""
         import mlx.core as mx
 
         from siliconprof.workloads import _classic_mlx

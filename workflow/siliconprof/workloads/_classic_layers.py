@@ -95,7 +95,7 @@ class LSTM(Layer):
         }
 
     def multiply_adds(self) -> tuple[int, int]:
-        """See `Layer.multiply_adds`; the first row's state of zeros counts as any other."""
+        """The first row's state of zeros counts as any other."""
         gates = 4 * self.n_units
         return self.n_steps * self.n_in * gates, self.n_steps * self.n_units * gates
 

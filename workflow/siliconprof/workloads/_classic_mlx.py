@@ -14,20 +14,14 @@ import mlx.nn as nn
 from siliconprof.workloads._classic_layers import LSTM, Conv2D, Dense
 
 
-class Rows(nn.Module):
+def rows(x: mx.array) -> mx.array:
     """(B, H, W, C) or (B, H, W) to (B, H W C)."""
-
-    def __call__(self, x: mx.array) -> mx.array:
-        """See the class."""
-        return x.reshape(x.shape[0], -1)
+    return x.reshape(x.shape[0], -1)
 
 
-class OneChannel(nn.Module):
+def one_channel(x: mx.array) -> mx.array:
     """(B, H, W) to (B, H, W, 1)."""
-
-    def __call__(self, x: mx.array) -> mx.array:
-        """See the class."""
-        return x[..., None]
+    return x[..., None]
 
 
 class LastState(nn.Module):
@@ -38,7 +32,6 @@ class LastState(nn.Module):
         self.lstm = nn.LSTM(n_in, n_units)
 
     def __call__(self, x: mx.array) -> mx.array:
-        """See the class."""
         states, _ = self.lstm(x)
         return states[:, -1]
 

@@ -13,23 +13,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from siliconprof.workloads._classic_layers import LSTM, Conv2D, Dense
+from siliconprof.workloads._classic_layers import LSTM, SIDE, Conv2D, Dense
 
 
 class Rows(nn.Module):
     """(B, C, H, W) to (B, H W C), or (B, H, W) to (B, H W)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """See the class."""
         return (x.permute(0, 2, 3, 1) if x.dim() == 4 else x).flatten(1)
 
 
-class OneChannel(nn.Module):
-    """(B, H, W) to (B, 1, H, W)."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """See the class."""
-        return x.unsqueeze(1)
+rows = Rows()
+one_channel = nn.Unflatten(1, (1, SIDE))  # (B, H, W) to (B, 1, H, W)
 
 
 class LastState(nn.Module):
@@ -43,7 +38,6 @@ class LastState(nn.Module):
         self.lstm.bias_hh_l0.requires_grad_(False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """See the class."""
         states, _ = self.lstm(x)
         return states[:, -1]
 

@@ -12,11 +12,7 @@ from typing import Any
 
 
 def checkpoint(layers: Iterable[Any], output: Callable[[Any], Any] = lambda result: result) -> None:
-    """Checkpoint layers in place: the forward pass keeps only their inputs.
-
-    Args:
-        output: selects what the model needs of a layer's result; the rest is lost.
-    """
+    """Checkpoint layers in place; `output` selects what the model needs of a layer's result."""
     classes: dict[type, type] = {}
     for layer in layers:
         kind = type(layer)
@@ -26,7 +22,6 @@ def checkpoint(layers: Iterable[Any], output: Callable[[Any], Any] = lambda resu
 
 
 def _checkpointed(kind: Any, output: Callable[[Any], Any]) -> type:
-    """A subclass of a layer's class whose call is checkpointed."""
     import mlx.core as mx
 
     def call(self: Any, *inputs: Any, **options: Any) -> Any:

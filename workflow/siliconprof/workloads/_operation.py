@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 WIDTH_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 # Relative root mean square error against float64 above which a result is wrong, not imprecise.
 WRONG_ABOVE = {"fp32": 1e-4, "tf32": 5e-3, "fp16": 5e-3, "bf16": 3e-2}
+BURST_WARMUP = 10  # launches before the burst, the paper's 10
 BURST_PARAMETERS: Mapping[str, Any] = {
-    "burst_warmup": integer(10, "launches before the burst, the paper's 10", minimum=0),
     "burst": integer(
         100, "launches in a row whose mean is taken, the paper's 100; 0 = none", minimum=0
     ),
@@ -39,7 +39,7 @@ PRODUCT_POINT: Mapping[str, Parameter] = {
 # Rows and columns that are checked: float64 on a CPU would take minutes for all of a large product.
 CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
 CACHES = ("warm", "cold")
-CACHE = Parameter("string", label="cache")  # one of them
+CACHE = Parameter("string", label="cache")
 COLD_BYTES_PARAMETER: Mapping[str, Any] = integer(
     None,
     "bytes of all arrays that `cold` takes in turn; null = twice the last-level "
@@ -95,8 +95,7 @@ class OperationWorkload(KernelWorkload):
 
         Args:
             what: its name, for the live display.
-            launch: starts the operation, which may be lazy or asynchronous, and returns its result
-                without waiting.
+            launch: starts the operation, which may be lazy, and returns its result without waiting.
             work: `flops`, `flops_source`, `bytes` and `result_error`.
             calls: timed in a row, see `timing.repeat`.
         """
@@ -114,16 +113,13 @@ class OperationWorkload(KernelWorkload):
         self, session: Session, launch: Callable[[], Any], fastest_s: float
     ) -> dict[str, Any]:
         """The paper's method: the mean of launches in a row, synchronised once."""
-        count, warm = self.parameters["burst"], self.parameters["burst_warmup"]
-        expected_s = fastest_s * (count + warm)
-        if not count or expected_s > self.parameters["burst_budget_s"]:
-            reason = (
-                "switched off"
-                if not count
-                else f"{count + warm} launches would take about {expected_s:.1f} s, "
-                f"the budget is {self.parameters['burst_budget_s']} s"
-            )
-            return {"burst_mean_s": None, "burst_reason": reason}
+        count, warm = self.parameters["burst"], BURST_WARMUP
+        expected_s, budget_s = fastest_s * (count + warm), self.parameters["burst_budget_s"]
+        if not count:
+            return {"burst_mean_s": None, "burst_reason": "switched off"}
+        if expected_s > budget_s:
+            reason = f"{count + warm} launches would take about {expected_s:.1f} s, the budget is "
+            return {"burst_mean_s": None, "burst_reason": f"{reason}{budget_s} s"}
         began = time.perf_counter()
         for _ in range(warm):
             launch()
@@ -145,18 +141,14 @@ class ProductWorkload(OperationWorkload):
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`: `8×64×128×32, cold` of batch, m, k, n and the rest."""
+        """`8×64×128×32, cold` of batch, m, k, n and the rest."""
         shape = "×".join(f"{row[name]:g}" for name in PRODUCT_POINT)
         rest = [p.text(row[name]) for name, p in cls.POINT.items() if name not in PRODUCT_POINT]
         return ", ".join([shape, *rest])
 
 
 def checked(error: float, precision: str, what: str) -> float:
-    """The relative error of a result, unless it is too large for the precision.
-
-    Raises:
-        ArithmeticError: the result is wrong.
-    """
+    """The relative error of a result; raises ArithmeticError where it is too large."""
     if not error < WRONG_ABOVE[precision]:
         raise ArithmeticError(f"{what} is wrong: relative error {error:.2e} against float64")
     return error
@@ -174,12 +166,7 @@ def dispatched(backend: Backend, launch: Callable[[], Any]) -> Callable[[], Any]
 
 
 def product_error(backend: Backend, result: Any, left: Any, right: Any, first: bool) -> float:
-    """The relative error against float64 of a corner of a batched product's result.
-
-    Args:
-        first: the first rows and columns of the first batch; else the last ones of the last batch,
-            where kernels have their edges.
-    """
+    """Relative error against float64 of a result's first or last corner, where edges are."""
     one = slice(None, 1) if first else slice(-1, None)
     rows, columns = (
         slice(None, most) if first else slice(-most, None)
@@ -191,6 +178,6 @@ def product_error(backend: Backend, result: Any, left: Any, right: Any, first: b
 
 
 def rotating(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """One launcher that calls several in turn, each on its own arrays, so that none are cached."""
+    """One launcher that calls several in turn, each on its own arrays."""
     turn = itertools.cycle(launches)
     return lambda: next(turn)()

@@ -65,7 +65,6 @@ SHAPE_PARAMETERS: Mapping[str, Any] = {
     "vocab_size": integer(
         None, "rows of the embedding and of the head; null = that of the data", minimum=2
     ),
-    "rope_base": number(10000, "base of the rotary positions' wavelengths", exclusiveMinimum=1),
     "parameter_budget": integer(
         None,
         "parameters that a wide and a deep model of n_head heads are solved for, "
@@ -89,12 +88,9 @@ OPTIMIZER_PARAMETERS: Mapping[str, Any] = {
     "warmup_steps": integer(0, "steps in which the learning rate rises linearly", minimum=0),
     "decay_steps": integer(
         None,
-        "steps after the warm-up in which it falls along a cosine, constant "
+        "steps after the warm-up in which it falls along a cosine to a tenth, constant "
         "afterwards; null = it does not fall",
         minimum=1,
-    ),
-    "min_learning_rate_share": number(
-        0.1, "share of `learning_rate` that it falls to", minimum=0, maximum=1
     ),
     "weight_decay": number(0.1, "AdamW's decoupled weight decay, of every parameter", minimum=0),
     "betas": {
@@ -115,12 +111,6 @@ OPTIMIZER_PARAMETERS: Mapping[str, Any] = {
 }
 
 RUN_PARAMETERS: Mapping[str, Any] = {
-    "held_out_share": number(
-        0.1,
-        "share of the tokens, the last ones, that is not trained on",
-        exclusiveMinimum=0,
-        maximum=0.5,
-    ),
     "steps": integer(200, "training steps, under trainer training_run", minimum=1),
     "evaluate_every": integer(
         50, "steps between two evaluations on held-out data, under trainer training_run", minimum=1

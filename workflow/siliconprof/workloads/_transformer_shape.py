@@ -12,6 +12,8 @@ from dataclasses import dataclass
 # SwiGLU has three matrices where GPT-2's feed-forward has two: two thirds of its width make the
 # parameters equal (Shazeer 2020, arXiv:2002.05202).
 FEED_FORWARD_RATIO = 8 / 3
+ROPE_BASE = 10_000.0  # of the rotary positions' wavelengths
+NORM_EPS = 1e-6
 
 FLOPS_SOURCE = (
     "6N + 12 n_layer n_embd seq_len per token (PaLM, arXiv:2204.02311, appendix B); N without the "
@@ -70,20 +72,11 @@ class Shape:
             }
         return shapes | {"norm.weight": (d,), "head.weight": (self.vocab_size, d)}
 
-    def parameters_by_part(self) -> dict[str, int]:
-        """Number of parameters of each part of the model; they add up to all."""
-        d, ff, layers = self.n_embd, self.d_ff, self.n_layer
-        return {
-            "embedding": self.vocab_size * d,
-            "attention": layers * 4 * d * d,
-            "feed_forward": layers * 3 * d * ff,
-            "norms": (2 * layers + 1) * d,
-            "head": self.vocab_size * d,
-        }
-
     def n_parameters(self) -> int:
-        """All parameters."""
-        return sum(self.parameters_by_part().values())
+        """All parameters: of embedding and head, layers and their norms, and the last norm."""
+        d = self.n_embd
+        layer = 4 * d * d + 3 * d * self.d_ff + 2 * d
+        return 2 * self.vocab_size * d + self.n_layer * layer + d
 
     def flops_per_token(self) -> int:
         """Floating-point operations of one token's training, forward and backward.

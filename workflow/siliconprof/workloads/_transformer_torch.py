@@ -9,26 +9,19 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from siliconprof.workloads._transformer_shape import Shape
+from siliconprof.workloads._transformer_shape import NORM_EPS, ROPE_BASE, Shape
 
 
-def rotation(length: int, dim: int, base: float, device: Any) -> tuple[Any, Any]:
-    """Cosine and sine of each position's angles, fp32 (length, 1, dim / 2).
-
-    Su et al. 2021, RoFormer (arXiv:2104.09864), equation 15.
-    """
+def rotation(length: int, dim: int, device: Any) -> tuple[Any, Any]:
+    """Cosine and sine of each position's angles, fp32 (T, 1, dim / 2); arXiv:2104.09864."""
     pairs = torch.arange(dim // 2, device=device, dtype=torch.float32)
     positions = torch.arange(length, device=device, dtype=torch.float32)
-    angles = positions[:, None, None] * base ** (-2 * pairs / dim)
+    angles = positions[:, None, None] * ROPE_BASE ** (-2 * pairs / dim)
     return angles.cos(), angles.sin()
 
 
 def rotate(x: Any, cos: Any, sin: Any) -> Any:
-    """Turn each pair of channels (i, i + dim / 2) of x (B, T, H, dim) by its position's angle.
-
-    Args:
-        cos: (T, 1, dim / 2), and sin as well.
-    """
+    """Turn each pair of channels (i, i + dim / 2) of x (B, T, H, dim) by its position's angle."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
@@ -72,12 +65,12 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """Attention, then feed-forward, each added to what came in."""
 
-    def __init__(self, shape: Shape, norm_eps: float) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
         d = shape.n_embd
-        self.attention_norm = nn.RMSNorm(d, eps=norm_eps)
+        self.attention_norm = nn.RMSNorm(d, eps=NORM_EPS)
         self.attention = Attention(d, shape.n_head)
-        self.feed_forward_norm = nn.RMSNorm(d, eps=norm_eps)
+        self.feed_forward_norm = nn.RMSNorm(d, eps=NORM_EPS)
         self.feed_forward = FeedForward(d, shape.d_ff)
 
     def forward(self, x: Any, cos: Any, sin: Any) -> Any:
@@ -89,22 +82,19 @@ class Layer(nn.Module):
 class Model(nn.Module):
     """Token ids to logits."""
 
-    def __init__(
-        self, shape: Shape, rope_base: float, norm_eps: float, checkpointing: bool
-    ) -> None:
+    def __init__(self, shape: Shape, checkpointing: bool) -> None:
         super().__init__()
-        self.head_dim, self.rope_base = shape.head_dim, rope_base
-        self.checkpointing = checkpointing
+        self.head_dim, self.checkpointing = shape.head_dim, checkpointing
         self.embedding = nn.Embedding(shape.vocab_size, shape.n_embd)
-        self.layers = nn.ModuleList(Layer(shape, norm_eps) for _ in range(shape.n_layer))
-        self.norm = nn.RMSNorm(shape.n_embd, eps=norm_eps)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.n_layer))
+        self.norm = nn.RMSNorm(shape.n_embd, eps=NORM_EPS)
         self.head = nn.Linear(shape.n_embd, shape.vocab_size, bias=False)
 
     def forward(self, input_ids: Any) -> Any:
         """input_ids (B, T) -> logits (B, T, V)."""
         x = self.embedding(input_ids)
         # Not in a buffer, which a model in 16 bit would round: the angles stay fp32.
-        cos, sin = rotation(input_ids.shape[1], self.head_dim, self.rope_base, x.device)
+        cos, sin = rotation(input_ids.shape[1], self.head_dim, x.device)
         for layer in self.layers:
             if self.checkpointing and self.training:
                 x = checkpoint(layer, x, cos, sin, use_reentrant=False)

@@ -1,13 +1,10 @@
 """A wide and a deep transformer that match in parameters and compute, for a budget of parameters.
 
-The wide/deep report compares such a pair: head count equal, head dimension, width, feed-forward and number of
-layers differing. Parameters and operations are counted by `_transformer_shape`.
-
-No two such models are equal in both. At equal parameters the deep one computes more: attention's
-scores and values cost n_layer n_embd a position, which grows with depth, and its narrower
-embedding, which is looked up and not multiplied, leaves more parameters to multiply. What is left
-of that difference in the best pair is shared: half of it in parameters, half in compute. Both
-halves are bounded by `TOLERANCE` and reported wherever the pair is.
+Head count equal, head dimension, width, feed-forward and number of layers differing. No two such
+models are equal in both: at equal parameters the deep one computes more, since attention's scores
+grow with depth, and its narrower embedding, which is looked up, leaves more parameters to multiply.
+What is left of that in the best pair is shared: half in parameters, half in compute, each bounded
+by `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -65,14 +62,7 @@ class _Candidate:
 def solve(
     budget: int, n_head: int, vocab_size: int, seq_len: int, depth_ratio: float = DEPTH_RATIO
 ) -> Pair:
-    """The pair for a budget of parameters, embedding and head included.
-
-    Args:
-        depth_ratio: the deep model has at least so many times the wide one's layers.
-
-    Raises:
-        UserError: no pair matches; the line names the nearest one.
-    """
+    """The pair for a budget, embedding and head included, or a `UserError` where none matches."""
     where = (
         f"parameter_budget: {budget:,} parameters with n_head {n_head}, vocab_size {vocab_size:,}, "
         f"seq_len {seq_len:,} and depth_ratio {depth_ratio:g}"
@@ -84,38 +74,19 @@ def solve(
             f"{where}: more than {MOST_CANDIDATES:,} models have it, too many to compare; expected "
             "more heads or a smaller budget"
         )
-    nearest = None
-    for most in (2 * TOLERANCE, math.inf):
-        pair = _best(candidates, depth_ratio, most)
-        nearest = pair and _shared(pair, budget)
-        if nearest and _matches(nearest):
-            return nearest
-    if nearest is None:
-        d = LEAST_HEAD_DIM * n_head
-        layers = math.ceil(LEAST_LAYERS * depth_ratio)
-        if layers > MOST_LAYERS:
-            raise UserError(
-                f"{where}: the deep model would have {layers} layers or more, and {MOST_LAYERS} are "
-                f"the most; expected a depth_ratio of at most {MOST_LAYERS // LEAST_LAYERS}"
-            )
-        least = Shape(layers, d, n_head, d, vocab_size, seq_len).n_parameters()
-        raise UserError(
-            f"{where}: no two models have it, the smallest deep one ({layers} layers of heads of "
-            f"{LEAST_HEAD_DIM}) has {least:,}; expected a larger budget, fewer heads, a smaller "
-            "vocabulary or a smaller depth_ratio"
-        )
-    wide, deep = nearest.wide, nearest.deep
+    for compute_alone in (False, True):
+        pair = _best(candidates, depth_ratio, compute_alone)
+        pair = pair and _shared(pair, budget)
+        if pair and max(abs(pair.parameter_mismatch), abs(pair.compute_mismatch)) <= TOLERANCE:
+            return pair
+    d, layers = LEAST_HEAD_DIM * n_head, math.ceil(LEAST_LAYERS * depth_ratio)
+    least = Shape(layers, d, n_head, d, vocab_size, seq_len).n_parameters()
     raise UserError(
-        f"{where}: the nearest pair, {wide.n_layer} layers of {wide.n_embd} and {deep.n_layer} of "
-        f"{deep.n_embd}, differs by {nearest.parameter_mismatch:+.1%} in parameters and "
-        f"{nearest.compute_mismatch:+.1%} in compute, more than {TOLERANCE:.0%}; expected a larger "
-        "budget, fewer heads, a smaller vocabulary, shorter sequences or a smaller depth_ratio"
+        f"{where}: no two models of at most {MOST_LAYERS} layers match to {TOLERANCE:.0%} in "
+        f"parameters and compute, the smallest deep one ({layers} layers of heads of "
+        f"{LEAST_HEAD_DIM}) has {least:,}; expected a larger budget, fewer heads, a smaller "
+        "vocabulary, shorter sequences or a smaller depth_ratio"
     )
-
-
-def _matches(pair: Pair) -> bool:
-    mismatches = (pair.parameter_mismatch, pair.compute_mismatch)
-    return all(abs(mismatch) <= TOLERANCE for mismatch in mismatches)
 
 
 def _candidates(budget: int, n_head: int, vocab_size: int, seq_len: int) -> Iterator[_Candidate]:
@@ -146,25 +117,19 @@ def _filled(shape: Shape, n_parameters: float) -> Shape:
     return replace(shape, d_ff=max(1, shape.d_ff + round(missing / per_channel)))
 
 
-def _best(candidates: Sequence[_Candidate], depth_ratio: float, most: float) -> Pair | None:
-    """The cheapest pair whose compute differs by at most a share of `most`.
-
-    Args:
-        candidates: sorted by their operations.
-        most: infinity gives the pair whose compute differs least.
-    """
+def _best(candidates: Sequence[_Candidate], depth_ratio: float, compute_alone: bool) -> Pair | None:
+    """The cheapest pair of candidates, which are sorted by their operations; see above."""
     flops = [candidate.flops for candidate in candidates]
     best, least = None, math.inf
-    bounded = most < math.inf
     for wide in candidates:
-        start = bisect_left(flops, wide.flops * (1 - most)) if bounded else 0
-        end = bisect_right(flops, wide.flops * (1 + most)) if bounded else None
+        start = bisect_left(flops, wide.flops * (1 - 2 * TOLERANCE))
+        end = bisect_right(flops, wide.flops * (1 + 2 * TOLERANCE))
         for deep in candidates[start:end]:
             ratio = deep.shape.n_layer / wide.shape.n_layer
             if ratio < depth_ratio or deep.shape.n_embd >= wide.shape.n_embd:
                 continue
             cost = abs(deep.flops / wide.flops - 1)
-            if bounded:
+            if not compute_alone:
                 cost = COMPUTE_WEIGHT * cost + RATIO_WEIGHT * math.log(ratio / depth_ratio)
                 cost += wide.ratio_cost + deep.ratio_cost
             if cost < least:

@@ -1,20 +1,17 @@
 """Memory bandwidth as a curve over the working set: copy, triad and reduction.
 
-Bytes are what a kernel reads and writes: copy 2 n, triad 3 n, reduction n and its sums (n / 64).
-The fetch of a line that a store misses (write-allocate) is not counted. Arrays exist and have been
-written before anything is timed; frameworks use several threads only for large ones, and that is
-what is measured. Warm: the same arrays every time. Cold: one set of arrays after another, together
-more than twice the last-level cache; from that cache's size on, warm arrays are not cached either.
-
-What memory gives is read off calls of 2 ms and more, beside which launching and waiting are little.
-Shorter calls are timed in a row, and what is still not much longer than its launch says so.
+Arrays exist and have been written before anything is timed. Warm: the same arrays every time. Cold:
+one set of arrays after another, together more than twice the last-level cache; from that cache's
+size on, warm arrays are not cached either. What memory gives is read off calls of 2 ms and more,
+beside which launching and waiting are little. Shorter calls are timed in a row, and what is still
+not much longer than its launch says so.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from siliconprof.declarations import Bytes, Parameter, choice, integer, several
@@ -117,7 +114,7 @@ class Plugin(OperationWorkload):
     }
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`; the sweep is limited to a share of the memory."""
+        """The sweep is limited to a share of the memory."""
         sizes = self.parameters["working_sets_bytes"]
         return {"arrays": 2 * max(sizes)} if sizes else {}
 
@@ -145,16 +142,19 @@ class Plugin(OperationWorkload):
         sizes = self.sizes(session, below, cache_bytes)
         cold = self.cold(session, round_bytes)
         for name, stream in streams.items():
-            self.launch_s, self.wait_s = launch_s(session, name, stream)
+            fewest = Arrays(session, name, stream, 0, 0)
+            launch = dispatched(backend, fewest.launches()[0])
+            in_row = min(IN_A_ROW, fewest.most_calls(SMALLEST_BYTES))
+            self.launch_s = looked_s(session, launch, in_row)
+            self.wait_s = looked_s(session, launch, 1)
             session.method["bandwidth"]["launch_s"][name] = self.launch_s
             session.method["bandwidth"]["launch_and_wait_s"][name] = self.wait_s
             for size in sizes:
                 if size == sizes[-1] and not self.parameters["working_sets_bytes"]:
                     size = grown(session, name, stream, size)
                 if "warm" in self.parameters["caches"]:
-                    session.add_point(
-                        self.point(session, Arrays(session, name, stream, size, 0), below)
-                    )
+                    arrays = Arrays(session, name, stream, size, 0)
+                    session.add_point(self.point(session, arrays, below))
                 if cold and size < below:
                     arrays = Arrays(session, name, stream, size, round_bytes)
                     rotation = {
@@ -166,52 +166,46 @@ class Plugin(OperationWorkload):
                     session.add_point(self.point(session, arrays, below) | {"rotation": rotation})
 
     def sizes(self, session: Session, below: int, cache_bytes: int | None) -> list[int]:
-        """Working sets in bytes, smallest first; a flag names requested ones that are too large.
-
-        A GPU's cache is so fast that only calls on about all that surely fits outlast a launch.
-        """
-        requested = self.parameters["working_sets_bytes"]
-        half = {cache_bytes // 2} if cache_bytes and session.cell.device_kind == "gpu" else set()
-        sizes = sorted(requested or {*sweep(below, self.parameters["sweep_factor"]), *half})
+        """Working sets in bytes, smallest first; a flag names requested ones that are too large."""
         limit_bytes = most_bytes(session)
-        for size in sizes:
-            if requested and size > limit_bytes:
-                session.flag(
-                    "not_measured",
-                    f"a working set of {size} bytes is more than an eighth of the memory",
-                )
-        return [size for size in sizes if size <= limit_bytes]
+        requested = self.parameters["working_sets_bytes"]
+        for size in sorted(requested or []):
+            if size > limit_bytes:
+                what = f"a working set of {size} bytes is more than an eighth of the memory"
+                session.flag("not_measured", what)
+        sizes = {*(requested or [BEYOND_CACHE * below])}
+        if not requested:
+            size = SMALLEST_BYTES
+            while size < BEYOND_CACHE * below:
+                sizes.add(size)
+                size *= self.parameters["sweep_factor"]
+            # A GPU's cache is so fast that only calls on about all that surely fits outlast a launch.
+            if cache_bytes and session.cell.device_kind == "gpu":
+                sizes.add(cache_bytes // 2)
+        return sorted(size for size in sizes if size <= limit_bytes)
 
     def cold(self, session: Session, round_bytes: int) -> bool:
         """Whether cold points are requested and possible; a flag says why they are not."""
-        if "cold" not in self.parameters["caches"]:
-            return False
-        if round_bytes > most_bytes(session):
-            session.flag(
-                "not_measured",
-                f"cold arrays of {round_bytes} bytes together are more than an eighth of the memory",
+        requested = "cold" in self.parameters["caches"]
+        fits = round_bytes <= most_bytes(session)
+        if requested and not fits:
+            what = (
+                f"cold arrays of {round_bytes} bytes together are more than an eighth of the memory"
             )
-            return False
-        return True
+            session.flag("not_measured", what)
+        return requested and fits
 
     def burst(
         self, session: Session, launch: Callable[[], Any], fastest_s: float
     ) -> dict[str, Any]:
-        """See `OperationWorkload.burst`; none where every result is a new array: they add up."""
+        """None where every result is a new array: they add up."""
         if session.backend.writes_into:
             return super().burst(session, launch, fastest_s)
-        return {
-            "burst_mean_s": None,
-            "burst_reason": "every launch of a row makes a new array before the last one's is "
-            "free: another working set",
-        }
+        reason = "every launch of a row makes a new array before the last one's is free"
+        return {"burst_mean_s": None, "burst_reason": f"{reason}: another working set"}
 
     def point(self, session: Session, arrays: Arrays, below: int) -> dict[str, Any]:
-        """One point: checked against float64 on random data, all results written, then timed.
-
-        Args:
-            below: bytes of the last-level cache.
-        """
+        """One point: checked against float64 on random data, all results written, then timed."""
         backend = session.backend
         launches = arrays.launches()
         result_error = checked(arrays.error(launches[0]), session.cell.precision, arrays.what)
@@ -256,15 +250,6 @@ class Plugin(OperationWorkload):
         return point
 
 
-def sweep(cache_bytes: int, factor: int) -> Iterator[int]:
-    """Sizes in bytes from the smallest by a factor to the largest."""
-    size, last = SMALLEST_BYTES, BEYOND_CACHE * cache_bytes
-    while size < last:
-        yield size
-        size *= factor
-    yield last
-
-
 def looked_s(session: Session, launch: Callable[[], Any], calls: int) -> float:
     """The shortest mean of so many calls in a row, in seconds."""
     looks_s = [row_s(launch, session.backend, calls) for _ in range(LOOKS)]
@@ -272,21 +257,10 @@ def looked_s(session: Session, launch: Callable[[], Any], calls: int) -> float:
     return min(looks_s)
 
 
-def launch_s(session: Session, name: str, stream: Stream) -> tuple[float, float]:
-    """Seconds of a kernel on its fewest values: (in a row, by itself with the wait)."""
-    arrays = Arrays(session, name, stream, 0, 0)
-    launch = dispatched(session.backend, arrays.launches()[0])
-    calls = min(IN_A_ROW, arrays.most_calls(SMALLEST_BYTES))
-    return looked_s(session, launch, calls), looked_s(session, launch, 1)
-
-
 def calls_in_row(session: Session, launch: Callable[[], Any], least_s: float, most: int) -> int:
     """How many calls in a row last so long, `most` where they never do."""
     calls = 1
-    while calls < most:
-        together_s = calls * looked_s(session, launch, calls)
-        if together_s >= least_s:
-            break
+    while calls < most and (together_s := calls * looked_s(session, launch, calls)) < least_s:
         calls = min(most, max(2 * calls, int(calls * least_s / max(together_s, 1e-9))))
     return calls
 
@@ -353,18 +327,13 @@ class Arrays:
         self.sets = max(2, round_bytes // self.bytes + 1) if self.cold else 1
 
     def most_calls(self, below: int) -> int:
-        """How many calls may be timed in a row.
-
-        As many as the queue holds. Where results are new arrays, a row works on all of them: those
-        of a set that fits the cache fill `NEW_SHARE` of it, unless one alone fills more.
-
-        Args:
-            below: bytes of the last-level cache.
-        """
+        """How many calls may be timed in a row: as many as the queue holds, and the results fit."""
         backend = self.session.backend
         most = min(MOST_CALLS, backend.queue_depth or MOST_CALLS)
         if backend.writes_into:
             return most
+        # Results are new arrays, and a row works on all of them: those of a set that fits the cache
+        # fill `NEW_SHARE` of it, unless one alone fills more.
         beyond = self.cold or self.size >= below
         room = most_bytes(self.session) - self.sets * self.bytes if beyond else NEW_SHARE * below
         written_bytes = self.written * WIDTH_BYTES[self.session.cell.precision]

@@ -114,6 +114,7 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
     },
 }
 
+UNLABELLED = -100  # both frameworks' losses leave such labels out
 # framework -> modules that its first optimizer imports
 OPTIMIZERS_MODULES = {"torch": ("torch._dynamo",)}
 
@@ -127,12 +128,13 @@ def only_fp32(because: str) -> dict[str, str]:
 def drawn_weights(
     shapes: Mapping[str, tuple[int, ...]],
     seed: int,
-    deviation: Callable[[str], float] = lambda name: 0.02,
+    narrow: tuple[str, ...] = (),
+    deviation: float = 0.02,
 ) -> Iterator[tuple[str, Any]]:
     """(name, float32 array) of each: matrices normal, a norm's scales 1, biases 0.
 
     Args:
-        deviation: standard deviation of a matrix, by its name.
+        narrow: ends of the names whose matrices have this standard deviation; others have 0.02.
     """
     import numpy as np
 
@@ -140,7 +142,7 @@ def drawn_weights(
     for name, shape in shapes.items():
         if len(shape) > 1:
             drawn = generator.standard_normal(shape, dtype=np.float32)
-            yield name, drawn * np.float32(deviation(name))
+            yield name, drawn * np.float32(deviation if name.endswith(narrow) else 0.02)
         else:
             yield name, np.full(shape, float(name.endswith("weight")), np.float32)
 
@@ -154,7 +156,6 @@ class Workload:
     refuses: ClassVar[Mapping[str, str]] = {}  # precision -> why it cannot run in it
     PARAMETERS: ClassVar[Mapping[str, Any]] = {}  # name -> JSON Schema, description, default
     LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> what it may import
-    REQUIRED: ClassVar[tuple[str, ...]] = ()  # those without a default
     swept: ClassVar[tuple[str, ...]] = ()  # those whose entries make points
     POINT: ClassVar[Mapping[str, Parameter]] = {}  # its points' parameters, by name
     # Which of those has the bytes that calls use again and again; None = what one call moves.
@@ -168,6 +169,11 @@ class Workload:
     def defaults(cls) -> dict[str, Any]:
         """The values of settings that nobody has set."""
         return {k: v["default"] for k, v in cls.PARAMETERS.items() if "default" in v}
+
+    @classmethod
+    def required(cls) -> list[str]:
+        """The settings that an entry must have."""
+        return [key for key, schema in cls.PARAMETERS.items() if "default" not in schema]
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
@@ -185,18 +191,11 @@ class Workload:
 
     @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What `POINT` names and all points of a cell share; the points' own `params` go first.
-
-        Args:
-            parameters: of the cell, perhaps of another version of the workload.
-        """
+        """A cell's settings, of any version, that all points share; their `params` go first."""
         return parameters
 
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """What it imports beside the framework, in order: (name, what imports it).
-
-        Of workloads whose names begin alike, so do the modules in their processes.
-        """
+        """What it imports beside the framework, in order: (name, what imports it)."""
         return []
 
     def packages(self, framework: str) -> tuple[str, ...]:
@@ -205,15 +204,11 @@ class Workload:
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """Mistakes that no schema can express, each `key: what is wrong`.
-
-        All mistakes are reported at once, so values that break the schema come here as well: this
-        must not rely on their types.
-        """
+        """Mistakes that no schema expresses, `key: what is wrong`; values may break the schema."""
         return []
 
     def supports(self, framework: str, precision: str) -> str | None:
-        """Why it cannot run in this framework and precision, see `refuses`; None when it can."""
+        """Why it cannot run in this framework and precision; None when it can."""
         if framework not in self.frameworks:
             return f"this workload has no {framework} implementation"
         return self.refuses.get(precision)
@@ -240,6 +235,9 @@ class TrainingWorkload(Workload):
     MODULES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> see `modules`
     BARE: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_alone`
     input_name: ClassVar[str] = "input_ids"  # of the array in a batch that a model is called with
+    fixed: ClassVar[tuple[str, ...]] = ()  # names of weights that are not trained
+    # Ends of the names of projections into the residual stream, whose weights are drawn narrower.
+    into_residual: ClassVar[tuple[str, ...]] = ()
     POINT = {
         "batch_size": Parameter("integer", label="batch"),
         "n_parameters": Parameter("integer", label="parameters", derived=True),
@@ -274,16 +272,15 @@ class TrainingWorkload(Workload):
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`: the layers where they are known, and the batch."""
+        """The layers where they are known, and the batch."""
         layers, width = row.get("n_layer"), row.get("n_embd")
         size = (
-            [f"{layers:g} layer{'s' * (layers > 1)} of width {width:g}"] if layers and width else []
+            f"{layers:g} layer{'s' * (layers > 1)} of width {width:g}, " if layers and width else ""
         )
-        return ", ".join([*size, f"batch {row['batch_size']:g}"])
+        return f"{size}batch {row['batch_size']:g}"
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        """See `Workload.problems`: of its weights, batch and data set."""
         problems = []
         if parameters.get("weights") == "pretrained":
             if not parameters.get("weights_path"):
@@ -293,9 +290,8 @@ class TrainingWorkload(Workload):
                     "weights: pretrained weights know the tokens of their own tokenizer; set "
                     f"`tokenizer: {parameters['weights_path']}` in the data set"
                 )
-        if parameters.get("batch_size") == "auto" and parameters.get("scenarios") != [
-            "near-capacity"
-        ]:
+        scenarios = parameters.get("scenarios")
+        if parameters.get("batch_size") == "auto" and scenarios != ["near-capacity"]:
             problems.append(
                 "batch_size: is 'auto'; expected an integer, or scenarios: [near-capacity], the "
                 "only one that says how large a batch should be"
@@ -325,11 +321,7 @@ class TrainingWorkload(Workload):
         return {"weights": "random"}
 
     def checkpoint(self) -> Checkpoint:
-        """The pretrained weights that the workload's entry names.
-
-        Raises:
-            UserError: there are none, see `Checkpoint`, or they are of another model.
-        """
+        """The pretrained weights that the entry names, or a `UserError`; see `Checkpoint`."""
         found = Checkpoint(self.parameters["weights_path"], self.parameters["weights_revision"])
         found.check(self.checkpoint_config())
         return found
@@ -346,9 +338,19 @@ class TrainingWorkload(Workload):
         """Floating-point operations of one training step, and the source of the formula."""
         raise NotImplementedError
 
+    # -- weights and memory ----------------------------------------------------------------
+
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name of each weight -> shape, in the order in which they are drawn."""
         raise NotImplementedError
+
+    def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
+        """(name, float32 array) of every weight, the same for every framework; or a `UserError`."""
+        shapes = self.weight_shapes()
+        if self.parameters["weights"] == "pretrained":
+            return self.checkpoint().arrays(shapes, first_rows=self.fixed)
+        layers: int = getattr(self, "n_layer", 1)
+        return drawn_weights(shapes, seed, self.into_residual, 0.02 / math.sqrt(2 * layers))
 
     def n_parameters(self) -> int:
         """Parameters of the model, exact, without building it; adapters are not counted."""
@@ -356,7 +358,8 @@ class TrainingWorkload(Workload):
 
     def n_trainable_parameters(self) -> int:
         """Parameters that the optimizer changes."""
-        return self.n_parameters()
+        shapes = self.weight_shapes()
+        return self.n_parameters() - sum(math.prod(shapes[name]) for name in self.fixed)
 
     def smallest(self) -> TrainingWorkload:
         """The smallest model of the kind on the same data, one sample per step."""
@@ -370,7 +373,8 @@ class TrainingWorkload(Workload):
 
     def largest_trained(self) -> int:
         """Values of the largest tensor that the optimizer changes."""
-        return self.n_trainable_parameters()
+        shapes = self.weight_shapes().items()
+        return max(math.prod(shape) for name, shape in shapes if name not in self.fixed)
 
     def _ledger(self, precision: str, backend: str, capability: str | None) -> footprint.Ledger:
         habits = plugins.load("backends", backend).habits_on(capability)
@@ -385,21 +389,17 @@ class TrainingWorkload(Workload):
     def offloaded_memory_bytes(
         self, precision: str, backend: str, capability: str | None = None
     ) -> Bytes:
-        """Predicted memory on the device by part under ZeRO-Offload, in bytes."""
-        own = precision.removeprefix("amp-")  # it has no autocast
-        ledger = self._ledger(own, backend, capability)
-        stages = self.stages(ledger)
-        if not stages:
+        """Predicted memory on the device by part under ZeRO-Offload, which has no autocast."""
+        ledger = self._ledger(precision.removeprefix("amp-"), backend, capability)
+        if not (stages := self.stages(ledger)):
             return {}
-        zero_stage = self.parameters["zero_stage"]
-        return ledger.offloaded(stages, self.largest_trained(), zero_stage)
+        return ledger.offloaded(stages, self.largest_trained(), self.parameters["zero_stage"])
 
     def modules(self, framework: str) -> tuple[str, ...]:
         """Modules of others that its model needs beside the framework's own, in order."""
         return self.MODULES.get(framework, ())
 
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """See `Workload.imports`: the modules of its model, so that no measurement includes that."""
         names = (*OPTIMIZERS_MODULES.get(framework, ()), *self.modules(framework))
         return [(name, partial(import_alone, name, self.BARE)) for name in names]
 
@@ -410,7 +410,8 @@ class TrainingWorkload(Workload):
     def checkpointed(self, model: Any) -> Any:
         """transformers' model, its layers checkpointed where `gradient_checkpointing` says so."""
         if self.parameters["gradient_checkpointing"]:
-            model.activation_checkpointing_enable({"use_reentrant": False})
+            named = getattr(model, "activation_checkpointing_enable", None)  # after 5.17
+            (named or model.gradient_checkpointing_enable)({"use_reentrant": False})
         return model
 
     @staticmethod
@@ -445,8 +446,7 @@ class TrainingWorkload(Workload):
 
     def max_gradient_norm(self) -> float | None:
         """The joint norm to which all gradients are clipped; None = no clipping."""
-        max_norm = self.parameters.get("max_gradient_norm")
-        return None if max_norm is None else float(max_norm)
+        return self.parameters.get("max_gradient_norm")
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
         """A finite number of batches that no training step sees, always the same."""

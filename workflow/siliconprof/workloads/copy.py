@@ -43,19 +43,13 @@ class Plugin(OperationWorkload):
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`; old records without `pinned` are not pinned."""
+        """Old records without `pinned` are not pinned."""
         return ", ".join(parameter.text(row[name]) for name, parameter in cls.POINT.items())
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`: the device's buffer of the largest transfer."""
         return {"buffer": max(self.parameters["transfer_bytes"])}
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`.
-
-        Raises:
-            Unsupported: there is nothing to transfer, or the backend has no transfers.
-        """
         means: dict[str, str] = {}
         reasons: dict[str, str] = {}  # variant -> why it is not measured
         for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST):
@@ -78,11 +72,7 @@ class Plugin(OperationWorkload):
             session.flag("not_measured", f"{variant}: {reason}")
 
     def point(self, session: Session, params: dict[str, Any], transfer: Transfer) -> dict[str, Any]:
-        """One transfer: compare what arrives with what was sent, then time it.
-
-        Raises:
-            ArithmeticError: the two differ.
-        """
+        """One transfer: compare what arrives with what was sent, then time it."""
         what = f"the {params['direction']} transfer of {params['transfer_bytes']} bytes"
         arrived = transfer.launch()
         session.backend.evaluate(arrived)

@@ -1,11 +1,9 @@
 """The cost of the first touch of a page: a page fault and a page of zeros.
 
-A fresh anonymous mapping is written to once per page, in two passes. Only the first pass faults,
-so the difference between both, per page, is the cost of a fault. It belongs to the operating
-system, not to the framework. Huge pages are refused where possible (madvise(2), MADV_NOHUGEPAGE),
-since one fault would bring many pages in; the count of minor faults shows whether that worked.
-Swap is not touched: a mapping takes a small share of the available memory and is released before
-the next.
+A fresh anonymous mapping is written to once per page, in two passes, of which only the first
+faults: the difference per page is the cost of a fault, which belongs to the operating system. Huge
+pages are refused where possible (madvise(2), MADV_NOHUGEPAGE), since one fault would bring many
+pages in; the count of minor faults shows whether that worked. Swap is not touched.
 """
 
 from __future__ import annotations
@@ -61,11 +59,6 @@ class Plugin(KernelWorkload):
         return f"{row['pages']:g} pages"
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`.
-
-        Raises:
-            Unsupported: every requested mapping is too large for the available memory.
-        """
         available = available_bytes()
         huge_pages = huge_pages_setting()
         session.method["first_touch"] = {

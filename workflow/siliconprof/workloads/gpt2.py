@@ -1,13 +1,10 @@
 """GPT-2 as a language model, in torch (transformers) and MLX (mlx-lm), with equal weights.
 
-Both frameworks start from the same weights and read the same batches, so their losses can be
-compared step by step. Random weights are drawn by numpy as GPT-2's configuration says (normal,
-standard deviation 0.02, residual projections scaled by 1/sqrt(2 n_layer)). Dropout is 0.
-
-The paper fine-tunes GPT-2 "on the IMDB dataset" and does not say for what: here that is language
-modelling on the reviews, our reading of it, which trains every parameter that the paper counts.
-LoRA (Hu et al. 2021, arXiv:2106.09685) adapts the attention's input projection `c_attn`, as peft
-does for GPT-2 by default; the adapters too start equal in both frameworks.
+Both frameworks read the same batches, so their losses can be compared step by step. Dropout is 0.
+Random weights are drawn as GPT-2's configuration says. The paper fine-tunes GPT-2 "on the IMDB
+dataset" and does not say for what: here that is language modelling on the reviews, which trains
+every parameter that the paper counts. LoRA (Hu et al. 2021, arXiv:2106.09685) adapts the
+attention's input projection `c_attn`, as peft does by default; the adapters too start equal.
 """
 
 from __future__ import annotations
@@ -19,7 +16,12 @@ from typing import Any
 from siliconprof.declarations import Parameter, integer, number
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload, drawn_weights
+from siliconprof.workloads.base import (
+    TRAINING_PARAMETERS,
+    UNLABELLED,
+    Batch,
+    TrainingWorkload,
+)
 
 # n_layer, n_embd, n_head, vocab_size (None: that of the data), n_positions
 SIZES: dict[str, tuple[int, int, int, int | None, int]] = {
@@ -31,7 +33,6 @@ SIZES: dict[str, tuple[int, int, int, int | None, int]] = {
     "large": (36, 1280, 20, 50257, 1024),
     "xl": (48, 1600, 25, 50257, 1024),
 }
-UNLABELLED = -100  # both frameworks' losses leave such labels out
 # Framework -> modules that adapters need.
 LORA_MODULES = {"torch": ("peft",), "mlx": ("mlx_lm.tuner.lora",)}
 
@@ -47,6 +48,7 @@ class Plugin(TrainingWorkload):
         "mlx": ("mlx_lm.models.gpt2",),
     }
     BARE = ("mlx_lm", "mlx_lm.tuner")
+    into_residual = ("c_proj.weight",)
     POINT = {
         **TrainingWorkload.POINT,
         "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
@@ -72,7 +74,6 @@ class Plugin(TrainingWorkload):
             None, "rows of the embedding; null = the size's own, or that of the data", minimum=256
         ),
     }
-    REQUIRED = ("size", "batch_size")
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
@@ -84,17 +85,15 @@ class Plugin(TrainingWorkload):
         )
         self.seq_len = int(parameters["seq_len"])
         self.lora_rank = int(parameters["lora_rank"])
-        self.lora_scale = parameters["lora_alpha"] / self.lora_rank if self.lora_rank else 0.0
 
     def packages(self, framework: str) -> tuple[str, ...]:
-        """See `Workload.packages`; mlx-lm brings adapters of its own."""
         libraries = super().packages(framework)
         return libraries if self.lora_rank else tuple(n for n in libraries if n != "peft")
 
     # -- how much work ---------------------------------------------------------------------
 
     def n_trainable_parameters(self) -> int:
-        """See `TrainingWorkload.n_trainable_parameters`; LoRA: A (r, d) and B (3d, r) a layer."""
+        """Under LoRA: A (r, d) and B (3d, r) a layer."""
         if not self.lora_rank:
             return self.n_parameters()
         return self.n_layer * self.lora_rank * (self.n_embd + 3 * self.n_embd)
@@ -103,9 +102,7 @@ class Plugin(TrainingWorkload):
         return self.batch_size * self.seq_len
 
     def flops_per_step(self) -> tuple[float, str]:
-        """See `TrainingWorkload.flops_per_step`.
-
-        6 operations per token and multiplied parameter, plus 12 n_layer n_embd seq_len for
+        """6 operations per token and multiplied parameter, plus 12 n_layer n_embd seq_len for
         attention scores and values (Chowdhery et al. 2022, PaLM, appendix B). Positions are
         looked up, not multiplied. Causal masking is not subtracted, which overstates attention
         by up to a factor of two. A frozen parameter has no gradient of its own, which saves 2 of
@@ -123,17 +120,10 @@ class Plugin(TrainingWorkload):
         return float(per_token * self.tokens_per_step()), source
 
     def largest_trained(self) -> int:
-        if self.lora_rank:
-            return 3 * self.n_embd * self.lora_rank
-        return max(self.vocab_size, 4 * self.n_embd) * self.n_embd
+        return 3 * self.n_embd * self.lora_rank if self.lora_rank else super().largest_trained()
 
     def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
-        """See `TrainingWorkload.stages`: embedding, layers, loss; frozen layers keep no input.
-
-        In fp32 a layer keeps 28 values a token and channel in torch, 31 and its scores in MLX,
-        with adapters 23 in both. The embedding's gradient comes from both ends of the model: the
-        second is there for a moment beside the first.
-        """
+        """Embedding, layers, loss; frozen layers keep no input."""
         d, ff, heads = self.n_embd, 4 * self.n_embd, self.n_head
         batch, length, tokens = self.batch_size, self.seq_len, self.tokens_per_step()
         full = not self.lora_rank
@@ -153,6 +143,7 @@ class Plugin(TrainingWorkload):
         table = self.vocab_size * d
         embedding = footprint.Stage(
             saved_bytes=0,
+            # Its gradient comes from both ends of the model; the second lies beside the first.
             work_bytes=table * ledger.master if full else 0,
             weights=table + self.n_positions * d,
             trained=self.n_positions * d if full else 0,
@@ -164,7 +155,7 @@ class Plugin(TrainingWorkload):
     # -- data ------------------------------------------------------------------------------
 
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
-        """See `TrainingWorkload.batches`: input_ids and labels, both int32 of shape (B, T).
+        """input_ids and labels, both int32 of shape (B, T).
 
         Nothing predicts the first token, so its label is left out. The Trainer divides by the
         number of labels before the shift: left in, it would make the loss (T - 1) / T small.
@@ -177,10 +168,7 @@ class Plugin(TrainingWorkload):
     # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name in transformers' state dict -> shape, in the order in which they are drawn.
-
-        The output head shares the token embedding and has no weights of its own.
-        """
+        """Names of transformers' state dict; the output head shares the token embedding."""
         d = self.n_embd
         shapes: dict[str, tuple[int, ...]] = {
             "wte.weight": (self.vocab_size, d),
@@ -203,21 +191,6 @@ class Plugin(TrainingWorkload):
             linear(f"{block}.mlp.c_proj", 4 * d, d)
         norm("ln_f")
         return shapes
-
-    def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
-        """(name in transformers' state dict, float32 array) of every tensor; the same everywhere.
-
-        Raises:
-            UserError: `weights_path` holds no checkpoint of this model.
-        """
-        if self.parameters["weights"] == "pretrained":
-            return self.checkpoint().arrays(self.weight_shapes())
-        residual = 0.02 / math.sqrt(2 * self.n_layer)
-        return drawn_weights(
-            self.weight_shapes(),
-            seed,
-            lambda name: residual if name.endswith("c_proj.weight") else 0.02,
-        )
 
     def initial_adapters(self, seed: int) -> list[Any]:
         """LoRA's A of every layer, float32 (rank, n_embd), uniform in ±1/sqrt(n_embd); B is 0."""
@@ -246,7 +219,7 @@ class Plugin(TrainingWorkload):
         return (*super().modules(framework), *of_adapters)
 
     def torch_model(self, seed: int) -> Any:
-        """transformers' GPT2LMHeadModel, under LoRA inside a peft model; see the base."""
+        """transformers' GPT2LMHeadModel, under LoRA inside a peft model."""
         import torch
         from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -296,7 +269,7 @@ class Plugin(TrainingWorkload):
     # -- MLX -------------------------------------------------------------------------------
 
     def mlx_model(self, seed: int) -> Any:
-        """mlx-lm's GPT-2, under LoRA with mlx-lm's adapters; see the base."""
+        """mlx-lm's GPT-2, under LoRA with mlx-lm's adapters."""
         import mlx.core as mx
         from mlx_lm.models import gpt2
 
@@ -326,9 +299,10 @@ class Plugin(TrainingWorkload):
         from mlx_lm.tuner.lora import LoRALinear
 
         model.freeze()
+        scale = self.parameters["lora_alpha"] / self.lora_rank
         for block, values in zip(model.model.h, self.initial_adapters(seed), strict=True):
             adapted = LoRALinear.from_base(
-                block.attn.c_attn, r=self.lora_rank, dropout=0.0, scale=self.lora_scale
+                block.attn.c_attn, r=self.lora_rank, dropout=0.0, scale=scale
             )
             adapted.lora_a = mx.array(values.T)  # (n_embd, rank)
             block.attn.c_attn = adapted

@@ -1,9 +1,8 @@
 """Kernel launch, which is several numbers: cold, enqueue only, launch and wait, amortised.
 
-It is measured on an empty compiled kernel where the backend can make one, and everywhere on the
-trivial operator, labelled dispatch because its time includes the framework's own path. A process
-has only one cold launch, so cold times come from fresh processes (`cold_launch`), with the times of
-what precedes: the framework's import, the context, another kernel, compile and load.
+Of an empty compiled kernel where the backend can make one, and of the trivial operator, labelled
+dispatch because its time includes the framework's own path. A process has only one cold launch, so
+cold times, and those of import, context, another kernel and compiling, come from fresh ones.
 """
 
 from __future__ import annotations
@@ -45,11 +44,7 @@ class Cold:
     failed: list[str] = field(default_factory=list)  # one reason per process that did not end well
 
     def into(self, point: dict[str, Any], compiles_at_launch: str | None) -> dict[str, Any]:
-        """The point of one launcher with its cold times, and why any of them is missing.
-
-        Args:
-            compiles_at_launch: see `Backend`.
-        """
+        """The point of one launcher with its cold times, and why any of them is missing."""
         empty = point["params"]["launch"] == EMPTY_KERNEL
         names = [cold_launch.IMPORT_S, cold_launch.CONTEXT_S, cold_launch.OTHER_KERNEL_S]
         names += [cold_launch.COMPILE_AND_LOAD_S] if empty else []

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.declarations import Bytes, Settings, number
@@ -37,33 +36,41 @@ UNKNOWN_MEMORY_BYTES = 2**30  # that a search may use where the device's memory 
 SETTLED = "no neighbour of the best shape was faster by 2 %"
 
 
-@dataclass
 class Search:
-    """The search for the fastest shape, and its results.
+    """The search for the fastest shape; every shape measured is a point of the session."""
 
-    Args:
-        rate: measures a shape and returns its FLOP/s.
-        cost_s: the most seconds that measuring a shape can take, by the measurements so far.
-        n_bytes: bytes of memory that a shape takes.
-    """
+    def __init__(self, workload: Plugin, session: Session) -> None:
+        parameters, memory_bytes = workload.parameters, session.cell.device_memory_bytes
+        self.workload, self.session = workload, session
+        self.plan = Plan.of(session.cell.timing)
+        self.width = WIDTH_BYTES[session.cell.precision]
+        self.budget_s = parameters["search_budget_s"]
+        self.limit_bytes = UNKNOWN_MEMORY_BYTES
+        if memory_bytes:
+            self.limit_bytes = int(parameters["search_memory_share"] * memory_bytes)
+        self.rates: dict[Shape, float] = {}  # FLOP/s
+        self.refused: set[str] = set()
 
-    rate: Callable[[Shape], float]
-    cost_s: Callable[[Shape], float]
-    n_bytes: Callable[[Shape], int]
-    budget_s: float
-    limit_bytes: int
-    rates: dict[Shape, float] = field(default_factory=dict)
-    refused: set[str] = field(default_factory=set)
-
-    def run(self) -> str:
-        """Search; return why it ended."""
-        self._ends = time.perf_counter() + self.budget_s
+    def run(self) -> dict[str, Any]:
+        """Search; what the record's method says of it."""
+        began = time.perf_counter()
+        self.ends = began + self.budget_s
         self._grow()
         while self.rates and self._moved():
             pass
+        stopped_by = "memory" if "memory" in self.refused else SETTLED
         if "budget" in self.refused:
-            return f"its budget of {self.budget_s:g} s"
-        return "memory" if "memory" in self.refused else SETTLED
+            stopped_by = f"its budget of {self.budget_s:g} s"
+        best = self.best
+        return {
+            "tried": len(self.rates),
+            "best": list(best) if best else None,
+            "best_flop_per_s": self.rates[best] if best else None,
+            "stopped_by": stopped_by,
+            "budget_s": self.budget_s,
+            "spent_s": time.perf_counter() - began,
+            "limit_bytes": self.limit_bytes,
+        }
 
     @property
     def best(self) -> Shape | None:
@@ -71,16 +78,34 @@ class Search:
         return max(self.rates, key=lambda shape: self.rates[shape], default=None)
 
     def _try(self, shape: Shape) -> bool:
-        """Measure a shape unless it is too large or too slow; return whether it was measured."""
-        if self.n_bytes(shape) > self.limit_bytes:
+        """Measure a shape unless it is too large or too slow; whether it was measured."""
+        if self.width * values(shape) > self.limit_bytes:
             self.refused.add("memory")
             return False
         # The first is measured whatever it costs: without it nothing is known.
-        if self.rates and time.perf_counter() + self.cost_s(shape) > self._ends:
+        if self.rates and time.perf_counter() + self._cost_s(shape) > self.ends:
             self.refused.add("budget")
             return False
-        self.rates[shape] = self.rate(shape)
+        began, timed_before_s = time.perf_counter(), self.session.timed_s
+        point = self.workload.point(self.session, shape)
+        self.session.add_point(point)
+        spent_s = time.perf_counter() - began - len(point["attempts"]) * self.plan.cool_down_s
+        self.last, self.timed_s = shape, self.session.timed_s - timed_before_s
+        self.set_up_s = spent_s - self.timed_s
+        self.rates[shape] = point["flops"] / statistics.median(point["times"]["step_s"])
         return True
+
+    def _cost_s(self, shape: Shape) -> float:
+        """Seconds that a shape will take: as many products as the last one, or the plan's most."""
+        plan, once_s = self.plan, flops(shape) / self.rates[self.last]
+        most_s = (
+            max(plan.warmup_budget_s, plan.warmup_iterations * once_s)
+            + max(plan.budget_s, plan.iterations * once_s)
+            + once_s
+            + self.workload.parameters["burst_budget_s"]
+        )
+        timed_s = min(most_s, self.timed_s * flops(shape) / flops(self.last))
+        return timed_s + self.set_up_s * max(1.0, values(shape) / values(self.last))
 
     def _grow(self) -> None:
         side, slower, reference = FIRST_SIDE, 0, 0.0
@@ -91,7 +116,7 @@ class Search:
             side *= 2
 
     def _moved(self) -> bool:
-        """Try the neighbours of the best shape; return whether one is faster."""
+        """Try the neighbours of the best shape; whether one is faster."""
         best = self.best
         assert best is not None
         for shape in neighbours(best):
@@ -148,10 +173,7 @@ class Plugin(ProductWorkload):
         return ["shapes: is missing; expected a list of [batch, m, k, n], or search_budget_s"]
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`: operands and result of the largest of the `shapes`.
-
-        The search keeps within its share.
-        """
+        """Operands and result of the largest of the `shapes`; the search keeps within its share."""
         width = WIDTH_BYTES.get(precision, 4)
         return {"operands": width * max(map(values, self.parameters["shapes"]), default=0)}
 
@@ -159,64 +181,7 @@ class Plugin(ProductWorkload):
         for shape in self.parameters["shapes"]:
             session.add_point(self.point(session, shape))
         if self.parameters["search_budget_s"]:
-            self.search(session)
-
-    def search(self, session: Session) -> None:
-        """Search for the fastest shape; every shape measured is a point."""
-        width = WIDTH_BYTES[session.cell.precision]
-        plan = Plan.of(session.cell.timing)
-        share = self.parameters["search_memory_share"]
-        memory_bytes = session.cell.device_memory_bytes
-        last: dict[str, float] = {}  # of the shape tried last: FLOP/s, set-up seconds, bytes
-
-        def n_bytes(shape: Shape) -> int:
-            return width * values(shape)
-
-        def rate(shape: Shape) -> float:
-            began, timed_before_s = time.perf_counter(), session.timed_s
-            point = self.point(session, shape)
-            session.add_point(point)
-            flop_per_s = point["flops"] / statistics.median(point["times"]["step_s"])
-            pauses_s = len(point["attempts"]) * plan.cool_down_s
-            timed_s = session.timed_s - timed_before_s
-            set_up_s = time.perf_counter() - began - timed_s - pauses_s
-            last.update(rate=flop_per_s, set_up_s=set_up_s, bytes=n_bytes(shape))
-            return flop_per_s
-
-        def cost_s(shape: Shape) -> float:
-            once_s = flops(shape) / last["rate"]
-            attempt_s = (
-                max(plan.warmup_budget_s, plan.warmup_iterations * once_s)
-                + max(plan.budget_s, plan.iterations * once_s)
-                + once_s
-            )
-            again_s = plan.retries * (plan.cool_down_s + attempt_s)
-            return (
-                attempt_s
-                + min(again_s, max(0.0, plan.retry_budget_s - session.retried_s))
-                + self.parameters["burst_budget_s"]
-                + last["set_up_s"] * max(1.0, n_bytes(shape) / last["bytes"])
-            )
-
-        search = Search(
-            rate,
-            cost_s,
-            n_bytes,
-            self.parameters["search_budget_s"],
-            int(share * memory_bytes) if memory_bytes else UNKNOWN_MEMORY_BYTES,
-        )
-        began = time.perf_counter()
-        stopped_by = search.run()
-        best = search.best
-        session.method["search"] = {
-            "tried": len(search.rates),
-            "best": list(best) if best else None,
-            "best_flop_per_s": search.rates[best] if best else None,
-            "stopped_by": stopped_by,
-            "budget_s": search.budget_s,
-            "spent_s": time.perf_counter() - began,
-            "limit_bytes": search.limit_bytes,
-        }
+            session.method["search"] = Search(self, session).run()
 
     def point(self, session: Session, shape: Sequence[int]) -> dict[str, Any]:
         """One shape: checked against float64 on random data, then timed."""

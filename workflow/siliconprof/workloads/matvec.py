@@ -1,9 +1,8 @@
 """Matrix times vector over a sweep of shapes, from a warm cache and from memory.
 
-Every value of the matrix is used once, so the source of the matrix limits the speed. Warm: the same
-matrix every time, in the cache as far as it fits. Cold: one copy of the matrix after another,
-together more than twice the last-level cache, so that each comes from memory. A single product is
-(m, k) by (k,), a matrix-vector product of the library; a batch is (batch, m, k) by (batch, k, 1).
+Every value of the matrix is used once, so the source of the matrix limits the speed. Cold: one copy
+of it after another, together more than twice the last-level cache. A single product is (m, k) by
+(k,), a matrix-vector product of the library; a batch is (batch, m, k) by (batch, k, 1).
 """
 
 from __future__ import annotations
@@ -50,13 +49,9 @@ class Plugin(ProductWorkload):
         "cold_bytes": COLD_BYTES_PARAMETER,
         **BURST_PARAMETERS,
     }
-    REQUIRED = ("shapes",)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`: the copies of the largest point.
-
-        The cache's size is known where it is measured; until then it counts as unknown.
-        """
+        """Copies of the largest point; the cache's size counts as unknown until it is measured."""
         width = WIDTH_BYTES.get(precision, 4)
         largest = width * max(values(batched(shape)) for shape in self.parameters["shapes"])
         if "cold" not in self.parameters["caches"]:
@@ -74,10 +69,7 @@ class Plugin(ProductWorkload):
     def point(
         self, session: Session, shape: tuple[int, int, int], cache: str
     ) -> dict[str, Any] | None:
-        """One shape: checked against float64 on random data, then timed.
-
-        None, and a flag, where a cold cache would take too many copies.
-        """
+        """One shape, checked, then timed; None, and a flag, where cold ones are too many."""
         backend, cell = session.backend, session.cell
         batch, m, k = shape
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"

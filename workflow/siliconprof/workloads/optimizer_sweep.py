@@ -1,8 +1,7 @@
 """One model trained from the same weights on the same data under many settings of its optimizer.
 
-The wide/deep report's next page: learning rate, warm-up, weight decay, betas and clipping. Each combination is
-a point with the curve of its training. Divergence is an outcome of a training, not a failure; a
-training ends where its loss is no longer finite. All points share a process; steps are timed whole.
+Each combination is a point with the curve of its training, all in one process, steps timed whole.
+Divergence is an outcome: a training ends where its loss is no longer finite.
 """
 
 from __future__ import annotations
@@ -83,7 +82,6 @@ class Plugin(transformer_lm.Sweep):
         return transformer_lm.Plugin.problems(parameters, dataset)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`: of one training; there is one at a time."""
         return self.model({}).memory_bytes(precision, backend, capability)
 
     def model(self, settings: Mapping[str, Any]) -> transformer_lm.Plugin:
@@ -102,11 +100,6 @@ class Plugin(transformer_lm.Sweep):
         return self.model({}).imports(framework)
 
     def measure(self, session: Session) -> None:
-        """See `KernelWorkload.measure`.
-
-        Raises:
-            UserError: no data set is named.
-        """
         if not session.cell.dataset:
             raise UserError("dataset: is missing; the sweep trains on a text data set")
         for settings in self.settings():

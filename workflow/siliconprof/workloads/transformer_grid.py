@@ -1,11 +1,9 @@
-"""Grid search over a transformer's shape: one training iteration of every combination (the wide/deep report).
+"""Grid search over a transformer's shape: one training iteration of every combination.
 
-A point is the whole iteration, unsplit: the batch's way to the device, forward, backward, clipping
-and AdamW of `transformer_lm`, on tokens drawn at random. It is timed twice, one after the other:
-by our own repeats, each synchronised, and by `torch.utils.benchmark.Timer.blocked_autorange`, as
-the report does, which in MLX does not exist. Points come in the order of their operations, the
-cheapest first. One that the memory model predicts not to fit is skipped; one that runs out of
-memory all the same costs itself only (`sweep`).
+A point is a whole iteration of `transformer_lm` on tokens drawn at random, timed by our own
+repeats, each synchronised, and, as the wide/deep report does, by `torch.utils.benchmark.Timer`,
+which MLX lacks. The cheapest comes first. One that the memory model predicts not to fit is skipped;
+one that runs out of memory all the same costs itself only (`sweep`).
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ SHAPE = transformer_lm.SHAPE_PARAMETERS
 SWEPT = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "batch_size")  # n_embd before n_head
 MODEL = (
     "gradient_checkpointing",
-    "rope_base",
     "learning_rate",
     "weight_decay",
     "betas",
@@ -83,7 +80,6 @@ class Plugin(transformer_lm.Sweep):
         },
         "force": TRAINING_PARAMETERS["force"],
     }
-    REQUIRED = ("batch_size",)
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:

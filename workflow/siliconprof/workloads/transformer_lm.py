@@ -1,14 +1,10 @@
 """A decoder-only transformer as a language model, of any size, in torch and MLX with equal weights.
 
 Token embedding, layers of causal self-attention (fused projection, rotary positions) and SwiGLU
-feed-forward, each behind an RMSNorm, a last RMSNorm and a head of its own; no bias, no dropout.
-This is the wide/deep report's model: its sizes are what a grid varies, and `parameter_budget` with `aspect`
-gives a wide or a deep one of equal parameters and compute (`wide_deep`).
-
-Trained with AdamW, linear warm-up, cosine decay and clipping of the gradients' norm. Weight decay
-is on every parameter. Both frameworks start from the same weights, drawn by numpy (normal, standard
-deviation 0.02, projections into the residual stream scaled by 1/sqrt(2 n_layer)), and read the
-same batches.
+feed-forward, each behind an RMSNorm, a last RMSNorm and a head of its own; no bias, no dropout. It
+is the wide/deep report's model: a grid varies its sizes, or `parameter_budget` with `aspect` gives
+a wide or a deep one of equal parameters and compute. Trained with AdamW, whose weight decay is on
+every parameter, linear warm-up, cosine decay and clipping of the gradients' norm.
 """
 
 from __future__ import annotations
@@ -38,10 +34,10 @@ from siliconprof.workloads.base import (
     Batch,
     KernelWorkload,
     TrainingWorkload,
-    drawn_weights,
 )
 
-NORM_EPS = 1e-6
+HELD_OUT_SHARE = 0.1  # of the tokens, the last ones: they are not trained on
+LOWEST_RATE_SHARE = 0.1  # of the learning rate, at the end of its decay
 SOLVED = ("n_layer", "n_embd", "d_ff")  # by a parameter budget
 
 
@@ -53,6 +49,7 @@ class Plugin(TrainingWorkload):
     trainers = ("plain", "training_run")
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     MODULES = {"mlx": ("mlx.nn",)}
+    into_residual = ("attention.output.weight", "feed_forward.down.weight")
     POINT = {
         **{
             name: one._replace(identifies=False)
@@ -74,32 +71,22 @@ class Plugin(TrainingWorkload):
         **OPTIMIZER_PARAMETERS,
         **RUN_PARAMETERS,
     }
-    REQUIRED = ("batch_size",)
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        """Missing keys have their defaults, since a grid builds models from a few keys.
-
-        Raises:
-            UserError: sizes that are no model, or a budget that no pair of models meets.
-        """
+        """Missing keys have their defaults, for a grid; sizes of no model are a `UserError`."""
         super().__init__(self.defaults() | dict(parameters))
         self.shape = _shape(self.parameters)
         self.n_layer, self.n_embd = self.shape.n_layer, self.shape.n_embd
-        self.n_head, self.d_ff = self.shape.n_head, self.shape.d_ff
-        self.head_dim = self.shape.head_dim
         self.vocab_size, self.seq_len = self.shape.vocab_size, self.shape.seq_len
 
     @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `Workload.common_settings`; the sizes are those that a budget was solved for.
-
-        Beside a budget the parameters' own are defaults that nobody used.
-        """
+        """Beside a budget the sizes are those that it was solved for."""
         try:
             model = cls(parameters)
         except Exception:  # of another version, of whatever type
             return with_betas(parameters) | dict.fromkeys(SHAPE_POINT)
-        return with_betas(parameters) | {name: getattr(model, name) for name in SHAPE_POINT}
+        return with_betas(parameters) | {name: getattr(model.shape, name) for name in SHAPE_POINT}
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
@@ -116,8 +103,17 @@ class Plugin(TrainingWorkload):
                 for key in SOLVED
                 if parameters.get(key) is not None
             ]
-        if not problems and isinstance((dataset or {}).get("vocab_size"), int):
-            problems += _shape_problems(parameters, (dataset or {})["vocab_size"])
+        tokens = (dataset or {}).get("vocab_size")
+        values = cls.defaults() | dict(parameters) | {"dataset_vocab_size": tokens}
+        numbers = [values[key] for key in ("n_layer", "n_embd", "n_head", "seq_len")] + [tokens]
+        # The schema tells what breaks it.
+        if not problems and all(isinstance(number, int) and number > 0 for number in numbers):
+            try:
+                _shape(values)
+            except UserError as error:
+                problems.append(str(error))
+            except (TypeError, ValueError):
+                pass
         return problems
 
     # -- how much work ---------------------------------------------------------------------
@@ -125,7 +121,7 @@ class Plugin(TrainingWorkload):
     def sizes(self) -> dict[str, int]:
         """What a point of a sweep says of its model."""
         return {
-            **{name: getattr(self, name) for name in SHAPE_POINT},
+            **{name: getattr(self.shape, name) for name in SHAPE_POINT},
             "batch_size": self.batch_size,
             "n_parameters": self.n_parameters(),
             "tokens_per_step": self.tokens_per_step(),
@@ -139,7 +135,6 @@ class Plugin(TrainingWorkload):
         return self.batch_size * self.seq_len
 
     def flops_per_step(self) -> tuple[float, str]:
-        """See `TrainingWorkload.flops_per_step`, and `Shape.flops_per_token` for what is in it."""
         return float(self.shape.flops_per_token() * self.tokens_per_step()), FLOPS_SOURCE
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
@@ -148,8 +143,7 @@ class Plugin(TrainingWorkload):
         return ledger.peak(self.stages(ledger), largest, largest + second)
 
     def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
-        """See `TrainingWorkload.stages`: embedding, layers, loss."""
-        d, ff, heads = self.n_embd, self.d_ff, self.n_head
+        d, ff, heads = self.n_embd, self.shape.d_ff, self.shape.n_head
         batch, length, tokens = self.batch_size, self.seq_len, self.tokens_per_step()
         saved = (
             2 * ledger.rms_norm(tokens, d)
@@ -175,18 +169,10 @@ class Plugin(TrainingWorkload):
         run = {"steps": 2, "evaluation_batches_limit": 1, "sample_temperatures": []}
         return type(self)({**self.parameters, **first, **sizes, **run})
 
-    def largest_trained(self) -> int:
-        return max(math.prod(shape) for shape in self.weight_shapes().values())
-
     # -- optimizer -------------------------------------------------------------------------
 
     def learning_rate_at(self, step: int) -> float:
-        """See `TrainingWorkload.learning_rate_at`.
-
-        It rises from 1/warmup_steps of the peak at step 0 to the peak at the last step of the
-        warm-up, and falls along half a cosine (Loshchilov and Hutter 2017, arXiv:1608.03983,
-        equation 5, without restarts).
-        """
+        """Linear warm-up, then half a cosine (arXiv:1608.03983, equation 5, without restarts)."""
         own = self.parameters
         peak, warmup, decay = own["learning_rate"], own["warmup_steps"], own["decay_steps"]
         if step < warmup:
@@ -194,11 +180,10 @@ class Plugin(TrainingWorkload):
         if decay is None:
             return float(peak)
         done = min(1.0, (step - warmup) / decay)
-        floor = peak * own["min_learning_rate_share"]
+        floor = peak * LOWEST_RATE_SHARE
         return float(floor + (peak - floor) * (1 + math.cos(math.pi * done)) / 2)
 
     def optimizer_settings(self, precision: str) -> dict[str, Any]:
-        """See `TrainingWorkload.optimizer_settings`; with weight decay, and a rate for step 0."""
         return super().optimizer_settings(precision) | {
             "lr": self.learning_rate_at(0),
             "betas": list(self.parameters["betas"]),
@@ -208,59 +193,32 @@ class Plugin(TrainingWorkload):
     # -- data ------------------------------------------------------------------------------
 
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
-        """See `TrainingWorkload.batches`: input_ids and labels, both int32 of shape (B, T).
-
-        A label is the token after its input, so every position has one.
-
-        Raises:
-            DataError: too few tokens for a batch; at the call.
-        """
-        train, _ = data.split(self.parameters["held_out_share"])
+        """input_ids and labels, int32 (B, T): each label is the token after its input."""
+        train, _ = data.split(HELD_OUT_SHARE)
         drawn = train.batches(self.batch_size, self.seq_len + 1, seed)
         return map(aligned, drawn)
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
-        """See `TrainingWorkload.evaluation_batches`; `evaluation_batches_limit` of them at most.
-
-        Raises:
-            DataError: too few held-out tokens for a batch; at the call.
-        """
-        _, held_out = data.split(self.parameters["held_out_share"])
+        _, held_out = data.split(HELD_OUT_SHARE)
         drawn = held_out.in_order(self.batch_size, self.seq_len + 1)
         return map(aligned, islice(drawn, self.parameters["evaluation_batches_limit"]))
 
     # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name in both frameworks' state -> shape, in the order in which they are drawn."""
         return self.shape.weight_shapes()
-
-    def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
-        """(name, float32 array) of every tensor; the same everywhere."""
-        residual = 0.02 / math.sqrt(2 * self.n_layer)
-        into_stream = ("attention.output.weight", "feed_forward.down.weight")
-        return drawn_weights(
-            self.weight_shapes(),
-            seed,
-            lambda name: residual if name.endswith(into_stream) else 0.02,
-        )
 
     # -- torch -----------------------------------------------------------------------------
 
     def torch_model(self, seed: int) -> Any:
-        """See the base; called with input_ids (B, T), the model returns logits (B, T, V)."""
         import torch
 
         from siliconprof.workloads import _transformer_torch
 
-        model = _transformer_torch.Model(*self._settings())
+        model = _transformer_torch.Model(self.shape, self.parameters["gradient_checkpointing"])
         weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
         model.load_state_dict(weights)
         return model
-
-    def _settings(self) -> tuple[Shape, float, float, bool]:
-        own = self.parameters
-        return self.shape, float(own["rope_base"]), NORM_EPS, own["gradient_checkpointing"]
 
     @staticmethod
     def torch_output(model: Any, batch: Mapping[str, Any]) -> Any:
@@ -278,12 +236,11 @@ class Plugin(TrainingWorkload):
     # -- MLX -------------------------------------------------------------------------------
 
     def mlx_model(self, seed: int) -> Any:
-        """See the base; called with input_ids (B, T), the model returns logits (B, T, V)."""
         import mlx.core as mx
 
         from siliconprof.workloads import _transformer_mlx
 
-        model = _transformer_mlx.Model(*self._settings())
+        model = _transformer_mlx.Model(self.shape, self.parameters["gradient_checkpointing"])
         model.load_weights([(name, mx.array(array)) for name, array in self.initial_weights(seed)])
         return model
 
@@ -316,11 +273,7 @@ def aligned(windows: Any) -> Batch:
 
 
 def _shape(parameters: Mapping[str, Any]) -> Shape:
-    """The model's sizes, from the entry or solved from its budget.
-
-    Raises:
-        UserError: they are no model, or a budget that no pair of models meets.
-    """
+    """The model's sizes, from the entry or solved from its budget; a `UserError` where none are."""
     vocab_size = int(parameters["vocab_size"] or parameters["dataset_vocab_size"])
     n_head, seq_len = int(parameters["n_head"]), int(parameters["seq_len"])
     if vocab_size < 1:
@@ -336,19 +289,3 @@ def _shape(parameters: Mapping[str, Any]) -> Shape:
     if problems := shape.problems():
         raise UserError(problems[0])
     return shape
-
-
-def _shape_problems(parameters: Mapping[str, Any], dataset_vocab_size: int) -> list[str]:
-    """Mistakes in sizes, which may break the schema as well."""
-    defaults = {key: schema["default"] for key, schema in SHAPE_PARAMETERS.items()}
-    values = defaults | dict(parameters) | {"dataset_vocab_size": dataset_vocab_size}
-    for key in ("n_layer", "n_embd", "n_head", "seq_len"):
-        if not isinstance(values[key], int) or values[key] < 1:
-            return []  # the schema says so
-    try:
-        _shape(values)
-    except UserError as error:
-        return [str(error)]
-    except (TypeError, ValueError):
-        return []  # the schema says so
-    return []

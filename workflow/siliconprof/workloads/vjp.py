@@ -50,14 +50,12 @@ class Plugin(ProductWorkload):
         ),
         **BURST_PARAMETERS,
     }
-    REQUIRED = ("shapes",)
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
         return f"{super().describe_point(row)} forward"
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        """See `Workload.memory_bytes`: the largest point's operands, product and gradients."""
         width = WIDTH_BYTES.get(precision, 4)
         return {"operands": width * max(values(s, "with") for s in self.parameters["shapes"])}
 

@@ -1,16 +1,11 @@
 """Whisper for speech recognition, in torch (transformers) and MLX (mlx-audio), with equal weights.
 
-Architecture and sizes are those of Radford et al. 2022 (arXiv:2212.04356), table 1, with the first
-large model's 80 mel bands. Both frameworks start from the same weights and read the same batches.
-Random weights are drawn by numpy as transformers' Whisper draws its own (normal, standard
-deviation 0.02); the encoder's positions are sinusoids that are not trained. Dropout is 0.
-
-The encoder sees 50 positions per second of a clip, and its table of positions is part of the
-model: so the number of parameters depends on the data set's `clip_seconds`, and is OpenAI's with
-30 s. Transcripts are cut or padded to `target_len` tokens, so that shapes, memory and work are
-known before any data are read; padding has no label and no effect on the loss.
-
-Pretraining and fine-tuning are the same computation; what differs is `weights`.
+Sizes are those of Radford et al. 2022 (arXiv:2212.04356), table 1, with the first large model's 80
+mel bands. Random weights are drawn as transformers draws them; the encoder's positions are
+sinusoids that are not trained. Dropout is 0. The encoder's table has 50 positions per second of a
+clip, so the number of parameters depends on the data set's `clip_seconds`, and is OpenAI's with 30
+s. Transcripts are cut or padded to `target_len` tokens, so that the work is known before any data
+are read; padding has no label. Pretraining and fine-tuning differ in `weights` alone.
 """
 
 from __future__ import annotations
@@ -22,7 +17,13 @@ from typing import Any
 from siliconprof.declarations import Parameter, integer
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload, drawn_weights
+from siliconprof.workloads.base import (
+    TRAINING_PARAMETERS,
+    UNLABELLED,
+    Batch,
+    TrainingWorkload,
+    drawn_weights,
+)
 
 # d_model, layers of the encoder and of the decoder, n_head, vocab_size (None: that of the data)
 SIZES: dict[str, tuple[int, int, int, int | None]] = {
@@ -37,7 +38,6 @@ MAX_TARGET_POSITIONS = 448
 KERNEL = 3  # frames that each of the two convolutions sees
 POSITIONS = "encoder.embed_positions.weight"  # fixed
 POSITIONS_PER_SECOND = 50  # of the encoder; the features have twice as many frames
-UNLABELLED = -100  # both frameworks' losses leave such labels out
 
 
 class Plugin(TrainingWorkload):
@@ -56,6 +56,7 @@ class Plugin(TrainingWorkload):
         "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
         "vocab_size": Parameter("integer", label="vocabulary", identifies=False, derived=True),
     }
+    fixed = (POSITIONS,)
     data_kind = "speech"
     trainer_class = "Seq2SeqTrainer"
     PARAMETERS = {
@@ -75,7 +76,6 @@ class Plugin(TrainingWorkload):
             None, "rows of the embedding; null = the size's own, or that of the data", minimum=256
         ),
     }
-    REQUIRED = ("size", "batch_size")
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
@@ -92,17 +92,11 @@ class Plugin(TrainingWorkload):
 
     # -- how much work ---------------------------------------------------------------------
 
-    def n_trainable_parameters(self) -> int:
-        """See `TrainingWorkload.n_trainable_parameters`; the encoder's positions are fixed."""
-        return self.n_parameters() - self.source_len * self.d_model
-
     def audio_s_per_step(self) -> float:
         return float(self.batch_size * self.clip_seconds)
 
     def flops_per_step(self) -> tuple[float, str]:
-        """See `TrainingWorkload.flops_per_step`.
-
-        6 operations per position and multiplied weight, plus 12 n_layer d_model q k for the
+        """6 operations per position and multiplied weight, plus 12 n_layer d_model q k for the
         scores and values of q queries on k keys (Chowdhery et al. 2022, PaLM, appendix B),
         summed over what runs at the encoder's positions and what at the decoder's: the
         cross-attention's keys and values run at the encoder's. The first convolution runs at
@@ -129,15 +123,13 @@ class Plugin(TrainingWorkload):
         return float(per_clip * self.batch_size), text
 
     def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
-        """See `TrainingWorkload.stages`: encoder, decoder, loss.
-
-        The keys and values of a decoder layer's cross-attention lie at the encoder's positions,
-        and read its output; transformers takes the loss in the logits' own dtype.
-        """
+        """Encoder, decoder, loss; the cross-attention's keys lie at the encoder's positions."""
         d, ff, heads = self.d_model, self.d_ff, self.n_head
         batch, queries, keys = self.batch_size, self.target_len, self.source_len
         target, source = batch * queries, batch * keys
         attention_weights, mlp_weights = 4 * d * d + 5 * d, 8 * d * d + 7 * d  # with their norms
+        encoder_weights = attention_weights + mlp_weights
+        decoder_weights = encoder_weights + attention_weights
         convolution_weights = KERNEL * (self.n_mels + d) * d + 2 * d
 
         def mlp(positions: int) -> float:
@@ -169,8 +161,8 @@ class Plugin(TrainingWorkload):
             d=d,
             d_ff=ff,
             scores=batch * heads * keys * keys,
-            weights=attention_weights + mlp_weights,
-            trained=attention_weights + mlp_weights,
+            weights=encoder_weights,
+            trained=encoder_weights,
         )
         decoder = ledger.layer(
             attention(queries, queries, projections=3)
@@ -181,8 +173,8 @@ class Plugin(TrainingWorkload):
             d=d,
             d_ff=ff,
             scores=batch * heads * queries * (queries + keys),
-            weights=2 * attention_weights + mlp_weights,
-            trained=2 * attention_weights + mlp_weights,
+            weights=decoder_weights,
+            trained=decoder_weights,
         )
         encoded = footprint.Stage(
             ledger.norm(source, d) + ledger.linear(source, d, not ledger.recasts),
@@ -199,19 +191,10 @@ class Plugin(TrainingWorkload):
         layers = self.n_layer
         return [convolutions, *[encoder] * layers, encoded, embedding, *[decoder] * layers, head]
 
-    def largest_trained(self) -> int:
-        return max(
-            math.prod(shape) for name, shape in self.weight_shapes().items() if name != POSITIONS
-        )
-
     # -- data ------------------------------------------------------------------------------
 
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
-        """See `TrainingWorkload.batches`.
-
-        input_features float32 (B, n_mels, 100 clip_seconds), decoder_input_ids and labels int32
-        (B, target_len).
-        """
+        """input_features float32 (B, mels, frames), the two others int32 (B, target_len)."""
         for batch in data.batches(self.batch_size, seed):
             yield {
                 "input_features": batch["input_features"],
@@ -229,10 +212,7 @@ class Plugin(TrainingWorkload):
     # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name in transformers' state dict -> shape, in the order in which they are drawn.
-
-        The output head shares the token embedding and has no weights of its own.
-        """
+        """Names of transformers' state dict; the output head shares the token embedding."""
         d, d_ff, n_layer = self.d_model, self.d_ff, self.n_layer
         shapes: dict[str, tuple[int, ...]] = {}
 
@@ -270,17 +250,11 @@ class Plugin(TrainingWorkload):
         return shapes
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
-        """(name in transformers' state dict, float32 array) of every tensor; the same everywhere.
-
-        A checkpoint has the positions of 30 s; shorter clips take the first of them.
-
-        Raises:
-            UserError: `weights_path` holds no checkpoint of this model.
-        """
-        shapes = self.weight_shapes()
+        """A checkpoint has the positions of 30 s; shorter clips take the first of them."""
         if self.parameters["weights"] == "pretrained":
-            yield from self.checkpoint().arrays(shapes, first_rows=(POSITIONS,))
+            yield from super().initial_weights(seed)
             return
+        shapes = self.weight_shapes()
         yield POSITIONS, sinusoids(*shapes.pop(POSITIONS))
         yield from drawn_weights(shapes, seed)
 
@@ -296,7 +270,6 @@ class Plugin(TrainingWorkload):
     # -- torch -----------------------------------------------------------------------------
 
     def torch_config(self) -> Any:
-        """transformers' configuration of this model."""
         from transformers import WhisperConfig
 
         return WhisperConfig(
@@ -326,7 +299,6 @@ class Plugin(TrainingWorkload):
         )
 
     def torch_model(self, seed: int) -> Any:
-        """transformers' WhisperForConditionalGeneration; see the base."""
         import torch
         from transformers import WhisperForConditionalGeneration
 
@@ -339,7 +311,6 @@ class Plugin(TrainingWorkload):
     # -- MLX -------------------------------------------------------------------------------
 
     def mlx_model(self, seed: int) -> Any:
-        """mlx-audio's Whisper; see the base."""
         import mlx.core as mx
         from mlx_audio.stt.models.whisper import whisper
 
