@@ -3,7 +3,8 @@
 # make test     set up what the tests need and run them; make test-all: and a campaign of many minutes
 # make test-fast, make lint, make docs, make bench, make clean-env
 
-PYTHON ?= python3.11
+# The first that will do of python3.13, python3.12, python3.11 and python3.
+PYTHON ?= $(shell sh envs/which_python.sh)
 VENV ?= .venv
 BIN := $(VENV)/bin
 # cpu, cuda or apple: which pins; found by looking, overridden by `make ENV=cpu report`. Not by the
@@ -37,8 +38,8 @@ dev-env: $(VENV)/.installed-dev
 	@$(BIN)/python envs/relocatable.py
 
 $(BIN)/python:
-	@command -v $(PYTHON) >/dev/null || { \
-	    echo "make: $(PYTHON) not found; install Python 3.11 or say make PYTHON=..." >&2; exit 2; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "make: no Python 3.11 to 3.13 with venv found;" \
+	    "install one or say make PYTHON=..." >&2; exit 2; }
 	@# Without ensurepip it fails and leaves a Python without pip, which the next make would take.
 	$(PYTHON) -m venv $(VENV) || { rm -f $@; exit 2; }
 
@@ -47,14 +48,15 @@ $(VENV)/.installed-$(ENV): $(BIN)/python $(PINS)
 	$(if $(filter-out $@ %-dev,$(wildcard $(VENV)/.installed-*)), \
 	    $(BIN)/python -m pip uninstall -qq --yes mlx-cpu mlx-cuda-13)
 	@rm -f $(VENV)/.installed-*
-	$(BIN)/python -m pip install --quiet -r envs/$(ENV).txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python envs/install.py -r envs/$(ENV).txt
+	$(BIN)/python envs/install.py --no-deps --no-build-isolation --editable .
+	$(BIN)/python envs/compile.py
 	$(if $(filter cuda,$(ENV)),$(OFFLOAD_OPS) || true)
 	@$(BIN)/python -m siliconprof.hosts.mlx_blas >/dev/null || true
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed-$(ENV) envs/dev.txt
-	$(BIN)/python -m pip install --quiet -r envs/dev.txt
+	$(BIN)/python envs/install.py -r envs/dev.txt
 	@touch $@
 
 # Those of test-fast first, in another order each time; those that must be alone in one process.

@@ -1,0 +1,495 @@
+"""What was written from documentation, held against the card: one line a finding, `ok` or `LOOK`.
+
+    PYTHONPATH=workflow python benchmarks/accelerator/checks.py [--backend torch-cuda] [--seconds 60]
+
+Run on an otherwise idle GPU. Every part stands alone: one that fails prints its error and the next
+begins. With `--backend torch-cpu` the parts that need no GPU run, to test this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+import traceback
+from typing import Any
+
+from siliconprof import plugins
+from siliconprof.backends.base import ERROR_BANDS
+from siliconprof.hosts.sensors import sources
+from siliconprof.memory import footprint
+
+PARTS: list[Any] = []
+SMALL = False  # sizes for a test of this file
+BEGAN = time.perf_counter()
+
+
+def part(function: Any) -> Any:
+    PARTS.append(function)
+    return function
+
+
+def say(ok: bool | None, name: str, text: str) -> None:
+    mark = "    " if ok is None else "ok  " if ok else "LOOK"
+    print(f"{mark} {name}: {text}", flush=True)
+
+
+def opened(name: str, precision: str) -> Any:
+    backend = plugins.load("backends", name)()
+    kind = "gpu" if name != "torch-cpu" else "cpu"
+    backend.open(kind, 0, 8, precision)
+    return backend
+
+
+def workload(module: str, **own: Any) -> Any:
+    plugin = plugins.load("workloads", module)
+    return plugin({**plugin.defaults(), "dataset_vocab_size": 1024, **own})
+
+
+def batch_of(work: Any, seed: int = 0) -> dict[str, Any]:
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    if hasattr(work, "n_mels"):
+        frames = 100 * work.clip_seconds
+        tokens = random.integers(0, work.vocab_size, (work.batch_size, work.target_len), np.int32)
+        features = random.standard_normal((work.batch_size, work.n_mels, frames)).astype(np.float32)
+        return {"input_features": features, "decoder_input_ids": tokens, "labels": tokens}
+    tokens = random.integers(0, work.vocab_size, (work.batch_size, work.seq_len)).astype(np.int32)
+    return {"input_ids": tokens, "labels": tokens.copy()}
+
+
+class Edges:
+    """A clock without split, or one that marks its edges."""
+
+    def __init__(self, backend: Any, split: bool = False) -> None:
+        self.backend, self.split, self.waits = backend, split, True
+        self.marks: list[tuple[str, Any]] = []
+
+    def edge(self, phase: str) -> None:
+        if self.split:
+            self.marks.append((phase, self.backend.mark()))
+
+    n_edges = property(lambda self: len(self.marks))
+
+    def phase_at(self, edges: int) -> str:
+        return self.marks[edges][0] if edges < len(self.marks) else "other_s"
+
+
+@part
+def versions(name: str, torch: Any) -> None:
+    backend = opened(name, "fp32")
+    say(None, "device", str(backend.describe()))
+    cache = backend.last_level_cache()
+    say(bool(cache[0]), "last-level cache", str(cache))
+    if name == "torch-cuda":
+        free, total = torch.cuda.mem_get_info()
+        own = torch.cuda.get_device_properties(0).total_memory
+        say(own == total, "memory", f"total {total}, properties {own}, free {free}")
+        say(None, "address", str(backend.gpu_address()))
+
+
+@part
+def precision(name: str, torch: Any) -> None:
+    """The error of a product in every precision, and how far it is from its band's ends."""
+    wanted = {"fp32": "fp32", "tf32": "tf32-or-fp16", "fp16": "tf32-or-fp16", "bf16": "bf16"}
+    for asked in ("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"):
+        if name == "torch-cpu" and asked == "tf32":
+            continue
+        backend = opened(name, asked)
+        proofs = [backend.prove_precision(seed) for seed in (0, 2, 4)]
+        errors = [proof["product_error"] for proof in proofs]
+        band = wanted[asked.removeprefix("amp-")]
+        low, high = next((low, high) for n, low, high in ERROR_BANDS if n == band)
+        ok = all(low <= error < high for error in errors)
+        sized = []
+        for side in (64,) if SMALL else (64, 1024, 4096):
+            a, b = backend.normal((side, side), 1), backend.normal((side, side), 2)
+            rows = backend.matmul(a, b)[:64]
+            sized.append(backend.relative_error(rows, lambda x, y: x @ y, a[:64], b))
+        room = high / max(errors)
+        text = f"errors {', '.join(f'{e:.2e}' for e in errors)}, {room:.2f} below the band's end"
+        say(
+            ok and room > 1.15,
+            f"precision {asked}",
+            f"{text}; other sizes: {', '.join(f'{e:.2e}' for e in sized)}",
+        )
+    opened(name, "fp32")
+    say(torch.get_float32_matmul_precision() == "highest", "pinned", "fp32 after tf32")
+    if name == "torch-cuda":  # a convolution is not in the proof
+        x, w = torch.randn(8, 64, 400), torch.randn(64, 64, 3)
+        out = torch.nn.functional.conv1d(x.cuda(), w.cuda()).cpu().double()
+        ref = torch.nn.functional.conv1d(x.double(), w.double())
+        error = float((out - ref).norm() / ref.norm())
+        say(error < 1e-5, "convolution in fp32", f"error {error:.1e}: cuDNN's tf32 is off")
+
+
+@part
+def clocks(name: str, torch: Any) -> None:
+    """Marks against the host's clock, and the cost of a mark."""
+    backend = opened(name, "fp32")
+    side = 256 if SMALL else 2048
+    a = backend.normal((side, side), 0)
+    for _ in range(5):
+        backend.matmul(a, a)
+    backend.synchronize()
+    start, began = backend.mark(), time.perf_counter()
+    for _ in range(50):
+        backend.matmul(a, a)
+    end = backend.mark()
+    handed = time.perf_counter() - began
+    backend.synchronize()
+    wall = time.perf_counter() - began
+    ratio = backend.seconds_between(start, end) / wall
+    say(
+        abs(ratio - 1) < 0.1,
+        "marks",
+        f"{ratio:.3f} of the wall's {wall * 1e3:.2f} ms; handed over after {handed * 1e3:.2f} ms",
+    )
+    began = time.perf_counter()
+    for _ in range(1000):
+        backend.mark()
+    cost = (time.perf_counter() - began) / 1000
+    say(cost < 2e-5, "cost of a mark", f"{cost * 1e6:.2f} us")
+
+
+@part
+def launches(name: str, torch: Any) -> None:
+    backend = opened(name, "fp32")
+    kernel, note = backend.empty_kernel()
+    say(kernel is not None or name == "torch-cpu", "empty kernel", note)
+    one = backend.normal((1,), 0)
+    for what, launch in (("empty kernel", kernel), ("a + 1", lambda: backend.add_one(one))):
+        if launch is None:
+            continue
+        for _ in range(20):
+            launch()
+        backend.synchronize()
+        began = time.perf_counter()
+        for _ in range(500):
+            launch()
+        handed = time.perf_counter() - began
+        backend.synchronize()
+        all_s = time.perf_counter() - began
+        waits = []
+        for _ in range(100):
+            began = time.perf_counter()
+            launch()
+            backend.synchronize()
+            waits.append(time.perf_counter() - began)
+        say(
+            None,
+            what,
+            f"handed over {handed / 500 * 1e6:.2f} us, done {all_s / 500 * 1e6:.2f} us, launch and wait {statistics.median(waits) * 1e6:.2f} us",
+        )
+    if name == "torch-cuda":  # how deep the queue is: `queue_depth` says 1000
+        torch.cuda._sleep(200_000_000)
+        times = []
+        for _ in range(3000):
+            began = time.perf_counter()
+            launch()
+            times.append(time.perf_counter() - began)
+        backend.synchronize()
+        first = next((i for i, t in enumerate(times) if t > 1e-3), None)
+        say(
+            first is None or first >= 1000,
+            "queue depth",
+            f"the first launch that waits behind a sleep is number {first}",
+        )
+
+
+@part
+def sleeping(name: str, torch: Any) -> None:
+    """`torch.cuda._sleep` as a clock: the first call loads the kernel."""
+    if name != "torch-cuda":
+        return
+    from siliconprof.backends._cuda_operators import _Lead
+
+    rates = [_Lead(torch.cuda).cycles_per_s for _ in range(4)]
+    ratio = rates[0] / rates[-1]
+    say(
+        abs(ratio - 1) < 0.2,
+        "cycles of a sleep",
+        f"{', '.join(f'{r / 1e6:.0f}' for r in rates)} MHz: the first is {ratio:.2f} of the last",
+    )
+
+
+@part
+def transfers(name: str, torch: Any) -> None:
+    """Whether a batch's copy waits for all that came before: then no step runs freely."""
+    if name != "torch-cuda":
+        return
+    for pinned in (False, True):
+        source = torch.zeros(8192, dtype=torch.int64, pin_memory=pinned)
+        source.cuda()
+        torch.cuda.synchronize()
+        torch.cuda._sleep(50_000_000)
+        began = time.perf_counter()
+        source.to("cuda", non_blocking=pinned)
+        waited = time.perf_counter() - began
+        torch.cuda.synchronize()
+        all_s = time.perf_counter() - began
+        say(
+            waited < 0.2 * all_s,
+            f"copy of a batch, {'pinned, non_blocking' if pinned else 'pageable, as the steps do'}",
+            f"returns after {waited * 1e3:.2f} of {all_s * 1e3:.2f} ms of earlier work",
+        )
+
+
+@part
+def operators(name: str, torch: Any) -> None:
+    """The operators' times against the profiler's kernels, and what a watched step costs."""
+    backend = opened(name, "amp-bf16")
+    size, length = ("nano", 32) if SMALL else ("small", 512)
+    work = workload("gpt2", size=size, batch_size=8, seq_len=length)
+    stepper, data = backend.stepper(work, 0), batch_of(work)
+    for _ in range(4):
+        stepper.step(data, Edges(backend))()
+    walls, handed = [], []
+    for _ in range(5):
+        backend.synchronize()
+        began = time.perf_counter()
+        read = stepper.step(data, Edges(backend))
+        handed.append(time.perf_counter() - began)
+        backend.synchronize()
+        walls.append(time.perf_counter() - began)
+        read()
+    step_s = statistics.median(walls)
+    say(
+        None,
+        "step",
+        f"{step_s * 1e3:.2f} ms, handed over after {statistics.median(handed) * 1e3:.2f} ms",
+    )
+    clock = Edges(backend, split=True)
+    with backend.operators_described(clock) as found:
+        stepper.step(data, clock)()
+        clock.edge("other_s")
+        backend.synchronize()
+    say(
+        None,
+        "kernels",
+        f"{backend.kernels(found)}; {len(found)} operators, {sum(o.flops or 0 for o in found):.3g} FLOP, {len({o.role for o in found})} roles",
+    )
+    outside = sum(o.role == "outside the model" and o.phase == "backward_s" for o in found)
+    say(
+        outside < 0.2 * len(found),
+        "roles",
+        f"{outside} operators of the backward pass without a module",
+    )
+    sums, watched = [], []
+    for _ in range(3):
+        backend.synchronize()
+        began = time.perf_counter()
+        with backend.operators_timed() as timed:
+            stepper.step(data, Edges(backend))()
+        backend.synchronize()
+        watched.append(time.perf_counter() - began)
+        sums.append(sum(s for _, s in timed))
+    alike = [k for k, _ in timed] == [o.kind for o in found]
+    say(alike, "same operators", f"in the described and the timed step: {len(found)}, {len(timed)}")
+    say(
+        abs(sums[-1] / step_s - 1) < 0.15,
+        "sum of operators",
+        f"{', '.join(f'{s * 1e3:.2f}' for s in sums)} ms of the step's {step_s * 1e3:.2f}; a watched step lasts {', '.join(f'{w / step_s:.1f}' for w in watched)} steps",
+    )
+    if name != "torch-cuda":
+        return
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+        stepper.step(data, Edges(backend))()
+        backend.synchronize()
+    kernels_s = sum(e.self_device_time_total for e in profiler.key_averages()) / 1e6
+    say(
+        abs(sums[-1] / kernels_s - 1) < 0.1,
+        "against the profiler",
+        f"operators {sums[-1] * 1e3:.2f} ms, its kernels {kernels_s * 1e3:.2f} ms",
+    )
+
+
+@part
+def scaler(name: str, torch: Any) -> None:
+    """amp-fp16: skipped updates at the start, and where the host waits."""
+    if name != "torch-cuda":
+        return
+    backend = opened(name, "amp-fp16")
+    work = workload(
+        "gpt2", size="nano" if SMALL else "small", batch_size=8, seq_len=32 if SMALL else 256
+    )
+    stepper, data = backend.stepper(work, 0), batch_of(work)
+    scales = []
+    for _ in range(8):
+        stepper.step(data, Edges(backend))()
+        scales.append(stepper.scaler.get_scale())
+    updates = max(int(s["step"]) for s in stepper.optimizer.state.values())
+    say(
+        updates == 8,
+        "amp-fp16",
+        f"{updates} of 8 updates; scales {', '.join(f'{s:g}' for s in scales)}",
+    )
+
+
+@part
+def memory(name: str, torch: Any) -> None:
+    """Predicted against measured peaks; the allocator's reserve and its retries."""
+    cases = [
+        ("gpt2", {"size": "small", "batch_size": 8, "seq_len": 512}, p)
+        for p in ("fp32", "amp-bf16", "amp-fp16", "bf16")
+    ]
+    cases += [
+        (
+            "gpt2",
+            {"size": "small", "batch_size": 8, "seq_len": 512, "gradient_checkpointing": True},
+            "amp-bf16",
+        )
+    ]
+    cases += [
+        ("gpt2", {"size": "medium", "batch_size": 1, "seq_len": 128}, p)
+        for p in ("fp32", "amp-bf16")
+    ]
+    cases += [
+        ("whisper", {"size": "small", "batch_size": 2, "target_len": 128}, p)
+        for p in ("fp32", "amp-bf16")
+    ]
+    cases += [
+        ("gpt2", {"size": "small", "batch_size": 8, "seq_len": 512, "lora_rank": 8}, "amp-bf16")
+    ]
+    if SMALL:
+        cases = [("gpt2", {"size": "nano", "batch_size": 2, "seq_len": 32}, "fp32")]
+    for module, own, asked in cases:
+        backend = opened(name, asked)
+        work = workload(module, **own)
+        capability = "9.0" if name == "torch-cuda" else None
+        predicted = footprint.total(work.memory_bytes(asked, name, capability))
+        stepper, data = backend.stepper(work, 0), batch_of(work)
+        backend.reset_peak_memory()
+        for _ in range(3):
+            stepper.step(data, Edges(backend))()
+        backend.synchronize()
+        peak = backend.peak_memory_bytes()
+        text = f"predicted {predicted / 2**30:.3f} GiB"
+        if peak:
+            stats = torch.cuda.memory_stats()
+            text += f", peak {peak / 2**30:.3f}: {predicted / peak - 1:+.1%}; reserved {torch.cuda.max_memory_reserved() / peak - 1:+.1%}, retries {stats['num_alloc_retries']}"
+        flags = " ".join(f"{k}={v}" for k, v in own.items())
+        say(not peak or abs(predicted / peak - 1) < 0.1, f"memory {module} {flags} {asked}", text)
+        del stepper
+        backend.release_memory()
+        if name == "torch-cuda":
+            torch.cuda.reset_peak_memory_stats()
+
+
+@part
+def sensors(name: str, torch: Any) -> None:
+    """NVML: what it answers, what a query costs, how often the counters move."""
+    backend = opened(name, "fp32")
+    gpu = sources.gpu(backend)
+    if gpu.reason:
+        say(name == "torch-cpu", "sensors", gpu.reason)
+        return
+    import os
+
+    for what in ("clocks", "state", "power_limit_w", "utilization_percent", "processes"):
+        function = getattr(gpu, what)
+        function()
+        began = time.perf_counter()
+        answer = function()
+        cost = time.perf_counter() - began
+        say(cost < 5e-3, what, f"{answer} in {cost * 1e3:.2f} ms")
+    listed = gpu.processes() or []
+    say(os.getpid() in {pid for pid, _ in listed}, "own process", f"{os.getpid()} among {listed}")
+    unanswered = getattr(gpu, "unanswered", {})
+    say(not unanswered, "unanswered", str(unanswered))
+    meter: Any = gpu.energy()
+    side = 256 if SMALL else 4096
+    a = backend.normal((side, side), 0)
+    for state in ("idle", "busy"):
+        backend.synchronize()
+        time.sleep(1.0)
+        seen: dict[str, list[tuple[float, float]]] = {}
+        began = time.perf_counter()
+        while (now := time.perf_counter() - began) < 2.0:
+            for source, value in meter.read().items():
+                values = seen.setdefault(source, [])
+                if not values or values[-1][1] != value:
+                    values.append((now, value))
+            if state == "busy":
+                for _ in range(5):
+                    backend.matmul(a, a)
+                backend.synchronize()
+            else:
+                time.sleep(0.002)
+        backend.synchronize()
+        for source, values in seen.items():
+            text = f"{len(values) - 1} changes in 2 s"
+            if source == "nvml-counter":
+                watts = (values[-1][1] - values[0][1]) / (values[-1][0] - values[0][0] or 1)
+                text += f", {watts:.0f} W"
+            else:
+                text += f", {statistics.median(v for _, v in values):.0f} W"
+            say(len(values) > 5, f"{source}, {state}", text)
+    for source in meter.sources:
+        say(source.reason is None, source.name, source.reason or source.means[:60])
+
+
+@part
+def pieces(name: str, torch: Any) -> None:
+    """The three operations that the bandwidth workload times, once each over a gigabyte."""
+    if name != "torch-cuda":
+        return
+    backend = opened(name, "fp32")
+    for kernel, arrays in (("copy", 2), ("triad", 3), ("reduction", 1)):
+        stream, count = backend.stream(kernel), 2**16 if SMALL else 2**28
+        flat = [stream.view(backend.repeated_normal(count, i)) for i in range(arrays)]
+        into, inputs = (
+            backend.repeated_normal(count // 64 if arrays == 1 else count, 9),
+            flat[-max(1, arrays - 1) :],
+        )
+        for _ in range(3):
+            stream.run(into, *inputs)
+        start = backend.mark()
+        for _ in range(10):
+            stream.run(into, *inputs)
+        end = backend.mark()
+        backend.synchronize()
+        n_bytes = 4 * count * (arrays + (1 / 64 if arrays == 1 else 0))
+        rate = 10 * n_bytes / backend.seconds_between(start, end)
+        say(rate > 1.5e12, kernel, f"{rate / 1e9:.0f} GB/s")
+        del flat, into, inputs
+        backend.release_memory()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backend", default="torch-cuda")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--small", action="store_true", help="sizes for a test of this file")
+    arguments = parser.parse_args()
+    global SMALL
+    SMALL = arguments.small
+    import torch
+
+    for function in PARTS:
+        if arguments.only and function.__name__ not in arguments.only:
+            continue
+        if time.perf_counter() - BEGAN > arguments.seconds:
+            say(None, function.__name__, "not run: the time is spent")
+            continue
+        began = time.perf_counter()
+        try:
+            function(arguments.backend, torch)
+        except Exception as error:
+            say(
+                False,
+                function.__name__,
+                f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            )
+            traceback.print_exc(limit=-3, file=sys.stdout)
+        print(f"     ({function.__name__}: {time.perf_counter() - began:.1f} s)", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

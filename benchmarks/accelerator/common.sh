@@ -1,0 +1,97 @@
+# What both scripts on the device machine share; the repository root is the current directory.
+KIT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+OUT=${OUT:-$PWD/device-out}
+WORK=${WORK:-/tmp/siliconprof-kit}
+WHEELS=${WHEELS:-.whl}
+LABEL=gpu-first # as `host` in the configs
+CONFIG=${CONFIG:-$KIT/gpu.yaml}
+SMOKE=${SMOKE:-$KIT/smoke.yaml}
+LOGS=$WORK/logs
+mkdir -p "$OUT" "$LOGS"
+export PYTHONUNBUFFERED=1 PYTHONPATH=workflow
+
+left() { echo $((BUDGET_S - SECONDS)); }
+note() { echo "[$(printf %4d "$SECONDS") s] $*" | tee -a "$OUT/stages.txt"; }
+
+# stage NAME SECONDS COMMAND...: within its own limit, and the time that is left less RESERVE_S
+stage() {
+    local name=$1 limit=$2 began=$SECONDS code=0
+    shift 2
+    local most=$(($(left) - ${RESERVE_S:-0}))
+    [ "$limit" -le "$most" ] || limit=$most
+    if [ "$limit" -lt 5 ]; then
+        note "$name: not run, the time is spent"
+        return 1
+    fi
+    # As Ctrl-C: whatever runs ends by itself, and leaves what is finished.
+    timeout -s INT -k 12 "$limit" "$@" >"$LOGS/$name.log" 2>&1 || code=$?
+    note "$name: exit $code after $((SECONDS - began)) s of $limit"
+    tail -n "${LINES_SHOWN:-3}" "$LOGS/$name.log" | cut -c1-240
+    return $code
+}
+
+# An environment that sees the image's packages, and before them the wheels that came along. Rules
+# set PYTHONPATH anew, so a folder named there would be lost.
+environment() {
+    local bin site parent
+    [ -d "$WHEELS" ] || return 0 # the Python of the path has what it takes
+    bin=$(dirname "$(python3 -c 'import sys; print(sys.executable)')")
+    parent=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    python3 -m venv --without-pip "$WORK/env" || return 1
+    site=$("$WORK/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    echo "import site; site.addsitedir('$parent')" >"$site/zz-image.pth"
+    python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
+        --target "$site" "$WHEELS"/*.whl || return 1
+    export PATH="$WORK/env/bin:$bin:$PATH"
+    hash -r
+}
+
+cli() { python -m siliconprof.pipeline.cli "$@"; }
+
+# What worked so far comes back, whenever the time ends.
+keep() {
+    tar -C "$WORK" -czf "$OUT/logs.tgz" logs 2>/dev/null
+    tar -czf "$OUT/records.tgz" results/records results/hosts results/logs results/history 2>/dev/null
+    [ "$(stat -c %s "$OUT/logs.tgz")" -lt 15000000 ] || rm "$OUT/logs.tgz"
+    [ -d results/records ] || return 0
+    timeout 40 python -m siliconprof.pipeline.cli pack --yes --force --host "$LABEL" --output "$OUT/bundle.zip" \
+        >"$LOGS/pack.log" 2>&1 || note "pack: $(tail -n 1 "$LOGS/pack.log")"
+}
+
+statuses() {
+    python - <<'P'
+import json, pathlib
+for path in sorted(pathlib.Path("results/records").rglob("*.json")):
+    r = json.loads(path.read_text())
+    step = ""
+    for point in r["points"][-1:]:
+        times = point["times"].get("unsplit_step_s") or point["times"].get("step_s") or []
+        if times:
+            step = f"{sorted(times)[len(times) // 2] * 1e3:.3f} ms"
+    flags = ",".join(sorted({f["code"] for f in r["flags"]}))
+    wall = r.get("accounting", {}).get("wall_s") or 0
+    print(f"{r['status']:11} {'/'.join(path.parts[4:])[:-5]:62} {step:>12} cell {wall:5.0f} s  {flags}  {(r['reason'] or '')[:90]}")
+P
+}
+
+# The pipeline on a part of the config; `measured` makes records alone.
+measured() {
+    local name=$1 limit=$2
+    shift 2
+    python "$KIT/subset.py" "$CONFIG" "$WORK/$name.yaml" "$@" >>"$LOGS/subset.log" 2>&1 || {
+        note "$name: nothing to do"
+        return 0
+    }
+    stage "$name" "$limit" python -m siliconprof.pipeline.cli run --cores 1 measured --configfile "$WORK/$name.yaml"
+    keep
+}
+
+# The pages of what has a record.
+report() {
+    python "$KIT/subset.py" "$CONFIG" "$WORK/done.yaml" --recorded "results/records/$LABEL" >>"$LOGS/subset.log" 2>&1 || return 0
+    RESERVE_S=5 stage report "$1" python -m siliconprof.pipeline.cli run --cores 1 report --configfile "$WORK/done.yaml"
+    cp results/report.html "$OUT"/ 2>/dev/null
+    tar -czf "$OUT/tables.tgz" results/tables results/results.csv results/summary.txt 2>/dev/null
+    cat results/summary.txt 2>/dev/null
+    keep
+}
