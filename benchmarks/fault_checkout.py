@@ -245,7 +245,7 @@ class Scratch:
         found = {}
         for path in self.record_files():
             try:
-                cell = record.read(path, check_schema=False)["cell"]
+                cell = record.read(path)["cell"]
             except (UserError, FileNotFoundError):
                 continue
             wanted = cell["workload"] in self.config["workloads"]

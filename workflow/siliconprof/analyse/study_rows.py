@@ -14,7 +14,8 @@ from siliconprof import declarations, plugins
 from siliconprof.stats import statistics
 from siliconprof.store import contents
 from siliconprof.store.cell import Cell
-from siliconprof.store.contents import WHOLE, Checkpoint, Flag, Point, Record, Series
+from siliconprof.store.contents import Flag, Point, Record
+from siliconprof.store.point import WHOLE, Checkpoint, Series
 from siliconprof.store.table_files import Block, Row
 
 T = TypeVar("T")

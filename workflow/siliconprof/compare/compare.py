@@ -39,7 +39,8 @@ from siliconprof.remote.bundle_check import read_bundle
 from siliconprof.stats.statistics import median
 from siliconprof.store import record, temporary
 from siliconprof.store.cell import AXES, Cell, canonical_json
-from siliconprof.store.contents import WHOLE, Record
+from siliconprof.store.contents import Record
+from siliconprof.store.point import WHOLE
 from siliconprof.store.table_files import grouped
 from siliconprof.store.validation import nearest
 

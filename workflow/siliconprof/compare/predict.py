@@ -32,9 +32,9 @@ from siliconprof.compare import explain
 from siliconprof.errors import UserError, stage
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
-from siliconprof.store import results, table_files
+from siliconprof.store import model, results, table_files
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.store.validation import nearest, problems
+from siliconprof.store.validation import nearest
 
 MS = 1e-3
 SPEECH = {"dataset_clip_seconds": 30, "dataset_n_mels": 80}  # what Whisper is made for
@@ -101,8 +101,7 @@ def of_model(arguments: argparse.Namespace) -> Asked:
     plugin, precision = loaded[module], arguments.precision
     own = {"size": size, "batch_size": arguments.batch, "lora_rank": arguments.lora}
     own |= {key: arguments.seq_len for key in ("seq_len", "target_len") if key in plugin.PARAMETERS}
-    if mistakes := problems(own, {"properties": plugin.PARAMETERS}, f"{arguments.model}: "):
-        raise UserError("\n".join(mistakes))
+    model.checked(model.model_of(plugin.PARAMETERS, (), model.Open), own, f"{arguments.model}: ")
     own = plugin.defaults() | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE}
 
     @cache

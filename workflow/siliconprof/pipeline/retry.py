@@ -44,7 +44,7 @@ def second(first: Record, results: Path) -> Path | None:
     """The copy of the record that was made in the place of this one; None where there is none."""
     for copy in record.earlier(results / "history" / first.cell.path, first.sha256):
         try:
-            if record.load(copy, check_schema=False).method.instead_of == first.sha256:
+            if record.load(copy).method.instead_of == first.sha256:
                 return copy
         except UserError:  # of an older schema, or damaged
             continue
@@ -68,7 +68,7 @@ def measure(planned: matrix.PlannedCell, first: Record) -> bool:
 
 def better(first: Record, copy: Path | None) -> Record | None:
     """The second record, where it is there and was disturbed less."""
-    again = record.load(copy, check_schema=False) if copy else None
+    again = record.load(copy) if copy else None
     if again is None or again.status != "ok" or disturbance(again) >= disturbance(first):
         return None
     return again
@@ -80,7 +80,7 @@ def waiting(run: Matrix, results: Path) -> Iterator[tuple[Path, Record, Path | N
     The second record is there already where a run was killed before it was put in its place.
     """
     for name in dict(remeasure.flagged(run, [DISTURBED])):
-        first = record.load(Path(name), check_schema=False, in_place=True)
+        first = record.load(Path(name), in_place=True)
         if first.status == "ok" and first.method.instead_of is None:
             copy = second(first, results)
             if copy is None or better(first, copy):

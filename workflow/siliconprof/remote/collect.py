@@ -221,7 +221,7 @@ class Collection:
 def _records(label: str) -> Iterator[Record]:
     for path in sorted((RESULTS / "records" / label).rglob("*.json")):
         try:
-            yield record.load(path, check_schema=False)
+            yield record.load(path)
         except UserError:
             continue  # damaged: it is sent again
 
@@ -233,7 +233,7 @@ def seals(label: str) -> set[str]:
 
 def _not_ok(label: str) -> str:
     """`; of its M cells N not ok (…)`, or nothing."""
-    statuses = Counter(data.status for data in _records(label))
+    statuses: Counter[str] = Counter(data.status for data in _records(label))
     not_ok = {status: statuses[status] for status in NOT_OK if statuses[status]}
     if not not_ok:
         return ""

@@ -55,8 +55,6 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in _leftovers(path):
-            remove(leftover)
         temporary = beside(path)
         try:
             with open(temporary, "wb") as stream:
@@ -90,17 +88,6 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _leftovers(path: Path) -> Iterator[Path]:
-    """Temporary files for a path that dead processes of this host left."""
-    mine = f".{path.name}.{_owner()}-"
-    with suppress(OSError), os.scandir(path.parent) as entries:
-        for entry in entries:
-            number = entry.name.removeprefix(mine).removesuffix(".tmp")
-            ours = entry.name == f"{mine}{number}.tmp" and number.isdecimal()
-            if ours and not exists(int(number)):
-                yield Path(entry.path)
 
 
 def sweep(folder: Path) -> list[Path]:
