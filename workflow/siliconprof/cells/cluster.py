@@ -30,7 +30,6 @@ OPTION_PATTERNS = {
 }
 UNITS = {"runtime": "minutes"}  # what ends in _mb or _mib: megabytes
 START_S = 300.0  # of Snakemake, and a cell's end, on a slow shared disk; a guess
-DETECTION_MINUTES = 15  # hosts.DETECT_LIMIT_S and START_S
 
 
 # -- what the config says ----------------------------------------------------------------------
@@ -42,8 +41,8 @@ def problems(section: Mapping[str, Any]) -> list[str]:
 
 
 def _of_label(label: Any, entry: Any) -> Iterator[str]:
-    if isinstance(label, str) and (label == RESERVED or label != label.strip()):
-        yield f"cluster.{label.strip()}: is no name that a host can have; choose another label"
+    if label == RESERVED:
+        yield f"cluster.{label}: is no name that a host can have; choose another label"
     resources = entry.get("resources") if isinstance(entry, Mapping) else None
     if not isinstance(resources, Mapping):
         return  # absent, or the schema has said so
@@ -162,12 +161,6 @@ def lacks(label: str, entry: Mapping[str, Any], host: Mapping[str, Any]) -> dict
         states = host["backends"].items()
         why = "; ".join(f"{name}: {state['reason']}" for name, state in states if state["reason"])
         reason = f"no backend can use it on the node of label '{label}' ({why}); `--forcerun host` looks again"
-    return {"device": entry["device"], "reason": reason}
-
-
-def not_looked_at(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
-    """The entry of `not_measured` for a label without results here."""
-    reason = f"the cluster's nodes '{label}' have it and were not measured: {HOW}"
     return {"device": entry["device"], "reason": reason}
 
 

@@ -14,7 +14,6 @@ from siliconprof.store.cell import PRECISIONS
 
 Registry = Mapping[str, Any]  # {"sources": {key: source}, "devices": {id: entry}}
 
-ID = re.compile(rf"(?!.{{{names.LONGEST + 1}}})[a-z0-9]+(-[a-z0-9]+)*")
 GIB = 2**30
 # Drivers reserve some memory and vendors print round numbers (an 80 GB card answers 79.1 GiB,
 # a 141 GB one 140.4); the sizes in which one product is sold lie further apart.

@@ -14,6 +14,7 @@ from siliconprof import plugins
 from siliconprof.store.cell import PRECISIONS, SCENARIOS
 from siliconprof.store.model import (
     Count,
+    Id,
     Label,
     Number,
     Part,
@@ -23,7 +24,7 @@ from siliconprof.store.model import (
     one_of,
     required,
 )
-from siliconprof.store.names import LABEL, LONGEST
+from siliconprof.store.names import LONGEST
 
 Backends = Annotated[list[Annotated[str, *one_of("backends")]], Field(min_length=1)]
 Scenarios = Annotated[list[Annotated[str, *one_of(SCENARIOS)]], Field(min_length=1)]
@@ -69,7 +70,7 @@ class Timing(Part):
 class Node(Part):
     """A kind of node that a cluster lends."""
 
-    device: Annotated[str, matches("[a-z0-9]+(-[a-z0-9]+)*")] = required(
+    device: Id = required(
         "device that a node must turn out to have: an id of `config/devices.yaml`, such as "
         "`h200`, one that begins with `cpu-` or `gpu-` of a device without an entry, or `cpu` for "
         "whatever CPU the node has; a cell that reaches a node without it fails and says so"
@@ -180,7 +181,7 @@ class Report(Part):
     """The page."""
 
     title: str = key("How fast does this machine train?", "headline of the report")
-    host: Annotated[str, matches(LABEL)] | None = key(
+    host: Label | None = key(
         None,
         "label of the host that the page is about, also one whose records were imported or collected; "
         "null = this host where it has cells, else the first label of `cluster` that has",

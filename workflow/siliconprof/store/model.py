@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -141,7 +142,7 @@ def _without_default(schema: dict[str, Any]) -> None:
 Number = Annotated[int | float, BeforeValidator(_number), WithJsonSchema({"type": "number"})]
 Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
-Label = Annotated[str, Field(max_length=names.LONGEST), matches(names.LABEL)]
+Label = Annotated[str, matches(names.LABEL, names.RULE)]
 Id = Annotated[str, AfterValidator(_id)]  # of a device, a source
 Sha256 = Annotated[str, matches("[0-9a-f]{64}")]
 EachOnce = AfterValidator(_each_once)
@@ -165,20 +166,18 @@ def type_of(schema: Schema, choices: bool = True) -> Any:
     Args:
         choices: whether it is one of what an `enum` lists, or any value of these types.
     """
-    kinds = schema.get("type", ())
+    if "enum" in schema and choices:
+        return Annotated[Any, *one_of(schema["enum"])]
     if "enum" in schema:
-        if choices:
-            return Annotated[Any, *one_of(schema["enum"])]
         kinds = sorted({_JSON_TYPES.get(type(one), "null") for one in schema["enum"]})
-    first, *more = [
-        _one_type(k, schema, choices) for k in ([kinds] if isinstance(kinds, str) else kinds)
-    ]
-    for other in more:
-        first = first | other
-    return Annotated[first, WithJsonSchema(dict(schema))] if "enum" not in schema else first
+        schema = {"type": kinds}
+    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    either = reduce(or_, [_of_kind(kind, schema, choices) for kind in kinds])
+    return Annotated[either, WithJsonSchema(dict(schema))]
 
 
-def _one_type(kind: str, schema: Schema, choices: bool) -> Any:
+def _of_kind(kind: str, schema: Schema, choices: bool) -> Any:
+    """The type of one of the kinds that a snippet allows."""
     if kind in ("integer", "number"):
         limits = Field(**{ours: schema[name] for name, ours in _LIMITS.items() if name in schema})
         return Annotated[int, limits] if kind == "integer" else Annotated[Number, limits]
@@ -354,6 +353,11 @@ def _what(error: Mapping[str, Any], around: Sequence[Schema], name: str, root: S
         allowed = list(dict.fromkeys(key for one in around for key in one.get("properties", ())))
         expected = f"expected one of: {', '.join(allowed)}" if allowed else "none is allowed"
         return f"unknown key; {expected}{nearest(name, allowed)}"
+    if kind.startswith("union_tag"):
+        kinds = [str(name) for one in around for name in _kinds(one)]
+        said = f"is {context['tag']!r}" if "tag" in context else "is missing"
+        expected = f"expected one of: {', '.join(kinds)}"
+        return f"its `kind` {said}; {expected}{nearest(context.get('tag'), kinds)}"
     if kind in ("too_short", "too_long"):
         least, most = context.get("min_length"), context.get("max_length")
         what = "a list of " if context["field_type"] == "List" else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,10 @@ from typing import Any
 from siliconprof.errors import UserError, in_one_line, printable
 from siliconprof.store import documents
 
-DEEPEST_TEXT = 400  # of a YAML text that is read at all
 LONGEST_LINE = 2000  # characters on one problem
 DEEPEST = 60  # values within values; our own documents have about ten
 MOST_VALUES = 200_000  # the registry has some thousands
 Where = tuple[str, ...]  # the keys and indices on the way to a value
-_MARGIN = re.compile(rf"^[ \t?:-]{{{DEEPEST_TEXT},}}", re.M)  # a block lies right of its owner
 
 
 def load_yaml(path: Path | str) -> Any:
@@ -32,8 +29,6 @@ def load_yaml(path: Path | str) -> Any:
         text = Path(path).read_text(encoding="utf-8")
         # libyaml reads the registry ten times as fast, with the same result
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        if _too_deep(text, loader):
-            raise UserError(f"{path}: nested too deeply")
         reader = loader(text)
         try:
             root = reader.get_single_node()
@@ -49,8 +44,6 @@ def load_yaml(path: Path | str) -> Any:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = " ".join(str(getattr(error, "problem", None) or error).split())
         raise UserError(f"{path}: {where}not YAML: {problem}") from None
-    except UserError:
-        raise
     except Exception as error:  # a tag, or a date, that does not fit its value raises anything
         raise UserError(f"{path}: not YAML: {in_one_line(error)}") from None
     reason = too_large(document, plain=True)
@@ -82,26 +75,6 @@ def _unique_keys(root: Any) -> Any:
         seen.update(map(id, fresh))
         nodes += fresh
     return root
-
-
-def _too_deep(text: str, loader: Any) -> bool:
-    """Whether a YAML text is nested too deeply: libyaml reads it by recursion, and crashes.
-
-    Without many brackets or wide margins it cannot be, so only such a text is parsed here.
-    """
-    import yaml
-
-    if text.count("[") + text.count("{") <= DEEPEST_TEXT and not _MARGIN.search(text):
-        return False
-    depth = 0
-    for event in yaml.parse(text, Loader=loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > DEEPEST_TEXT:
-            return True
-    return False
 
 
 def too_large(document: Any, plain: bool = False) -> str | None:
