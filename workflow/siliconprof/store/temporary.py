@@ -20,8 +20,6 @@ from typing import BinaryIO
 from siliconprof.errors import writing
 from siliconprof.lifetime import exists
 
-SCRATCH = "siliconprof-scratch"
-
 
 def _owner() -> str:
     """This host's name, safe in a file name."""
@@ -124,12 +122,6 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A temporary folder, removed afterwards; those of dead processes are removed first."""
-    parent = Path(tempfile.gettempdir())
-    mine = f"{SCRATCH}.{_owner()}-"
-    for path in parent.glob(f"{mine}*"):
-        number = path.name.removeprefix(mine).split(".")[0]
-        if number.isdecimal() and not exists(int(number)):
-            remove(path)
-    with tempfile.TemporaryDirectory(prefix=f"{mine}{os.getpid()}.") as folder:
+    """A temporary folder, removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="siliconprof-") as folder:
         yield Path(folder)
