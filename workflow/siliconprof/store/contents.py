@@ -16,6 +16,8 @@ from pydantic import AfterValidator, Field, model_validator
 from siliconprof.store.cell import AskedPrecision, AskedScenario, Cell
 from siliconprof.store.model import Count, Label, Open, Part, Sha256, matches
 from siliconprof.store.point import (
+    NONE,
+    NOTHING,
     Bytes,
     Cache,
     Facts,
@@ -94,7 +96,7 @@ class Scenario(Part):
     batch_size_found: bool | None = None  # by the memory model (`batch_size: auto`)
     predicted_bytes: int | None  # most memory of one training step without offloading
     predicted_parts_bytes: Bytes  # at the step's largest moment
-    offloaded_parts_bytes: Bytes = {}  # predicted on the device where offload is applied
+    offloaded_parts_bytes: Bytes = NOTHING  # predicted on the device where offload is applied
     device_memory_bytes: int | None
     capacity_bytes: Count | None  # what the cell may use
     capacity_source: str
@@ -141,8 +143,8 @@ class Check(Open):
     measured_s: Figure = None
     worst_ratio: Figure = None
     given_up: Figure = None
-    waited_shares: dict[str, float] = {}
-    kernels: list[KernelCheck] = []
+    waited_shares: dict[str, float] = NOTHING
+    kernels: list[KernelCheck] = NONE
 
 
 class Probe(Part, extra="allow"):
@@ -150,8 +152,8 @@ class Probe(Part, extra="allow"):
 
     available: bool | None = None
     means: str | None = None
-    reasons: Texts = {}
-    limits: Annotated[dict[str, Scalar], or_empty(dict)] = {}
+    reasons: Texts = NOTHING
+    limits: Annotated[dict[str, Scalar], or_empty(dict)] = NOTHING
 
     @model_validator(mode="after")
     def _has_numbers(self) -> Probe:
@@ -187,15 +189,15 @@ class Dataset(Open):
 class Weights(Open):
     """The pretrained weights that a training began with: hashes of a folder's files."""
 
-    weights_sha256: Texts = {}
+    weights_sha256: Texts = NOTHING
     weights_revision: str | None = None  # of the hub's
 
 
 class Method(Open):
     """What of the method is shown or asked again; the file has more."""
 
-    offload: Annotated[dict[str, Any], or_empty(dict)] = {}
-    kernels: dict[str, Annotated[str, Field(max_length=200)]] = {}  # which attention, which AdamW
+    offload: Annotated[dict[str, Any], or_empty(dict)] = NOTHING
+    kernels: dict[str, Annotated[str, Field(max_length=200)]] = NOTHING  # attention, AdamW
     bandwidth: Annotated[Cache, or_empty(Cache)] = Cache()
     weights: Weights | None = None
     instead_of: Sha256 | None = None  # the record of this cell that other processes disturbed
@@ -217,10 +219,10 @@ class Environment(Open):
     git_commit: str | None = None
     node: str | None = None  # an id of the computer
     power_source: str | None = None
-    packages: Annotated[dict[str, str | None], or_empty(dict)] = {}
+    packages: Annotated[dict[str, str | None], or_empty(dict)] = NOTHING
     backend: Annotated[BackendFacts, or_empty(BackendFacts)] = BackendFacts()
-    scheduler_job: Facts = {}  # of the cluster that measured it
-    declared: Facts = {}  # by the pipeline
+    scheduler_job: Facts = NOTHING  # of the cluster that measured it
+    declared: Facts = NOTHING  # by the pipeline
 
 
 class Code(Part):
@@ -248,7 +250,7 @@ class Record(Part):
     ]
     scenario: Scenario
     precision: Precision
-    checks: dict[str, Check] = {}  # before the first measurement and after it
+    checks: dict[str, Check] = NOTHING  # before the first measurement and after it
     points: list[Point]  # one per shape or setting; a training cell has one
     samples: list[dict[str, Figure]]  # of probes over time, about 4 Hz, each with its `t_s`
     probes: dict[Name, Probe]

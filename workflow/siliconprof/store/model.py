@@ -236,7 +236,7 @@ def made(kind: Callable[..., T], document: Any, context: Any = None) -> T:
         context: what validators of the type ask for.
 
     Raises:
-        ValidationError: it holds none; `mistakes` has the lines.
+        ValidationError: it holds none; `problems` has the lines.
     """
     return _adapter(kind).validate_python(document, context=context)
 
@@ -257,39 +257,40 @@ def problems(kind: Any, document: Any, prefix: str = "", context: Any = None) ->
     if reason := too_large(document):
         return [f"{prefix}(top level): {reason}"]
     pairs = [*beyond_json(document)]
-    try:
-        made(kind, document, context)
-    except ValidationError as error:
-        pairs += _mistakes(error, kind, document, {where for where, _ in pairs})
+    told = {where for where, _ in pairs}
+    pairs += [pair for pair in _mistakes(kind, document, context) if pair[0] not in told]
     return [prefix + _line(*pair) for pair in pairs]
 
 
-def mistakes(error: ValidationError, kind: Any, document: Any) -> list[str]:
-    """The lines of an error that `made` has raised for a document of JSON."""
-    return [_line(*pair) for pair in _mistakes(error, kind, document, set())]
+def mistakes(kind: Any, document: Any, prefix: str = "") -> list[str]:
+    """The same of a document that `documents` has read."""
+    return [prefix + _line(*pair) for pair in _mistakes(kind, document, None)]
 
 
 def _line(where: Where, what: str) -> str:
     return one_line(f"{'.'.join(where) or '(top level)'}: {what}")
 
 
-def _mistakes(
-    error: ValidationError, kind: Any, document: Any, told: set[Where]
-) -> Iterator[tuple[Where, str]]:
-    """(where, what) of each place in a document that has an error, but for what is told already.
+def _mistakes(kind: Any, document: Any, context: Any) -> Iterator[tuple[Where, str]]:
+    """(where, what) of each place in a document that has an error.
 
     pydantic names every branch of a union: where one of them got further into the document, or has
     the right type and another mistake, that is the one that was meant.
     """
+    try:
+        made(kind, document, context)
+        return
+    except ValidationError as raised:
+        errors = raised.errors(include_url=False)
     root = schema_of(kind)
     places: dict[Where, list[tuple[Mapping[str, Any], list[Schema]]]] = {}
-    for one in error.errors(include_url=False):
+    for one in errors:
         where, around = _place(one["loc"], root, document)
         places.setdefault(where, []).append((one, around))
     on_the_way = {where[:depth] for where in places for depth in range(len(where))}
     for where, found in places.items():
         meant, around = next((pair for pair in found if not _is_of_type(pair[0])), found[0])
-        if where not in told and not (where in on_the_way and _is_of_type(meant)):
+        if not (where in on_the_way and _is_of_type(meant)):
             yield where, _what(meant, around, where[-1] if where else "", root)
 
 

@@ -35,6 +35,9 @@ def or_empty(empty: Callable[[], Any]) -> Any:
     return BeforeValidator(lambda value: empty() if value is None else value)
 
 
+# Empty values made anew: pydantic copies a default that may change, which takes much longer.
+NONE: Any = Field(default_factory=list)
+NOTHING: Any = Field(default_factory=dict)
 Scalar = str | int | float | bool | None
 Figure = int | float | None
 Whole = Annotated[int, Field(ge=0)]  # a count, bytes
@@ -69,10 +72,10 @@ class Steps(Part):
     started_s: list[float]  # since the sampling began
     minor_faults: list[Whole]  # without disk
     major_faults: list[Whole]  # with disk
-    cpu_s: list[Annotated[float, Field(ge=0)]] = []  # the measuring thread was on a core
-    system_s: list[Annotated[float, Field(ge=0)] | None] = []  # of them in the kernel, in ticks
-    waiting_s: list[Annotated[float, Field(ge=0)] | None] = []  # it waited for a core
-    all_threads_cpu_s: list[Annotated[float, Field(ge=0)]] = []  # of all threads of the process
+    cpu_s: list[Annotated[float, Field(ge=0)]] = NONE  # the measuring thread was on a core
+    system_s: list[Annotated[float, Field(ge=0)] | None] = NONE  # of them in the kernel, in ticks
+    waiting_s: list[Annotated[float, Field(ge=0)] | None] = NONE  # it waited for a core
+    all_threads_cpu_s: list[Annotated[float, Field(ge=0)]] = NONE  # of all threads of the process
 
     def unsplit(self, values: Sequence[T | None]) -> list[T]:
         """Those of one of these lists that are of unsplit steps and known."""
@@ -103,7 +106,9 @@ class Operators(Part):
 
     rows: list[Operator]
     reason: str | None  # why none is timed
-    phases: dict[str, RawTimes] = {}  # of the steps between, where they are not among the times
+    phases: dict[str, RawTimes] = (
+        NOTHING  # of the steps between, where they are not among the times
+    )
 
 
 class EnergySource(Open):
@@ -128,15 +133,15 @@ class Energy(Open):
     window_s: Annotated[float, Field(ge=SHORTEST_S, le=1e9)] | None = None
     steps: Count | None = None
     reason: str | None = None
-    sources: list[EnergySource] = []
+    sources: list[EnergySource] = NONE
 
 
 class Cold(Part):
     """The fresh processes behind a kernel's cold launch, and what precedes it."""
 
     processes: Count | None = None  # asked for
-    failed: list[str] = []  # a reason for each that did not come to its end
-    reasons: dict[str, str] = {}  # why a time is missing
+    failed: list[str] = NONE  # a reason for each that did not come to its end
+    reasons: dict[str, str] = NOTHING  # why a time is missing
 
 
 class Cache(Open):
@@ -161,7 +166,7 @@ class Autorange(Part):
     reason: str | None = None
     min_run_time_s: Annotated[float, Field(ge=SHORTEST_S, le=1e9)] | None = None
     number_per_run: Count | None = None  # iterations in each of its blocks
-    times_s: list[Seconds] = []  # of one iteration, one entry per block
+    times_s: list[Seconds] = NONE  # of one iteration, one entry per block
     shorter_than_one_iteration: bool | None = None  # so nothing was repeated on purpose
 
 
@@ -216,9 +221,9 @@ class Epoch(Part):
     measured_steps: Count | None = None
     validation_steps: Whole | None = None  # batches of a whole validation
     measured_validation_steps: Whole | None = None
-    train_s: list[Seconds] = []
-    validation_s: list[Seconds] = []
-    epoch_s: list[Seconds] = []
+    train_s: list[Seconds] = NONE
+    validation_s: list[Seconds] = NONE
+    epoch_s: list[Seconds] = NONE
 
 
 class Test(Part):
@@ -251,36 +256,36 @@ class Point(Part):
     flops: Annotated[int | float, Field(ge=1)] | None  # of one iteration
     bytes: Count | None  # that must move in one iteration
     memory: Memory
-    repeats: list[Repeat] = []
+    repeats: list[Repeat] = NONE
     flops_source: str = ""
     status: Literal["ok", "oom", "skipped", "failed"] = "ok"
     reason: str | None = None
     stopped_by: StoppedBy | None = None
-    loss: list[float | None] = []  # one entry per training step from the first
+    loss: list[float | None] = NONE  # one entry per training step from the first
     steps: Steps | None = None
     operators: Operators | None = None
     energy: Energy | None = None
     forward_only_over_forward: Positive | None = None  # medians, alone over inside split steps
     split_over_unsplit: Positive | None = None  # medians, of split steps over that of whole ones
     free_running_steps: Count | None = None  # free_running_step_s has the mean of so many
-    drift: Facts = {}  # medians of the halves of the repeats, their ratio; none of too few
-    change_point: Facts = {}  # the likeliest place where their level changes (Pettitt's test)
-    attempts: list[Facts] = []  # that scattered or drifted, but for the last, which is in `times`
+    drift: Facts = NOTHING  # medians of the halves of the repeats, their ratio; none of too few
+    change_point: Facts = NOTHING  # the likeliest place where their level changes (Pettitt's test)
+    attempts: list[Facts] = NONE  # that scattered or drifted, but for the last, which is in `times`
     result_error: float | None = None  # relative, RMS, of the result against float64
     enqueue_burst: Count | None = None  # launches in a row for `enqueue_s`
-    means: dict[str, str] = {}  # of a kernel's launch: what its times include
+    means: dict[str, str] = NOTHING  # of a kernel's launch: what its times include
     cold: Cold = Cold()
     rotation: Rotation | None = None
     minor_faults: Whole | None = None  # in warm-up, repeats and burst
-    faults: Facts = {}  # minor ones of both passes of first touches, one entry per run
-    quantities: dict[Name, Figure] = {}  # which the workload declares, beside series of times
+    faults: Facts = NOTHING  # minor ones of both passes of first touches, one entry per run
+    quantities: dict[Name, Figure] = NOTHING  # which the workload declares, beside series of times
     blocked_autorange: Autorange = Autorange()
     curve: Curve | None = None
-    evaluations: list[Evaluation] = []
+    evaluations: list[Evaluation] = NONE
     outcome: Outcome = Outcome()
-    texts: list[Text] = []
-    checkpoints: dict[str, Checkpoint] = {}  # `latest` and `best`
-    resumed_at: list[Whole] = []  # steps from which a killed training went on, in order
+    texts: list[Text] = NONE
+    checkpoints: dict[str, Checkpoint] = NOTHING  # `latest` and `best`
+    resumed_at: list[Whole] = NONE  # steps from which a killed training went on, in order
     epoch: Epoch = Epoch()
     test: Test = Test()
     calls_per_time: Count | None = None  # in a row, whose mean each entry of `times` is

@@ -71,8 +71,8 @@ def typed(record: Mapping[str, Any]) -> Record:
 
     try:
         made = model.made(contents.Record, record)
-    except ValidationError as error:
-        raise ValueError("\n".join(model.mistakes(error, contents.Record, record))) from None
+    except ValidationError:
+        raise ValueError("\n".join(model.mistakes(contents.Record, record))) from None
     if mistakes := [*_beyond_types(made)]:
         raise ValueError("\n".join(mistakes))
     return made
@@ -89,13 +89,13 @@ def _beyond_types(record: Record) -> Iterator[str]:
     if record.status == "ok" and not record.points:
         yield "status: ok, and there is no point"
     parameters, params = _declared(record.cell.module)
-    yield from model.problems(parameters, record.cell.parameters, "cell.parameters.")
+    yield from model.mistakes(parameters, record.cell.parameters, "cell.parameters.")
     for name, value in record.cell.parameters.items():
         is_one = value is None or (isinstance(value, int | str) and not isinstance(value, bool))
         if name.startswith("dataset_") and not is_one:
             yield f"cell.parameters.{name}: is {value!r:.60}; expected integer, string or null"
     for index, point in enumerate(record.points):
-        yield from model.problems(params, point.params, f"points.{index}.params.")
+        yield from model.mistakes(params, point.params, f"points.{index}.params.")
 
 
 @cache
