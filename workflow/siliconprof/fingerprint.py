@@ -57,7 +57,7 @@ def of(roots: Iterable[str], package: Package | None = None) -> Fingerprint:
 
 
 def of_stage(roots: Iterable[str]) -> str:
-    """Hex hash of all statements that a stage's modules can reach, texts among them, and of schemas.
+    """Hex hash of all statements that a stage's modules can reach, texts among them, and of YAML.
 
     Wider than `of`: no module is left out, and nothing in one but comments and layout.
     """
@@ -79,8 +79,7 @@ def _statements(path: Path) -> str:
 
 @cache
 def _declarations() -> list[Path]:
-    folder = closure.PACKAGE_DIR
-    return sorted([*folder.rglob("*.yaml"), *folder.with_name("schemas").glob("*.yaml")])
+    return sorted(closure.PACKAGE_DIR.rglob("*.yaml"))
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

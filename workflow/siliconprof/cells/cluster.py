@@ -36,7 +36,7 @@ START_S = 300.0  # of Snakemake, and a cell's end, on a slow shared disk; a gues
 
 
 def problems(section: Mapping[str, Any]) -> list[str]:
-    """Mistakes of the section beyond its schema, one line each."""
+    """Mistakes of the section that no type expresses, one line each."""
     return [line for label, entry in section.items() for line in _of_label(label, entry)]
 
 
@@ -45,7 +45,7 @@ def _of_label(label: Any, entry: Any) -> Iterator[str]:
         yield f"cluster.{label}: is no name that a host can have; choose another label"
     resources = entry.get("resources") if isinstance(entry, Mapping) else None
     if not isinstance(resources, Mapping):
-        return  # absent, or the schema has said so
+        return  # absent, or its type is wrong, which the model has said
     for key, value in resources.items():
         where = f"cluster.{label}.resources.{key}"
         if isinstance(key, str) and (key in UNITS or key.endswith(("_mb", "_mib"))):

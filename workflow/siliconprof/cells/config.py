@@ -96,7 +96,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a mapping, else an empty one: the schema already reports it."""
+    """The value if it is a mapping, else an empty one: the model reports it."""
     return value if isinstance(value, Mapping) else {}
 
 

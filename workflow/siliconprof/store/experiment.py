@@ -31,7 +31,7 @@ Scenarios = Annotated[list[Annotated[str, *one_of(SCENARIOS)]], Field(min_length
 Precisions = Annotated[list[Annotated[str, *one_of(PRECISIONS)]], Field(min_length=1)]
 Kinds = Annotated[list[Literal["cpu", "gpu"]], Field(min_length=1)]
 Repeats = Annotated[int, Field(ge=1, le=100)]
-Seconds = Annotated[Number, Field(ge=0)]
+NotNegative = Annotated[Number, Field(ge=0)]
 Resource = Annotated[str, matches("[a-z][a-z0-9_]*")]
 
 
@@ -39,11 +39,11 @@ class Timing(Part):
     """How long to warm up and to measure."""
 
     warmup_iterations: Count = key(3, "warm-up iterations at least")
-    warmup_budget_s: Seconds = key(1.0, "seconds of warm-up at most, once the least is done")
+    warmup_budget_s: NotNegative = key(1.0, "seconds of warm-up at most, once the least is done")
     iterations: Annotated[int, Field(ge=2)] = key(6, "measured iterations at least")
     max_iterations: Annotated[int, Field(ge=2)] = key(1000, "measured iterations at most")
-    budget_s: Seconds = key(2.0, "seconds of measuring at most, once the least is done")
-    relative_interval: Seconds = key(
+    budget_s: NotNegative = key(2.0, "seconds of measuring at most, once the least is done")
+    relative_interval: NotNegative = key(
         0.02, "stop earlier when the median's 95 % interval is narrower than this share of it"
     )
     retries: Annotated[int, Field(ge=0)] = key(
@@ -51,15 +51,15 @@ class Timing(Part):
         "times that an operation is measured again at most, when its times scatter or drift; a training "
         "never is",
     )
-    cool_down_s: Seconds = key(0.5, "seconds of pause before that")
-    retry_budget_s: Seconds = key(
+    cool_down_s: NotNegative = key(0.5, "seconds of pause before that")
+    retry_budget_s: NotNegative = key(
         2.0, "seconds of a cell that this may take in all, pauses included"
     )
-    energy_window_s: Seconds = key(
+    energy_window_s: NotNegative = key(
         10,
         "seconds of free-running training steps over which energy is read, where it can be; 0 = never",
     )
-    energy_idle_s: Seconds = key(
+    energy_idle_s: NotNegative = key(
         5, "seconds of idle power before and after, where energy can be read"
     )
     time_limit_s: Annotated[Number, Field(gt=0)] = key(
@@ -241,7 +241,7 @@ class Experiment(Part):
         "fresh processes in which each cell is measured, one after the other within its time limit; "
         "from two on every interval is the one between them; a change measures the cell anew",
     )
-    retry_contended_s: Seconds = key(
+    retry_contended_s: NotNegative = key(
         30,
         "seconds that a run on this host may take at its end to measure once more what other processes "
         "disturbed (flag `contended`); the less disturbed record stays, `results/history` has both; "
