@@ -12,7 +12,6 @@ from siliconprof.errors import UserError, in_one_line, printable
 from siliconprof.store import documents
 
 LONGEST_LINE = 2000  # characters on one problem
-DEEPEST = 60  # values within values; our own documents have about ten
 MOST_VALUES = 200_000  # the registry has some thousands
 Where = tuple[str, ...]  # the keys and indices on the way to a value
 
@@ -84,7 +83,7 @@ def too_large(document: Any, plain: bool = False) -> str | None:
         plain: text that no terminal or page may show is a reason too.
     """
     level, counted = [document], 0
-    for _ in range(DEEPEST):
+    for _ in range(documents.DEEPEST):
         below: list[Any] = []
         for entry in level:
             if isinstance(entry, Mapping):
