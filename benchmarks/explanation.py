@@ -32,7 +32,7 @@ from siliconprof.analyse import operator_rows, prediction, step_parts
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.session import inventory, operators, thread_time
 from siliconprof.stats.statistics import median
-from siliconprof.store import contents
+from siliconprof.store import model
 from siliconprof.store.contents import Point
 
 PLANTED_IN = "gpt2-tiny 4 x 128"
@@ -118,7 +118,9 @@ class Training(inventory.Training):
             "steps": steps | {"kind": ["unsplit"] * len(self.walls)} | NO_FAULTS,
         }
         self.walls, self.used = [], []
-        return contents.made(Point, point | {"params": {}, "memory": {}})
+        return model.made(
+            Point, point | dict.fromkeys(("flops", "bytes")) | {"params": {}, "memory": {}}
+        )
 
     def measured(self) -> Measured:
         """A round of it, as the analysis has it."""

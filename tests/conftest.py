@@ -199,12 +199,10 @@ class NoClock:
 
 
 def record_problems(value: Any, part: str) -> list[str]:
-    """What is wrong with one part of a record, such as its `points`, by the record's schema."""
-    from siliconprof.store import validation
+    """What is wrong with one part of a record, such as its `points`."""
+    from siliconprof.store import contents, model
 
-    schema = validation.load_schema("record")
-    whole = {"$defs": schema["$defs"], "properties": {part: schema["properties"][part]}}
-    return validation.problems({part: value}, whole)
+    return model.problems(contents.Record.model_fields[part].annotation, value)
 
 
 @cache

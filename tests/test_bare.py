@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.slow
 
-OURS = """numpy pandas yaml jsonschema psutil snakemake matplotlib transformers tokenizers
+OURS = """numpy pandas yaml pydantic psutil snakemake matplotlib transformers tokenizers
 datasets""".split()
 DATA = {
     "words": {"source": "builtin", "vocab_size": 300, "max_bytes": 50_000},

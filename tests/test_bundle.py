@@ -414,8 +414,8 @@ def test_manifests_and_host_files_that_are_not_what_they_say(packed, here):
     ]
     packed.write_bytes(whole)
     rebuilt(packed, seal=False, files=None)
-    assert unsound(packed, here) == ["manifest.json: no `files` with the SHA-256 of each member"]
-    rebuilt(packed, seal=False, files={"\x1b[31m\n": "0"})
+    assert unsound(packed, here) == ["manifest.json: files: is None; expected object"]
+    rebuilt(packed, seal=False, files={"\x1b[31m\n": "0" * 64})
     assert r"'\x1b[31m\n': listed in" in unsound(packed, here)[0]  # no colours, no new line
 
 

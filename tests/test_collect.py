@@ -20,7 +20,7 @@ import yaml
 from conftest import QUICK, Checkout, own_project
 from siliconprof.errors import UserError
 from siliconprof.remote import collect_hosts
-from siliconprof.store import validation
+from siliconprof.store import model
 from synthetic_results import table
 
 until = partial(conftest.until, seconds=300)
@@ -378,7 +378,7 @@ def test_every_mistake_in_the_hosts_file_is_one_line(project, tmp_path):
     example = re.findall("^# (  .*|studio:.*|server:.*)$", shipped.read_text(), re.M)
     entries = yaml.safe_load("\n".join(example))
     assert entries.keys() == {"studio", "server"}
-    assert not validation.problems(entries, validation.load_schema("hosts"))
+    assert not model.problems(dict[str, collect_hosts.Entry], entries)
     for words in ([EVIL], ["studio-7", "--hosts", EVIL], ["--configfile", EVIL]):
         done = project.stage("pipeline.cli", "collect", *words, check=False)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and EVIL in done.stderr, words

@@ -16,7 +16,7 @@ from siliconprof import fingerprint
 from siliconprof.cells import config, freshness, matrix
 from siliconprof.errors import UserError
 from siliconprof.session.trial import Trial
-from siliconprof.store import contents, record
+from siliconprof.store import model, record
 from siliconprof.store.cell import Cell
 from siliconprof.store.contents import Record
 
@@ -158,7 +158,7 @@ def test_a_record_is_held_against_the_data_here(measured, monkeypatch):
     folder, used = "results/data/words", data["dataset"]
 
     def differences(tokens: dict[str, str], **changed: Any) -> list[str]:
-        return freshness.differences(planned, contents.made(Record, data | changed), tokens)
+        return freshness.differences(planned, model.made(Record, data | changed), tokens)
 
     here = {folder: used["data_sha256"]}
     assert differences(here) == []

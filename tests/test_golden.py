@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import Checkout
+from golden import update
 
 HERE = Path(__file__).parent / "golden"
-sys.path.insert(0, str(HERE))
-import update  # noqa: E402
-
 pytestmark = pytest.mark.slow
 SUBMIT = ("--workflow-profile", "profiles/slurm")
 

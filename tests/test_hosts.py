@@ -18,9 +18,9 @@ import pytest
 import yaml
 from conftest import ROOT, Checkout
 from siliconprof.errors import UserError
-from siliconprof.hosts import blas, detect, host_file, machine, registry
+from siliconprof.hosts import blas, detect, host_file, machine, models, registry
 from siliconprof.pipeline import doctor
-from siliconprof.store import validation
+from siliconprof.store import model
 
 GIB = 2**30
 REGISTRY = ROOT / "config" / "devices.yaml"
@@ -74,7 +74,7 @@ def detections(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]) -> list[d
 
 
 def test_this_machine_works_with_torch_and_mlx(host: dict[str, Any]) -> None:
-    assert validation.problems(host, validation.load_schema("host")) == []
+    assert model.problems(models.Host, host) == []
     text = json.dumps(host)
     assert sys.prefix not in text and str(Path.home()) + "/" not in text
     (cpu,) = [device for device in host["devices"] if device["kind"] == "cpu"]
@@ -314,7 +314,7 @@ def host_of(devices: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> Call
         monkeypatch.setattr(machine, "read_text", lambda path: contents.get(path, ""))
         monkeypatch.setattr(detect, "probe", lambda name: copy.deepcopy(answers[name]))
         made = host_file.assemble(detect.detect(), "fake", "0" * 64, devices)
-        assert validation.problems(made, validation.load_schema("host")) == []
+        assert model.problems(models.Host, made) == []
         return made
 
     return answer

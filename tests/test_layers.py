@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
-import io
 import json
 import re
 import sys
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,29 +45,12 @@ def loaded(module: str) -> set[str]:
 # -- the Snakefile -----------------------------------------------------------------------------
 
 
-def words(path: Path) -> list[tuple[int, str]]:
-    """(line, name) of every name in a rules file, comments and strings left out."""
-    stream = io.StringIO(path.read_text(encoding="utf-8"))
-    return [
-        (token.start[0], token.string)
-        for token in tokenize.generate_tokens(stream.readline)
-        if token.type == tokenize.NAME
-    ]
-
-
 @pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
 def test_rules_compute_nothing(path: Path) -> None:
     """No function, lambda, class or `run:` in any rules file: what computes has a test."""
-    found = words(path)
-    assert found
-    assert [entry for entry in found if entry[1] in ("lambda", "def", "class")] == []
-    assert not re.search(r"^\s*run\s*:", path.read_text(encoding="utf-8"), re.M)
-
-
-def test_the_common_rules_stay_short() -> None:
-    """What every rules file looks up fits on a page."""
-    lines = (ROOT / "workflow" / "rules" / "common.smk").read_text(encoding="utf-8").splitlines()
-    assert 0 < len(lines) <= 40
+    text = path.read_text(encoding="utf-8")
+    assert text and re.findall(r"(?m)^\s*(?:def|class) .*|^\s*run\s*:|\blambda\b.*:", text) == []
+    assert path.name != "common.smk" or text.count("\n") <= 40  # it fits on a page
 
 
 def test_every_rule_says_what_it_does() -> None:
@@ -209,10 +190,7 @@ def decisions(tree: ast.AST) -> Iterator[tuple[int, set[str]]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             for side in (node.left, *node.comparators):
-                if constants(side):
-                    yield node.lineno, constants(side)
-        elif isinstance(node, ast.MatchValue):
-            yield node.lineno, constants(node.value)
+                yield node.lineno, constants(side)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in ("startswith", "endswith") and node.args:
                 yield node.lineno, {text.strip("-") for text in constants(node.args[0])}

@@ -202,7 +202,7 @@ def test_damaged_input_is_one_line(tmp_path: Path) -> None:
     for path, text, said in (
         (results / "matrix.json", None, "matrix.json: no such file"),
         (results / "matrix.json", "{", "matrix.json: damaged"),
-        (results / "matrix.json", "{}", "matrix.json: damaged (no "),
+        (results / "matrix.json", "{}", "matrix.json: damaged (experiment: is missing"),
         (results / "tables/points.csv", None, "points.csv: no such file"),
         (results / "tables/cells.csv", "a,b\n1,2\n", "cells.csv: no column source"),
         (template / "page.html.j2", "{% for %}", "page.html.j2: line 1"),

@@ -24,13 +24,13 @@ from conftest import QUICK, cpu_cell, opened, record_problems
 from measuring import python, session_of
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import Backend, Unsupported
-from siliconprof.cells.config import common_workload_schema
 from siliconprof.errors import UserError
 from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
 from siliconprof.session import measurement, timing
-from siliconprof.store import validation
+from siliconprof.store import model
 from siliconprof.store.cell import AXES, PRECISIONS, Cell
+from siliconprof.store.experiment import Workload as Entry
 from siliconprof.trainers.base import Trainer
 from siliconprof.workloads.base import KernelWorkload, TrainingWorkload, Workload
 
@@ -202,12 +202,15 @@ TABLE_COLUMNS = {"source", *AXES, "module", "trainer", "point", "params", "point
 def test_a_workload_declares_its_keys_and_its_numbers(name: str) -> None:
     """What a config may set, what tells points apart, and what they yield, with label and unit."""
     plugin = plugins.load("workloads", name)
-    assert not plugin.PARAMETERS.keys() & common_workload_schema()["properties"].keys()
+    assert not plugin.PARAMETERS.keys() & Entry.model_fields.keys()
     for key, schema in plugin.PARAMETERS.items():
         assert schema["description"].strip(), key
-        assert validation.problems(example(schema), schema) == [], key
+        assert model.problems(model.type_of(schema), example(schema)) == [], key
     assert any(parameter.identifies for parameter in plugin.POINT.values())
-    assert all(p.type in declarations.TYPES and p.label for p in plugin.POINT.values())
+    assert all(
+        p.type in ("integer", "number", "string", "boolean") and p.label
+        for p in plugin.POINT.values()
+    )
     assert plugin.QUANTITIES, "QUANTITIES is empty"
     for key, quantity in plugin.QUANTITIES.items():
         assert quantity.label and quantity.better in ("lower", "higher", ""), key

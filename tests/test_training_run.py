@@ -21,7 +21,7 @@ from siliconprof.measure import fork_server
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
 from siliconprof.stats import training_course
-from siliconprof.store import validation
+from siliconprof.store import record as record_file
 from siliconprof.store.cell import Cell
 
 CPU_BACKENDS = ("torch-cpu", "mlx")
@@ -82,7 +82,7 @@ def measured(project: Checkout, asked: Cell, name: str, status: str = "ok") -> d
     """The record that `python -m siliconprof.measure` leaves of a cell."""
     project.stage("measure", *arguments(asked, name))
     record = json.loads((project.path / f"{name}.json").read_text(encoding="utf-8"))
-    assert validation.problems(record, validation.load_schema("record")) == []
+    record_file.typed(record)
     assert record["status"] == status, record["reason"]
     return record
 

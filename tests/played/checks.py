@@ -17,7 +17,8 @@ from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver
 from siliconprof.backends.base import Unsupported
 from siliconprof.session.timing import PhaseClock, call_s
-from siliconprof.store import contents
+from siliconprof.store import model
+from siliconprof.store.point import Point
 from test_operators import watched
 from test_plugins import gpt2, tokens
 
@@ -244,8 +245,9 @@ def test_played_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.Monk
     each_s = min(product["seconds"]) / product["count"]
     assert each_s == pytest.approx(needs_s, rel=0.1, abs=0.6e-6)  # events tell half microseconds
     times = {"handed_over_s": [handed_over_s], "unsplit_step_s": [step_s]}
-    document = {"params": {}, "times": times, "memory": {}, "operators": found}
-    parts = step_parts.of_point(contents.made(contents.Point, document), "gpu")
+    document = {"params": {}, "times": times, "memory": {}}
+    document |= {"flops": None, "bytes": None, "operators": found}
+    parts = step_parts.of_point(model.made(Point, document), "gpu")
     rest = next(part for part in parts if part["part"] == FRAMEWORK)
     assert ("launch-bound" in rest["how"]) == (bound_by == "host")
     assert rest["seconds"] > 0.5 * step_s if bound_by == "host" else rest["seconds"] < 0.2 * step_s

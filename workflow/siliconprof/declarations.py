@@ -15,12 +15,6 @@ from typing import Any, NamedTuple
 from siliconprof import plugins
 from siliconprof.errors import UserError
 
-TYPES: Mapping[str, type | tuple[type, ...]] = {
-    "integer": int,
-    "number": (int, float),
-    "string": str,
-    "boolean": bool,
-}
 # The first of these series that a point has is the time that it is about.
 TIMES = ("unsplit_step", "step", "launch_and_wait")
 # Below so many operations a byte the memory bounds an operation and not the speed of products: a
@@ -192,25 +186,6 @@ def libraries() -> list[str]:
     for name in plugins.names("trainers"):
         names.update(plugins.load("trainers", name).OFFLOAD_LIBRARIES)
     return sorted(names)
-
-
-def problems(module: str, params: Mapping[str, Any]) -> list[str]:
-    """Parameters of a point whose type is not the one that its workload declares, one line each.
-
-    A workload that is not among the plug-ins here declares nothing.
-    """
-    if module not in plugins.names("workloads"):
-        return []
-    declared: Mapping[str, Parameter] = plugins.load("workloads", module).POINT
-    return [
-        f"{name}: is {value!r}; expected {declared[name].type}"
-        for name, value in params.items()
-        if name in declared and value is not None and not _is(value, declared[name].type)
-    ]
-
-
-def _is(value: Any, type_: str) -> bool:
-    return isinstance(value, TYPES[type_]) and (isinstance(value, bool) == (type_ == "boolean"))
 
 
 def installed_version(distribution: str) -> str | None:

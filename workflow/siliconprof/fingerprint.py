@@ -63,8 +63,7 @@ def of_package() -> str:
     """
     folder = closure.PACKAGE_DIR
     modules = [f"{path.relative_to(folder)} {_statements(path)}" for path in folder.rglob("*.py")]
-    declared = [*folder.rglob("*.yaml"), *folder.with_name("schemas").glob("*.yaml")]
-    return _hash(sorted([*modules, *map(closure.sha256, declared)]))
+    return _hash(sorted([*modules, *map(closure.sha256, folder.rglob("*.yaml"))]))
 
 
 def _statements(path: Path) -> str:

@@ -252,22 +252,6 @@ def flags(cell: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from zip(parts[1::2], parts[2::2], strict=True)
 
 
-def caution(*cells: Mapping[str, Any]) -> str:
-    """What a reader must know about the cells of a comparison; empty when there is nothing."""
-    codes = {code for cell in cells for code in (cell.get("flags") or "").split(";")}
-    remarks = [
-        word
-        for code, word in (
-            ("contended", "contended"),
-            ("noisy", "noisy"),
-            ("above_peak", "above the data sheet's peak"),
-            ("above_ceiling", "above our own ceiling"),
-        )
-        if code in codes
-    ]
-    return f"flagged {listing(remarks)}" if remarks else ""
-
-
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
     """Rows of words as lines with aligned columns.
 

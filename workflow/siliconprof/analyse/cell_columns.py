@@ -139,7 +139,7 @@ def _earlier_ok(record: Record, paths: Sequence[Path]) -> str | None:
     """The newest earlier record of a cell that was measured without fault."""
     for path in paths:
         try:
-            before = record_file.load(path, check_schema=False)
+            before = record_file.load(path)
             if before.status == "ok" and before.cell.path == record.cell.path:
                 return path.as_posix()
         except UserError:

@@ -33,7 +33,7 @@ def of_cell(data: Record, history: Path) -> list[Row]:
     found = {data.sha256: list(_of_record(data))} if data.status == "ok" else {}
     for path in record.earlier(history / data.cell.path, data.sha256)[:MOST]:
         with suppress(UserError, ValueError, KeyError, TypeError, AttributeError):
-            earlier = record.load(path, check_schema=False)
+            earlier = record.load(path)
             if earlier.status == "ok":
                 found[earlier.sha256] = list(_of_record(earlier))
     rows = chain.from_iterable(found.values()) if len(found) > 1 else ()

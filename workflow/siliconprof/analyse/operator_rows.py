@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from siliconprof.session.timing import PHASES
 from siliconprof.stats import statistics
 from siliconprof.store import contents
-from siliconprof.store.contents import Operator, Point, Record, Series
+from siliconprof.store.contents import Point, Record
+from siliconprof.store.point import Operator, Series
 from siliconprof.store.table_files import Row
 
 # What a phase lasts beyond its operators, and what of it is known to be something else.

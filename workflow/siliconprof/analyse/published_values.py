@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, nearest
 from siliconprof.hosts.registry import Registry
-from siliconprof.store import validation
 
 REGISTRY = "registry"  # the pseudo-table of data sheets
 PEAKS = ("fp32", "tf32", "fp16", "bf16")
@@ -166,7 +165,7 @@ class Published:
         wanted |= {column: [(beside or {})[of]] for column, of in spec.get("match", {}).items()}
         for column in (*wanted, *([spec["column"]] if "column" in spec else [])):
             if rows and column not in rows[0]:
-                hint = validation.nearest(column, rows[0])
+                hint = nearest(column, rows[0])
                 raise Unknown(f".{column}: {spec['table']} has no such column{hint}")
         matching = [
             row for row in rows if all(row[name] in values for name, values in wanted.items())

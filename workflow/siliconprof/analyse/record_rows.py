@@ -11,7 +11,8 @@ from siliconprof.analyse import study_rows
 from siliconprof.hosts.sensors import sources
 from siliconprof.stats import inference, statistics
 from siliconprof.store import contents
-from siliconprof.store.contents import EnergySource, Point, Record, Scalar, Series
+from siliconprof.store.contents import Point, Record, Scalar
+from siliconprof.store.point import EnergySource, Series
 from siliconprof.store.table_files import Block, Row
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory

@@ -39,7 +39,8 @@ from siliconprof.analyse.operator_rows import (
     timed_phases,
 )
 from siliconprof.stats import statistics
-from siliconprof.store.contents import Point, Record, Series
+from siliconprof.store.contents import Point, Record
+from siliconprof.store.point import Series
 from siliconprof.store.table_files import Row
 
 DRAWS = 200

@@ -13,7 +13,8 @@ from siliconprof import declarations, plugins
 from siliconprof.stats import statistics
 from siliconprof.store import contents
 from siliconprof.store.cell import Cell
-from siliconprof.store.contents import WHOLE, Checkpoint, Point, Record, Series
+from siliconprof.store.contents import Point, Record
+from siliconprof.store.point import WHOLE, Checkpoint, Series
 from siliconprof.store.table_files import Block, Row
 
 T = TypeVar("T")

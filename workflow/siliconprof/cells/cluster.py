@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from siliconprof.errors import UserError
-from siliconprof.store.validation import nearest
+from siliconprof.errors import UserError, nearest
 
 HOW = "snakemake --workflow-profile profiles/slurm report"
 RESERVED = "auto"  # results/hosts/auto.json is no host
@@ -30,23 +29,22 @@ OPTION_PATTERNS = {
 }
 UNITS = {"runtime": "minutes"}  # what ends in _mb or _mib: megabytes
 START_S = 300.0  # of Snakemake, and a cell's end, on a slow shared disk; a guess
-DETECTION_MINUTES = 15  # hosts.DETECT_LIMIT_S and START_S
 
 
 # -- what the config says ----------------------------------------------------------------------
 
 
 def problems(section: Mapping[str, Any]) -> list[str]:
-    """Mistakes of the section beyond its schema, one line each."""
+    """Mistakes of the section that no type expresses, one line each."""
     return [line for label, entry in section.items() for line in _of_label(label, entry)]
 
 
 def _of_label(label: Any, entry: Any) -> Iterator[str]:
-    if isinstance(label, str) and (label == RESERVED or label != label.strip()):
-        yield f"cluster.{label.strip()}: is no name that a host can have; choose another label"
+    if label == RESERVED:
+        yield f"cluster.{label}: is no name that a host can have; choose another label"
     resources = entry.get("resources") if isinstance(entry, Mapping) else None
     if not isinstance(resources, Mapping):
-        return  # absent, or the schema has said so
+        return  # absent, or its type is wrong, which the model has said
     for key, value in resources.items():
         where = f"cluster.{label}.resources.{key}"
         if isinstance(key, str) and (key in UNITS or key.endswith(("_mb", "_mib"))):
@@ -162,12 +160,6 @@ def lacks(label: str, entry: Mapping[str, Any], host: Mapping[str, Any]) -> dict
         states = host["backends"].items()
         why = "; ".join(f"{name}: {state['reason']}" for name, state in states if state["reason"])
         reason = f"no backend can use it on the node of label '{label}' ({why}); `--forcerun host` looks again"
-    return {"device": entry["device"], "reason": reason}
-
-
-def not_looked_at(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
-    """The entry of `not_measured` for a label without results here."""
-    reason = f"the cluster's nodes '{label}' have it and were not measured: {HOW}"
     return {"device": entry["device"], "reason": reason}
 
 

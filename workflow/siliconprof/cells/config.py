@@ -1,6 +1,6 @@
 """The experiment: read, checked all at once, defaults filled in.
 
-`resolve` returns a plain dictionary in which every key of the schema is present, so no later code
+`resolve` returns a plain dictionary in which every key of `Experiment` is present, so no later code
 needs a default. The keys that a workload module adds come from its `PARAMETERS`.
 """
 
@@ -10,20 +10,16 @@ import argparse
 import copy
 import shlex
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from siliconprof import plugins
 from siliconprof.cells import cluster
 from siliconprof.datasets import dataset_spec
-from siliconprof.errors import UserError
-from siliconprof.store.validation import (
-    load_schema,
-    load_yaml,
-    nearest,
-    one_line,
-    problems,
-    too_large,
-)
+from siliconprof.errors import UserError, nearest
+from siliconprof.store import model
+from siliconprof.store.experiment import AnyWorkload, Experiment, Workload
+from siliconprof.store.validation import load_yaml, one_line, too_large
 
 DEFAULT = "config/config.yaml"
 
@@ -70,30 +66,24 @@ def of(arguments: argparse.Namespace) -> dict[str, Any]:
     return resolve(merged, files[-1])
 
 
-def common_workload_schema() -> Mapping[str, Any]:
-    """The schema of what a workload entry has whatever its module."""
-    common: Mapping[str, Any] = load_schema("config")["properties"]["workloads"]
-    return common["additionalProperties"]
-
-
-def workload_schema(module: str) -> dict[str, Any]:
-    """The schema of one workload entry: the common keys and those of its module."""
-    common, plugin = common_workload_schema(), plugins.load("workloads", module)
-    return {
-        **common,
-        "properties": {**common["properties"], **plugin.PARAMETERS},
-        "required": ["module", *plugin.required()],
-        "additionalProperties": False,
-    }
+@cache
+def entry_model(module: str) -> type[Workload]:
+    """What an entry of `workloads` may have: the common keys and those of its module."""
+    plugin = plugins.load("workloads", module)
+    parameters, required = dict(plugin.PARAMETERS), [*plugin.required()]
+    if plugin.kind == "training":
+        parameters["trainer"] = {"enum": sorted(plugin.trainers)}
+        required.append("trainer")
+    return model.model_of(parameters, required, Workload)
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
     """Every mistake of a config, one line each: where, what, expected, nearest spelling."""
-    schema = load_schema("config")
-    mistakes = problems(config, schema)
-    reason = too_large(config, plain=True)
-    if not isinstance(config, Mapping) or reason:
-        return list(dict.fromkeys([*mistakes, *([f"(top level): {reason}"] if reason else [])]))
+    mistakes = model.problems(Experiment, config)
+    if not isinstance(config, Mapping) or too_large(config):
+        return mistakes
+    if reason := too_large(config, plain=True):
+        return [*mistakes, f"(top level): {reason}"]
     for name, entry in _mapping(config.get("datasets")).items():
         if isinstance(entry, Mapping):
             for key, what in dataset_spec.problems(entry):
@@ -106,36 +96,23 @@ def check(config: Mapping[str, Any]) -> list[str]:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a mapping, else an empty one: the schema already reports it."""
+    """The value if it is a mapping, else an empty one: the model reports it."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _workload_problems(
     where: str, entry: Mapping[str, Any], config: Mapping[str, Any]
 ) -> list[str]:
-    """Mistakes of one workload entry beyond the common schema."""
+    """Mistakes of one workload entry, and of what it has to do with others."""
     module = entry.get("module")
     if not isinstance(module, str) or module not in plugins.names("workloads"):
-        return []  # the common schema has said so
+        return model.problems(AnyWorkload, entry, f"{where}.")
     plugin = plugins.load("workloads", module)
+    mistakes = model.problems(entry_model(module), entry, f"{where}.")
+    if not mistakes:
+        entry = model.made(entry_model(module), entry).model_dump(exclude_unset=True)
     inherited = {"scenarios": config.get("scenarios", ["auto"])}
-    own = problems(entry, workload_schema(module), f"{where}.")
-    mistakes = [line.replace(f"{where}.(top level)", where) for line in own]
-    trainer, trainers = entry.get("trainer"), plugins.names("trainers")
-    if "trainer" in entry and not isinstance(trainer, str):
-        pass  # the schema has said so
-    elif plugin.kind == "training" and trainer not in trainers:
-        problem = "is missing" if trainer is None else f"is '{trainer}'"
-        hint = nearest(trainer, trainers) if trainer else ""
-        mistakes.append(
-            f"{where}.trainer: {problem}; expected one of: {', '.join(sorted(plugin.trainers))}{hint}"
-        )
-    elif plugin.kind == "training" and trainer not in plugin.trainers:
-        mistakes.append(
-            f"{where}.trainer: is '{trainer}', which does not train {module}; expected one of: "
-            f"{', '.join(sorted(plugin.trainers))}"
-        )
-    elif plugin.kind != "training" and trainer is not None:
+    if plugin.kind != "training" and isinstance(trainer := entry.get("trainer"), str):
         mistakes.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
     try:
         shlex.split(str(entry.get("capture", "")))
@@ -160,12 +137,6 @@ def _workload_problems(
     return mistakes
 
 
-def _with_defaults(values: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with the schema's defaults beneath them."""
-    defaults = {key: copy.deepcopy(p["default"]) for key, p in properties.items() if "default" in p}
-    return {**defaults, **copy.deepcopy(dict(values))}
-
-
 def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
     """A checked config with every default filled in.
 
@@ -175,27 +146,17 @@ def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
     Raises:
         UserError: all mistakes, one line each, each beginning with `name`.
     """
-    mistakes = check(config)
-    if mistakes:
+    if mistakes := check(config):
         raise UserError("\n".join(f"{name}: {line}" for line in mistakes))
-    properties = load_schema("config")["properties"]
-    resolved = _with_defaults(config, properties)
-    resolved["timing"] = _with_defaults(resolved["timing"], properties["timing"]["properties"])
-    resolved["report"] = _with_defaults(resolved["report"], properties["report"]["properties"])
-    dataset = properties["datasets"]["additionalProperties"]["properties"]
+    resolved = model.made(Experiment, config).model_dump()
     for key, entry in resolved["datasets"].items():
-        foreign = dataset_spec.foreign_keys(entry.get("kind", dataset["kind"]["default"]))
-        own = {name: schema for name, schema in dataset.items() if name not in foreign}
-        resolved["datasets"][key] = _with_defaults(entry, own)
-    node = properties["cluster"]["additionalProperties"]["properties"]
-    resolved["cluster"] = {key: _with_defaults(e, node) for key, e in resolved["cluster"].items()}
+        foreign = dataset_spec.foreign_keys(entry["kind"])
+        resolved["datasets"][key] = {k: v for k, v in entry.items() if k not in foreign}
+    common = {"device_kinds": Workload.model_fields["device_kinds"].default}
+    common |= {axis: resolved[axis] for axis in ("backends", "precisions", "scenarios", "repeats")}
     for key, entry in resolved["workloads"].items():
-        plugin = plugins.load("workloads", entry["module"])
-        filled = _with_defaults(entry, plugin.PARAMETERS)
-        filled["timing"] = resolved["timing"] | filled.get("timing", {})
-        filled.setdefault("device_kinds", ["cpu", "gpu"])
-        for axis in ("backends", "precisions", "scenarios"):
-            filled.setdefault(axis, list(resolved[axis]))
-        filled.setdefault("repeats", resolved["repeats"])
-        resolved["workloads"][key] = filled
+        own = model.made(entry_model(entry["module"]), entry).model_dump(exclude_unset=True)
+        timing = resolved["timing"] | own.get("timing", {})
+        defaults = plugins.load("workloads", entry["module"]).defaults()
+        resolved["workloads"][key] = copy.deepcopy(common | defaults | own | {"timing": timing})
     return resolved

@@ -1,4 +1,4 @@
-"""config/README.md from the schema: every key with its meaning, type and default.
+"""config/README.md from the models: every key with its meaning, type and default.
 
     python -m siliconprof.cells.config_docs >config/README.md
 
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.store.validation import load_schema
+from siliconprof.hosts import models
+from siliconprof.store import model
+from siliconprof.store.experiment import Dataset, Experiment, Node, Report, Timing, Workload
 
 INTRODUCTION = """\
 # Configuration
@@ -24,65 +26,75 @@ A whole other experiment takes its place: `--configfile config/paper.yaml --repl
 `make report ARGS="--configfile config/paper.yaml --replace-workflow-config"`. What belongs to a machine
 or a cluster (cores, limits, scheduler) is in `profiles/`, not here. Units end every physical
 name: `_s` seconds, `_bytes` bytes, `_gib` GiB. A wrong file is refused with all its mistakes,
-one line each. This page is made from the schema by `make docs`.
+one line each. This page is made from the models of these files by `make docs`.
 
-- `devices.yaml`: the device registry; its keys are described in
-  `workflow/schemas/devices.schema.yaml`.
+- `devices.yaml`: the device registry; its keys are in the last tables below.
 - `claims.yaml`: every published claim with the comparison that tests it; its keys are described
-  in `workflow/schemas/claims.schema.yaml`.
+  in `workflow/siliconprof/claims/models.py`.
 - `published/`: every published number, with its source; see `published/README.md`.
 - `measured/*.zip`: bundles of records measured elsewhere, shown as reference.
 """
+TABLES: dict[str, type[model.Part]] = {
+    "## Top level": Experiment,
+    "## `timing`": Timing,
+    "## `report`": Report,
+    "## An entry of `cluster`": Node,
+    "## An entry of `datasets`": Dataset,
+    "## An entry of `workloads`: keys of all modules": Workload,
+}
+REGISTRY: dict[str, type[model.Part]] = {
+    "## `devices.yaml`": models.Registry,
+    "### A source": models.Source,
+    "### A device": models.Device,
+    "### `match`": models.Match,
+    "### `peak_tflops`": models.Peaks,
+    "### A figure, such as `memory_gib`": models.Figure,
+    "### `price_usd`": models.Price,
+}
 
 
 def kind(schema: Mapping[str, Any]) -> str:
     """The type of a key, for a person."""
     if "enum" in schema:
         return " \\| ".join(f"`{value}`" for value in schema["enum"])
-    types = schema.get("type", "any")
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "anyOf" in schema:
+        return " or ".join(map(kind, schema["anyOf"]))
+    types = schema.get("type", "object")
     names = [types] if isinstance(types, str) else list(types)
     if names == ["array"]:
-        inner = schema.get("items", {})
-        return f"list of {kind(inner)}" if inner else "list"
+        return f"list of {kind(schema['items'])}"
     return " or ".join(names)
 
 
-def rows(properties: Mapping[str, Any], required: list[str]) -> Iterator[str]:
-    """One table row per key."""
-    for name, schema in properties.items():
-        if "default" in schema:
-            default = f"`{json.dumps(schema['default'])}`"
-        else:
-            default = "required" if name in required else "absent"
-        yield f"| `{name}` | {kind(schema)} | {default} | {schema.get('description', '')} |"
-
-
-def table(properties: Mapping[str, Any], required: list[str]) -> list[str]:
+def table(properties: Mapping[str, Any], required: Collection[str]) -> list[str]:
     """A Markdown table of keys."""
-    head = ["| Key | Type | Default | Meaning |", "| --- | --- | --- | --- |"]
-    return head + list(rows(properties, required))
+    lines = ["| Key | Type | Default | Meaning |", "| --- | --- | --- | --- |"]
+    for name, schema in properties.items():
+        default = "required" if name in required else "absent"
+        if "default" in schema:
+            default = "{}" if "$ref" in schema else json.dumps(schema["default"])
+            default = f"`{default}`"
+        lines.append(f"| `{name}` | {kind(schema)} | {default} | {schema.get('description', '')} |")
+    return lines
 
 
 def document() -> str:
     """The whole page."""
-    schema = load_schema("config")
-    keys = schema["properties"]
-    lines = [INTRODUCTION, "## Top level", ""]
-    lines += table(keys, schema["required"])
-    for name, title in (("timing", "`timing`"), ("report", "`report`")):
-        lines += ["", f"## {title}", "", *table(keys[name]["properties"], [])]
-    for name, title in (
-        ("cluster", "An entry of `cluster`"),
-        ("datasets", "An entry of `datasets`"),
-        ("workloads", "An entry of `workloads`: keys of all modules"),
-    ):
-        entry = keys[name]["additionalProperties"]
-        lines += ["", f"## {title}", "", *table(entry["properties"], entry["required"])]
+    lines = [INTRODUCTION]
+    lines += _of_models(TABLES)
     for module in plugins.names("workloads"):
         plugin = plugins.load("workloads", module)
-        lines += ["", f"### Keys of module `{module}`", ""]
-        lines += table(plugin.PARAMETERS, plugin.required())
-    return "\n".join(lines) + "\n"
+        lines += [f"### Keys of module `{module}`", ""]
+        lines += [*table(plugin.PARAMETERS, plugin.required()), ""]
+    return "\n".join([*lines, *_of_models(REGISTRY)])
+
+
+def _of_models(titled: Mapping[str, type[model.Part]]) -> Iterator[str]:
+    for title, part in titled.items():
+        schema = model.schema_of(part)
+        yield from (title, "", *table(schema["properties"], schema.get("required", ())), "")
 
 
 if __name__ == "__main__":

@@ -39,12 +39,6 @@ def differences(planned: PlannedCell, record: Record, tokens: Mapping[str, str])
     Args:
         tokens: folder of a verified data set -> SHA-256 of its tokens, from `verified_data`.
     """
-    found = _changes_of_cell(planned, record)
-    return found + _data_changes(planned, record, tokens) + _weight_changes(planned, record)
-
-
-def _changes_of_cell(planned: PlannedCell, record: Record) -> list[str]:
-    """Cell, method and environment, then and now."""
     found = []
     asked = json.loads(planned.identity_json)
     then = identity(vars(record.cell))
@@ -55,7 +49,8 @@ def _changes_of_cell(planned: PlannedCell, record: Record) -> list[str]:
         more = len(modules) - MOST_NAMED
         others = f" and {more} more" if more > 0 else ""
         found.append(f"code changed: {', '.join(modules[:MOST_NAMED])}{others}")
-    return found + _environment_changes(planned, record.environment.declared)
+    found += _environment_changes(planned, record.environment.declared)
+    return found + _data_changes(planned, record, tokens) + _weight_changes(planned, record)
 
 
 def _environment_changes(planned: PlannedCell, declared: Mapping[str, Any]) -> list[str]:

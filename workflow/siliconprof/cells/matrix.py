@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import fingerprint, options, plugins
-from siliconprof.cells import cluster, config, method
+from siliconprof.cells import cluster, method
 from siliconprof.datasets import dataset_spec, weights
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError, nearest, stage
 from siliconprof.hosts import node_check
 from siliconprof.memory import memory_model
 from siliconprof.session.trial import Trial
 from siliconprof.store import documents, temporary
 from siliconprof.store.cell import Cell, canonical_json
+from siliconprof.store.experiment import Workload
 from siliconprof.store.record import METHOD_VERSION
-from siliconprof.store.validation import nearest
 
 Axes = tuple[str, str, str, str, str]  # device, backend, workload, scenario, precision
 
@@ -214,8 +214,7 @@ def planned(
 
 def _parameters(experiment: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     """What a workload entry tells its module, with the shapes of its data as `dataset_KEY`."""
-    common = config.common_workload_schema()["properties"]
-    parameters = {key: value for key, value in entry.items() if key not in common}
+    parameters = {key: value for key, value in entry.items() if key not in Workload.model_fields}
     for name in plugins.load("workloads", entry["module"]).swept:
         parameters[name] = _ordered(parameters[name])
     if entry.get("dataset"):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import options
+from siliconprof import options, words
 from siliconprof.cells import cluster, config, freshness, matrix
 from siliconprof.datasets import image_data
 from siliconprof.errors import UserError, stage
@@ -60,7 +60,7 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
     reasons = [NEVER]
     if path.exists():
         try:
-            earlier = record.load(path, check_schema=False, in_place=True)
+            earlier = record.load(path, in_place=True)
             reasons = freshness.differences(planned, earlier, tokens)
         except UserError as error:
             reasons = [str(error)]
@@ -200,7 +200,7 @@ def as_text(plan: Mapping[str, Any]) -> str:
         tables += ["", *_device_table(device, rows, notes)]
     lines = [*_summary(plan), *tables, ""]
     for number, (remark, cells) in enumerate(notes.items(), start=1):
-        lines.append(f"[{number}] {_cells(len(cells))}: {remark}")
+        lines.append(f"[{number}] {words.count(len(cells), 'cell')}: {remark}")
     lines += _missing(plan)
     return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="    ") for line in lines).strip()
 
@@ -211,17 +211,13 @@ def _summary(plan: Mapping[str, Any]) -> Iterator[str]:
     if plan["host"] is None:
         return
     yield (
-        f"{totals['due']} of {_cells(totals['cells'])} would run on host '{plan['host']}': about "
+        f"{totals['due']} of {words.count(totals['cells'], 'cell')} would run on host '{plan['host']}': about "
         f"{totals['expected_s']:.0f} s of measuring, {mebibytes(totals['expected_disk_bytes'])} MiB "
         f"of disk; the largest cell is predicted to need "
         f"{mebibytes(totals['largest_predicted_memory_bytes'])} MiB"
     )
     states = Counter("new" if entry["why"] == NEVER else entry["state"] for entry in plan["cells"])
     yield ", ".join(f"{count} {state}" for state, count in states.most_common())
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'s' * (count != 1)}"
 
 
 def _device_table(
@@ -235,7 +231,7 @@ def _device_table(
     capacities = Counter(entry["capacity_bytes"] for entry in rows)
     usual = capacities.most_common(1)[0][0]
     of = "" if usual is None else f", {mebibytes(usual)} MiB may be used"
-    yield f"{device}: {_cells(len(rows))}{of}"
+    yield f"{device}: {words.count(len(rows), 'cell')}{of}"
     lines = [HEAD]
     for entry in rows:
         cell, state = entry["cell"], "new" if entry["why"] == NEVER else entry["state"]
@@ -249,10 +245,10 @@ def _device_table(
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     over = sum(widths) + 2 * len(widths) - WIDTH
     widths[1] = max(widths[1] - max(over, 0), SHORTEST_NAME)
-    for line in lines:
-        name = line[1] if len(line[1]) <= widths[1] else f"{line[1][: widths[1] - 1]}…"
-        shown = zip((line[0], name, *line[2:]), widths, strict=True)
-        yield "  " + "  ".join(word.ljust(width) for word, width in shown).rstrip()
+    for place, line in enumerate(lines):
+        if len(line[1]) > widths[1]:
+            lines[place] = (line[0], f"{line[1][: widths[1] - 1]}…", *line[2:])
+    yield from (f"  {line}" for line in words.aligned(lines))
 
 
 def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -266,7 +262,7 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
         cells = nodes["cells"]
         status = "a node is looked at first"
         if cells is not None:
-            status = f"{sum(entry['due'] for entry in cells)} of {_cells(len(cells))} would run"
+            status = f"{sum(entry['due'] for entry in cells)} of {words.count(len(cells), 'cell')} would run"
         where = f"cluster's nodes '{nodes['label']}' ({nodes['device']})"
         yield f"{where}: {status}, through a profile: {nodes['how']}"
     there = [missing for nodes in plan["cluster"] for missing in nodes["not_measured"]]

@@ -15,13 +15,14 @@ from typing import Any
 
 from siliconprof.analyse import published_values
 from siliconprof.analyse.published_values import Published, Unknown
+from siliconprof.claims import models
 from siliconprof.claims.figures import Region
+from siliconprof.claims.models import OWN_CPU
 from siliconprof.claims.quantities import QUANTITIES
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, nearest
 from siliconprof.hosts.registry import Registry
-from siliconprof.store import validation
+from siliconprof.store import model, validation
 
-OWN_CPU = "cpu"  # as a device: the processor of the other side's computer
 PERCENT = "percent"  # of more, in a published row: 30 percent are 1.3 times
 SIGNS = ("direction", "trend")  # kinds without a number, whatever their row prints
 WITH_NUMBER = ("ratio", "range", "share")  # need a number: a published row's or their own
@@ -104,12 +105,14 @@ def load(path: Path, registry: Registry, published: Published) -> list[Claim]:
     Raises:
         UserError: the mistakes of all claims, one line each.
     """
-    document = validation.load_yaml(path)
-    problems = validation.problems(document, _schema(registry), f"{path}: ")
-    if problems:
-        raise UserError("\n".join(problems))
+    context = {
+        "devices": [*registry["devices"]],
+        "vendors": sorted({entry["vendor"] for entry in registry["devices"].values()}),
+    }
+    checked = model.checked(models.Claims, validation.load_yaml(path), f"{path}: ", context)
+    problems = []
     claims: dict[str, Claim] = {}
-    for entry in document["claims"]:
+    for entry in checked.model_dump(exclude_unset=True)["claims"]:
         try:
             if entry["id"] in claims:
                 raise Unknown(": the id is used twice")
@@ -119,18 +122,6 @@ def load(path: Path, registry: Registry, published: Published) -> list[Claim]:
     if problems:
         raise UserError("\n".join(problems))
     return list(claims.values())
-
-
-def _schema(registry: Registry) -> dict[str, Any]:
-    """The schema of the file, with the names that a registry and the quantities have."""
-    schema = validation.load_schema("claims")
-    names = {
-        "device": [*registry["devices"]],
-        "vendor": sorted({entry["vendor"] for entry in registry["devices"].values()}),
-        "quantity": sorted(QUANTITIES),
-    }
-    known = {name: schema["$defs"][name] | {"enum": listed} for name, listed in names.items()}
-    return schema | {"$defs": schema["$defs"] | known}
 
 
 @contextmanager
@@ -146,7 +137,7 @@ def _claim(entry: Mapping[str, Any], published: Published) -> Claim:
     """An entry, completed from its published rows.
 
     Raises:
-        Unknown: the first mistake that the schema cannot find, `.key: what`.
+        Unknown: the first mistake that no type expresses, `.key: what`.
     """
     compare = entry.get("compare", {})
     rows = _rows(entry["published"], published) if "published" in entry else []
@@ -190,7 +181,7 @@ def _rows(statement: Mapping[str, str], published: Published) -> list[dict[str, 
         raise Unknown(f".published.table: {table}.csv has no statements (no {missing})")
     matching = [row for row in rows if row["statement"] == text]
     if not matching:
-        near = validation.nearest(text, {row["statement"] for row in rows})
+        near = nearest(text, {row["statement"] for row in rows})
         raise Unknown(f".published.statement: no row of {table}.csv has it{near}")
     if len({(row["value_min"], row["value_max"], row["unit"]) for row in matching}) > 1:
         raise Unknown(f".published.statement: its rows in {table}.csv have different values")

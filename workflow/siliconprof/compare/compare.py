@@ -32,13 +32,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof import options, words
-from siliconprof.errors import UserError, printable, stage
+from siliconprof.errors import UserError, nearest, printable, stage
 from siliconprof.remote.bundle_check import read_bundle
 from siliconprof.stats.statistics import median
 from siliconprof.store import record, temporary
 from siliconprof.store.cell import AXES, Cell, canonical_json
-from siliconprof.store.contents import WHOLE, Record
-from siliconprof.store.validation import nearest
+from siliconprof.store.contents import Record
+from siliconprof.store.point import WHOLE
 
 if TYPE_CHECKING:  # at run time where it is used, since it takes half a second to import
     import pandas as pd

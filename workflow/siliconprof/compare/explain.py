@@ -22,9 +22,8 @@ from siliconprof import options
 from siliconprof.analyse import attribution
 from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE, STEP
 from siliconprof.analyse.equal_work import WORK
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError, nearest, stage
 from siliconprof.store import results, table_files
-from siliconprof.store.validation import nearest
 from siliconprof.words import aligned
 
 NAMING = ["workload", "backend", "precision", "scenario", "trainer", "device", "host"]

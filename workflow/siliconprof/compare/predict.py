@@ -31,12 +31,11 @@ from siliconprof.analyse import attribution, prediction
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
 from siliconprof.analyse.prediction import KERNEL, MODEL, PLACE, Prediction, Timed
 from siliconprof.compare import explain
-from siliconprof.errors import UserError, printable, stage
+from siliconprof.errors import UserError, nearest, printable, stage
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
-from siliconprof.store import results, table_files
+from siliconprof.store import model, results, table_files
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.store.validation import nearest, problems
 
 MS = 1e-3
 SPEECH = {"dataset_clip_seconds": 30, "dataset_n_mels": 80}  # what Whisper is made for
@@ -103,8 +102,7 @@ def of_model(arguments: argparse.Namespace) -> Asked:
     plugin, precision = loaded[module], arguments.precision
     own = {"size": size, "batch_size": arguments.batch, "lora_rank": arguments.lora}
     own |= {key: arguments.seq_len for key in ("seq_len", "target_len") if key in plugin.PARAMETERS}
-    if mistakes := problems(own, {"properties": plugin.PARAMETERS}, f"{arguments.model}: "):
-        raise UserError("\n".join(mistakes))
+    model.checked(model.model_of(plugin.PARAMETERS, (), model.Open), own, f"{arguments.model}: ")
     own = plugin.defaults() | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE}
 
     @cache

@@ -312,7 +312,7 @@ def store(path: Path, host: Mapping[str, Any]) -> None:
     """Write a host file.
 
     Raises:
-        UserError: the host breaks the schema, one line for each mistake; nothing is written.
+        UserError: it is no host file, one line for each mistake; nothing is written.
     """
     if problems := _mistakes(host, f"hosts/{host['label']}.json: "):
         raise UserError("\n".join(problems))
@@ -320,11 +320,12 @@ def store(path: Path, host: Mapping[str, Any]) -> None:
 
 
 def _mistakes(host: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Mistakes against the schema of host files; none where no checker is installed."""
+    """Mistakes of a host file; none where nothing can check it."""
     try:
-        from siliconprof.store import validation
+        from siliconprof.hosts import models
+        from siliconprof.store import model
 
-        return validation.problems(host, validation.load_schema("host"), prefix)
+        return model.problems(models.Host, host, prefix)
     except ImportError:  # a bare host, which only writes and reads its own file
         return [] if "fingerprint" in host else ["it has no fingerprint"]
 

@@ -14,7 +14,6 @@ from siliconprof.store.cell import PRECISIONS
 
 Registry = Mapping[str, Any]  # {"sources": {key: source}, "devices": {id: entry}}
 
-ID = re.compile(rf"(?!.{{{names.LONGEST + 1}}})[a-z0-9]+(-[a-z0-9]+)*")
 GIB = 2**30
 # Drivers reserve some memory and vendors print round numbers (an 80 GB card answers 79.1 GiB,
 # a 141 GB one 140.4); the sizes in which one product is sold lie further apart.
@@ -37,35 +36,15 @@ def load(path: Path | str) -> dict[str, Any]:
     Raises:
         UserError: all mistakes at once, one line each.
     """
-    from siliconprof.store import validation
+    from siliconprof.hosts import models
+    from siliconprof.store import model, validation
 
     document = validation.load_yaml(path)
-    prefix = f"{path}: "
-    schema = validation.load_schema("devices")
-    if isinstance(document, dict):  # YAML keys may be numbers, JSON Schema knows strings only
-        for part in ("sources", "devices"):
-            if isinstance(document.get(part), dict):
-                document[part] = {str(key): value for key, value in document[part].items()}
-    bad_ids = [key for key in _part(document, "devices") if not ID.fullmatch(key)]
-    unknown = tuple(f"{prefix}devices.{key}: unknown key" for key in bad_ids)
-    problems = [
-        line
-        for line in validation.problems(document, schema, prefix)
-        if not line.startswith(unknown)  # a clearer line follows below
-    ]
-    for key in bad_ids:
-        slug = _slug(key)
-        problems.append(
-            f"{prefix}devices.{key}: bad id; expected at most {names.LONGEST} lower-case "
-            f"letters, digits and single hyphens{f', such as {slug}' if slug else ''}"
-        )
-        entry_schema = {**schema["$defs"]["device"], "$defs": schema["$defs"]}
-        entry = document["devices"][key]
-        problems += validation.problems(entry, entry_schema, f"{prefix}devices.{key}.")
-    problems += [prefix + line for line in _beyond_the_schema(document)]
-    if problems:
-        raise UserError("\n".join(map(validation.one_line, problems)))
-    return document
+    mistakes = model.problems(models.Registry, document)
+    mistakes += map(validation.one_line, _beyond_types(document))
+    if mistakes:
+        raise UserError("\n".join(f"{path}: {line}" for line in mistakes))
+    return model.made(models.Registry, document).model_dump(exclude_unset=True)
 
 
 def _part(document: Any, name: str) -> dict[str, Any]:
@@ -73,20 +52,31 @@ def _part(document: Any, name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _beyond_the_schema(document: Any) -> Iterator[str]:
-    """Problems: sources that are named and do not exist, devices that match the same hosts."""
-    from siliconprof.store.validation import nearest
+def _beyond_types(document: Any) -> Iterator[str]:
+    """Mistakes: sources that are not there, devices of the same hosts, or that none recognises."""
+    from siliconprof.errors import nearest
 
     sources = _part(document, "sources")
     first: dict[tuple, str] = {}
     for device_id, entry in _part(document, "devices").items():
-        for where, source in _sources(entry, f"devices.{device_id}"):
+        where = f"devices.{device_id}"
+        for place, source in _sources(entry, where):
             if source not in sources:
-                yield f"{where}: is '{source}'; expected a key of sources{nearest(source, sources)}"
+                yield f"{place}: is '{source}'; expected a key of sources{nearest(source, sources)}"
         for identity in _identities(entry):
             if identity in first:
-                yield f"devices.{device_id}.match: matches the same hosts as {first[identity]}"
+                yield f"{where}.match: matches the same hosts as {first[identity]}"
             first.setdefault(identity, device_id)
+        if not isinstance(entry, dict):
+            continue
+        own = {"chip", "gpu_cores"} if entry.get("vendor") == "apple" else {"names"}
+        for key in sorted(own ^ (_part(entry, "match").keys() & {"chip", "gpu_cores", "names"})):
+            what = "is missing" if key in own else "is another vendor's"
+            yield f"{where}.match.{key}: {what}; vendor apple has chip and gpu_cores, others names"
+        if "unsupported" in entry and entry.get("backends"):
+            yield f"{where}.unsupported: it has backends; leave this out"
+        if "unsupported" not in entry and entry.get("backends") == []:
+            yield f"{where}.backends: is []; expected a list of at least 1, or `unsupported`"
 
 
 def _sources(value: Any, where: str) -> Iterator[tuple[str, str]]:

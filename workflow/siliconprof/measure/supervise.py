@@ -47,8 +47,7 @@ from siliconprof.session import exhaustion, memory_limit
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
 from siliconprof.store import record, temporary
-from siliconprof.store.cell import Cell, canonical_sha256
-from siliconprof.store.contents import point_name
+from siliconprof.store.cell import Cell, canonical_sha256, point_name
 
 NO_POINT = "it came to its end without a point: nothing was measured"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -468,5 +467,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     if results:  # a cell of a pipeline, which has what a bare host need not have
         from siliconprof.measure import cell_line
 
-        print(cell_line.of(record.load(arguments.output, check_schema=False)))
+        print(cell_line.of(record.load(arguments.output)))
     return 0

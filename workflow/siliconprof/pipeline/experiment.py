@@ -22,7 +22,7 @@ from siliconprof import closure, fingerprint
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.cells.plan import expected_seconds
 from siliconprof.datasets import dataset_spec, prepare_text, preparing, source_files
-from siliconprof.errors import UserError, printable, replace_what_cannot_be_shown
+from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
 from siliconprof.hosts import detect, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server
@@ -30,7 +30,7 @@ from siliconprof.pipeline import doctor, provenance
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
-from siliconprof.store import matrix_file, records, temporary, validation
+from siliconprof.store import matrix_file, records, temporary
 from siliconprof.store.cell import AXES, canonical_json
 
 
@@ -130,7 +130,7 @@ class Experiment:
         if asked not in known:
             raise UserError(
                 f"config: report.host: nothing is known of '{asked}'; known: "
-                f"{', '.join(sorted(known))}{validation.nearest(asked, known)}"
+                f"{', '.join(sorted(known))}{nearest(asked, known)}"
             )
         return [f"results/hosts/{asked}.json"]
 

@@ -45,7 +45,7 @@ def second(first: Record, results: Path) -> Path | None:
     """The copy of the record that was made in the place of this one; None where there is none."""
     for copy in record.earlier(results / "history" / first.cell.path, first.sha256):
         try:
-            if record.load(copy, check_schema=False).method.instead_of == first.sha256:
+            if record.load(copy).method.instead_of == first.sha256:
                 return copy
         except UserError:  # of an older schema, or damaged
             continue
@@ -64,7 +64,7 @@ def measure(planned: matrix.PlannedCell, first: Record) -> bool:
 def waiting(run: Matrix, results: Path) -> Iterator[tuple[Path, Record]]:
     """(file, record) of the disturbed cells of a run that were measured once only."""
     for name in dict(remeasure.flagged(run, [DISTURBED])):
-        first = record.load(Path(name), check_schema=False, in_place=True)
+        first = record.load(Path(name), in_place=True)
         if first.status == "ok" and not first.method.instead_of and not second(first, results):
             yield Path(name), first
 
@@ -91,7 +91,7 @@ def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) 
         stays = first
         copy = second(first, results) if measure(cells[path], first) else None
         if copy:
-            again = record.load(copy, check_schema=False)
+            again = record.load(copy)
             if again.status == "ok" and disturbance(again) < disturbance(first):
                 stays = again
         record.restore(path, results / "history" / first.cell.path / f"{stays.sha256}.json")

@@ -17,13 +17,16 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siliconprof.errors import UserError
-from siliconprof.store import contents, documents, record, validation
-from siliconprof.store.cell import AXES, RECORD
-from siliconprof.store.contents import Record
+from siliconprof.store import documents, record
+from siliconprof.store.cell import RECORD
 from siliconprof.store.names import LABEL
+from siliconprof.store.validation import one_line
+
+if TYPE_CHECKING:
+    from siliconprof.store.contents import Record
 
 BUNDLE_VERSION = 1
 MANIFEST = "manifest.json"
@@ -125,15 +128,20 @@ def parsed(content: bytes) -> dict[str, Any]:
     return document
 
 
-def _listing_problems(listed: Any, files: Mapping[str, bytes], present: set[str]) -> Iterator[str]:
+def _listing_problems(
+    manifest: Mapping[str, Any], files: Mapping[str, bytes], present: set[str]
+) -> Iterator[str]:
     """Where the manifest's hashes and the members differ.
 
     Args:
         files: the members that could be read; `present` has the names of all.
     """
-    if not isinstance(listed, dict):
-        yield f"{MANIFEST}: no `files` with the SHA-256 of each member"
+    from siliconprof.store import contents, model
+
+    if mistakes := model.problems(contents.Manifest, manifest, f"{MANIFEST}: "):
+        yield from mistakes
         return
+    listed = manifest["files"]
     for name in sorted(listed.keys() - present):
         yield f"{name!r}: listed in {MANIFEST}, but not in the bundle"
     for name in sorted(files.keys() - listed.keys()):
@@ -143,30 +151,27 @@ def _listing_problems(listed: Any, files: Mapping[str, bytes], present: set[str]
             yield f"{name!r}: SHA-256 differs from that in {MANIFEST}"
 
 
-def _record_problems(name: str, data: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a member that should be a record."""
-    try:
-        intact = data.get("sha256") == record.content_sha256(data)
-    except ValueError:  # 1e999 is read as an infinity, which no record can hold
-        intact = False
-    problems = [] if intact else ["its content does not match its own `sha256`"]
-    try:
-        record.refuse_other_versions(data)
-    except UserError as error:
-        return [*problems, str(error)]
-    problems += (record.schema_problems(data) or [])[:5]
-    return problems or place_problems(name, data["cell"])
+def _record(name: str, data: Mapping[str, Any]) -> Record:
+    """The record that a member is.
 
-
-def place_problems(name: str, cell: Mapping[str, Any]) -> list[str]:
-    """Why a record's own cell does not belong at its member's name, if so."""
-    own = f"records/{'/'.join(str(cell.get(axis)) for axis in AXES)}.json"
-    return [f"the record of another cell, {own!r}"] if own != name else []
+    Raises:
+        ValueError, UserError: it is none, or another cell's; a line for each mistake.
+    """
+    if data.get("sha256") != record.content_sha256(data):
+        raise ValueError("its content does not match its own `sha256`")
+    record.refuse_other_versions(data)
+    made = record.typed(data)
+    if (own := f"records/{made.cell.path}.json") != name:
+        raise ValueError(f"the record of another cell, {own!r}")
+    return made
 
 
 def _host_problems(name: str, host: Mapping[str, Any], with_records: Collection[str]) -> list[str]:
     """What is wrong with a bundle's host file."""
-    problems = validation.problems(host, validation.load_schema("host"))[:5]
+    from siliconprof.hosts import models
+    from siliconprof.store import model
+
+    problems = model.problems(models.Host, host)
     if not problems and host["label"] != label_of(name):
         problems = [f"the file of another host, '{host['label']}'"]
     if label_of(name) not in with_records:
@@ -183,7 +188,7 @@ def read_bundle(path: Path) -> Bundle:
     """
     if not record.can_check():
         raise UserError(
-            f"{path}: checking a bundle needs jsonschema and PyYAML; install the pins in envs/"
+            f"{path}: checking a bundle needs pydantic and PyYAML; install the pins in envs/"
         )
     try:
         if path.stat().st_size > LIMIT_BYTES:
@@ -221,23 +226,24 @@ def check(packed: bytes, path: Path) -> Bundle:
     if (version := manifest.get("bundle_version")) != BUNDLE_VERSION:
         raise _refusal(path, [f"bundle version {version!r}; this version reads {BUNDLE_VERSION}"])
     del files[MANIFEST]
-    problems += _listing_problems(manifest.get("files"), files, set(archive.namelist()))
+    problems += _listing_problems(manifest, files, set(archive.namelist()))
     records: dict[str, Record] = {}
     with_records = {label_of(name) for name in files if name.startswith("records/")}
     for name, document in found.items():
         if name.startswith("records/"):
-            own_problems = _record_problems(name, document)
-            if not own_problems:
-                records[name] = contents.made(Record, document)
+            try:
+                records[name], own_problems = _record(name, document), []
+            except (ValueError, UserError) as error:
+                own_problems = str(error).splitlines()
         else:
             own_problems = _host_problems(name, document, with_records)
-        problems += [f"{name!r}: {problem}" for problem in own_problems]
+        problems += [f"{name!r}: {problem}" for problem in own_problems[:5]]
     if problems:
         raise _refusal(path, problems)
     return Bundle(path, sha256(packed), files, records)
 
 
 def _refusal(path: Path, problems: Sequence[str]) -> UserError:
-    lines = [f"{path}: {validation.one_line(line)}" for line in problems[:MOST_PROBLEMS]]
+    lines = [f"{path}: {one_line(line)}" for line in problems[:MOST_PROBLEMS]]
     more = len(problems) - len(lines)
     return UserError("\n".join(lines + [f"{path}: and {more} more"] * (more > 0)))

@@ -157,7 +157,7 @@ def _state(path: Path, incoming: Record) -> str:
     if not path.exists():
         return "absent"
     try:
-        existing = record.read(path, check_schema=False)
+        existing = record.read(path)
     except record.OtherVersion:
         return "differs"
     except UserError:

@@ -66,7 +66,7 @@ def pack(
     for label in chosen:
         for path in sorted((results / "records" / label).rglob("*.json")):
             try:
-                stored = record.read(path, check_schema=False, in_place=True)  # `check` does
+                stored = record.read(path, in_place=True)
             except UserError as error:
                 problems.append(str(error))
                 continue

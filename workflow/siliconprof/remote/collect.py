@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple
 
 from siliconprof import options
 from siliconprof.cells import config
-from siliconprof.errors import UserError, printable, stage
+from siliconprof.errors import UserError, nearest, printable, stage
 from siliconprof.hosts import environment
 from siliconprof.remote import bundle_import, collect_hosts
 from siliconprof.store import record, validation
@@ -186,7 +186,7 @@ def _not_ok(label: str) -> str:
     statuses: Counter[str] = Counter()
     for path in (RESULTS / "records" / label).rglob("*.json"):
         with suppress(UserError):  # damaged, or of an older version
-            statuses[record.load(path, check_schema=False).status] += 1
+            statuses[record.load(path).status] += 1
     not_ok = {status: statuses[status] for status in NOT_OK if statuses[status]}
     if not not_ok:
         return ""
@@ -205,7 +205,7 @@ def chosen(
     problems = []
     for label in labels:
         if label not in configured:
-            near = validation.nearest(label, configured)
+            near = nearest(label, configured)
             listed = ", ".join(configured)
             problems.append(f"{label!r}: no such host in {path}; expected one of: {listed}{near}")
         elif label.casefold() in own:

@@ -1,7 +1,7 @@
 """The hosts of config/hosts.yaml, checked, and the ssh and rsync commands that reach them.
 
 The values of that file end up on a command line here and, through ssh, in a shell on the host. So
-the schema allows no character that a shell interprets, and every remote command is quoted as well.
+the model allows no character that a shell interprets, and every remote command is quoted as well.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from siliconprof.errors import UserError
-from siliconprof.store import names, validation
+from siliconprof.store import model, names, validation
+from siliconprof.store.model import Part, Text, matches
 
 THERE = Path(__file__).with_name("collect_there.sh")
 OWN = ".siliconprof-collect"  # its presence makes a folder there one of collect's
@@ -29,9 +31,48 @@ PARTS = (
 LEFT_OUT = ("/config/measured", "/config/hosts.yaml", "__pycache__", "*.egg-info", ".DS_Store")
 
 
+FOLDER = r"(?!.*/-)(~/)?[A-Za-z0-9_./][A-Za-z0-9_./@+-]*"
+
+
+class Entry(Part):
+    """One entry of config/hosts.yaml as it is written.
+
+    Texts that reach a command line hold no character that a shell interprets, and none begins with '-'.
+    """
+
+    ssh: Annotated[
+        str,
+        matches(
+            r"([A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9._-]*(:[1-9][0-9]{0,4})?",
+            "user@name, name or name:port, or the alias of an entry in the ssh configuration (there is "
+            "the place for addresses of version 6, jump hosts and all else)",
+        ),
+    ]
+    folder: Annotated[
+        str,
+        matches(
+            FOLDER,
+            "a folder on that host, made when absent, of letters, digits and . _ - @ + without spaces; "
+            "relative to the home folder, or absolute; empty, or one that an earlier collect made",
+        ),
+    ]
+    environment: Annotated[
+        str,
+        matches(
+            FOLDER,
+            "the folder of a Python environment on that host, with the pins of envs/ in it (of the same "
+            "characters); or `make`, which has `make env` set one up there (needs python3.11 and a "
+            "network)",
+        ),
+    ]
+    # File of the private key, on this host; without it as ssh finds it.
+    identity: Annotated[str, matches(r"[^-'\"\s][^'\"\x00-\x1f]*")] | None = None
+    configfile: Text | None = None  # experiment for this host instead of --configfile, on this host
+
+
 @dataclass(frozen=True)
 class Host:
-    """One entry of config/hosts.yaml."""
+    """One entry of config/hosts.yaml, ready for its commands."""
 
     label: str
     target: str  # what ssh takes: user@name or an alias
@@ -82,7 +123,7 @@ class Host:
     def rsync(self, patience_s: float, parts: Sequence[str]) -> list[str]:
         """The command that makes the parts on the host equal to those here, and nothing else.
 
-        Only options that a Mac's rsync has too (2.6.9, or openrsync), so not `-s`: the schema keeps
+        Only options that a Mac's rsync has too (2.6.9, or openrsync), so not `-s`: the model keeps
         the folder's name harmless to the remote shell.
         """
         command = ["rsync", "-rlpt", "--copy-unsafe-links", "--delete"]
@@ -101,7 +142,7 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
     """
     content = validation.load_yaml(path)
     content = {} if content is None else content  # all of it is comments
-    problems = validation.problems(content, validation.load_schema("hosts"), f"{path}: ")
+    problems = model.problems(dict[str, Entry], content, f"{path}: ")
     for label in content if isinstance(content, dict) else ():
         if not re.fullmatch(names.LABEL, str(label)):
             problems.append(f"{path}: {label!r}: is not a valid label; use {names.RULE}")

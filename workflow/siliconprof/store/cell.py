@@ -7,14 +7,17 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 from siliconprof.errors import UserError
 from siliconprof.store.names import LABEL
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16")
-SCENARIOS = ("auto", "fits", "offload", "near-capacity")
+AskedPrecision = Literal["fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"]
+AskedScenario = Literal["auto", "fits", "offload", "near-capacity"]
+PRECISIONS: tuple[str, ...] = get_args(AskedPrecision)
+SCENARIOS: tuple[str, ...] = get_args(AskedScenario)
 AXES = ("host", "device", "backend", "workload", "scenario", "precision")
+WORDS = ("note",)  # parameters of a point that only describe it: not part of its name
 UNMEASURED = ("time_limit_s",)  # of a cell's `timing`: changes none of its numbers
 # A record's path below `records/`; a file named otherwise is not a record.
 RECORD = re.compile(
@@ -30,6 +33,11 @@ def canonical_json(value: Any) -> str:
 def canonical_sha256(value: Any) -> str:
     """Hex SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def point_name(params: Mapping[str, Any]) -> str:
+    """Parameters as canonical JSON: what tells a point from the others of its cell."""
+    return canonical_json({k: v for k, v in params.items() if k not in WORDS})
 
 
 def identity(cell: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,394 +1,209 @@
-"""What a record contains, typed: made once, when its file is read, and the same for every reader.
+"""What a record contains: what is one and what its parts mean, typed, the same for every reader.
 
-`workflow/schemas/record.schema.yaml` decides which documents are records and says what each value
-means; nothing is checked here, and the names are the schema's (a test holds that). What no stage
-reads stays in the file alone. A value that a record lacks is None, a part that it lacks has no
-values, and where it matters whether a part is there, the part is None.
+A value that a record lacks is None, a part that it lacks has no values, and where it matters whether
+a part is there, the part is None. No other key is allowed, but in an `Open` part, where backends and
+probes add what they know. `SCHEMA_VERSION` changes with this file and `point`.
 """
 
 from __future__ import annotations
 
-import types
-import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import cache, partial
-from typing import Any, TypeVar
-
-from siliconprof.store.cell import Cell, canonical_json
-
-Scalar = str | int | float | bool | None
-Series = Sequence[float]  # raw times, one entry per iteration, in seconds
-WORDS = ("note",)  # parameters of a point that only describe it: not part of its name
-WHOLE = ("unsplit_step_s", "step_s")  # the first of these that a point has is its time
-Bytes = Mapping[str, int]  # part of a memory -> bytes
-T = TypeVar("T")
-
-
-def _empty() -> Any:
-    return field(default_factory=dict)
-
-
-@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
-class Part:
-    """A part of a document: its subclasses are dataclasses, frozen, made by keywords."""
-
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
-
-
-# -- a point -------------------------------------------------------------------------------------
-
-
-def point_name(params: Mapping[str, Scalar]) -> str:
-    """Parameters as canonical JSON: what tells a point from the others of its cell."""
-    return canonical_json({k: v for k, v in params.items() if k not in WORDS})
-
-
-class Memory(Part):
-    """Device memory of a point."""
-
-    device_peak_bytes: int | None = None
-    device_peak_means: str | None = None
-    predicted_bytes: int | None = None
-
-
-class Steps(Part):
-    """Every training step in order; the lists of what the system does not tell are empty."""
-
-    kind: Sequence[str]
-    started_s: Sequence[float]
-    minor_faults: Sequence[int]
-    major_faults: Sequence[int]
-    cpu_s: Sequence[float | None] = ()
-    system_s: Sequence[float | None] = ()
-    waiting_s: Sequence[float | None] = ()
-    all_threads_cpu_s: Sequence[float | None] = ()
-
-    def unsplit(self, values: Sequence[T | None]) -> list[T]:
-        """Those of one of these lists that are of unsplit steps and known."""
-        pairs = zip(self.kind, values, strict=False)
-        return [value for kind, value in pairs if kind == "unsplit" and value is not None]
-
-
-class Operator(Part):
-    """A distinct operator of a training step; `seconds` of all its calls, by step."""
-
-    bytes: int
-    count: int
-    flops: int | None = None
-    inputs: str
-    kind: str
-    phase: str
-    role: str
-    seconds: Series
-
-
-class Operators(Part):
-    """The operators of a training step, and the phases of the steps between."""
-
-    rows: Sequence[Operator]
-    reason: str | None = None
-    phases: Mapping[str, Series] = _empty()
-
-
-class EnergySource(Part):
-    """Energy of a window by one source, or why there is none."""
-
-    name: str | None = None
-    scope: str | None = None
-    quality: str | None = None
-    energy_j: float | None = None
-    updates: float | None = None
-    energy_per_step_j: float | None = None
-    energy_per_sample_j: float | None = None
-    idle_before_w: float | None = None
-    idle_after_w: float | None = None
-    net_energy_per_step_j: float | None = None
-    reason: str | None = None
-
-
-class Energy(Part):
-    """Energy of a window of free-running steps."""
-
-    window_s: float | None = None
-    steps: int | None = None
-    reason: str | None = None
-    sources: Sequence[EnergySource] = ()
-
-
-class Cold(Part):
-    """The fresh processes behind a kernel's cold launch."""
-
-    processes: int | None = None
-    failed: Sequence[str] = ()
-    reasons: Mapping[str, str] = _empty()
-
-
-class Cache(Part):
-    """A last-level cache, and who says how large it is."""
-
-    last_level_cache_bytes: float | None = None
-    last_level_cache_source: str | None = None
-
-
-class Rotation(Part):
-    """What the repeats of a cold cache go round."""
-
-    cache_bytes: int | None = None
-    cache_source: str | None = None
-
-
-class Autorange(Part):
-    """torch's own timing of the same iteration."""
-
-    reason: str | None = None
-    min_run_time_s: float | None = None
-    number_per_run: int | None = None
-    times_s: Series = ()
-    shorter_than_one_iteration: bool | None = None
-
-
-class Curve(Part):
-    """A whole training, one entry per step in each list."""
-
-    loss: Sequence[float | None]
-    gradient_norm: Sequence[float | None]
-    learning_rate: Sequence[float]
-
-
-class Evaluation(Part):
-    """The loss on held-out data after a number of steps."""
-
-    step: int
-    loss: float | None = None
-    perplexity: float | None = None
-    accuracy: float | None = None
-    seconds: float
-
-
-class Outcome(Part):
-    """How a whole training ended."""
-
-    diverged: bool | None = None
-    reason: str | None = None
-    final_loss: float | None = None
-
-
-class Text(Part):
-    """What the trained model wrote."""
-
-    temperature: float
-    prompt: str
-    text: str
-
-
-class Checkpoint(Part):
-    """A checkpoint of a whole training."""
-
-    step: int | None = None
-    bytes: int | None = None
-
-
-class Epoch(Part):
-    """Passes over the training and the validation data, measured or extrapolated."""
-
-    means: str | None = None
-    steps: int | None = None
-    measured_steps: int | None = None
-    validation_steps: int | None = None
-    measured_validation_steps: int | None = None
-    train_s: Series = ()
-    validation_s: Series = ()
-    epoch_s: Series = ()
-
-
-class Test(Part):
-    """What the trained model makes of the test data."""
-
-    accuracy: float | None = None
-    loss: float | None = None
-    samples: int | None = None
-    trained_steps: int | None = None
-
-
-class Repeat(Part):
-    """A further process of a cell: the raw times of one of its points."""
-
-    times: Mapping[str, Series]
-
-
-class Point(Part):
-    """One shape or setting; a training cell has one."""
-
-    params: Mapping[str, Scalar]
-    times: Mapping[str, Series]
-    memory: Memory
-    repeats: Sequence[Repeat] = ()
-    flops: float | None = None  # of one iteration
-    bytes: int | None = None  # that must move in one iteration
-    status: str = "ok"
-    reason: str | None = None
-    stopped_by: str | None = None
-    loss: Sequence[float | None] = ()
-    steps: Steps | None = None
-    operators: Operators | None = None
-    energy: Energy | None = None
-    forward_only_over_forward: float | None = None
-    free_running_steps: int | None = None
-    result_error: float | None = None
-    enqueue_burst: int | None = None
-    means: Mapping[str, str] = _empty()
-    cold: Cold = Cold()
-    rotation: Rotation | None = None
-    quantities: Mapping[str, float | None] = _empty()
-    blocked_autorange: Autorange = Autorange()
-    curve: Curve | None = None
-    evaluations: Sequence[Evaluation] = ()
-    outcome: Outcome = Outcome()
-    texts: Sequence[Text] = ()
-    checkpoints: Mapping[str, Checkpoint] = _empty()  # `latest` and `best`
-    resumed_at: Sequence[int] = ()
-    epoch: Epoch = Epoch()
-    test: Test = Test()
-    calls_per_time: int | None = None
-    launch_bound: bool | None = None
-    burst_mean_s: float | None = None
-    burst_reason: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Its parameters as canonical JSON: what tells it from the others of its cell."""
-        return point_name(self.params)
-
-    def of_processes(self, name: str) -> list[Series]:
-        """The raw times of this name in each process that has any."""
-        all_times = (self.times, *(repeat.times for repeat in self.repeats))
-        return [times[name] for times in all_times if times.get(name)]
-
-    def series(self, *names: str) -> Series:
-        """The first of these times that has any entry."""
-        return next((self.times[name] for name in names if self.times.get(name)), ())
-
-
-# -- a record ------------------------------------------------------------------------------------
-
-
-class Limit(Part):
+from collections.abc import Collection
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from siliconprof.store.cell import AskedPrecision, AskedScenario, Cell
+from siliconprof.store.model import Count, Label, Open, Part, Sha256, matches
+from siliconprof.store.point import (
+    NONE,
+    NOTHING,
+    Bytes,
+    Cache,
+    Facts,
+    Figure,
+    Name,
+    Point,
+    Scalar,
+    Whole,
+    or_empty,
+)
+
+
+def _is_a_time(text: str) -> str:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"is {text!r}; expected a date-time that exists") from None
+    return text
+
+
+Texts = Annotated[dict[str, str], or_empty(dict)]
+Applied = Literal["fits", "offload", "near-capacity"]
+
+
+class Usable(Part):
+    """What a training may use of a device that cannot give all its memory."""
+
+    bytes: Count
+    source: str
+
+
+class _CellPart(Part):
+    """A `Cell` as the file has it; that class says what each key is."""
+
+    host: Label
+    device: Label
+    backend: Label
+    workload: Label
+    scenario: AskedScenario
+    precision: AskedPrecision
+    module: Label
+    trainer: Label | None
+    device_kind: Literal["cpu", "gpu"]
+    device_index: Whole
+    device_memory_bytes: Whole | None
+    threads: Count
+    seed: int
+    dataset: Annotated[str, Field(max_length=1000)] | None
+    parameters: dict[str, Any]
+    timing: dict[str, Any]
+    device_usable: Usable | None = None
+    device_capability: str | None = None
+
+
+if TYPE_CHECKING:
+    _Cell = Cell
+else:
+    _Cell = Annotated[_CellPart, AfterValidator(lambda part: Cell(**part.model_dump()))]
+
+
+class Limit(Open):
     """How a capacity was enforced."""
 
-    enforced: bool | None = None
+    enforced: bool | None = None  # False: it is a number for the memory model only
     how: str | None = None
-    reason: str | None = None
+    reason: str | None = None  # why it is not enforced
 
 
 class Scenario(Part):
     """The memory situation, what the memory model says of it, and what was run."""
 
-    applied: str
-    derived: str | None = None
-    batch_size: int | None = None
-    batch_size_found: bool | None = None
-    predicted_bytes: int | None = None
-    predicted_parts_bytes: Bytes = _empty()
-    offloaded_parts_bytes: Bytes = _empty()
-    device_memory_bytes: int | None = None
-    capacity_bytes: int | None = None
-    capacity_source: str | None = None
-    limit: Limit = Limit()
-    confirmed_peak_bytes: int | None = None
+    requested: AskedScenario
+    derived: Applied | None  # None: the model or the capacity is unknown
+    applied: Applied  # what was run, or would have been
+    batch_size: Count | None = None
+    batch_size_found: bool | None = None  # by the memory model (`batch_size: auto`)
+    predicted_bytes: int | None  # most memory of one training step without offloading
+    predicted_parts_bytes: Bytes  # at the step's largest moment
+    offloaded_parts_bytes: Bytes = NOTHING  # predicted on the device where offload is applied
+    device_memory_bytes: int | None
+    capacity_bytes: Count | None  # what the cell may use
+    capacity_source: str
+    share: Annotated[float, Field(ge=0)] | None = None  # predicted over capacity
+    reason: str | None = None  # why it was not run, by the memory model
+    limit: Annotated[Limit, or_empty(Limit)] = Limit()
+    confirmed_peak_bytes: Whole | None = None  # the most that was really held under the limit
+    confirmed_share: Annotated[float, Field(ge=0)] | None = None  # that over the capacity
+    confirmed_by: str | None = None  # what counted it
 
 
-class Evidence(Part):
-    """What proves a precision."""
+class Evidence(Open):
+    """What proves a precision: a product's relative error against float64, and observed dtypes."""
 
-    product_error: float | None = None
+    product_error: Figure = None
     master_weights: str | None = None
     activations: str | None = None
 
 
 class Precision(Part):
-    """The one that was proved numerically."""
+    """The one that was asked for, and the one that was proved numerically."""
 
-    effective: str | None = None
-    evidence: Evidence = Evidence()
+    requested: AskedPrecision
+    effective: str | None
+    evidence: Evidence
 
 
-class KernelCheck(Part):
+class KernelCheck(Open):
     """Twice the work of one kernel."""
 
     kernel: str
-    ratio: float | None = None
+    ratio: Figure  # of the lower quartiles
 
 
-class Check(Part):
+class Check(Open):
     """One check of the clock or of the repeats; None throughout where it was not reached."""
 
-    verdict: str | None = None
+    verdict: Literal["ok", "failed", "not checked"] | None = None
     reason: str | None = None
-    ratio: float | None = None
-    resolution_s: float | None = None
-    reading_cost_s: float | None = None
-    asked_s: float | None = None
-    measured_s: float | None = None
-    worst_ratio: float | None = None
-    given_up: float | None = None
-    waited_shares: Mapping[str, float] = _empty()
-    kernels: Sequence[KernelCheck] = ()
+    ratio: Figure = None
+    resolution_s: Figure = None
+    reading_cost_s: Figure = None
+    asked_s: Figure = None
+    measured_s: Figure = None
+    worst_ratio: Figure = None
+    given_up: Figure = None
+    waited_shares: dict[str, float] = NOTHING
+    kernels: list[KernelCheck] = NONE
 
 
-class Probe(Part):
-    """A probe's summary.
+class Probe(Part, extra="allow"):
+    """A probe's summary; its numbers are further keys, with their unit at the end."""
 
-    Args:
-        figures: everything in it that is one value, `available` and `means` too.
-    """
+    available: bool | None = None
+    means: str | None = None
+    reasons: Texts = NOTHING
+    limits: Annotated[dict[str, Scalar], or_empty(dict)] = NOTHING
 
-    figures: Mapping[str, Scalar] = _empty()
-    reasons: Mapping[str, str] = _empty()
-    limits: Mapping[str, Scalar] = _empty()
+    @model_validator(mode="after")
+    def _has_numbers(self) -> Probe:
+        units = ("_bytes", "_faults", "_cores", "_s", "_w", "_j", "_mhz")
+        for name, value in (self.model_extra or {}).items():
+            of_number = name.endswith(units) or name in ("samples", "share_of_wall")
+            if of_number and (isinstance(value, bool) or not isinstance(value, Figure)):
+                raise ValueError(f"{name} is {value!r:.60}; expected number or null")
+        return self
 
-    @classmethod
-    def of(cls, summary: Mapping[str, Any]) -> Probe:
-        """The summary in a document."""
-        figures = {name: value for name, value in summary.items() if isinstance(value, Scalar)}
-        reasons, limits = summary.get("reasons") or {}, summary.get("limits") or {}
-        return cls(figures=figures, reasons=reasons, limits=limits)
+    @property
+    def figures(self) -> dict[str, Scalar]:
+        """Everything in it that is one value."""
+        values = {"available": self.available, "means": self.means} | (self.model_extra or {})
+        return {name: value for name, value in values.items() if isinstance(value, Scalar)}
 
 
 class Flag(Part):
     """What to doubt of a record."""
 
-    code: str
+    code: Name
     detail: str
 
 
-class Dataset(Part):
-    """What was read."""
+class Dataset(Open):
+    """What was read; losses are compared between equal checksums only."""
 
-    name: str | None = None
-    data_sha256: str | None = None
-    synthetic: bool | None = None
+    name: Name | None = None
+    data_sha256: Sha256 | None = None  # of the prepared arrays
+    synthetic: bool | None = None  # generated, and no record of the world
 
 
-class Weights(Part):
+class Weights(Open):
     """The pretrained weights that a training began with: hashes of a folder's files."""
 
-    weights_sha256: Mapping[str, str] = _empty()
+    weights_sha256: Texts = NOTHING
     weights_revision: str | None = None  # of the hub's
 
 
-class Method(Part):
+class Method(Open):
     """What of the method is shown or asked again; the file has more."""
 
-    offload: Mapping[str, Scalar] = _empty()
-    kernels: Mapping[str, str] = _empty()
-    bandwidth: Cache = Cache()
+    offload: Annotated[dict[str, Any], or_empty(dict)] = NOTHING
+    kernels: dict[str, Annotated[str, Field(max_length=200)]] = NOTHING  # attention, AdamW
+    bandwidth: Annotated[Cache, or_empty(Cache)] = Cache()
     weights: Weights | None = None
-    instead_of: str | None = None  # the SHA-256 of the record that was disturbed
+    instead_of: Sha256 | None = None  # the record of this cell that other processes disturbed
 
 
-class BackendFacts(Part):
+class BackendFacts(Open):
     """What the backend says of itself."""
 
     framework_version: str | None = None
@@ -396,49 +211,57 @@ class BackendFacts(Part):
     blas: str | None = None
 
 
-class Environment(Part):
-    """System and versions."""
+class Environment(Open):
+    """Host, system and versions, and what the pipeline declared."""
 
     system: str | None = None
     python: str | None = None
     git_commit: str | None = None
     node: str | None = None  # an id of the computer
     power_source: str | None = None
-    packages: Mapping[str, str | None] = _empty()
-    backend: BackendFacts = BackendFacts()
-    scheduler_job: Mapping[str, Scalar] = _empty()
-    declared: Mapping[str, Any] = _empty()  # by the pipeline
+    packages: Annotated[dict[str, str | None], or_empty(dict)] = NOTHING
+    backend: Annotated[BackendFacts, or_empty(BackendFacts)] = BackendFacts()
+    scheduler_job: Facts = NOTHING  # of the cluster that measured it
+    declared: Facts = NOTHING  # by the pipeline
 
 
 class Code(Part):
-    """The method code."""
+    """The method code: a hash of each module by its name, and one of all whatever they are called."""
 
-    fingerprint: str
-    modules: Mapping[str, str] = _empty()
+    fingerprint: Sha256
+    modules: dict[str, Sha256]
 
 
 class Record(Part):
     """What one cell leaves behind, whatever happened to it."""
 
-    cell: Cell
-    status: str
-    started_at: str
+    schema_version: Literal[5]
+    method_version: Literal[2]  # how numbers are made; another method's are never compared
+    sha256: Sha256  # of this record's canonical content without this key
+    cell: _Cell
+    emulated: str | None = None  # what plays the device in a test: no measurement
+    status: Literal["ok", "oom", "failed", "timeout", "unsupported", "skipped"]
+    reason: str | None  # why it is not ok
+    # UTC, 1970 to 2199: a clock may be wrong, and the record is as good.
+    started_at: Annotated[
+        str,
+        matches(r"(19[7-9]\d|2[01]\d\d)-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00"),
+        AfterValidator(_is_a_time),
+    ]
     scenario: Scenario
     precision: Precision
-    points: Sequence[Point]
-    samples: Sequence[Mapping[str, float | None]]
-    probes: Mapping[str, Probe]
-    flags: Sequence[Flag]
+    checks: dict[str, Check] = NOTHING  # before the first measurement and after it
+    points: list[Point]  # one per shape or setting; a training cell has one
+    samples: list[dict[str, Figure]]  # of probes over time, about 4 Hz, each with its `t_s`
+    probes: dict[Name, Probe]
+    flags: list[Flag]
+    dataset: Annotated[Dataset, or_empty(Dataset)]
+    method: Method
     environment: Environment
     code: Code
-    accounting: Mapping[str, float | None]
-    sha256: str
-    schema_version: int
-    method_version: int
-    reason: str | None = None
-    dataset: Dataset = Dataset()
-    method: Method = Method()
-    checks: Mapping[str, Check] = _empty()
+    modules_loaded: list[str]  # of the package, by the measuring process
+    progress: Facts  # the last sign of life of the child
+    accounting: dict[Name, Figure]  # where the wall clock went, seconds
 
     @property
     def codes(self) -> list[str]:
@@ -451,51 +274,14 @@ class Record(Part):
         return number if isinstance(number, int | float) else None
 
 
-# -- from and to plain values --------------------------------------------------------------------
+class Manifest(Part):
+    """The manifest.json of a bundle of records."""
+
+    bundle_version: Literal[1]
+    siliconprof_version: str  # that packed it
+    files: dict[str, Sha256]  # member -> of its content
 
 
-def made(kind: Callable[..., T], document: Mapping[str, Any]) -> T:
-    """The value of a type that a document holds.
-
-    Raises:
-        TypeError, AttributeError: the document is none of it, which its schema would have said.
-    """
-    values = {}
-    for name, required, make in _makers(kind):
-        value = document.get(name)
-        if value is not None:
-            values[name] = make(value) if make else value
-        elif required and name in document:
-            values[name] = None
-    return kind(**values)
-
-
-@cache
-def _makers(kind: Any) -> Collection[tuple[str, bool, Callable[[Any], Any] | None]]:
-    """(field, whether it has no default, what makes its value; None: it stays as it is)."""
-    hints = typing.get_type_hints(kind)
-    return [
-        (one.name, one.default is one.default_factory is MISSING, _maker(hints[one.name]))
-        for one in fields(kind)
-    ]
-
-
-def _maker(hint: Any) -> Callable[[Any], Any] | None:
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if is_dataclass(hint):
-        return getattr(hint, "of", None) or partial(made, typing.cast("type", hint))
-    makers = [maker for one in inner if (maker := _maker(one))]
-    if not makers:
-        return None
-    (make,) = makers
-    if origin is types.UnionType:
-        return make
-    if issubclass(origin, Mapping):
-        return lambda value: {key: make(entry) for key, entry in value.items()}
-    return lambda value: [make(entry) for entry in value]
-
-
-def columns(value: Any, prefix: str = "", without: Collection[str] = ()) -> dict[str, Any]:
+def columns(value: Part, prefix: str = "", without: Collection[str] = ()) -> dict[str, Any]:
     """The fields of one of these as columns of a table; those within are not taken apart."""
-    names = [one.name for one in fields(value) if one.name not in without]
-    return {prefix + name: getattr(value, name) for name in names}
+    return {prefix + name: field for name, field in value if name not in without}

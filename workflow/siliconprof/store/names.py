@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-LONGEST = 64  # characters of a label; the schemas say so too
+LONGEST = 64  # characters of a label
 LABEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST - 1}}}"
 RULE = f"at most {LONGEST} letters, digits, '.', '_' and '-'"  # the same, for a person
 LONGEST_SLUG = 160  # several labels together; a file system has room for 255 bytes

@@ -8,7 +8,6 @@ rule's old output before it reruns the job; therefore every record is also saved
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -16,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import declarations, plugins
-from siliconprof.errors import UserError, in_one_line, writing
+from siliconprof import plugins
+from siliconprof.errors import UserError, writing
 from siliconprof.store import documents, temporary
 from siliconprof.store.cell import AXES, canonical_sha256
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 5  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
 ORDER = "order.txt"  # in a cell's folder of the history: hashes, the latest last
-SHORTEST_S = 1e-12  # of a time; a sum of differences of clock readings is a multiple of more
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
 
 
@@ -57,72 +55,61 @@ def content_sha256(record: Mapping[str, Any]) -> str:
 
 
 def can_check() -> bool:
-    """Whether this Python can check schemas; a bare host measures and packs without."""
-    return all(find_spec(name) for name in ("jsonschema", "yaml"))
+    """Whether this Python can check documents; a bare host measures and packs without."""
+    return all(find_spec(name) for name in ("pydantic", "yaml"))
 
 
-def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
-    """Violations of `workflow/schemas/record.schema.yaml`; None when no checker is installed.
+def typed(record: Mapping[str, Any]) -> Record:
+    """What a document of JSON holds.
 
-    A bare host that measures one cell by hand needs neither jsonschema nor PyYAML; the record
-    is then checked where it is imported.
+    Raises:
+        ValueError: it is no record; a line for each mistake.
     """
-    if not can_check():
-        return None
-    from siliconprof.store import validation
+    from pydantic import ValidationError
 
-    mistakes = []
-    if not validation.is_sound(record, "record"):
-        # An hour has some hundred thousand values of samples, and JSON has no aliases.
-        schema = validation.load_schema("record")
-        mistakes = validation.problems(record, schema, most_values=math.inf)
-    return mistakes or [*_parameter_problems(record["cell"]), *_point_problems(record)]
+    from siliconprof.store import contents, model
+
+    try:
+        made = model.made(contents.Record, record)
+    except ValidationError:
+        raise ValueError("\n".join(model.mistakes(contents.Record, record))) from None
+    if mistakes := [*_beyond_types(made)]:
+        raise ValueError("\n".join(mistakes))
+    return made
 
 
-def _parameter_problems(cell: Mapping[str, Any]) -> list[str]:
-    """What a cell's workload was told, against the types that its plug-in declares.
+def _beyond_types(record: Record) -> Iterator[str]:
+    """Mistakes in what the cell's workload declares: its parameters, and those of its points.
 
     A workload that is not among the plug-ins here declares nothing, and what this checkout's does
     not know is another version's. Neither makes a record unsound.
     """
-    from siliconprof.store import validation
+    from siliconprof.store import model
 
-    module, parameters = cell["module"], cell["parameters"]
-    if validation.is_sound(parameters, module, _parameter_types):
-        return []
-    return validation.problems(parameters, _parameter_types(module), "cell.parameters.")
+    if record.status == "ok" and not record.points:
+        yield "status: ok, and there is no point"
+    parameters, params = _declared(record.cell.module)
+    yield from model.mistakes(parameters, record.cell.parameters, "cell.parameters.")
+    for name, value in record.cell.parameters.items():
+        is_one = value is None or (isinstance(value, int | str) and not isinstance(value, bool))
+        if name.startswith("dataset_") and not is_one:
+            yield f"cell.parameters.{name}: is {value!r:.60}; expected integer, string or null"
+    for index, point in enumerate(record.points):
+        yield from model.mistakes(params, point.params, f"points.{index}.params.")
 
 
 @cache
-def _parameter_types(module: str) -> Mapping[str, Any]:
-    """A schema of the parameters of cells of a workload, see `cells.matrix`."""
-    from siliconprof.store import validation
+def _declared(module: str) -> list[Any]:
+    """Models of a workload's parameters, whose choices may be another version's, and of its points'."""
+    from siliconprof.store import model
 
-    known = module in plugins.names("workloads")
-    own = plugins.load("workloads", module).PARAMETERS if known else {}
-    return {
-        "properties": {
-            **validation.types_alone({"properties": own})["properties"],
-            "capture": {"type": "string"},
-        },
-        "patternProperties": {"^dataset_": {"type": ["integer", "string", "null"]}},
-    }
-
-
-def _point_problems(record: Mapping[str, Any]) -> Iterator[str]:
-    """What no schema expresses: types that the workload declares, times that no clock gives."""
-    if record["status"] == "ok" and not record["points"]:
-        yield "status: ok, and there is no point"
-    for index, point in enumerate(record["points"]):
-        for line in declarations.problems(record["cell"]["module"], point["params"]):
-            yield f"points.{index}.params.{line}"
-        for name, values in point["times"].items():
-            least = min((value for value in values if value), default=1.0)
-            if least < SHORTEST_S:
-                yield (
-                    f"points.{index}.times.{name}: has {least!r}; expected seconds, 0 or at least "
-                    f"{SHORTEST_S:g}, a clock's nanosecond shared by a thousand launches"
-                )
+    parameters: dict[str, Any] = {"capture": {"type": "string"}}
+    points = {}
+    if module in plugins.names("workloads"):
+        plugin = plugins.load("workloads", module)
+        parameters |= plugin.PARAMETERS
+        points = {name: {"type": [one.type, "null"]} for name, one in plugin.POINT.items()}
+    return [model.model_of(one, (), model.Open, choices=False) for one in (parameters, points)]
 
 
 def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
@@ -132,13 +119,12 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
         history: the folder `results/history`, or None to save no second copy.
 
     Raises:
-        ValueError: the record violates its schema, which is a defect of this program.
+        ValueError: it is no record, which is a defect of this program.
         CannotWrite: one line.
     """
     record["sha256"] = content_sha256(record)
-    problems = schema_problems(record)
-    if problems:
-        raise ValueError("record breaks its schema: " + "; ".join(problems[:5]))
+    if can_check():  # otherwise it is checked where it is imported
+        typed(record)
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
     if history is not None:
         keep_in_history(history / cell_path(record), record["sha256"], text)
@@ -146,15 +132,15 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
     return record["sha256"]
 
 
-def read(path: Path, check_schema: bool = True, in_place: bool = False) -> dict[str, Any]:
-    """A record, its file checked.
+def read(path: Path, in_place: bool = False) -> dict[str, Any]:
+    """A record as its file has it, whose content and place are checked and not its types.
 
     Args:
         in_place: its path must be that of its own cell: another one's numbers must not stand there.
 
     Raises:
         OtherVersion: it is of another schema or method; one line naming the file.
-        UserError: the same when it is not JSON, was altered, violates the schema, or is misplaced.
+        UserError: the same when it is not JSON, was altered, or is misplaced.
     """
     try:
         record = documents.read(path)
@@ -166,8 +152,6 @@ def read(path: Path, check_schema: bool = True, in_place: bool = False) -> dict[
         if content_sha256(record) != record["sha256"]:
             raise ValueError("its content does not match its own `sha256`")
         refuse_other_versions(record)
-        if check_schema and (problems := schema_problems(record)):
-            raise ValueError(problems[0])
     except OSError as error:
         raise UserError(f"{path}: damaged record: {error.strerror or error}") from None
     except ValueError as error:
@@ -197,19 +181,17 @@ def refuse_other_versions(record: Mapping[str, Any]) -> None:
             )
 
 
-def load(path: Path, check_schema: bool = True, in_place: bool = False) -> Record:
-    """A record, checked as by `read`, with its types.
+def load(path: Path, in_place: bool = False) -> Record:
+    """A record, typed.
 
     Raises:
-        UserError: see there; or it is not what a record is, which only its schema would have told.
+        UserError: see `read`; or it is no record, by its first mistake.
     """
-    from siliconprof.store import contents  # 30 ms, and who writes a record needs no types
-
-    document = read(path, check_schema, in_place)
+    document = read(path, in_place)
     try:
-        return contents.made(contents.Record, document)
-    except (TypeError, AttributeError) as error:
-        raise UserError(f"{path}: damaged record: {in_one_line(error)}") from None
+        return typed(document)
+    except ValueError as error:
+        raise UserError(f"{path}: damaged record: {str(error).splitlines()[0]}") from None
 
 
 def cell_path(record: Mapping[str, Any]) -> str:

@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, nearest
 from siliconprof.plugins import PACKAGE_DIR
-from siliconprof.store import columns, matrix_file, table_files, validation
+from siliconprof.store import columns, matrix_file, table_files
 from siliconprof.store.table_files import KEY, Row
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Results:
 
     def __getattr__(self, name: str) -> pd.DataFrame:
         if name not in columns.tables():
-            raise AttributeError(f"no table {name}{validation.nearest(name, dir(self))}")
+            raise AttributeError(f"no table {name}{nearest(name, dir(self))}")
         return self.frame(name)
 
     def __dir__(self) -> list[str]:

@@ -60,7 +60,7 @@ def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
 
     Args:
         blocks: a column that a block lacks has no values there. The columns of the rest are equally
-            long, and hold numbers or words that a schema lists.
+            long, and hold numbers or words of a fixed list.
 
     Raises:
         CannotWrite: one line.

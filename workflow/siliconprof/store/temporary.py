@@ -52,9 +52,6 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for other in path.parent.glob(".*.tmp"):
-            if _left(other.name):
-                remove(other)
         temporary = beside(path)
         try:
             with open(temporary, "wb") as stream:
@@ -84,19 +81,15 @@ def replace_files(folder: Path, staged: Path) -> None:
             remove(path)
 
 
-def _left(name: str) -> bool:
-    """Whether a file's name is the temporary one of a process of this host that has died."""
-    match = re.fullmatch(rf"\..*\.{re.escape(_owner())}-(\d+)\.tmp", name)
-    return match is not None and not exists(int(match[1]))
-
-
 def sweep(folder: Path) -> None:
     """Remove the temporary files below a folder that dead processes of this host left."""
+    ours = re.compile(rf"\..*\.{re.escape(_owner())}-(\d+)\.tmp")
     folders = [os.fspath(folder)]
     while folders:  # `os.walk` takes twice as long, and the history has a folder for each cell
         with suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
-                if entry.name.endswith(".tmp") and _left(entry.name):
+                found = ours.fullmatch(entry.name)
+                if found and not exists(int(found[1])):
                     remove(Path(entry.path))
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)

@@ -1,0 +1,390 @@
+"""What a file may hold, declared once as a pydantic model; its mistakes, one line each.
+
+The JSON schema of a model (pydantic makes it) says what is expected where, for messages and for
+config/README.md. Plug-ins declare the parameters of their config as snippets of JSON schema, so that
+they import without pydantic; `model_of` makes a model of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, reduce
+from operator import or_
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+)
+
+from siliconprof import plugins
+from siliconprof.errors import UserError, nearest
+from siliconprof.store import names
+from siliconprof.store.validation import Where, beyond_json, one_line, too_large
+
+T = TypeVar("T")
+P = TypeVar("P", bound="Part")
+Schema = Mapping[str, Any]  # JSON schema
+
+# A number to YAML 1.2 and to a person; YAML 1.1 asks for a point before the exponent.
+_FLOAT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]+")
+_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+# What pydantic's kind of error asks for.
+EXPECTATIONS = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "string_too_short": "text of at least {min_length} character",
+    "string_too_long": "text of at most {max_length} characters",
+    "finite_number": "a finite number",
+}
+
+
+class Part(BaseModel):
+    """A file or a part of one: no other keys, no value converted, never changed."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+
+class Open(Part, extra="ignore"):
+    """A part that may have more than what is declared."""
+
+
+def one_of(values: Sequence[Any] | str) -> tuple[Any, ...]:
+    """Metadata of a type: one of some values, of just that type (`4.0` is not `4`).
+
+    Args:
+        values: or a kind of plug-in, whose names they are.
+    """
+    listed = plugins.names(values) if isinstance(values, str) else [*values]
+
+    def check(value: Any) -> Any:
+        if not any(type(one) is type(value) and one == value for one in listed):
+            expected = f"expected one of: {', '.join(map(str, listed))}"
+            raise ValueError(f"is {_shown(value)}; {expected}{nearest(value, listed)}")
+        return value
+
+    return PlainValidator(check), WithJsonSchema({"enum": listed})
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and _FLOAT.fullmatch(value) else value
+
+
+def _each_once(values: list[Any]) -> list[Any]:
+    if any(value in values[:place] for place, value in enumerate(values)):
+        raise ValueError(f"is {_shown(values)}; expected each value once")
+    return values
+
+
+def _id(text: str) -> str:
+    if not (_ID.fullmatch(text) and len(text) <= names.LONGEST):
+        slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+        raise ValueError(
+            f"bad id; expected at most {names.LONGEST} lower-case letters, digits and single "
+            f"hyphens{f', such as {slug}' if slug else ''}"
+        )
+    return text
+
+
+def matches(pattern: str, what: str = "") -> Any:
+    """Metadata of a text that matches as a whole (pydantic's own engine knows no `(?!`).
+
+    Args:
+        what: what is expected, where the pattern does not say it to a person.
+    """
+    expression = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not expression.fullmatch(text):
+            raise ValueError(
+                f"is {_shown(text)}; expected {what or f'text that matches {pattern}'}"
+            )
+        return text
+
+    return AfterValidator(check)
+
+
+def required(description: str) -> Any:
+    """A key that must be there."""
+    return Field(description=description)
+
+
+def key(default: Any, description: str) -> Any:
+    """A key that may be left out."""
+    return Field(default, description=description)
+
+
+def absent(description: str) -> Any:
+    """A key without a value of its own where it is left out."""
+    return Field(None, description=description, json_schema_extra=_without_default)
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
+
+
+# A whole number stays one: 2 is not 2.0 in the text that a cell is compared by.
+Number = Annotated[int | float, BeforeValidator(_number), WithJsonSchema({"type": "number"})]
+Count = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
+Label = Annotated[str, matches(names.LABEL, names.RULE)]
+Id = Annotated[str, AfterValidator(_id)]  # of a device, a source
+Sha256 = Annotated[str, matches("[0-9a-f]{64}")]
+EachOnce = AfterValidator(_each_once)
+
+
+# -- parameters of plug-ins ----------------------------------------------------------------------
+
+_LIMITS = {
+    "minimum": "ge",
+    "exclusiveMinimum": "gt",
+    "maximum": "le",
+    "exclusiveMaximum": "lt",
+    "multipleOf": "multiple_of",
+}
+_JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
+
+
+def type_of(schema: Schema, choices: bool = True) -> Any:
+    """The type of what a snippet of JSON schema describes.
+
+    Args:
+        choices: whether it is one of what an `enum` lists, or any value of these types.
+    """
+    if "enum" in schema and choices:
+        return Annotated[Any, *one_of(schema["enum"])]
+    if "enum" in schema:
+        kinds = sorted({_JSON_TYPES.get(type(one), "null") for one in schema["enum"]})
+        schema = {"type": kinds}
+    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    either = reduce(or_, [_of_kind(kind, schema, choices) for kind in kinds])
+    return Annotated[either, WithJsonSchema(dict(schema))]
+
+
+def _of_kind(kind: str, schema: Schema, choices: bool) -> Any:
+    """The type of one of the kinds that a snippet allows."""
+    if kind in ("integer", "number"):
+        limits = Field(**{ours: schema[name] for name, ours in _LIMITS.items() if name in schema})
+        return Annotated[int, limits] if kind == "integer" else Annotated[Number, limits]
+    if kind == "string":
+        pattern = matches(schema["pattern"].strip("^$")) if "pattern" in schema else None
+        return Annotated[str, Field(min_length=schema.get("minLength")), pattern]
+    if kind == "array":
+        lengths = Field(min_length=schema.get("minItems"), max_length=schema.get("maxItems"))
+        once = EachOnce if schema.get("uniqueItems") else None
+        return Annotated[list[type_of(schema["items"], choices)], lengths, once]  # type: ignore[misc]
+    if kind == "object":
+        made = model_of(schema["properties"], (), Part, choices)
+        least = schema.get("minProperties", 0)
+
+        def given(value: Part) -> Part:
+            if len(value.model_fields_set) < least:
+                raise ValueError(f"is {{}}; expected at least {least} entry")
+            return value
+
+        return Annotated[made, AfterValidator(given)]
+    return {"boolean": bool, "null": type(None)}[kind]
+
+
+def model_of(
+    parameters: Mapping[str, Schema],
+    required: Iterable[str],
+    base: type[P],
+    choices: bool = True,
+) -> type[P]:
+    """A model of the parameters that a plug-in declares; dump it with `exclude_unset`."""
+    fields: dict[str, Any] = {
+        name: (type_of(schema, choices), ... if name in required else None)
+        for name, schema in parameters.items()
+    }
+    return create_model("Parameters", __base__=base, **fields)
+
+
+# -- mistakes ------------------------------------------------------------------------------------
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+@cache
+def schema_of(kind: Any) -> dict[str, Any]:
+    """The JSON schema of a type, as pydantic makes it."""
+    return _adapter(kind).json_schema()
+
+
+def made(kind: Callable[..., T], document: Any, context: Any = None) -> T:
+    """The value of a type that a document holds.
+
+    Args:
+        context: what validators of the type ask for.
+
+    Raises:
+        ValidationError: it holds none; `problems` has the lines.
+    """
+    return _adapter(kind).validate_python(document, context=context)
+
+
+def checked(kind: Callable[..., T], document: Any, prefix: str, context: Any = None) -> T:
+    """The same.
+
+    Raises:
+        UserError: every mistake, one line each, each beginning with `prefix`.
+    """
+    if lines := problems(kind, document, prefix, context):
+        raise UserError("\n".join(lines))
+    return made(kind, document, context)
+
+
+def problems(kind: Any, document: Any, prefix: str = "", context: Any = None) -> list[str]:
+    """Every mistake of a document, one line each: where, what, expected, nearest spelling."""
+    if reason := too_large(document):
+        return [f"{prefix}(top level): {reason}"]
+    pairs = [*beyond_json(document)]
+    told = {where for where, _ in pairs}
+    pairs += [pair for pair in _mistakes(kind, document, context) if pair[0] not in told]
+    return [prefix + _line(*pair) for pair in pairs]
+
+
+def mistakes(kind: Any, document: Any, prefix: str = "") -> list[str]:
+    """The same of a document that `documents` has read."""
+    return [prefix + _line(*pair) for pair in _mistakes(kind, document, None)]
+
+
+def _line(where: Where, what: str) -> str:
+    return one_line(f"{'.'.join(where) or '(top level)'}: {what}")
+
+
+def _mistakes(kind: Any, document: Any, context: Any) -> Iterator[tuple[Where, str]]:
+    """(where, what) of each place in a document that has an error.
+
+    pydantic names every branch of a union: where one of them got further into the document, or has
+    the right type and another mistake, that is the one that was meant.
+    """
+    try:
+        made(kind, document, context)
+        return
+    except ValidationError as raised:
+        errors = raised.errors(include_url=False)
+    root = schema_of(kind)
+    places: dict[Where, list[tuple[Mapping[str, Any], list[Schema]]]] = {}
+    for one in errors:
+        where, around = _place(one["loc"], root, document)
+        places.setdefault(where, []).append((one, around))
+    on_the_way = {where[:depth] for where in places for depth in range(len(where))}
+    for where, found in places.items():
+        meant, around = next((pair for pair in found if not _is_of_type(pair[0])), found[0])
+        if not (where in on_the_way and _is_of_type(meant)):
+            yield where, _what(meant, around, where[-1] if where else "", root)
+
+
+def _is_of_type(error: Mapping[str, Any]) -> bool:
+    return error["type"].endswith(("_type", "literal_error"))
+
+
+def _place(loc: Sequence[int | str], root: Schema, document: Any) -> tuple[Where, list[Schema]]:
+    """Where an error is, and the schemas of what is there; of what is around it, where there are none.
+
+    A part of pydantic's path that the document does not have names a branch of a union, or is missing.
+    """
+    where: Where = ()
+    around = _branches(root, root)
+    for number, part in enumerate(loc):
+        below = _below(around, part, root)
+        is_there = isinstance(document, Mapping) and part in document
+        is_there |= isinstance(document, list) and isinstance(part, int) and part < len(document)
+        if is_there:
+            document, around = document[part], below or around
+            where += (str(part),)
+        elif below and number + 1 == len(loc):
+            where += (str(part),)
+        elif named := [one for one in around if part in (one.get("title"), *_kinds(one))]:
+            around = named
+    return where, around
+
+
+def _kinds(schema: Schema) -> list[Any]:
+    """The values of the key `kind` of which a schema is the branch."""
+    kind = schema.get("properties", {}).get("kind", {})
+    return [kind["const"]] if "const" in kind else kind.get("enum", [])
+
+
+def _branches(schema: Schema, root: Schema) -> list[Schema]:
+    """A schema's alternatives, references followed."""
+    if "$ref" in schema:
+        return _branches(root["$defs"][schema["$ref"].rpartition("/")[2]], root)
+    either = schema.get("anyOf", schema.get("oneOf"))
+    return [leaf for one in either for leaf in _branches(one, root)] if either else [schema]
+
+
+def _below(around: Iterable[Schema], part: int | str, root: Schema) -> list[Schema]:
+    """The schemas of what some schemas hold at a key or an index."""
+    found = []
+    for schema in around:
+        inner = schema.get("properties", {}).get(part) or schema.get("additionalProperties")
+        inner = schema.get("items") if isinstance(part, int) else inner
+        if isinstance(inner, Mapping):
+            found += _branches(inner, root)
+    return found
+
+
+def _what(error: Mapping[str, Any], around: Sequence[Schema], name: str, root: Schema) -> str:
+    kind, value, context = error["type"], error.get("input"), error.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "missing":
+        return f"is missing; expected {expectation(_below(around, name, root))}"
+    if kind == "extra_forbidden":
+        allowed = list(dict.fromkeys(key for one in around for key in one.get("properties", ())))
+        expected = f"expected one of: {', '.join(allowed)}" if allowed else "none is allowed"
+        return f"unknown key; {expected}{nearest(name, allowed)}"
+    if kind.startswith("union_tag"):
+        kinds = [str(name) for one in around for name in _kinds(one)]
+        said = f"is {context['tag']!r}" if "tag" in context else "is missing"
+        expected = f"expected one of: {', '.join(kinds)}"
+        return f"its `kind` {said}; {expected}{nearest(context.get('tag'), kinds)}"
+    if kind in ("too_short", "too_long"):
+        least, most = context.get("min_length"), context.get("max_length")
+        what = "a list of " if context["field_type"] == "List" else ""
+        limit = f"at least {least}" if kind == "too_short" else f"at most {most}"
+        return f"is {_shown(value)}; expected {what}{limit}{'' if what else ' entry'}"
+    if kind in EXPECTATIONS:
+        return f"is {_shown(value)}; expected {EXPECTATIONS[kind].format(**context)}"
+    choices = [choice for one in around for choice in one.get("enum", [])]
+    return f"is {_shown(value)}; expected {expectation(around)}{nearest(value, choices)}"
+
+
+def expectation(schemas: Sequence[Schema]) -> str:
+    """What some alternatives allow, for a person: `integer or null`, `one of: a, b`."""
+    types: list[str] = []
+    choices: list[str] = []
+    for schema in schemas:
+        own = schema.get("enum", [schema["const"]] if "const" in schema else [])
+        choices += map(str, own)
+        kinds = schema.get("type", "another value") if not own else ()
+        types += [kinds] if isinstance(kinds, str) else kinds
+    if "number" in types:
+        types = [name for name in types if name != "integer"]
+    listed = [f"one of: {', '.join(choices)}"] if choices else []
+    return " or ".join([*listed, *dict.fromkeys(types)])
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
