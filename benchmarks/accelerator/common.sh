@@ -46,7 +46,8 @@ environment() {
     hash -r
 }
 
-cli() { python -m siliconprof.pipeline.cli "$@"; }
+# The pipeline by a config in place of the default one.
+RUN="python -m siliconprof.pipeline.cli run --cores 1 --replace-workflow-config"
 
 # What worked so far comes back, whenever the time ends.
 keep() {
@@ -54,7 +55,7 @@ keep() {
     tar -czf "$OUT/records.tgz" results/records results/hosts results/logs results/history 2>/dev/null
     [ "$(stat -c %s "$OUT/logs.tgz")" -lt 15000000 ] || rm "$OUT/logs.tgz"
     [ -d results/records ] || return 0
-    timeout 40 python -m siliconprof.pipeline.cli pack --yes --force --host "$LABEL" --output "$OUT/bundle.zip" \
+    timeout 40 python -m siliconprof.pipeline.cli pack --force --host "$LABEL" --output "$OUT/bundle.zip" \
         >"$LOGS/pack.log" 2>&1 || note "pack: $(tail -n 1 "$LOGS/pack.log")"
 }
 
@@ -82,14 +83,14 @@ measured() {
         note "$name: nothing to do"
         return 0
     }
-    stage "$name" "$limit" python -m siliconprof.pipeline.cli run --cores 1 measured --configfile "$WORK/$name.yaml"
+    stage "$name" "$limit" $RUN measured --configfile "$WORK/$name.yaml"
     keep
 }
 
 # The pages of what has a record.
 report() {
     python "$KIT/subset.py" "$CONFIG" "$WORK/done.yaml" --recorded "results/records/$LABEL" >>"$LOGS/subset.log" 2>&1 || return 0
-    RESERVE_S=5 stage report "$1" python -m siliconprof.pipeline.cli run --cores 1 report --configfile "$WORK/done.yaml"
+    RESERVE_S=5 stage report "$1" $RUN report --configfile "$WORK/done.yaml"
     cp results/report.html "$OUT"/ 2>/dev/null
     tar -czf "$OUT/tables.tgz" results/tables results/results.csv results/summary.txt 2>/dev/null
     cat results/summary.txt 2>/dev/null

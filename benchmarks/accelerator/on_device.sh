@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The first run on a real NVIDIA GPU; the current directory is the repository root. See README.md.
+# The first run on a real NVIDIA GPU; the current directory is the repository root.
+# How: docs/bare.md.
 set -uo pipefail
 BUDGET_S=${BUDGET_S:-565}
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -22,11 +23,7 @@ note "environment: ready, $(python -c 'import torch, transformers, snakemake; pr
 (timeout 150 python -m siliconprof.hosts.offload_ops >"$LOGS/offload-ops.log" 2>&1) &
 ops=$!
 RESERVE_S=60
-if ! stage smoke 120 python -m siliconprof.pipeline.cli run --cores 1 measured --configfile "$SMOKE"; then
-    # Without Snakemake: the same cells by a script.
-    cli plan --commands --configfile "$SMOKE" >"$WORK/smoke.sh" 2>"$LOGS/smoke-plan.log" \
-        && stage smoke-by-hand 60 sh "$WORK/smoke.sh"
-fi
+stage smoke "${SMOKE_S:-120}" $RUN measured --configfile "$SMOKE"
 statuses
 LINES_SHOWN=70 stage checks "${CHECKS_S:-70}" python "$KIT/checks.py" ${CHECKS:-}
 cp "$LOGS/checks.log" "$OUT/checks.txt"

@@ -31,5 +31,5 @@ else
     stage doctor 40 python -m siliconprof.pipeline.cli doctor
 fi
 statuses | tee -a "$OUT/stages.txt"
-RESERVE_S=5 report 45
+RESERVE_S=5 report "${REPORT_S:-45}"
 note "end"
