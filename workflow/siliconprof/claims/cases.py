@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -49,6 +49,7 @@ SIZES = {
     "seq_len": "{:g} tokens",
     "batch_size": "batch {:g}",
 }
+Side = tuple[np.ndarray, np.ndarray]  # the groups and the numbers of rows
 
 
 class Case(NamedTuple):
@@ -138,18 +139,20 @@ def fill(evidence: Evidence, every: Sequence[Asked]) -> None:
     every = [asked for asked in every if asked.rows.any()]
     by_quantity = table_files.grouped(every, lambda asked: asked.claim.quantity)
     read = {name: Reading(evidence, name, of) for name, of in by_quantity.items()}
-    sides: list[list[pd.DataFrame]] = [[], []]
+    sides: list[list[np.ndarray]] = [[], []]
     for number, asked in enumerate(every):
         known = read[asked.claim.quantity]
         figures = known.figures.loc[np.flatnonzero(asked.rows), "why_not"]
         asked.reasons += filter(None, figures.unique())
         for rows, of in zip(sides, _sides(asked, known), strict=True):
-            rows.append(pd.DataFrame(of, columns=["group", "row"]).assign(question=number))
+            rows.append(np.array([np.full_like(of[0], number), *of]).T)
     if every:
         by = ["question", "group"]
-        pairs = pd.concat(sides[0]).merge(pd.concat(sides[1]), on=by, suffixes=("", "_other"))
-        pairs = pairs.sort_values(by, kind="stable", ignore_index=True)
-        pairs = pairs.rename(columns={"row": "one", "row_other": "other"})
+        one, other = (
+            pd.DataFrame(np.concatenate(rows), columns=[*by, name])
+            for name, rows in zip(("one", "other"), sides, strict=True)
+        )
+        pairs = one.merge(other, on=by).sort_values(by, kind="stable", ignore_index=True)
         kept = [
             _is_case(asked, *pairs.loc[pairs["question"] == number, ["one", "other"]].to_numpy().T)
             for number, asked in enumerate(every)
@@ -157,7 +160,7 @@ def fill(evidence: Evidence, every: Sequence[Asked]) -> None:
         _combine(every, pairs[np.concatenate(kept)].reset_index(drop=True), read)
 
 
-def _sides(asked: Asked, known: Reading) -> tuple[Any, Any]:
+def _sides(asked: Asked, known: Reading) -> tuple[Side, Side]:
     """(group, row) of both sides of the cases: any two rows of one group form one.
 
     A row that stands alone forms a group by itself.
@@ -167,7 +170,7 @@ def _sides(asked: Asked, known: Reading) -> tuple[Any, Any]:
         return _trends(asked, known)
     rows = np.flatnonzero(asked.rows & known.has)
     if len(question.sides) == 1:
-        return (alone := {"group": rows, "row": rows}), alone
+        return (rows, rows), (rows, rows)
     group = table.groups(rows, _alike(claim, question))
     sides = []
     for side in question.sides:
@@ -176,11 +179,11 @@ def _sides(asked: Asked, known: Reading) -> tuple[Any, Any]:
             fastest_first = chosen[np.argsort(-known.middle[rows[chosen]], kind="stable")]
             place = np.stack([group, table.groups(rows, DEVICE)])[:, fastest_first]
             chosen = np.sort(fastest_first[np.unique(place, axis=1, return_index=True)[1]])
-        sides.append({"group": group[chosen], "row": rows[chosen]})
+        sides.append((group[chosen], rows[chosen]))
     return sides[0], sides[1]
 
 
-def _trends(asked: Asked, known: Reading) -> tuple[Any, Any]:
+def _trends(asked: Asked, known: Reading) -> tuple[Side, Side]:
     """The last and the first of each group of rows that differ only in one parameter."""
     table, along = asked.table, asked.claim.along
     values = table.frame[along].to_numpy(float)
@@ -192,7 +195,7 @@ def _trends(asked: Asked, known: Reading) -> tuple[Any, Any]:
     first = rows[np.searchsorted(group, names)]
     last = rows[np.searchsorted(group, names, side="right") - 1]
     kept = (values[first] < values[last]) & known.has[first] & known.has[last]
-    return {"group": names[kept], "row": last[kept]}, {"group": names[kept], "row": first[kept]}
+    return (names[kept], last[kept]), (names[kept], first[kept])
 
 
 def _is_case(asked: Asked, one: np.ndarray, other: np.ndarray) -> np.ndarray:

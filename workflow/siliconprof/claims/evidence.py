@@ -143,21 +143,21 @@ class Evidence:
         products = points[points["module"].eq("matmul")].groupby(here)["flop_per_s"].max()
         tokens = points["tokens_per_s"]
         faulted = [f"{kind}_faulted_bytes_per_step" for kind in ("minor", "major")]
-        return (
-            points.assign(
-                shape_size=np.select(sizes, ["large", "small"], ""),
-                model=_wide_and_deep(points[points["trainer"] == "training_run"]),
-                step_s=of_step(points, "median_s"),
-                speed_per_s=tokens.where(known(tokens), points["samples_per_s"]),
-                faulted_bytes=points[faulted].sum(axis=1, skipna=False),
-                product=points[here].join(products.rename("product"), here)["product"],
-                no_product="no matrix product in " + points["precision"] + " was timed there",
-            )
-            .join(self._bandwidths(points))
-            .join(spread([of_step(points, f"{p}_s") for p in PARTS], points["processes"]))
-            .assign(has_no_speed=flagged(points, NO_SPEED_FLAG))
-            .copy()
+        made = pd.DataFrame(
+            {
+                "shape_size": np.select(sizes, ["large", "small"], ""),
+                "model": _wide_and_deep(points[points["trainer"] == "training_run"]),
+                "step_s": of_step(points, "median_s"),
+                "speed_per_s": tokens.where(known(tokens), points["samples_per_s"]),
+                "faulted_bytes": points[faulted].sum(axis=1, skipna=False),
+                "product": points[here].join(products.rename("product"), here)["product"],
+                "no_product": "no matrix product in " + points["precision"] + " was timed there",
+                "has_no_speed": flagged(points, NO_SPEED_FLAG),
+            },
+            points.index,
         )
+        spreads = spread([of_step(points, f"{p}_s") for p in PARTS], points["processes"])
+        return pd.concat([points, made, self._bandwidths(points), spreads], axis=1).copy()
 
     @cached_property
     def _lines(self) -> pd.DataFrame:

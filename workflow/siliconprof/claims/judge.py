@@ -87,13 +87,9 @@ def judged(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> Row:
     verdict, reason, case, answers = verdicts.judge(claim, cases, list(dict.fromkeys(missing)))
     rows = [row for one in cases for row in one.rows]
     case = case or Case()
-    values = {
-        "value": case.middle,
-        "low": case.low,
-        "high": case.high,
-        "word": case.word,
-        "case": case.label,
-        "basis": case.basis,
+    values: Row = {"value": case.middle, "case": case.label}
+    values |= {name: getattr(case, name) for name in ("low", "high", "word", "basis")}
+    values |= {
         "cases_agree": answers.count(AGREES),
         "cases_against": answers.count(AGAINST),
         "cases_open": answers.count(OPEN),

@@ -112,10 +112,11 @@ def _timed(
 
 def _computed(expression: str, basis: str = "") -> Read:
     """What is computed from columns: exact by its basis, else with the error of a step's time."""
+    names = [name for name in ABSENT if re.search(rf"\b{name}\b", expression)]
 
     def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
-        values: Any = rows.eval(expression, engine="python")
-        why = _lacking(rows, *(name for name in ABSENT if re.search(rf"\b{name}\b", expression)))
+        values: Any = rows[names].eval(expression, engine="python")
+        why = _lacking(rows, *names)
         if basis:
             return figures.exact(values, basis, _why_not(*why))
         return _timed(rows, values, *why)
