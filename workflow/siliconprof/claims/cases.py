@@ -1,27 +1,29 @@
-"""The cases of a comparison: the measured rows that answer a claim, each with its figure.
+"""The cases of comparisons: the measured rows that answer claims, each with its figure.
 
-Cases are a frame of figures that have besides a `label`, `rows`, the labels of the measured rows,
-and `module`, that of the first of them.
+Each quantity is read once, of all rows that some claim asks for, and all pairs are combined at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from siliconprof.analyse.equal_work import CHOICES
 from siliconprof.analyse.frames import CELL, DEVICE
-from siliconprof.analyse.throughputs import PLACE, known
+from siliconprof.analyse.throughputs import PLACE
 from siliconprof.claims import figures
-from siliconprof.claims.claims_file import Claim, Question, Side
-from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence
+from siliconprof.claims.claims_file import Claim, Question
+from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence, Rows
 from siliconprof.claims.quantities import QUANTITIES
+from siliconprof.stats import inference
+from siliconprof.store import table_files
+from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Row
-from siliconprof.store.table_files import rows as as_rows
 
 SHAPE = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")
 OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
@@ -40,130 +42,186 @@ FIXED = {
 }
 WHICH_DEVICE = ("device", "device_kind", "vendor")
 OF_A_DEVICE = (*WHICH_DEVICE, "backend", "framework", "like")
+MULTIPLES = {"most": "largest", "least": "smallest", "mean": "geometric mean"}  # of several cases
 SIZES = {
     "n_layer": "{:g} layers",
     "n_embd": "of width {:g}",
     "seq_len": "{:g} tokens",
     "batch_size": "batch {:g}",
 }
-LABELLED = [*("workload", "precision", "where", "n_parameters"), *SIZES, *("batch", "m", "k", "n")]
-Mask = pd.Series
-Pairs = tuple[pd.DataFrame, pd.DataFrame]  # equally long
-Counts = Callable[[pd.DataFrame], Mask]
-Keep = Callable[[Sequence[pd.DataFrame]], Mask]  # of equally long frames, one a side
+Side = tuple[np.ndarray, np.ndarray]  # the groups and the numbers of rows
 
 
-def fits(rows: pd.DataFrame, side: Side) -> Mask:
-    """Which rows or cells belong to a side."""
-    mask = pd.Series(True, rows.index)
-    for name, expected in side.items():
-        values = expected if isinstance(expected, list) else [expected]
-        if name == "device":
-            mask &= rows["device"].isin(values) | rows["registry_id"].isin(values)
-        elif name != "like":
-            mask &= rows[name].isin(values)
-    return mask
+class Case(NamedTuple):
+    """The figure of measured rows: of one alone, or of one over or minus another."""
+
+    label: str = ""
+    rows: Sequence[Row] = ()
+    middle: float = math.nan
+    low: float = math.nan  # the ends of the interval that decides
+    high: float = math.nan
+    basis: str = ""
+    remark: str = ""
+    word: str = ""
 
 
-def batch_of(rows: pd.DataFrame) -> pd.Series:
-    """The batch size of each training, or batched operation."""
-    return rows["batch_size"].where(known(rows["batch_size"]), rows["batch"])
+@dataclass(eq=False)
+class Asked:
+    """A question of a claim to the devices that decide it, or to others, and its cases.
 
-
-def analogous(side: Side) -> Side | None:
-    """The side that cells of other devices belong to; None where the claim does not describe it.
-
-    The keys of `like` replace the device, its backend, and the same keys of the side; a key that is
-    null there may have any value.
+    Attributes:
+        rows: which rows of the quantity's table it asks for.
+        is_analogue: whether only rows count that do not decide the claim.
+        reasons: why there are no more cases.
     """
-    if "like" not in side:
-        return None if "device" in side else side
-    other_side = {k: v for k, v in side.items() if k not in OF_A_DEVICE} | dict(side["like"])
-    return {name: value for name, value in other_side.items() if value is not None}
+
+    claim: Claim
+    question: Question
+    table: Rows
+    rows: np.ndarray
+    is_analogue: bool = False
+    cases: list[Case] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
 
-def of(
-    evidence: Evidence, claim: Claim, question: Question, counts: Counts, keep: Keep
-) -> tuple[pd.DataFrame, list[str]]:
-    """The cases of a question, and the reasons why there are no more.
+def ask(
+    evidence: Evidence,
+    claim: Claim,
+    question: Question,
+    counts: np.ndarray | None = None,
+    is_analogue: bool = False,
+) -> Asked:
+    """A question whose cases are not known yet.
 
     Args:
-        counts: which rows may be used, by their source.
-        keep: which rows may form a case.
+        counts: which rows may be used by their source; None for all.
     """
-    quantity = QUANTITIES[claim.quantity]
-    rows = evidence.rows(quantity.rows, question.workloads)
-    if rows.empty or not evidence.devices.issuperset(question.devices):
-        return pd.DataFrame(), []
-    asked = counts(rows) & np.logical_or.reduce([fits(rows, side) for side in question.sides])
+    table = evidence.rows(QUANTITIES[claim.quantity].rows)
+    mask = table.has("module", question.workloads)
+    mask = mask & np.logical_or.reduce([table.fits(side) for side in question.sides])
+    if not evidence.devices.issuperset(question.devices):
+        mask = np.zeros_like(mask)
+    if counts is not None:
+        mask &= counts
     if question.batch_sizes:
-        asked &= batch_of(rows).isin(question.batch_sizes)
-    is_pair = len(question.sides) > 1
-    if not is_pair:
-        asked &= keep([rows])
-    if not asked.any():
-        return pd.DataFrame(), []
-    every, rows = rows, rows[asked]
-    name = (quantity.rows, *question.workloads)
-    found = evidence.kept(
-        ("figures", claim.quantity, *name), lambda: quantity.read(evidence, every)
-    ).loc[rows.index]
-    if question.printed is not None:
-        found = figures.over(found, question.printed, claim.over_printed)
-    reasons = [why for why in found["why_not"].unique() if why]
-    found = found[found["why_not"] == ""]
-    if not is_pair and not claim.along:
-        rows = rows.loc[found.index]
-        return _cases(found, map(_label, as_rows(rows[LABELLED])), [rows]), reasons
-    alike = [*_alike(claim, question)]
-    group = evidence.kept(
-        ("groups", *alike, *name),
-        lambda: every.reindex(columns=alike).groupby(alike, dropna=False, sort=False).ngroup(),
-    )
-    rows = rows.assign(group=group, middle=found["middle"])
-    if is_pair:
-        one, other = _pairs(claim, question, rows.loc[found.index])
-        is_similar = _similar_prices(claim, one, other)
-        if not is_similar.all():
-            reasons.append(f"no two devices have prices within {claim.similar_price:g} times")
-        kept = is_similar & keep([one, other])
-        one, other, label = one[kept], other[kept], _pair_label
-    else:
-        one, other = _trends(claim.along, rows, found)
-        label = partial(_trend_label, along=claim.along)
-    if one.empty:
-        return pd.DataFrame(), reasons
-    labels = map(label, *(as_rows(of[LABELLED]) for of in (one, other)))
-    combine = figures.difference if claim.kind == "difference" else figures.ratio
-    combined = combine(_of_workload(found, one), _of_workload(found, other))
-    return _cases(combined, labels, [one, other]), reasons
+        mask &= table.has("any_batch_size", question.batch_sizes)
+    if is_analogue and len(question.sides) == 1:
+        every = np.arange(len(mask))
+        mask &= ~_decides(claim, table, every, every)
+    return Asked(claim, question, table, mask, is_analogue)
 
 
-def _of_workload(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """The figures of rows, with remarks that name their workload."""
-    of = found.loc[rows["row"]].reset_index(drop=True)
-    texts = zip(rows["workload"], of["remark"], strict=True)
-    return of.assign(remark=[remark and f"of {workload} {remark}" for workload, remark in texts])
+def _decides(claim: Claim, table: Rows, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Which pairs of rows a verdict is based on."""
+    if claim.devices:
+        named = table.fits({"device": claim.devices})
+        return named[one] & named[other]
+    here = table.has("source", [HERE])
+    sides = [[table.fits(side) for side in question.sides] for question in claim.questions]
+    asked = np.logical_or.reduce([of[0][one] & of[-1][other] for of in sides])
+    return here[one] & here[other] & asked
 
 
-def _cases(
-    found: pd.DataFrame, labels: Iterable[str], sides: Sequence[pd.DataFrame]
-) -> pd.DataFrame:
-    """The figures as cases of the rows that they are made of."""
-    rows: Any = list(zip(*(side["row"] for side in sides), strict=True))
-    module = sides[0]["module"].set_axis(found.index)
-    return found.assign(label=list(labels), rows=rows, module=module)
+class Reading:
+    """The figures of a quantity, read once of all rows that any question asks for."""
+
+    def __init__(self, evidence: Evidence, quantity: str, every: Sequence[Asked]) -> None:
+        rows = every[0].table.frame
+        asked = np.logical_or.reduce([asked.rows for asked in every])
+        self.figures = QUANTITIES[quantity].read(evidence, rows[asked])
+        self.middle, self.has = np.full(len(rows), np.nan), np.full(len(rows), False)
+        self.middle[asked] = self.figures["middle"]
+        self.has[asked] = self.figures["why_not"] == ""
 
 
-def _trends(along: str, rows: pd.DataFrame, found: pd.DataFrame) -> Pairs:
-    """Last and first of each group of rows that differ only in one parameter."""
-    rows = rows[known(rows[along])].sort_values(["group", along], kind="stable")
-    first, last = (
-        rows.drop_duplicates("group", keep=end).reset_index(drop=True) for end in ("first", "last")
-    )
-    has = (of["row"].isin(found.index) for of in (first, last))
-    kept = np.logical_and.reduce([first[along] < last[along], *has])
-    return last[kept], first[kept]
+def fill(evidence: Evidence, every: Sequence[Asked]) -> None:
+    """Find the cases of all questions, and the reasons why there are no more."""
+    every = [asked for asked in every if asked.rows.any()]
+    by_quantity = table_files.grouped(every, lambda asked: asked.claim.quantity)
+    read = {name: Reading(evidence, name, of) for name, of in by_quantity.items()}
+    sides: list[list[np.ndarray]] = [[], []]
+    for number, asked in enumerate(every):
+        known = read[asked.claim.quantity]
+        figures = known.figures.loc[np.flatnonzero(asked.rows), "why_not"]
+        asked.reasons += filter(None, figures.unique())
+        for rows, of in zip(sides, _sides(asked, known), strict=True):
+            rows.append(np.array([np.full_like(of[0], number), *of]).T)
+    if every:
+        by = ["question", "group"]
+        one, other = (
+            pd.DataFrame(np.concatenate(rows), columns=[*by, name])
+            for name, rows in zip(("one", "other"), sides, strict=True)
+        )
+        pairs = one.merge(other, on=by).sort_values(by, kind="stable", ignore_index=True)
+        kept = [
+            _is_case(asked, *pairs.loc[pairs["question"] == number, ["one", "other"]].to_numpy().T)
+            for number, asked in enumerate(every)
+        ]
+        _combine(every, pairs[np.concatenate(kept)].reset_index(drop=True), read)
+
+
+def _sides(asked: Asked, known: Reading) -> tuple[Side, Side]:
+    """(group, row) of both sides of the cases: any two rows of one group form one.
+
+    A row that stands alone forms a group by itself.
+    """
+    claim, question, table = asked.claim, asked.question, asked.table
+    if claim.along:
+        return _trends(asked, known)
+    rows = np.flatnonzero(asked.rows & known.has)
+    if len(question.sides) == 1:
+        return (rows, rows), (rows, rows)
+    group = table.groups(rows, _alike(claim, question))
+    sides = []
+    for side in question.sides:
+        chosen = np.flatnonzero(table.fits(side)[rows])
+        if QUANTITIES[claim.quantity].fastest:
+            fastest_first = chosen[np.argsort(-known.middle[rows[chosen]], kind="stable")]
+            place = np.stack([group, table.groups(rows, DEVICE)])[:, fastest_first]
+            chosen = np.sort(fastest_first[np.unique(place, axis=1, return_index=True)[1]])
+        sides.append((group[chosen], rows[chosen]))
+    return sides[0], sides[1]
+
+
+def _trends(asked: Asked, known: Reading) -> tuple[Side, Side]:
+    """The last and the first of each group of rows that differ only in one parameter."""
+    table, along = asked.table, asked.claim.along
+    values = table.frame[along].to_numpy(float)
+    rows = np.flatnonzero(asked.rows & (values > 0))
+    group = table.groups(rows, [*CELL, *FIXED[along]])
+    order = np.lexsort((values[rows], group))
+    rows, group = rows[order], group[order]
+    names = np.unique(group)
+    first = rows[np.searchsorted(group, names)]
+    last = rows[np.searchsorted(group, names, side="right") - 1]
+    kept = (values[first] < values[last]) & known.has[first] & known.has[last]
+    return (names[kept], last[kept]), (names[kept], first[kept])
+
+
+def _is_case(asked: Asked, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Which pairs of alike rows form cases."""
+    claim, question, table = asked.claim, asked.question, asked.table
+    if len(question.sides) == 1:
+        return np.full(len(one), True)
+    a, b = question.sides
+    kept = one != other
+    if _between_devices(question):
+        kept &= table.differ(one, other, DEVICE)
+        if question.same_host:
+            kept &= ~table.differ(one, other, ["source", "host"])
+    if claim.similar_price:
+        prices = [table.frame["price_usd"].to_numpy(float)[rows] for rows in (one, other)]
+        is_similar = np.maximum(*prices) <= claim.similar_price * np.minimum(*prices)
+        if (kept & ~is_similar).any():
+            none = f"no two devices have prices within {claim.similar_price:g} times"
+            asked.reasons.append(none)
+        kept &= is_similar
+    if asked.is_analogue:
+        kept &= ~_decides(claim, table, one, other)
+        if a == b:  # the higher listed peak first, as the claim has it
+            peak = table.frame["peak"].to_numpy(float)
+            kept &= peak[one] > peak[other]
+    return kept
 
 
 def _between_devices(question: Question) -> bool:
@@ -174,9 +232,7 @@ def _between_devices(question: Question) -> bool:
 
 
 def _alike(claim: Claim, question: Question) -> Sequence[str]:
-    """The columns in which the rows of a case must agree, given what distinguishes its sides."""
-    if claim.along:
-        return [*CELL, *FIXED[claim.along]]
+    """The columns in which two compared rows must agree, given what distinguishes their sides."""
     a, b = question.sides
     if a.get("model") != b.get("model"):
         return SAME_TRAINING
@@ -189,35 +245,71 @@ def _alike(claim: Claim, question: Question) -> Sequence[str]:
     return [name for name in (*places, *(claim.same or WORK)) if name not in own]
 
 
-def _pairs(claim: Claim, question: Question, rows: pd.DataFrame) -> Pairs:
-    """All rows of both sides that did the same work, of two devices where the sides are."""
-    sides = []
-    for side in question.sides:
-        of = rows[fits(rows, side)]
-        if QUANTITIES[claim.quantity].fastest:
-            of = of.loc[of.groupby(["group", *DEVICE], sort=False)["middle"].idxmax()]
-        sides.append(of[["group", "row"]])
-    labels = sides[0].merge(sides[1], on="group").sort_values("group", kind="stable")
-    one, other = (rows.loc[labels[f"row_{side}"]].reset_index(drop=True) for side in "xy")
-
-    def differ(*names: str) -> pd.Series:
-        return np.logical_or.reduce([one[name] != other[name] for name in names])
-
-    kept = one["row"] != other["row"]
-    if _between_devices(question):
-        kept &= differ(*DEVICE)
-        if question.same_host:
-            kept &= ~differ("source", "host")
-    return one[kept], other[kept]
+# -- all at once -----------------------------------------------------------------------------------
 
 
-def _similar_prices(claim: Claim, one: pd.DataFrame, other: pd.DataFrame) -> Mask:
-    """Of which rows the devices cost about the same, where that counts."""
-    if not claim.similar_price:
-        return pd.Series(True, one.index)
-    prices = pd.concat([of["price_usd"].astype(float) for of in (one, other)], axis=1)
-    low, high = prices.min(axis=1, skipna=False), prices.max(axis=1, skipna=False)
-    return high <= claim.similar_price * low
+def _combine(every: Sequence[Asked], pairs: pd.DataFrame, read: Mapping[str, Reading]) -> None:
+    """Fill in the cases.
+
+    Args:
+        pairs: `one` and `other` row of each, and the number of its `question`.
+    """
+    facts = pd.DataFrame(
+        [(of.claim.quantity, of.claim.kind, of.claim.cases) for of in every],
+        columns=["quantity", "kind", "counted"],
+    ).assign(
+        claim=pd.factorize(pd.Series([(of.claim.id, of.is_analogue) for of in every]))[0],
+        printed=[of.question.printed or 1.0 for of in every],  # counts as exact
+        over=[
+            of.claim.over_printed and f"; over the printed {of.claim.over_printed}" for of in every
+        ],
+    )
+    pairs = pairs.join(facts, "question")
+    figures_of = pd.concat({name: of.figures for name, of in read.items()})
+    upper, lower = (
+        figures_of.loc[pd.MultiIndex.from_frame(pairs[["quantity", side]])].reset_index(drop=True)
+        for side in ("one", "other")
+    )
+    ends = ["middle", "low", "high"]
+    upper[ends] = upper[ends].div(pairs["printed"], axis=0)
+    upper["basis"] += pairs["over"]
+    one, other = (
+        [every[number].table.shown[row] for number, row in pairs[["question", side]].to_numpy()]
+        for side in ("one", "other")
+    )
+    is_alone, is_difference = pairs["one"] == pairs["other"], pairs["kind"] == "difference"
+    for shown, side in ((one, upper), (other, lower)):
+        workload = pd.Series([row["workload"] for row in shown], dtype=object)
+        is_named = ~is_alone & side["remark"].ne("")
+        side["remark"] = ("of " + workload + " ").where(is_named, "") + side["remark"]
+    differences, ratios = ~is_alone & is_difference, ~is_alone & ~is_difference
+    combined = pd.concat(
+        [
+            upper[is_alone],
+            figures.ratio(upper[ratios], lower[ratios]),
+            figures.difference(upper[differences], lower[differences]),
+        ]
+    ).sort_index()
+    n = _together(pairs.assign(module=[row["module"] for row in one]))
+    low, high = figures.interval(combined, 1 - (1 - inference.CONFIDENCE) / n)
+    names = ["middle", "low", "high", "basis", "remark", "word"]
+    texts = combined.assign(low=low, high=high)[names].itertuples(index=False)
+    for number, a, b, text in zip(pairs["question"], one, other, texts, strict=True):
+        asked = every[number]
+        rows, label = (
+            ([a], _label(a)) if a is b else ([a, b], _label_of_both(a, b, asked.claim.along))
+        )
+        asked.cases.append(Case(label, rows, *text))
+
+
+def _together(pairs: pd.DataFrame) -> np.ndarray:
+    """Of each case how many intervals have to hold together: one where several count as one."""
+    asked, module = pairs["claim"], pairs["module"]
+    of_module = asked.groupby([asked, module]).transform("size")
+    modules = module.groupby(asked).transform("nunique").where(of_module == 1, 1)
+    is_one = pairs["counted"].isin(MULTIPLES) & pairs["kind"].ne("share")
+    n = asked.groupby(asked).transform("size")
+    return np.select([pairs["kind"] == "largest", is_one], [modules, 1], n)
 
 
 # -- labels ----------------------------------------------------------------------------------------
@@ -236,12 +328,10 @@ def _shape(row: Row) -> str:
     return "×".join(f"{size:g}" for size in sizes if size) if row["m"] else ""
 
 
-def _trend_label(last: Row, first: Row, along: str) -> str:
-    return f"{_label(first, along)}, {along} {first[along]:g} to {last[along]:g}"
-
-
-def _pair_label(one: Row, other: Row) -> str:
-    """The label of two compared rows; what both share comes once."""
+def _label_of_both(one: Row, other: Row, along: str) -> str:
+    """The label of two compared rows, or of a trend from the other; what both share comes once."""
+    if along:
+        return f"{_label(other, along)}, {along} {other[along]:g} to {one[along]:g}"
     if one["where"] == other["where"]:
         names = " against ".join(dict.fromkeys((one["workload"], other["workload"])))
         formats = " against ".join(dict.fromkeys((one["precision"], other["precision"])))

@@ -53,7 +53,12 @@ def answers(claims: Sequence[Claim], published: Published, where: str) -> dict[s
         checked = []
         for index, check in enumerate(claim.consistency):
             try:
-                checked.append(_answer(claim, check, by_id, published))
+                if check["kind"] == "one_value":
+                    checked.append(_one_value(check, published))
+                elif check["kind"] == "claim":
+                    checked.append(_claim(claim, check["id"], by_id))
+                else:
+                    checked.append(_ratio(claim, check, published))
             except Unknown as error:
                 mistakes.append(f"{where}: {claim.id}.consistency.{index}{error}")
         checked.sort(key=lambda answer: answer.word != INCONSISTENT)
@@ -62,14 +67,6 @@ def answers(claims: Sequence[Claim], published: Published, where: str) -> dict[s
     if mistakes:
         raise UserError("\n".join(mistakes))
     return by_claim
-
-
-def _answer(claim: Claim, check: Check, by_id: Mapping[str, Claim], published: Published) -> Answer:
-    if check["kind"] == "one_value":
-        return _one_value(check, published)
-    if check["kind"] == "claim":
-        return _claim(claim, check["id"], by_id)
-    return _ratio(claim, check, published)
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -160,26 +157,21 @@ def _similar_price(check: Check, published: Published, a: Number, b: Number) -> 
 
 def _one_value(check: Check, published: Published) -> Answer:
     """Checks that rows that agree in some columns have one value in another."""
-    values: dict[str, dict[str, str]] = {}
+    sources: dict[str, dict[str, str]] = {}  # what a row is about -> its values, and their source
     for row in published.chosen(check):
         name = published.label({column: row.get(column, "") for column in check["of"]})
-        values.setdefault(name, {})[row[check["column"]]] = row["source"]
+        sources.setdefault(name, {})[row[check["column"]]] = row["source"]
     column = check["column"].replace("_", " ")
-    split = [f"{name}: {_split(column, of)}" for name, of in values.items() if len(of) > 1]
-    if split:
-        return Answer(INCONSISTENT, "; ".join(split))
-    return Answer(
-        CONSISTENT, "; ".join(f"{name}: {column} {next(iter(of))}" for name, of in values.items())
-    )
-
-
-def _split(column: str, sources_by_value: Mapping[str, str]) -> str:
-    """`batch size 8 in Table 3 and 16 in Table 4`; a source that all share comes once."""
-    sources = set(sources_by_value.values())
-    if len(sources) == 1:
-        return f"{column} {' and '.join(sources_by_value)} in {sources.pop()}"
-    parts = [f"{column} {value} in {source}" for value, source in sources_by_value.items()]
-    return " and ".join(parts)
+    alike, split = [], []
+    for name, of in sources.items():
+        values = [f"{value} in {source}" for value, source in of.items()]
+        if len(of) == 1:
+            alike.append(f"{name}: {column} {next(iter(of))}")
+        elif len(set(of.values())) == 1:  # a source that all share comes once
+            split.append(f"{name}: {column} {' and '.join([*of][:-1])} and {values[-1]}")
+        else:
+            split.append(f"{name}: {column} " + f" and {column} ".join(values))
+    return Answer(INCONSISTENT, "; ".join(split)) if split else Answer(CONSISTENT, "; ".join(alike))
 
 
 # -- another statement -----------------------------------------------------------------------------

@@ -11,12 +11,15 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse import scaling
+from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, holds
-from siliconprof.analyse.throughputs import PLACE, bandwidths, known, of_sheets, of_step
+from siliconprof.analyse.throughputs import MANY, PLACE, bandwidths, known, of_sheets, of_step
 from siliconprof.hosts.datasheet import DataSheets
+from siliconprof.stats import inference
 from siliconprof.store import columns
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
+from siliconprof.store.table_files import Row
 from siliconprof.store.table_files import rows as as_rows
 
 # The rows that a quantity is read from: of a table, or lines of scaling.csv about something.
@@ -32,7 +35,57 @@ SAME_TRAINING = [
     *("batch_size", "training_steps", "learning_rate", "warmup_steps", "decay_steps"),
     *("weight_decay", "beta1", "beta2", "max_gradient_norm"),
 ]
+SHOWN = ["workload", "precision", "where", "record", "module", "n_parameters", "n_layer", "n_embd"]
+SHOWN += ["seq_len", "batch_size", "any_batch_size", "batch", "m", "k", "n"]
+PARTS = ("median", "low", "high")  # of a time's columns
 ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
+
+
+class Rows:
+    """The rows of a table by their numbers; what is asked of a column is made once."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame.reset_index(drop=True)
+        self._masks: dict[tuple[Any, ...], np.ndarray] = {}
+        self._codes: dict[str, np.ndarray] = {}
+
+    @cached_property
+    def shown(self) -> list[Row]:
+        """What a case shows of each row."""
+        return as_rows(self.frame[SHOWN])
+
+    def has(self, name: str, values: Sequence[Any]) -> np.ndarray:
+        """Which rows have one of some values."""
+        if (name, *values) not in self._masks:
+            self._masks[name, *values] = self.frame[name].isin(values).to_numpy(bool)
+        return self._masks[name, *values]
+
+    def fits(self, side: Mapping[str, Any]) -> np.ndarray:
+        """Which rows belong to a side."""
+        mask = np.full(len(self.frame), True)
+        for name, expected in side.items():
+            values = expected if isinstance(expected, list) else [expected]
+            if name == "device":
+                mask &= self.has(name, values) | self.has("registry_id", values)
+            elif name != "like":
+                mask &= self.has(name, values)
+        return mask
+
+    def codes(self, rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """(row, column): a number for each value of a column; missing ones are alike."""
+        for name in names:
+            if name not in self._codes and name in self.frame:
+                self._codes[name] = pd.factorize(self.frame[name])[0]
+        return np.array([self._codes[name][rows] for name in names if name in self._codes]).T
+
+    def groups(self, rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """The number of each row's group: rows of one are alike in some columns."""
+        codes = self.codes(rows, names)
+        return pd.factorize(pd.Series([code.tobytes() for code in codes], dtype=object))[0]
+
+    def differ(self, one: np.ndarray, other: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Which rows differ in any of some columns."""
+        return (self.codes(one, names) != self.codes(other, names)).any(axis=1)
 
 
 class Evidence:
@@ -40,27 +93,19 @@ class Evidence:
 
     Rows have every column that any may have, and `registry_id`, `vendor` and `price_usd` of their
     device where known, its listed `peak` in their precision in FLOP/s or `no_peak`, the reason;
-    `framework`; `lora`, whether adapters are trained; `where`, such as `cpu-x (torch-cpu)`, with host
-    and source where it is another host; `row`, its label.
+    `framework`; `lora`, whether adapters are trained; `any_batch_size`, of a training or of a batched
+    operation; `where`, such as `cpu-x (torch-cpu)`, with host and source where it is another host.
     """
 
     def __init__(self, results: Results, sheets: DataSheets) -> None:
         self.results, self.sheets = results, sheets
         self._kept: dict[tuple[str, ...], Any] = {}
 
-    def all_rows(self, of: str) -> pd.DataFrame:
-        """All points or cells, or all lines of scaling.csv."""
-        if of in (POINTS, CELLS):
-            return self.points if of == POINTS else self.cells
-        return self._lines
-
-    def rows(self, of: str, modules: Sequence[str]) -> pd.DataFrame:
-        """Those of some workloads, of scaling.csv about something."""
-        rows = self.all_rows(of)
-        is_about = rows["about"] == of if of in (SHAPES, BACKENDS) else True
-        return self.kept(
-            ("rows", of, *modules), lambda: rows[rows["module"].isin(modules) & is_about]
-        )
+    def rows(self, of: str) -> Rows:
+        """All points or cells, or the lines of scaling.csv about something."""
+        frames = {POINTS: lambda: self.points, CELLS: lambda: self.cells}
+        lines = frames.get(of, lambda: self._lines[self._lines["about"] == of])
+        return self.kept(("rows", of), lambda: Rows(lines()))
 
     def kept(self, name: tuple[str, ...], make: Callable[[], Any]) -> Any:
         """What several claims need, made once."""
@@ -85,57 +130,67 @@ class Evidence:
         Beside the columns of all rows: `shape_size` of an operation; `model`, which is the `wide`
         and which the `deep` one of two trainings of equal size; `product`, FLOP/s of the fastest
         matrix product of its place and precision, and `bandwidth` of its memory in bytes/s, with
-        `no_product` and `no_bandwidth`, why there is none.
+        `no_product` and `no_bandwidth`, why there is none; the `spread` of its step's time, and
+        whether it `has_no_speed`.
         """
         points = self._identified(self.results.of_ok_cells())
         status = points["point_status"]
         points = points[(status.isna() | status.eq("ok")) & ~holds(points, "compile")]
         points = points.reset_index(drop=True)
-        points["row"] = points.index
         values = (points["m"] * points["k"]).where(points["module"].isin(SIZED))
         sizes = [values >= LARGE_VALUES, values.gt(0) & (values <= SMALL_VALUES)]
         here = [*PLACE, "precision"]
         products = points[points["module"].eq("matmul")].groupby(here)["flop_per_s"].max()
         tokens = points["tokens_per_s"]
         faulted = [f"{kind}_faulted_bytes_per_step" for kind in ("minor", "major")]
-        return (
-            points.assign(
-                shape_size=np.select(sizes, ["large", "small"], ""),
-                model=_wide_and_deep(points[points["trainer"] == "training_run"]),
-                step_s=of_step(points, "median_s"),
-                speed_per_s=tokens.where(known(tokens), points["samples_per_s"]),
-                faulted_bytes=points[faulted].sum(axis=1, skipna=False),
-                product=points[here].join(products.rename("product"), here)["product"],
-                no_product="no matrix product in " + points["precision"] + " was timed there",
-            )
-            .join(self._bandwidths(points))
-            .copy()
+        made = pd.DataFrame(
+            {
+                "shape_size": np.select(sizes, ["large", "small"], ""),
+                "model": _wide_and_deep(points[points["trainer"] == "training_run"]),
+                "step_s": of_step(points, "median_s"),
+                "speed_per_s": tokens.where(known(tokens), points["samples_per_s"]),
+                "faulted_bytes": points[faulted].sum(axis=1, skipna=False),
+                "product": points[here].join(products.rename("product"), here)["product"],
+                "no_product": "no matrix product in " + points["precision"] + " was timed there",
+                "has_no_speed": flagged(points, NO_SPEED_FLAG),
+            },
+            points.index,
         )
+        spreads = spread([of_step(points, f"{p}_s") for p in PARTS], points["processes"])
+        return pd.concat([points, made, self._bandwidths(points), spreads], axis=1).copy()
 
     @cached_property
     def _lines(self) -> pd.DataFrame:
         return self._identified(self.results.of_ok_cells("scaling"))
 
     def _identified(self, frame: pd.DataFrame) -> pd.DataFrame:
-        frame = of_sheets(frame, lambda row: self.sheets.peak(row, row["precision"]), "precision")
-        frame = frame.rename(columns={"datasheet_value": "peak", "datasheet_reason": "no_peak"})
-        devices = frame[DEVICE].drop_duplicates()
-        facts = pd.DataFrame(
-            [self._device(row) for row in as_rows(devices)],
-            devices.index,
-            ["registry_id", "vendor", "price_usd"],
+        """The lines of a table with what all rows have."""
+        frame = frame.reset_index(drop=True)
+        of = [*DEVICE, "precision"]
+        sheets = of_sheets(
+            frame[of], lambda row: self.sheets.peak(row, row["precision"]), "precision"
         )
-        every = {**columns.of(POINTS), **columns.of(CELLS), **dict.fromkeys(OPERATION)}
-        frame = frame.reindex(columns=frame.columns.union([*every], sort=False))
-        frame = frame.merge(devices.join(facts), "left", DEVICE).copy()  # in one block
+        devices = frame[DEVICE].drop_duplicates()
+        names = ["registry_id", "vendor", "price_usd"]
+        facts = pd.DataFrame([self._device(row) for row in as_rows(devices)], devices.index, names)
         away = ", " + frame["host"] + ", " + frame["source"]
         where = frame["backend"] + away.mask(frame["source"] == HERE, "")
-        return frame.assign(
-            framework=frame["backend"].str.replace("-.*", "", regex=True),
-            lora=known(frame["lora_rank"]),
-            where=frame["device"] + " (" + where + ")",
-            row=frame.index,
+        every = {**columns.of(POINTS), **columns.of(CELLS), **dict.fromkeys(OPERATION)}
+        frame = frame.reindex(columns=frame.columns.union([*every], sort=False))
+        size = frame["batch_size"]
+        made = (
+            devices.join(facts)
+            .merge(frame[DEVICE], "right", DEVICE)[names]
+            .assign(
+                peak=sheets["datasheet_value"],
+                no_peak=sheets["datasheet_reason"],
+                framework=frame["backend"].str.replace("-.*", "", regex=True),
+                lora=known(frame["lora_rank"]),
+                where=frame["device"] + " (" + where + ")",
+                any_batch_size=size.where(known(size), frame["batch"]),
+            )
         )
+        return pd.concat([frame, made], axis=1).copy()  # in one block
 
     def _device(self, row: Mapping[str, Any]) -> tuple[str | None, str | None, float | None]:
         entry, devices = self.sheets.entry(row), self.sheets.registry["devices"]
@@ -180,24 +235,48 @@ class Evidence:
         """Of each point the bandwidth of its device's memory, as measured or by its data sheet."""
         found = of_sheets(points[DEVICE], self.sheets.bandwidth)
         found = found.merge(bandwidths(self.results.frame("ceilings")), "left", DEVICE)
-        is_measured = known(found["ceiling"])
+        is_measured, is_warm = known(found["ceiling"]), points["cache"].eq("warm")
         sources = {
             True: "the measured bandwidth of its memory",
             False: "its data sheet's bandwidth",
         }
         none = "no bandwidth of its memory was measured, and " + found["datasheet_reason"]
+        warm = "its data may stay in a cache, so memory does not limit it"
+        bandwidth = found["ceiling"].where(is_measured, found["datasheet_value"])
         return pd.DataFrame(
             {
-                "bandwidth": found["ceiling"].where(is_measured, found["datasheet_value"]),
+                "bandwidth": bandwidth.mask(is_warm),
                 "bandwidth_source": is_measured.map(sources),
-                "no_bandwidth": none,
+                "no_bandwidth": none.mask(is_warm, warm),
             }
         )
 
 
+def spread(times: Sequence[pd.Series], processes: pd.Series) -> pd.DataFrame:
+    """Of times: the `error` of the logarithm, its degrees of freedom `df`, and its `basis`.
+
+    Args:
+        times: their `PARTS`: median, and the ends of its interval.
+    """
+    middle, low, high = times
+    is_known = known(middle) & known(low) & known(high)
+    between = "between " + processes.astype("Int64").astype("str") + " processes"
+    df = (processes - 1).where(processes > 1, MANY).astype(float)
+    quantile = inference.student_quantile((1 + inference.CONFIDENCE) / 2, df.to_numpy())
+    return pd.DataFrame(
+        {
+            "error": (np.log(high / low) / 2 / quantile).where(is_known),
+            "df": df,
+            "basis": between.where(processes > 1, "within one process"),
+        }
+    )
+
+
 def _wide_and_deep(trainings: pd.DataFrame) -> pd.Series:
     """Which is the `wide` and which the `deep` one of like trainings of about equal size."""
-    trainings = trainings.assign(aspect=trainings["n_embd"] / trainings["n_layer"])
+    trainings = trainings[[*SAME_TRAINING, "n_parameters"]].assign(
+        aspect=trainings["n_embd"] / trainings["n_layer"]
+    )
     trainings = trainings[trainings["aspect"].gt(0) & trainings["n_parameters"].gt(0)]
     trainings = trainings.sort_values("n_parameters", kind="stable")
     names = pd.Series(index=trainings.index, dtype="str")

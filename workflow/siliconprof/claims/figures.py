@@ -6,7 +6,7 @@ Figures are a frame, a line each, whose columns are the fields of `Figure`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,9 +51,13 @@ def listed(index: pd.Index, each: Sequence[Figure]) -> pd.DataFrame:
 
 
 def interval(
-    figures: pd.DataFrame, confidence: float = inference.CONFIDENCE
+    figures: pd.DataFrame, confidence: Any = inference.CONFIDENCE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of their intervals at a confidence of 0 to 1; given ends are returned unchanged."""
+    """The ends of their intervals at a confidence of 0 to 1; given ends are returned unchanged.
+
+    Args:
+        confidence: of all, or one of each.
+    """
     middle, low, high, error, df = figures[[*NUMBERS]].to_numpy().T
     reach = np.exp(inference.student_quantile((1 + confidence) / 2, df) * error)
     is_given = np.isnan(error)
@@ -108,34 +112,6 @@ def difference(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     )
     found.loc[nothing, "remark"] = "nothing to compare: both are 0"
     return found
-
-
-def over(figures: pd.DataFrame, printed: float, table: str) -> pd.DataFrame:
-    """Figures as multiples of a printed number of a table, which counts as exact."""
-    numbers = ["middle", "low", "high"]
-    basis = figures["basis"] + f"; over the printed {table}"
-    return figures.assign(**figures[numbers] / printed, basis=basis)
-
-
-def reduced(figures: pd.DataFrame, how: str) -> pd.DataFrame:
-    """The largest (most), smallest (least) or geometric mean (mean) of several figures."""
-    combine: Callable[[Sequence[float]], float] = inference.geometric_mean
-    combine = {"most": max, "least": min}.get(how, combine)
-    middle, low, high = (combine([*ends]) for ends in (figures["middle"], *interval(figures)))
-    basis, remark = joined(figures["basis"]), joined(figures["remark"])
-    return listed(pd.RangeIndex(1), [Figure(middle, low, high, basis, remark)])
-
-
-def share_above_1(figures: pd.DataFrame) -> pd.DataFrame:
-    """The share of figures above 1; its ends are those that certainly are and those that may be."""
-    ends = interval(figures, confidence_of_each(len(figures)))
-    middle, low, high = (float((of > 1).mean()) for of in (figures["middle"], *ends))
-    return listed(pd.RangeIndex(1), [Figure(middle, low, high, joined(figures["basis"]))])
-
-
-def confidence_of_each(n: int) -> float:
-    """The confidence of each of several intervals that hold together."""
-    return 1 - (1 - inference.CONFIDENCE) / n
 
 
 @dataclass(frozen=True)

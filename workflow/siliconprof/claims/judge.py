@@ -10,20 +10,18 @@ printed numbers themselves agree with the statement, and is no verdict either.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from siliconprof.analyse.published_values import Published
-from siliconprof.claims import cases as claim_cases
-from siliconprof.claims import claims_file, consistency, verdicts
-from siliconprof.claims.cases import batch_of, fits
+from siliconprof.claims import cases, claims_file, consistency, verdicts
+from siliconprof.claims.cases import OF_A_DEVICE, Asked, Case
 from siliconprof.claims.claims_file import Claim, Question, Side
 from siliconprof.claims.consistency import Answer
-from siliconprof.claims.evidence import Evidence
+from siliconprof.claims.evidence import CELLS, Evidence
 from siliconprof.claims.figures import AGAINST, AGREES, OPEN
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE
@@ -45,8 +43,8 @@ NO_CASE = "no two of its cells did the same work in the same way"
 OF_POINTS = ("model", "shape_size")  # keys of a side that no cell has
 
 
-def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
-    """A claim's line of claims.csv.
+def row_of(claim: Claim, tables: Answer) -> Row:
+    """What a claim's line of claims.csv says of the claim itself.
 
     Args:
         tables: whether the sources' own numbers agree with it.
@@ -75,116 +73,91 @@ def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
     if claim.region:
         ends = {"claimed_low": claim.region.low, "claimed_high": claim.region.high}
         row |= {name: end for name, end in ends.items() if abs(end) < float("inf")}
-    verdict, reason, measured = _judged(claim, evidence, *_own(claim, evidence), "measured")
-    row |= {"verdict": verdict, "reason": reason} | measured
-    cases, missing = _analogue(claim, evidence)
-    if cases:
-        verdict, reason, measured = _judged(claim, evidence, cases, missing, "analogue")
-        row |= {"analogue_says": ANALOGUE_WORDS[verdict], "analogue_reason": reason} | measured
     return row
 
 
-def _judged(
-    claim: Claim,
-    evidence: Evidence,
-    cases: Sequence[pd.DataFrame],
-    missing: Iterable[str],
-    prefix: str,
-) -> tuple[str, str, Row]:
-    """(verdict, reason, the columns of its figures and rows)."""
-    every = pd.concat(cases, ignore_index=True) if cases else pd.DataFrame()
-    outcome = verdicts.judge(claim, every, list(dict.fromkeys(missing)))
-    labels = dict.fromkeys(label for labels in every.get("rows", ()) for label in labels)
-    rows = evidence.all_rows(QUANTITIES[claim.quantity].rows).loc[[*labels]]
-    fields = {"value": "middle", "word": "word", "case": "label"}
-    fields |= {name: name for name in ("low", "high", "basis")}
-    values = {name: outcome.case.get(field) for name, field in fields.items()}
+def judged(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> Row:
+    """The verdict on a claim, or what others show instead of one, with its figures and rows."""
+    cases = [case for asked in every for case in asked.cases]
+    is_analogue = not every or every[0].is_analogue
+    if is_analogue and not cases:
+        return {}
+    missing = _missing(claim, every, evidence)
+    verdict, reason, case, answers = verdicts.judge(claim, cases, list(dict.fromkeys(missing)))
+    rows = [row for one in cases for row in one.rows]
+    case = case or Case()
+    values: Row = {"value": case.middle, "case": case.label}
+    values |= {name: getattr(case, name) for name in ("low", "high", "word", "basis")}
     values |= {
-        "cases_agree": outcome.answers.count(AGREES),
-        "cases_against": outcome.answers.count(AGAINST),
-        "cases_open": outcome.answers.count(OPEN),
-        "devices": "; ".join(rows["where"].unique()) or None,
-        "records": ";".join(rows["record"].astype("str").unique()) or None,
+        "cases_agree": answers.count(AGREES),
+        "cases_against": answers.count(AGAINST),
+        "cases_open": answers.count(OPEN),
+        "devices": "; ".join(dict.fromkeys(row["where"] for row in rows)) or None,
+        "records": ";".join(dict.fromkeys(row["record"] for row in rows)) or None,
     }
-    columns = {f"{prefix}_{name}": value for name, value in values.items()}
-    return outcome.verdict, outcome.reason, columns
+    prefix = "analogue" if is_analogue else "measured"
+    row = {f"{prefix}_{name}": value for name, value in values.items()}
+    if is_analogue:
+        return row | {"analogue_says": ANALOGUE_WORDS[verdict], "analogue_reason": reason}
+    return row | {"verdict": verdict, "reason": reason}
 
 
 # -- whose cells decide ----------------------------------------------------------------------------
 
 
-def _all(rows: pd.DataFrame) -> pd.Series:
-    return pd.Series(True, rows.index)
+def _own(claim: Claim, evidence: Evidence) -> list[Asked]:
+    """The questions to the devices that a claim names, else to this host."""
+    table = evidence.rows(QUANTITIES[claim.quantity].rows)
+    counts = None if claim.devices else table.has("source", [HERE])
+    return [cases.ask(evidence, claim, question, counts) for question in claim.questions]
 
 
-def _own(claim: Claim, evidence: Evidence) -> tuple[list[pd.DataFrame], list[str]]:
-    """The cases of the devices that a claim names, else of this host, and what is missing."""
-    unmeasured = [name for name in claim.devices if name not in evidence.devices]
-    missing = _not_measured([evidence.sheets.registry["devices"][n]["name"] for n in unmeasured])
-    cases = []
-
-    def counts(rows: pd.DataFrame) -> pd.Series:
-        return _all(rows) if claim.devices else rows["source"] == HERE
-
-    for question in claim.questions:
-        more, reasons = claim_cases.of(evidence, claim, question, counts, lambda of: _all(of[0]))
-        if len(more):
-            cases.append(more)
-            missing += _batches(evidence, claim, question, more)
-        elif not set(question.devices) & set(unmeasured):
-            missing.append(_why_none(evidence, question, reasons, counts(evidence.cells)))
-    return cases, missing
-
-
-def _analogue(claim: Claim, evidence: Evidence) -> tuple[list[pd.DataFrame], list[str]]:
-    """The cases of other devices, or of other hosts where a claim names no device."""
+def _analogue(claim: Claim, evidence: Evidence) -> list[Asked]:
+    """The questions to other devices, or to other hosts where a claim names no device."""
+    questions, counts = list(claim.questions), None
     if claim.over_printed:
-        return [], []  # no number is printed for other devices
-    questions = list(claim.questions)
-    elsewhere = not claim.devices and not any("like" in s for q in questions for s in q.sides)
-    if not elsewhere:
-        questions = list(filter(None, map(_analogous, questions)))
-    cases, missing = [], []
-
-    def counts(rows: pd.DataFrame) -> pd.Series:
-        return rows["source"] != HERE if elsewhere else _all(rows)
-
-    for index, question in enumerate(questions):
-        if question in questions[:index]:
-            continue
-        ordered = len(question.sides) > 1 and question.sides[0] == question.sides[1]
-
-        def keep(of: Sequence[pd.DataFrame], ordered: bool = ordered) -> pd.Series:
-            """Those that decide nothing, with the higher listed peak first as the claim has it."""
-            is_stronger = of[0]["peak"] > of[-1]["peak"] if ordered else _all(of[0])
-            return is_stronger & ~_decides(claim, of)
-
-        more, _ = claim_cases.of(evidence, claim, question, counts, keep)
-        if len(more):
-            cases.append(more)
-            missing += _batches(evidence, claim, question, more)
-    return cases, missing
+        return []  # no number is printed for other devices
+    if claim.devices or any("like" in side for q in questions for side in q.sides):
+        questions = [of for question in questions for of in _analogous(question)]
+    else:
+        counts = ~evidence.rows(QUANTITIES[claim.quantity].rows).has("source", [HERE])
+    unlike = [q for index, q in enumerate(questions) if q not in questions[:index]]
+    return [cases.ask(evidence, claim, question, counts, is_analogue=True) for question in unlike]
 
 
-def _analogous(question: Question) -> Question | None:
-    """The same question of other devices; None where the claim does not say of which."""
-    sides = [side for side in map(claim_cases.analogous, question.sides) if side is not None]
-    return replace(question, sides=sides) if len(sides) == len(question.sides) else None
+def _analogous(question: Question) -> list[Question]:
+    """The same question of other devices; none where the claim does not say of which.
 
-
-def _decides(claim: Claim, of: Sequence[pd.DataFrame]) -> pd.Series:
-    """Whether the verdict is based on these rows, of one frame a side."""
-    if claim.devices:
-        named = {"device": claim.devices}
-        return np.logical_and.reduce([fits(rows, named) for rows in of])
-    here = np.logical_and.reduce([rows["source"] == HERE for rows in of])
-    asked = [
-        np.logical_and.reduce(list(map(fits, of, question.sides))) for question in claim.questions
-    ]
-    return here & np.logical_or.reduce(asked)
+    The keys of `like` replace the device, its backend, and the same keys of a side; a key that is
+    null there may have any value.
+    """
+    sides = []
+    for side in question.sides:
+        if "like" in side:
+            kept = {k: v for k, v in side.items() if k not in OF_A_DEVICE} | dict(side["like"])
+            side = {name: value for name, value in kept.items() if value is not None}
+        elif "device" in side:
+            return []
+        sides.append(side)
+    return [replace(question, sides=sides)]
 
 
 # -- what is missing -------------------------------------------------------------------------------
+
+
+def _missing(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> list[str]:
+    """Why the answer is not complete; of analogues, batch sizes alone may be missing."""
+    unmeasured = [name for name in claim.devices if name not in evidence.devices]
+    devices = evidence.sheets.registry["devices"]
+    missing = (
+        [] if every[0].is_analogue else _not_measured([devices[n]["name"] for n in unmeasured])
+    )
+    for asked in every:
+        if asked.cases:
+            missing += _batches(asked)
+        elif not asked.is_analogue and not set(asked.question.devices) & set(unmeasured):
+            missing.append(_why_none(asked, evidence))
+    return missing
 
 
 def _not_measured(names: Sequence[str]) -> list[str]:
@@ -195,15 +168,10 @@ def _not_measured(names: Sequence[str]) -> list[str]:
     return [f"{' and '.join(names)} {was} not measured"] if names else []
 
 
-def _batches(
-    evidence: Evidence, claim: Claim, question: Question, cases: pd.DataFrame
-) -> list[str]:
+def _batches(asked: Asked) -> list[str]:
     """The reason, if any, that batch sizes of the question are missing."""
-    if not question.batch_sizes:
-        return []
-    rows = evidence.rows(QUANTITIES[claim.quantity].rows, question.workloads)
-    rows = rows.loc[[label for labels in cases["rows"] for label in labels]]
-    measured = set(zip(rows["module"], batch_of(rows).astype(int), strict=True))
+    question, rows = asked.question, [row for case in asked.cases for row in case.rows]
+    measured = {(row["module"], row["any_batch_size"]) for row in rows}
     texts = []
     for module in question.workloads:
         absent = [str(b) for b in question.batch_sizes if (module, b) not in measured]
@@ -211,27 +179,30 @@ def _batches(
     return [f"not measured on both sides: {'; '.join(texts)}"] if texts else []
 
 
-def _why_none(
-    evidence: Evidence, question: Question, reasons: Sequence[str], counted: pd.Series
-) -> str:
+def _why_none(asked: Asked, evidence: Evidence) -> str:
     """The backend, workload, setting or figure that is missing where there is no case."""
-    cells = evidence.cells[counted & evidence.cells["module"].isin(question.workloads)]
+    question = asked.question
+    cells = evidence.rows(CELLS)
+    counted = cells.has("module", question.workloads)
+    if not asked.claim.devices:
+        counted = counted & cells.has("source", [HERE])
     modules = " or ".join(question.workloads)
     for side in question.sides:
-        device = {k: v for k, v in side.items() if k in claim_cases.OF_A_DEVICE}
+        device = {k: v for k, v in side.items() if k in OF_A_DEVICE}
         setting = {k: v for k, v in side.items() if k not in (*device, *OF_POINTS)}
         name = _side_words(device, evidence.sheets.registry["devices"])
-        on_device = cells[fits(cells, device)]
-        if on_device.empty:
+        on_device = counted & cells.fits(device)
+        if not on_device.any():
             return f"no {modules} cell{name} is part of these results"
-        if not on_device["status"].eq("ok").any():
-            failed = sorted({*(on_device["status"] + ": " + on_device["reason"].fillna("None"))})
-            return f"{modules}{name}: {'; '.join(failed)}"
-        if not fits(on_device, setting).any():
-            asked = ", ".join(_setting_words(k, v) for k, v in setting.items())
-            return f"no {modules} cell{name} with {asked} is part of these results"
-    if reasons:
-        return "; ".join(reasons)
+        if not (on_device & cells.has("status", ["ok"])).any():
+            failed = cells.frame[on_device]
+            texts = sorted({*(failed["status"] + ": " + failed["reason"].fillna("None"))})
+            return f"{modules}{name}: {'; '.join(texts)}"
+        if not (on_device & cells.fits(setting)).any():
+            asked_for = ", ".join(_setting_words(k, v) for k, v in setting.items())
+            return f"no {modules} cell{name} with {asked_for} is part of these results"
+    if asked.reasons:
+        return "; ".join(asked.reasons)
     if question.batch_sizes:
         return f"no cell of {modules} has batch {', '.join(map(str, question.batch_sizes))}"
     shapes = sorted({str(side["shape_size"]) for side in question.sides if "shape_size" in side})
@@ -267,5 +238,10 @@ def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -
     claims = claims_file.load(arguments.claims, devices, published)
     consistent = consistency.answers(claims, published, str(arguments.claims))
     evidence = Evidence(results, sheets)
-    lines = [row_of(claim, evidence, consistent[claim.id]) for claim in claims]
-    table_files.write_frame(arguments.output_dir / "claims.csv", pd.DataFrame(lines))
+    tested = [claim for claim in claims if claim.kind]
+    asked = [(claim, of(claim, evidence)) for claim in tested for of in (_own, _analogue)]
+    cases.fill(evidence, [question for _, questions in asked for question in questions])
+    lines = {claim.id: row_of(claim, consistent[claim.id]) for claim in claims}
+    for claim, questions in asked:
+        lines[claim.id] |= judged(claim, questions, evidence)
+    table_files.write_frame(arguments.output_dir / "claims.csv", pd.DataFrame(lines.values()))

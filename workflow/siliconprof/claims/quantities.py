@@ -7,6 +7,7 @@ within its process.
 from __future__ import annotations
 
 import math
+import re
 import statistics as plain
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,13 +17,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
 from siliconprof.analyse.frames import CELL, POINT
-from siliconprof.analyse.throughputs import MANY, PLACE, known, of_step
+from siliconprof.analyse.throughputs import PLACE, known
 from siliconprof.claims import figures
-from siliconprof.claims.evidence import BACKENDS, CELLS, OPERATION, POINTS, SHAPES, Evidence
+from siliconprof.claims.evidence import (
+    BACKENDS,
+    CELLS,
+    OPERATION,
+    PARTS,
+    POINTS,
+    SHAPES,
+    Evidence,
+    spread,
+)
 from siliconprof.claims.figures import Figure, ratio
-from siliconprof.stats import inference, line_fit, statistics, training_course
+from siliconprof.stats import line_fit, statistics, training_course
 
 BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and AdamW's two moments, as in the paper's Table 2
 LEAST_SAMPLES = 9  # three in each third of a course
@@ -37,16 +46,16 @@ NO_FAULTS = "its record has no page faults of single steps"
 NO_STEP = "no step was timed"
 # Column -> why a row without it has no figure, or the column that says so.
 ABSENT = {
-    **dict.fromkeys(("step_s", "samples_per_s", "speed_per_s"), NO_STEP),
+    "peak": "no_peak",
+    "bandwidth": "no_bandwidth",
+    "product": "no_product",
     **dict.fromkeys(("autorange_min_run_time_s", "autorange_median_s"), "autorange_reason"),
     **dict.fromkeys(("cold_median_s", "cold_low_s"), "cold_reason"),
     "epoch_s": "no epoch was timed",
     "flops": "no number of operations is known",
-    "flop_per_s": "no rate of operations is known",
     "bytes_per_s": "its bytes are not known",
-    "peak": "no_peak",
-    "bandwidth": "no_bandwidth",
-    "product": "no_product",
+    "flop_per_s": "no rate of operations is known",
+    **dict.fromkeys(("step_s", "samples_per_s", "speed_per_s"), NO_STEP),
     "device_peak_bytes": "no counter reports its peak of memory",
     "n_parameters": "no number of parameters is known",
     "launch_and_wait_median_s": "no launch was timed",
@@ -81,51 +90,38 @@ def _lacking(rows: pd.DataFrame, *names: str) -> Iterable[Why]:
         yield ~known(rows[name]), said
 
 
-def _timed(rows: pd.DataFrame, value: pd.Series, *why: Why, stem: str = "") -> pd.DataFrame:
+def _timed(
+    rows: pd.DataFrame, value: pd.Series, *why: Why, times: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Figures proportional to a time or to its reciprocal, which have the error of the time.
 
     Args:
-        stem: of the time's columns; empty for a step's.
+        times: their `spread`, where it is not that of the steps.
     """
-    middle, low, high = (
-        rows[f"{stem}_{part}"] if stem else of_step(rows, part)
-        for part in ("median_s", "low_s", "high_s")
-    )
-    n, value = rows["processes"], value.astype(float)
-    df = (n - 1).where(n > 1, MANY)
-    quantile = inference.student_quantile((1 + inference.CONFIDENCE) / 2, df.to_numpy(float))
-    is_absent = ~(value.gt(0) & (value < math.inf) & known(middle) & known(low) & known(high))
-    between = "between " + n.astype("Int64").astype("str") + " processes"
+    times, value = rows if times is None else times, value.astype(float)
+    is_absent = ~(value.gt(0) & (value < math.inf) & times["error"].notna())
     return figures.of(
         rows.index,
         middle=value,
-        error=np.log(high / low) / 2 / quantile,
-        df=df,
-        basis=between.where(n > 1, "within one process"),
-        why_not=_why_not((flagged(rows, NO_SPEED_FLAG), NO_SPEED), *why, (is_absent, NO_STEP)),
+        error=times["error"],
+        df=times["df"],
+        basis=times["basis"],
+        why_not=_why_not((rows["has_no_speed"], NO_SPEED), *why, (is_absent, NO_STEP)),
     )
 
 
-def _computed(
-    value: Callable[..., pd.Series], *names: str, basis: str = "", stem: str = ""
-) -> Read:
-    """What is computed from columns: exact by its basis, else with the error of a time."""
+def _computed(expression: str, basis: str = "") -> Read:
+    """What is computed from columns: exact by its basis, else with the error of a step's time."""
+    names = [name for name in ABSENT if re.search(rf"\b{name}\b", expression)]
 
     def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
-        values, why = value(*(rows[name] for name in names)), _lacking(rows, *names)
+        values: Any = rows[names].eval(expression, engine="python")
+        why = _lacking(rows, *names)
         if basis:
             return figures.exact(values, basis, _why_not(*why))
-        return _timed(rows, values, *why, stem=stem)
+        return _timed(rows, values, *why)
 
     return read
-
-
-def _same(values: pd.Series) -> pd.Series:
-    return values
-
-
-def _inverse(values: pd.Series) -> pd.Series:
-    return 1 / values
 
 
 # -- speed -----------------------------------------------------------------------------------------
@@ -133,28 +129,17 @@ def _inverse(values: pd.Series) -> pd.Series:
 
 def _fp16_gain(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     points, same = evidence.points, [*PLACE, "module", *OPERATION]
-    fp32 = points.loc[points["precision"] == "fp32", same].drop_duplicates(same, keep="last")
-    label = rows[same].merge(fp32.reset_index(names="fp32"), "left", same)["fp32"]
-    label = label.set_axis(rows.index)
-    fast, slow = (
-        _timed(of, of["flop_per_s"], *_lacking(of, "flop_per_s")).set_axis(rows.index)
-        for of in (rows, points.reindex(label))
-    )
+    fp32 = points[points["precision"] == "fp32"].drop_duplicates(same, keep="last")
+    rate = _computed("flop_per_s")
+    slow = fp32[same].join(rate(evidence, fp32).assign(is_timed=True))
+    slow = rows[same].merge(slow, "left", same).drop(columns=same).set_axis(rows.index)
+    slow, fast = slow.fillna({"basis": "", "remark": "", "why_not": ""}), rate(evidence, rows)
     why = (
         (rows["precision"] != "fp16", "only a cell in fp16 has a gain from fp16"),
-        (label.isna(), "the same operation in fp32 was not timed"),
+        (slow["is_timed"].isna(), "the same operation in fp32 was not timed"),
         *((of["why_not"] != "", of["why_not"]) for of in (fast, slow)),
     )
     return ratio(fast, slow).assign(basis=fast["basis"], why_not=_why_not(*why))
-
-
-def _memory_bound(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
-    names = ("bandwidth", "product", "bytes_per_s", "flop_per_s")
-    bandwidth, product, moved, done = (rows[name] for name in names)
-    warm = "its data may stay in a cache, so memory does not limit it"
-    # Both shares have the same time, whose error cancels; the error of the two ceilings remains.
-    share = (moved / bandwidth) / (done / product)
-    return _timed(rows, share, (rows["cache"] == "warm", warm), *_lacking(rows, *names))
 
 
 def _step_spread(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
@@ -363,8 +348,11 @@ def _cold_launch(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     return figures.of(rows.index, middle=middle, low=low, high=high, basis=basis, why_not=why_not)
 
 
-# The paper does not say which time it means.
-_followup_launch = _computed(_same, "launch_and_wait_median_s", stem="launch_and_wait")
+def _followup_launch(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+    """Launch and wait: the paper does not say which time it means."""
+    times = [rows[f"launch_and_wait_{part}_s"] for part in PARTS]
+    why = _lacking(rows, "launch_and_wait_median_s")
+    return _timed(rows, times[0], *why, times=spread(times, rows["processes"]))
 
 
 def _cold_over_followup(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
@@ -402,43 +390,34 @@ def _support(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
 
 # -- all of them -----------------------------------------------------------------------------------
 
+
+def _speed(words: str, unit: str, expression: str) -> Quantity:
+    return Quantity(words, unit, _computed(expression), fastest=True)
+
+
+def _rate(words: str, unit: str, expression: str) -> Quantity:
+    return Quantity(words, unit, _computed(expression))
+
+
+# Both shares of a bound have the same time, whose error cancels; that of the ceilings remains.
+SHARES = "(bytes_per_s / bandwidth) / (flop_per_s / product)"
+OF_PRODUCTS = "a step's operations over the fastest product's"
+OF_MEMORY = "share of memory's bandwidth over share of the fastest product's rate"
+ONE_ITERATION = "autorange_median_s / autorange_min_run_time_s"
 QUANTITIES = {
-    "sample_speed": Quantity(
-        "training samples", "1/s", _computed(_same, "samples_per_s"), fastest=True
-    ),
-    "epoch_speed": Quantity(
-        "epochs with validation", "1/s", _computed(_inverse, "epoch_s"), fastest=True
-    ),
-    "step_speed": Quantity("training steps", "1/s", _computed(_inverse, "step_s"), fastest=True),
-    "throughput": Quantity("throughput", "tokens/s", _computed(_same, "speed_per_s")),
-    "flop_rate": Quantity("operations", "FLOP/s", _computed(_same, "flop_per_s")),
+    "sample_speed": _speed("training samples", "1/s", "samples_per_s"),
+    "epoch_speed": _speed("epochs with validation", "1/s", "1 / epoch_s"),
+    "step_speed": _speed("training steps", "1/s", "1 / step_s"),
+    "throughput": _rate("throughput", "tokens/s", "speed_per_s"),
+    "flop_rate": _rate("operations", "FLOP/s", "flop_per_s"),
     "fp16_gain": Quantity("rate in fp16 over that in fp32", "times", _fp16_gain),
-    "of_products": Quantity(
-        "a step's operations over the fastest product's",
-        "times",
-        _computed(lambda best, rate: rate / best, "product", "flop_per_s"),
-        fastest=True,
+    "of_products": _speed(OF_PRODUCTS, "times", "flop_per_s / product"),
+    "memory_bound": _rate(OF_MEMORY, "times", SHARES),
+    "over_datasheet": _rate("actual over expected time", "times", "step_s * peak / flops"),
+    "epoch_by_peak": _rate(
+        "operations that the listed peak allows in an epoch", "FLOP", "epoch_s * peak"
     ),
-    "memory_bound": Quantity(
-        "share of memory's bandwidth over share of the fastest product's rate",
-        "times",
-        _memory_bound,
-    ),
-    "over_datasheet": Quantity(
-        "actual over expected time",
-        "times",
-        _computed(lambda peak, flops, s: s * peak / flops, "peak", "flops", "step_s"),
-    ),
-    "epoch_by_peak": Quantity(
-        "operations that the listed peak allows in an epoch",
-        "FLOP",
-        _computed(lambda peak, s: s * peak, "peak", "epoch_s"),
-    ),
-    "iteration_over_min_run_time": Quantity(
-        "one iteration over min_run_time",
-        "times",
-        _computed(lambda least, s: s / least, "autorange_min_run_time_s", "autorange_median_s"),
-    ),
+    "iteration_over_min_run_time": _rate("one iteration over min_run_time", "times", ONE_ITERATION),
     "step_spread": Quantity("quartile range of the step times over their median", "", _step_spread),
     "unusual_share": Quantity(
         "share of steps of unusual length", "", _each(_unusual_share, "curves", "unusual")
@@ -461,20 +440,13 @@ QUANTITIES = {
         _read_off(training_course.elevated_until, *NORMS),
     ),
     "peak_memory": Quantity(
-        "peak of device memory", "byte", _computed(_same, "device_peak_bytes", basis=BY_ALLOCATOR)
+        "peak of device memory", "byte", _computed("device_peak_bytes", BY_ALLOCATOR)
     ),
-    "parameters": Quantity(
-        "parameters", "million", _computed(lambda n: n / 1e6, "n_parameters", basis="counted")
-    ),
+    "parameters": Quantity("parameters", "million", _computed("n_parameters / 1e6", "counted")),
     "memory_over_theory": Quantity(
         "peak of device memory over 16 byte a parameter",
         "times",
-        _computed(
-            lambda peak, n: peak / (BYTES_PER_PARAMETER * n),
-            "device_peak_bytes",
-            "n_parameters",
-            basis=BY_ALLOCATOR,
-        ),
+        _computed(f"device_peak_bytes / ({BYTES_PER_PARAMETER} * n_parameters)", BY_ALLOCATOR),
     ),
     "rss_over_theory": Quantity(
         "largest resident memory over 16 byte a parameter", "times", _rss_over_theory

@@ -2,79 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import pandas as pd
-
-from siliconprof.claims import figures
+from siliconprof.claims.cases import MULTIPLES, Case
 from siliconprof.claims.claims_file import Claim
-from siliconprof.claims.figures import AGAINST, AGREES, OPEN, shown
+from siliconprof.claims.figures import AGAINST, AGREES, OPEN, joined, shown
+from siliconprof.stats import inference
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 INCONCLUSIVE, NOT_TESTABLE = "inconclusive", "not testable here"
 VERDICTS = (REPRODUCED, CONTRADICTED, INCONCLUSIVE, NOT_TESTABLE)
 UNDECIDED = "inconclusive"  # the word of an analysis that came to nothing
-MULTIPLES = {"most": "largest", "least": "smallest", "mean": "geometric mean"}  # of several cases
 MOST_SHOWN = 4  # cases of a finding that its reason lists
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A verdict with its reason and the case that it is based on."""
+class Outcome(NamedTuple):
+    """A verdict with its reason and the case that it is based on, if any."""
 
     verdict: str
     reason: str
-    case: Mapping[str, Any]  # with the interval that decides; empty without a figure
+    case: Case | None = None
     answers: Sequence[str] = ()  # of the cases that are counted
 
 
-def judge(claim: Claim, cases: pd.DataFrame, missing: Sequence[str]) -> Outcome:
+def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
     """The verdict on a claim.
 
     Args:
         missing: why the answer is not complete; where there are no cases, why not.
     """
-    if cases.empty:
-        return Outcome(NOT_TESTABLE, "; ".join(missing), {})
+    if not cases:
+        return Outcome(NOT_TESTABLE, "; ".join(missing))
     if claim.kind == "finding":
         return _finding(claim, cases, missing)
     if claim.kind == "largest":
         return _largest(claim, cases, missing)
     assert claim.region
     region = claim.region
-    cases = _decided(_reduced(cases, "share" if claim.kind == "share" else claim.cases))
-    answers = [region.answer(*ends) for ends in zip(cases["low"], cases["high"], strict=True)]
+    cases = _reduced(cases, "share" if claim.kind == "share" else claim.cases)
+    answers = [region.answer(case.low, case.high) for case in cases]
     verdict = _together(answers, claim.cases, missing)
     decisive = {REPRODUCED: AGREES, CONTRADICTED: AGAINST, INCONCLUSIVE: OPEN}.get(verdict)
-    every: list[Any] = cases.to_dict("records")
-    among = [i for i, answer in enumerate(answers) if decisive in (None, answer)]
-    among = among or [*range(len(every))]
-    case = every[min(among, key=lambda i: region.favour(every[i]["middle"]))]
-    lead = _lead(verdict, answers, case["remark"], missing)
-    reason = f"{lead}{case['label']}: {_interval(case)}, claimed {region}"
+    among = [c for c, answer in zip(cases, answers, strict=True) if answer == decisive] or cases
+    case = min(among, key=lambda case: region.favour(case.middle))
+    lead = _lead(verdict, answers, case.remark, missing)
+    reason = f"{lead}{case.label}: {_interval(case)}, claimed {region}"
     return Outcome(verdict, reason, case, answers)
 
 
-def _decided(cases: pd.DataFrame) -> pd.DataFrame:
-    """Cases with the intervals that hold together: each at a higher confidence."""
-    low, high = figures.interval(cases, figures.confidence_of_each(len(cases)))
-    return cases.assign(low=low, high=high)
-
-
-def _reduced(cases: pd.DataFrame, how: str) -> pd.DataFrame:
+def _reduced(cases: Sequence[Case], how: str) -> Sequence[Case]:
     """Several cases as one where they count together, else as they are."""
-    n, middle = len(cases), cases["middle"]
-    if how == "share":
-        label = f"{n} points, from {middle.min():.2g} to {middle.max():.2g} times"
-        return figures.share_above_1(cases).assign(label=label)
-    if how not in MULTIPLES or n == 1:
+    n, middles = len(cases), [case.middle for case in cases]
+    combine: Callable[[Sequence[float]], float]
+    if how == "share":  # the ends: those that certainly are above 1 and those that may be
+        combine = _share_above_1
+        label = f"{n} points, from {min(middles):.2g} to {max(middles):.2g} times"
+    elif how in MULTIPLES and n > 1:
+        combine = inference.geometric_mean if how == "mean" else max if how == "most" else min
+        label = f"{MULTIPLES[how]} of {n} cases"
+        if how != "mean":
+            label += f", {cases[middles.index(combine(middles))].label}"
+    else:
         return cases
-    one, label = figures.reduced(cases, how), f"{MULTIPLES[how]} of {n} cases"
-    if how != "mean":
-        label += ", " + cases["label"][middle.eq(one["middle"].item())].iloc[0]
-    return one.assign(label=label)
+    return [
+        Case(
+            label,
+            middle=combine(middles),
+            low=combine([case.low for case in cases]),
+            high=combine([case.high for case in cases]),
+            basis=joined(case.basis for case in cases),
+            remark="" if how == "share" else joined(case.remark for case in cases),
+        )
+    ]
+
+
+def _share_above_1(values: Sequence[float]) -> float:
+    return sum(value > 1 for value in values) / len(values)
 
 
 def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
@@ -90,9 +94,9 @@ def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
     return NOT_TESTABLE if missing else REPRODUCED if reproduced else INCONCLUSIVE
 
 
-def _interval(case: Mapping[str, Any]) -> str:
+def _interval(case: Case) -> str:
     """`1.24 [1.1, 1.4]`."""
-    return f"{shown(case['middle'])} [{shown(case['low'])}, {shown(case['high'])}]"
+    return f"{shown(case.middle)} [{shown(case.low)}, {shown(case.high)}]"
 
 
 def _partly(missing: Sequence[str]) -> str:
@@ -118,34 +122,33 @@ def _lead(verdict: str, answers: Sequence[str], remark: str, missing: Sequence[s
     return f"{counted if n > 1 else ''}noise: the interval overlaps the bound: "
 
 
-def _finding(claim: Claim, cases: pd.DataFrame, missing: Sequence[str]) -> Outcome:
+def _finding(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
     """The verdict on the words of a finding."""
-    words = cases["word"].tolist()
+    words = [case.word for case in cases]
     answers = [
         AGREES if word in claim.words else OPEN if word == UNDECIDED else AGAINST for word in words
     ]
     verdict = _together(answers, claim.cases, missing)
-    texts = (cases["label"] + ": " + cases["word"]).tolist()
-    more = f" and {len(texts) - MOST_SHOWN} more" if len(texts) > MOST_SHOWN else ""
+    more = f" and {len(cases) - MOST_SHOWN} more" if len(cases) > MOST_SHOWN else ""
     leads = {NOT_TESTABLE: _partly(missing), INCONCLUSIVE: "the analysis is undecided: "}
-    listed = f"{leads.get(verdict, '')}{'; '.join(texts[:MOST_SHOWN])}{more}"
-    reason = f"{listed}, claimed {' or '.join(claim.words)}"
-    return Outcome(verdict, reason, {"word": ", ".join(dict.fromkeys(words))}, answers)
+    texts = "; ".join(f"{case.label}: {case.word}" for case in cases[:MOST_SHOWN])
+    reason = f"{leads.get(verdict, '')}{texts}{more}, claimed {' or '.join(claim.words)}"
+    return Outcome(verdict, reason, Case(word=", ".join(dict.fromkeys(words))), answers)
 
 
-def _largest(claim: Claim, cases: pd.DataFrame, missing: Sequence[str]) -> Outcome:
+def _largest(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
     """The verdict on the workload in which a over b is largest, each by its largest case."""
-    groups = cases.groupby("module", sort=False)
-    most = pd.concat([_reduced(of, "most").assign(module=name) for name, of in groups])
-    most = _decided(most).set_index("module")
-    of_modules: Mapping[Any, Any] = most.to_dict("index")
-    measured = ", ".join(f"{name} {_interval(case)}" for name, case in of_modules.items())
-    if claim.largest not in most.index or len(most) == 1:
-        return Outcome(NOT_TESTABLE, f"{_partly(missing)}So far {measured}", {})
-    target, others = of_modules[claim.largest], most.drop(claim.largest)
+    by_module: dict[str, list[Case]] = {}
+    for case in cases:
+        by_module.setdefault(case.rows[0]["module"], []).append(case)
+    most = {name: _reduced(of, "most")[0] for name, of in by_module.items()}
+    measured = ", ".join(f"{name} {_interval(case)}" for name, case in most.items())
+    target = most.pop(claim.largest, None)
+    if target is None or not most:
+        return Outcome(NOT_TESTABLE, f"{_partly(missing)}So far {measured}")
     answers = [
-        AGREES if high < target["low"] else AGAINST if low > target["high"] else OPEN
-        for low, high in zip(others["low"], others["high"], strict=True)
+        AGREES if case.high < target.low else AGAINST if case.low > target.high else OPEN
+        for case in most.values()
     ]
     verdict = _together(answers, "most", missing)  # what is missing may be the largest
     leads = {NOT_TESTABLE: f"{_partly(missing)}So far ", INCONCLUSIVE: "overlap of intervals: "}
