@@ -298,9 +298,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if WORKER is None:
         return
     of_default_run = {i.path for i in items if "default_run" in getattr(i, "fixturenames", ())}
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    long = Counter(i.path for i in items if {"slow", "campaign"} & {m.name for m in i.iter_markers()})
 
-    items.sort(key=lambda item: (item.path not in of_default_run, -slow[item.path]))
+    items.sort(key=lambda item: (item.path not in of_default_run, -long[item.path]))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -24,10 +24,6 @@ from siliconprof.store import validation
 from synthetic_results import table
 
 until = partial(conftest.until, seconds=300)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(ssh_hosts.missing()), reason=str(ssh_hosts.missing())),
-]
 HERE = Path(sys.prefix)  # the Python environment, which the hosts see at the same place
 PRODUCT = {"module": "matmul", "shapes": [[1, 16, 16, 16]]}
 WAIT = {"module": "sleeper", "file": "/home/turn"}
@@ -65,6 +61,8 @@ class Plugin(KernelWorkload):
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """(hosts by name, ssh configuration)."""
+    if reason := ssh_hosts.missing():
+        pytest.skip(reason)
     with ssh_hosts.running(tmp_path_factory.mktemp("network") / "n", list(HOSTS)) as made:
         yield made
 
@@ -148,6 +146,7 @@ def collected(project: Checkout, network: Any) -> tuple[list[str], str]:
     return said.splitlines(), progress
 
 
+@pytest.mark.campaign
 def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, collected):
     hosts = network[0]
     said, progress = collected
@@ -205,6 +204,7 @@ def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, col
     assert {(label, "another host", "ok") for label in HOSTS} < found
 
 
+@pytest.mark.campaign
 def test_a_connection_that_breaks_ends_the_run_there_and_the_next_goes_on(
     project, network, collected
 ):
@@ -251,6 +251,7 @@ def fake(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.campaign
 def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
     """A person's folder, a host without Python or with an old one, a shell that greets, a
     stranger's key, records under another's label, and a label that was another machine's."""

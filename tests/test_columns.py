@@ -57,7 +57,7 @@ def test_what_is_written_is_declared_and_what_is_declared_is_written(results: Pa
             assert always - set(frame.columns) == set(), name
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_every_column_of_the_default_run_is_declared(default_run: Checkout) -> None:
     """Which has every workload, and the probes of this host."""
     for name, files in tables(default_run.path / "results").items():

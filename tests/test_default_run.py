@@ -15,7 +15,7 @@ from conftest import ROOT, Checkout
 from siliconprof import plugins, words
 from siliconprof.pipeline import cli
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 SIDES = ("fast", "slow")  # of a gap that attribution.csv explains
 

@@ -30,7 +30,8 @@ import yaml
 from conftest import QUICK, ROOT, Checkout, copy_project
 
 until = partial(conftest.until, seconds=300)  # daemons and jobs take their time
-pytestmark = pytest.mark.every_core  # what a job is given is compared with them
+# What a job is given is compared with this machine's cores.
+pytestmark = [pytest.mark.campaign, pytest.mark.every_core]
 
 CELLS = "measured"
 NODE_OF = {"gpu-hall": "node-a", "annex": "node-b", "closet": "node-c"}
@@ -251,7 +252,6 @@ def measuring(cluster: slurm_daemons.Cluster, module: str = "") -> list[Any]:
 # -- what goes right ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_each_cell_ran_on_a_node_that_has_its_device(first: Checkout):
     made = list(first.records().values())
     assert len(made) == 9
@@ -270,21 +270,18 @@ def test_each_cell_ran_on_a_node_that_has_its_device(first: Checkout):
     assert (first.path / "results" / "report.html").is_file()
 
 
-@pytest.mark.slow
 def test_nodes_work_side_by_side(first: Checkout):
     """A cell waits for company on another node: alone it would run into its limit."""
     spans = [span(record) for record in records(first, "waiting").values()]
     assert any(overlap(one, other) for one, other in combinations(spans, 2)), spans
 
 
-@pytest.mark.slow
 def test_a_second_run_measures_nothing(first: Checkout):
     before = first.stamps()
     assert "Nothing to be done" in snakemake(first, "report").stderr
     assert first.stamps() == before
 
 
-@pytest.mark.slow
 def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
     first: Checkout, cluster: slurm_daemons.Cluster
 ):
@@ -326,7 +323,6 @@ def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
 # -- what goes wrong ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_every_fault_has_its_words_and_a_rerun_completes(
     first: Checkout, cluster: slurm_daemons.Cluster
 ):
