@@ -63,7 +63,8 @@ test: dev-env
 	$(PYTEST) --numprocesses 0 -m "alone and not campaign"
 
 test-all: test
-	$(PYTEST) -m campaign
+	$(PYTEST) -m "campaign and not alone"
+	$(PYTEST) --numprocesses 0 -m "campaign and alone"
 
 # in another order each time
 test-fast: dev-env

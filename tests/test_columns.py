@@ -58,6 +58,7 @@ def test_what_is_written_is_declared_and_what_is_declared_is_written(results: Pa
 
 
 @pytest.mark.campaign
+@pytest.mark.alone
 def test_every_column_of_the_default_run_is_declared(default_run: Checkout) -> None:
     """Which has every workload, and the probes of this host."""
     for name, files in tables(default_run.path / "results").items():

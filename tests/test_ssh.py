@@ -15,8 +15,8 @@ from typing import Any
 import conftest
 import pytest
 import ssh_hosts
-from conftest import QUICK, Checkout, copy_project
-from test_collect import PRODUCT, SLEEPER
+from conftest import PRODUCT, QUICK, Checkout, copy_project
+from test_collect import SLEEPER
 
 until = partial(conftest.until, seconds=300)
 NAMES = {"studio": "studio-7", "server": "server-9"}  # label -> host; the profile has these labels
