@@ -319,21 +319,6 @@ def test_a_wrong_source_is_one_line(
     assert words in objection(dataset | changes, tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (BUILTIN | {"vocab_size": None}, "vocab_size: is missing"),
-        (BUILTIN | {"spilt": "a"}, "spilt: is no key; expected: name"),
-        (BUILTIN | {"kind": "speech", "split": "train[:10%]"}, "whole splits"),
-        ([], "expected a JSON object"),
-    ],
-)
-def test_a_wrong_data_set_is_one_line(given: Any, words: str) -> None:
-    with pytest.raises(dataset_spec.PrepareError, match=re.escape(words)) as error:
-        dataset_spec.parse(json.dumps(given))
-    assert "\n" not in str(error.value)
-
-
 def test_the_config_tells_all_mistakes_and_resolves_by_kind() -> None:
     text = {"source": "builtin", "vocab_size": 512}
     speech = text | {"kind": "speech"}
