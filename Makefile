@@ -1,6 +1,6 @@
 # make report   set up what this host needs, measure, and say where the page is
 # make figures  every figure of the report as SVG, PNG and PDF, in results/print
-# make test     set up what the tests need and run them; make test-all: and a campaign of many minutes
+# make test     set up what the tests need and run them, in ten minutes; make test-all: all there are
 # make test-fast, make lint, make docs, make bench, make clean-env
 
 # The first that will do of python3.13, python3.12, python3.11 and python3.
@@ -59,16 +59,18 @@ $(VENV)/.installed-dev: $(VENV)/.installed-$(ENV) envs/dev.txt
 	$(BIN)/python envs/install.py -r envs/dev.txt
 	@touch $@
 
-# Those of test-fast first, in another order each time; those that must be alone in one process.
-test: test-fast
-	$(PYTEST) -m "slow and not alone and not campaign"
-	$(PYTEST) --numprocesses 0 -m alone
+# Last, in one process, those that look at times.
+test: dev-env
+	$(PYTEST) -m "not alone and not campaign"
+	$(PYTEST) --numprocesses 0 -m "alone and not campaign"
 
 test-all: test
-	$(PYTEST) --numprocesses 0 -m campaign
+	$(PYTEST) -m "campaign and not alone"
+	$(PYTEST) --numprocesses 0 -m "campaign and alone"
 
+# in another order each time
 test-fast: dev-env
-	$(PYTEST) -m "not slow and not alone" --random-order-bucket=module
+	$(PYTEST) -m "not slow and not alone and not campaign" --random-order-bucket=module
 
 lint: dev-env
 	$(PYTEST) tests/test_lint.py

@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,11 +19,17 @@ from typing import Any
 
 import pytest
 import yaml
-from quiet import MACHINE, WORKER, every_core
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("envs", "Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+# A core for each worker: a cell takes as many threads as it finds cores, and two cells of two threads
+# on two cores wait for one another at every barrier; tiny steps then take many times as long.
+if WORKER and CORES:
+    os.sched_setaffinity(0, {CORES[int(WORKER.removeprefix("gw")) % len(CORES)]})
 # A job in a shell's background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # What a test writes need not outlive a power cut, and waiting for the disk takes longer than most.
@@ -49,6 +54,21 @@ QUICK = {
 # An entry of a config: the smallest training.
 NANO = {"module": "gpt2", "trainer": "plain", "size": "nano"}
 NANO |= {"batch_size": 2, "seq_len": 16, "dataset": "words"}
+PRODUCT = {"module": "matmul", "shapes": [[1, 16, 16, 16]]}
+# The experiment of `tiny`: a training, and what most of the pipeline is shown with.
+TINY: dict[str, Any] = {
+    "host": "desk",
+    "backends": ["mlx", "torch-cpu"],
+    "precisions": ["fp32"],
+    "timing": QUICK,
+    "datasets": {"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 20000}},
+    "workloads": {
+        "product": PRODUCT | {"backends": ["mlx"]},
+        "product-torch": PRODUCT | {"backends": ["torch-cpu"]},
+        "launch": {"module": "kernel_launch", "backends": ["mlx"], "bursts": 10},
+        "nano-2": NANO | {"backends": ["mlx"]},
+    },
+}
 
 
 def cpu_cell(**fields: Any) -> Cell:
@@ -253,52 +273,61 @@ def own_project(folder: Path, shared: bool = True) -> Checkout:
     Args:
         shared: see `Checkout.share_imports`.
     """
-    copy = copy_project(folder / "project")
+    return with_own_lock(copy_project(folder / "project"), shared)
+
+
+def with_own_lock(copy: Checkout, shared: bool = True) -> Checkout:
+    """A copy whose cells wait for no other copy's."""
     if shared:
         copy.share_imports()
-    copy.environment["SILICONPROF_LOCK_FILE"] = str(folder / "host.lock")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
     # Cells of this worker take over the checks of kernels from each other, as in a run.
     copy.environment[PIPELINE_VARIABLE] = str(os.getpid())
     return copy
 
 
 @pytest.fixture(scope="session")
-def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The README's default run, made once for all tests and workers; nobody may change it."""
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """`TINY`, measured to the page once for all workers; nobody may change it."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if WORKER else base) / "default-run"
-    outcome = folder / "outcome"
-    with MACHINE.used(alone=True):  # its figures are looked at; and one worker makes it for all
-        if not folder.exists():
-            copy = copy_project(folder / "project")
-            # Two threads that others keep from their cores took 28 times as long for a cell.
-            limit = ("--set-resources", "measure:time_limit_s=3000")
-            done = copy.snakemake("report", *limit, check=False)
-            said = json.dumps([done.returncode, done.stdout, done.stderr])
-            outcome.write_text(said, encoding="utf-8")
-    status, *said = json.loads(outcome.read_text(encoding="utf-8"))
-    assert not status, "\n".join(said)
-    return Checkout(folder / "project")
+    folder = (base.parent if WORKER else base) / "tiny"
+    output = folder / "output.txt"
+    with FileLock(f"{folder}.lock"):
+        if not output.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            copy = own_project(folder)
+            copy.configure(**TINY)
+            done = copy.snakemake("report")
+            output.write_text(done.stdout + done.stderr, encoding="utf-8")
+    return with_own_lock(Checkout(folder / "project"))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Beside other workers, tests marked `alone` run while no other does; see quiet.py."""
-    marks = {mark.name for mark in item.iter_markers()}
-    # This host must still be the one that the default run found.
-    whole = "every_core" in marks or "default_run" in getattr(item, "fixturenames", ())
-    with MACHINE.used(alone="alone" in marks), every_core() if whole else nullcontext():
-        return (yield)
+@pytest.fixture(scope="session")
+def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """The README's default run, made once; nobody may change it. Its output is in output.txt."""
+    copy = copy_project(tmp_path_factory.mktemp("default-run") / "project")
+    # Two threads that others keep from their cores took 28 times as long for a cell.
+    done = copy.snakemake("report", "--set-resources", "measure:time_limit_s=3000")
+    (copy.path.parent / "output.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def every_core() -> Iterator[None]:
+    """All of this machine's cores, for a worker too."""
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, CORES)
+    yield
+    os.sched_setaffinity(0, own)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For workers: what takes long comes first, before all the default run; a file stays together."""
-    if WORKER is None:
-        return
-    of_default_run = {i.path for i in items if "default_run" in getattr(i, "fixturenames", ())}
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-
-    items.sort(key=lambda item: (item.path not in of_default_run, -slow[item.path]))
+    """For workers: files with much that takes long come first."""
+    if WORKER:
+        long = Counter(
+            i.path for i in items if {"slow", "campaign"} & {m.name for m in i.iter_markers()}
+        )
+        items.sort(key=lambda item: -long[item.path])
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -306,8 +335,6 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
     With workers, the controller has the reports of all and is the one with a terminal.
     """
-    if WORKER is None:
-        MACHINE.forget()
     if not os.environ.get("SILICONPROF_FORBID_SKIPS"):
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
 from measuring import session_of as session
-from quiet import MACHINE
 from siliconprof.analyse import ceilings
 from siliconprof.analyse.throughputs import PLACE
 from siliconprof.backends import _streams
@@ -67,12 +66,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 @pytest.fixture(scope="module")
 def records(project: Checkout) -> dict[tuple[str, str], dict[str, Any]]:
     """(workload, backend) -> record."""
-    with MACHINE.used(alone=True):  # a first touch is compared with a second
-        return {
-            (module, backend): project.measure(cell(backend, module, **parameters))
-            for module, parameters in CELLS.items()
-            for backend in CPU_BACKENDS
-        }
+    return {
+        (module, backend): project.measure(cell(backend, module, **parameters))
+        for module, parameters in CELLS.items()
+        for backend in CPU_BACKENDS
+    }
 
 
 def codes(record: dict[str, Any]) -> set[str]:

@@ -17,19 +17,14 @@ import conftest
 import pytest
 import ssh_hosts
 import yaml
-from conftest import QUICK, Checkout, own_project
+from conftest import PRODUCT, QUICK, Checkout, own_project
 from siliconprof.errors import UserError
 from siliconprof.remote import collect_hosts
 from siliconprof.store import model
 from synthetic_results import table
 
 until = partial(conftest.until, seconds=300)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(ssh_hosts.missing()), reason=str(ssh_hosts.missing())),
-]
 HERE = Path(sys.prefix)  # the Python environment, which the hosts see at the same place
-PRODUCT = {"module": "matmul", "shapes": [[1, 16, 16, 16]]}
 WAIT = {"module": "sleeper", "file": "/home/turn"}
 HOSTS = {
     "studio-7": {"ssh": "studio-7"},
@@ -65,6 +60,8 @@ class Plugin(KernelWorkload):
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """(hosts by name, ssh configuration)."""
+    if reason := ssh_hosts.missing():
+        pytest.skip(reason)
     with ssh_hosts.running(tmp_path_factory.mktemp("network") / "n", list(HOSTS)) as made:
         yield made
 
@@ -112,17 +109,9 @@ def collect(project: Checkout, network: Any, *words: str) -> tuple[int, dict[str
 
 def begin(project: Checkout, network: Any, *words: str) -> subprocess.Popen:
     """Collect in the background."""
-    environment = os.environ | project.environment | {"PYTHONPATH": "workflow"}
-    command = ["-m", "siliconprof.pipeline.cli", "collect", "--ssh-config", str(network[1]), *words]
-    return subprocess.Popen(
-        [sys.executable, *command],
-        cwd=project.path,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    command = ("siliconprof.pipeline.cli", "collect", "--ssh-config", str(network[1]), *words)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+    return project.begin(*command, text=True, **streams)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +137,7 @@ def collected(project: Checkout, network: Any) -> tuple[list[str], str]:
     return said.splitlines(), progress
 
 
+@pytest.mark.campaign
 def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, collected):
     hosts = network[0]
     said, progress = collected
@@ -205,6 +195,7 @@ def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, col
     assert {(label, "another host", "ok") for label in HOSTS} < found
 
 
+@pytest.mark.campaign
 def test_a_connection_that_breaks_ends_the_run_there_and_the_next_goes_on(
     project, network, collected
 ):
@@ -251,6 +242,7 @@ def fake(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.campaign
 def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
     """A person's folder, a host without Python or with an old one, a shell that greets, a
     stranger's key, records under another's label, and a label that was another machine's."""
@@ -342,9 +334,7 @@ def test_every_mistake_in_the_hosts_file_is_one_line(project, tmp_path):
         EVIL: (good, ["is not a valid label"]),
         "target": (good | {"ssh": EVIL}, ["ssh: is "]),
         "option": (good | {"ssh": "-oProxyCommand=touch pwned"}, ["ssh: is "]),
-        "user": (good | {"ssh": "-l@b"}, ["ssh: is "]),
         "folder": (good | {"folder": f"$({EVIL})"}, ["folder: is "]),
-        "dash": (good | {"folder": "-rf"}, ["folder: is "]),
         "hidden": (good | {"folder": "./-rf"}, ["folder: is "]),
         "environment": (
             good | {"environment": EVIL, "identity": "--"},

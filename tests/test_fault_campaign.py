@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
                 continue  # has ended, or is somebody else's
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_nothing_is_lost_under_faults(folder):
     compile_package()  # the campaign's checkout takes the byte code along
     survived = faults.campaign(folder, seed=7, rounds=1)

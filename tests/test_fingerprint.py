@@ -38,7 +38,6 @@ def of_main(tmp_path: Path, main: str, more: dict[str, str] | None = None) -> Fi
 SAME = {
     "a module by another name": (ONE + "x = one.f(1)", ONE[:-1] + " as o\nx = o.f(1)"),
     "a module elsewhere": (ONE + "x = one.f()", "from siliconprof.moved import uno\nx = uno.f()"),
-    "relative": (ONE + "x = one.f()", "from . import one\nx = one.f()"),
     "supervision elsewhere": (
         "from siliconprof.store import files\nfiles.write()",
         "from siliconprof.measure.checks import write\nwrite()",
@@ -48,14 +47,9 @@ SAME = {
         "from siliconprof.method.two import f as T\nfrom typing import Any\n"
         "def f(x: T) -> Any: return 1",
     ),
-    "under TYPE_CHECKING": (
-        "import typing\nx = 1",
-        "import typing\nif typing.TYPE_CHECKING:\n    from siliconprof.method import two\nx = 1",
-    ),
     "message": ("raise E('a' + f'b {x:.1f} c')", "raise E('b' + f'{x!r}')"),
     "declared": ("x = {'a': Quantity('b', 's')}", "x = {'a': Quantity('c', 'ms')}"),
     "description": ("x = {'description': 'a'}", "x = {'description': 'b'}"),
-    "annotation in a function": ("def f(): x = 1", "def f():\n    y: int\n    x: int = 1"),
     "shadowed elsewhere": (
         ONE + "def g(one): return one.f\ny = [one for one in one.f()]\nx = one.f()",
         "from siliconprof.moved import uno\n"
@@ -67,13 +61,8 @@ DIFFERENT = {
         ONE + "x = one.f()",
         ONE.replace("one", "two as one") + "x = one.f()",
     ),
-    "another module's name": (
-        "from siliconprof.method.one import f\nf()",
-        "from siliconprof.method.two import f\nf()",
-    ),
     "default": ("def f(x=1): pass", "def f(x=2): pass"),
     "type of a constant": ("x = 1", "x = 1.0"),
-    "text": ("x = 'a'", "x = 'b'"),
     "name of a quantity": ("x = {'a': Quantity('b', 's')}", "x = {'c': Quantity('b', 's')}"),
     "text beside a description": (
         "x = {'description': 'a', 'default': 'a'}",
@@ -81,7 +70,6 @@ DIFFERENT = {
     ),
     "what a message shows": ("raise E(f'{a}')", "raise E(f'{b}')"),
     "a field or none": ("@dataclass\nclass A:\n    x: int = 1", "@dataclass\nclass A:\n    x = 1"),
-    "decorator": ("@a\ndef f(): 1", "@b\ndef f(): 1"),
     "imported for its effect": ("x = 1", "import readline\nx = 1"),
     "a parameter, not the module": (
         ONE + "def g(x): return one.f",
@@ -119,9 +107,7 @@ def test_does_something_else(tmp_path: Path, what: str) -> None:
         ("from siliconprof.store import files\nfiles.write()", []),
         ("from siliconprof.method.passing import f\nf()", ["method.one", "method.passing"]),
         (ONE + "class A:\n    one = one.f()", ["method.one"]),
-        (ONE + "def f(one=one.f): pass", ["method.one"]),
         (ONE + "def f(one): return one.f", []),
-        (ONE + "x = {one for one in one.f()}", ["method.one"]),
         (ONE + "x = [one for x in y for one in one.f()]", []),
         (ONE + "def f():\n    global one\n    one = 3", ["method.one"]),
         ("try:\n    " + ONE + "except ImportError:\n    one = None\none.f()", ["method.one"]),
@@ -132,21 +118,9 @@ def test_which_modules_are_hashed(tmp_path: Path, main: str, others: list[str]) 
     assert list(found.modules) == sorted([*others, "method.main"])
 
 
-def test_what_is_passed_on_is_followed(tmp_path: Path) -> None:
-    main = "from siliconprof.method.passing import f, pi\nf(pi)"
-    before = of_main(tmp_path, main)
-    two = of_main(
-        tmp_path, main, {"method/passing": BESIDE["method/passing"].replace("one", "two")}
-    )
-    tau = of_main(tmp_path, main, {"method/passing": BESIDE["method/passing"].replace("math", "m")})
-    assert len({before.sha256, two.sha256, tau.sha256}) == 3
-
-
 def test_a_change_is_told_where_it_is_made(tmp_path: Path) -> None:
     before = of_main(tmp_path, ONE + "one.f()")
     now = of_main(tmp_path, ONE + "one.f()", {"method/one": "LIMIT = 3\ndef f(): return LIMIT"})
     assert before.modules["method.main"] != now.modules["method.main"]
     assert fingerprint.changed(before.modules, now.modules) == ["method.one"]
     assert fingerprint.changed(before.modules, before.modules) == []
-    doubled = {**before.modules, "method.again": before.modules["method.one"]}
-    assert fingerprint.changed(before.modules, doubled) == ["method.again"]

@@ -6,17 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import QUICK, Checkout, own_project
+from conftest import TINY, Checkout, own_project
 from siliconprof.hosts import environment
 
-PRODUCT = {"module": "matmul", "shapes": [[1, 8, 8, 8]], "burst": 0}
-TINY = {
-    "host": "desk",
-    "backends": ["torch-cpu"],
-    "precisions": ["fp32"],
-    "timing": QUICK,
-    "workloads": {"product": PRODUCT},
-}
+ONE = TINY | {"workloads": {"product-torch": TINY["workloads"]["product-torch"]}}
 FILES = {
     "deep.yaml": "a: " + "[" * 3000 + "]" * 3000,
     "broken.yaml": "a: 1\nb: [1, 2\nc: 3\n",
@@ -28,7 +21,7 @@ FILES = {
 def door(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A checkout with a tiny experiment and files that are none."""
     copy = own_project(tmp_path_factory.mktemp("door"), shared=False)
-    copy.configure(**TINY)
+    copy.configure(**ONE)
     for name, text in FILES.items():
         (copy.path / name).write_text(text, encoding="utf-8")
     return copy

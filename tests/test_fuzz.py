@@ -133,7 +133,7 @@ def imported(path: Path) -> None:
     bundle_import.import_bundle(path, results, replace=True)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("name", "made", "read"),
     [

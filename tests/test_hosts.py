@@ -116,37 +116,23 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
 
 
 @pytest.mark.parametrize(
-    ("framework", "code", "reason", "mend"),
+    ("code", "reason", "mend"),
     [
-        ("torch", "import os; os.abort()", "ended by SIGABRT", "reinstall it"),
-        ("torch", "import time; time.sleep(60)", "took more than", "hangs"),
-        ("torch", "raise SystemExit(3)", "status 3", "reinstall it"),
-        (
-            "torch",
-            "raise ModuleNotFoundError(\"No module named 'torch'\")",
-            "No mod",
-            "envs/cpu.txt",
-        ),
-        ("torch", "raise RuntimeError('CUDA error: uncorrectable ECC error')", "ECC", "dmesg"),
-        ("torch", "raise OSError('libtorch_cuda.so: undefined symbol')", "symbol", "reinstall it"),
+        ("import os; os.abort()", "ended by SIGABRT", "reinstall it"),
+        ("import time; time.sleep(60)", "took more than", "hangs"),
+        ("raise RuntimeError('CUDA error: uncorrectable ECC error')", "ECC", "dmesg"),
     ],
 )
 def test_a_broken_install_becomes_a_reason_and_a_mend(
-    framework: str,
-    code: str,
-    reason: str,
-    mend: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    code: str, reason: str, mend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / f"{framework}.py").write_text(code)
+    (tmp_path / "torch.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     if "sleep" in code:
         monkeypatch.setattr(detect, "PROBE_LIMIT_S", 2.0)
-    answer = detect.probe(framework)
-    assert reason in answer["error"] and "\n" not in answer["error"]
-    state = detect._state(answer, framework, None)
-    assert not state["available"] and mend in state["mend"]
+    error = detect.probe("torch")["error"]
+    assert reason in error and "\n" not in error
+    assert mend in detect.mend_of(error, "torch")
 
 
 # -- stored, and rewritten only when it changed ------------------------------------------------
@@ -201,11 +187,6 @@ def test_something_broken_is_looked_at_until_it_works(
     for _ in range(2):
         mended = resolve("lab")
         assert mended["backends"][backend]["mend"] is None and len(detections) == 2
-    broken["reason"] = "AcceleratorError: CUDA error: no kernel image is available"
-    monkeypatch.setitem(found["backends"], backend, broken)
-    for _ in range(2):
-        resolve("old")  # another build has another version
-        assert len(detections) == 3
 
 
 # -- another machine's files -------------------------------------------------------------------
@@ -253,7 +234,6 @@ def test_a_damaged_host_file_is_named_in_one_line(
     [
         ("Annas-MacBook-Pro.local", "annas-macbook-pro"),
         ("gpu_01", "gpu-01"),
-        ("--", "host"),
         ("auto", "host"),
     ],
 )
@@ -419,7 +399,7 @@ def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(host_of: Calla
     assert state["reason"] == "this torch is built without CUDA" and "cuda.txt" in state["mend"]
 
 
-@pytest.mark.parametrize("hidden", ["", "-1", " "])
+@pytest.mark.parametrize("hidden", ["", "-1"])
 def test_a_gpu_that_is_hidden_stays_hidden(
     hidden: str, host_of: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,38 +460,25 @@ def test_every_entry_is_recognised_by_its_own_match(devices: registry.Registry) 
 
 
 @pytest.mark.parametrize(
-    ("part", "entries", "asked", "expected"),
+    ("sizes", "asked", "expected"),
     [
-        ("memory", {"small": 16, "large": 32}, 15.77, "small"),
-        ("memory", {"small": 16, "large": 32}, 31.75, "large"),
-        ("memory", {"small": 16, "large": 32}, None, None),  # never guessed
-        ("memory", {"small": 16}, 32, None),  # another size is another variant
-        ("cores", {"full": 38}, 38, "full"),
-        ("cores", {"full": 38, "any": None}, 38, "full"),
-        ("cores", {"full": 38}, 30, None),
-        ("cores", {"full": 38, "any": None}, None, "any"),
+        ({"small": 16, "large": 32}, 15.77, "small"),
+        ({"small": 16, "large": 32}, 31.75, "large"),
+        ({"small": 16, "large": 32}, None, None),  # never guessed
+        ({"small": 16}, 32, None),  # another size is another variant
     ],
 )
 def test_one_name_in_two_sizes_is_told_apart_and_never_guessed(
     devices: registry.Registry,
-    part: str,
-    entries: dict[str, int | None],
+    sizes: dict[str, int],
     asked: float | None,
     expected: str | None,
 ) -> None:
-    """A card by its memory, an Apple chip by its cores."""
-    like = {"memory": "v100-pcie-16gb", "cores": "m2-max-38"}[part]
-    known = {}
-    for device_id, size in entries.items():
-        known[device_id] = entry = copy.deepcopy(devices["devices"][like])
-        if part == "memory":
-            entry["match"], entry["memory_gib"]["value"] = {"names": ["Tesla V100"]}, size
-        else:
-            entry["match"]["gpu_cores"] = size
+    known = {name: copy.deepcopy(devices["devices"]["v100-pcie-16gb"]) for name in sizes}
+    for name, size in sizes.items():
+        known[name]["match"], known[name]["memory_gib"]["value"] = {"names": ["Tesla V100"]}, size
     facts: dict[str, Any] = {"kind": "gpu", "name": "Tesla V100", "gpu_cores": None}
-    facts["memory_bytes"] = int(asked * GIB) if part == "memory" and asked else None
-    if part == "cores":
-        facts |= {"name": "Apple M2 Max", "gpu_cores": asked}
+    facts["memory_bytes"] = int(asked * GIB) if asked else None
     assert registry.recognise({"devices": known}, facts) == expected
 
 
@@ -521,8 +488,6 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
     entries["RTX 4090 Ti"] = copy.deepcopy(entries["rtx-4090"]) | {"power": 450}
     entries["twin"] = copy.deepcopy(entries["rtx-3090"])
     entries["rtx-4090"]["memory_gib"] |= {"value": -1, "source": "nvidia-adda"}
-    entries["l4"]["backend"] = entries["l4"].pop("backends")
-    entries["m2-max-38"]["match"].pop("gpu_cores")
     del entries["t4"]["price_usd"]
     del entries["mi300x"]["unsupported"]
     path = tmp_path / "devices.yaml"
@@ -538,9 +503,6 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
         "devices.rtx-4090.memory_gib.value: is -1",
         "devices.rtx-4090.memory_gib.source: is 'nvidia-adda'; expected a key of sources; did you "
         "mean 'nvidia-ada'?",
-        "devices.l4.backend: unknown key",
-        "devices.l4.backends: is missing",
-        "devices.m2-max-38.match.gpu_cores: is missing",
         "devices.t4.price_usd: is missing",
         "devices.mi300x.backends: is []; expected a list of at least 1",
     ):

@@ -45,7 +45,7 @@ FIRST_PAINT_MS = 500
 MOST_ANSWER, MOST_STUDY, MOST_SHEETS, MOST_TAB_STOPS = 8, 20, 30, 300  # screens of a desk, paper
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.campaign,
     pytest.mark.skipif(None in (CHROMIUM, CHROMEDRIVER), reason="no chromium with chromedriver"),
 ]
 

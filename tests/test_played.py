@@ -32,7 +32,7 @@ from host import ACCEPT, build, contract, paths, played  # noqa: E402
 
 H200 = "NVIDIA H200"
 RATES = CARDS[H200].flop_rates
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE / "played"))
 from experiment import GPT2, TIMING, prepared, record  # noqa: E402
 from host import RECOMMENDED_BYTES, build_mac, contract_mac, paths, played_mac  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 
 @pytest.fixture(scope="session")

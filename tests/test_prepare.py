@@ -214,13 +214,6 @@ def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) 
 # Downloads as they unpack -----------------------------------------------------------------------
 
 
-def write_all(folder: Path, files: dict[str, str]) -> None:
-    """Write texts into files below a folder."""
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-
-
 @pytest.mark.parametrize(
     ("files", "split", "texts", "left_out"),
     [
@@ -245,7 +238,9 @@ def test_of_a_known_download_one_split_is_read(
 ) -> None:
     """IMDb's aclImdb and PTB's simple-examples; only files that were read are listed."""
     folder, output = tmp_path / "own", tmp_path / "data"
-    write_all(folder, files)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
     text = END_OF_TEXT.join(texts)
     dataset = {"name": "own", "source": "folder", "path": str(folder), "vocab_size": 300}
     prepare_here(dataset | {"split": split, "max_bytes": len(text)}, output)
@@ -258,10 +253,10 @@ def test_of_a_known_download_one_split_is_read(
 
 @pytest.mark.parametrize("name", ["train.parquet", "train.txt"])
 def test_a_git_lfs_pointer_is_named(tmp_path: Path, name: str) -> None:
-    write_all(tmp_path / "own", {name: LFS_POINTER})
-    dataset = {"name": "own", "source": "folder", "path": str(tmp_path / "own"), "vocab_size": 300}
+    (tmp_path / name).write_text(LFS_POINTER)
+    dataset = {"name": "own", "source": "folder", "path": str(tmp_path), "vocab_size": 300}
     said = objection(dataset, tmp_path / "none")
-    assert str(tmp_path / "own" / name) in said and "run `git lfs pull`" in said
+    assert str(tmp_path / name) in said and "run `git lfs pull`" in said
 
 
 @pytest.mark.parametrize(
@@ -269,9 +264,7 @@ def test_a_git_lfs_pointer_is_named(tmp_path: Path, name: str) -> None:
     [
         ("gpt2", {}, None),
         ("gpt2", {"n_layer": 6, "n_head": 3}, "n_layer 6, not 2; n_head 3, not 2; correct size"),
-        ("gpt2", {"activation_function": "relu"}, "activation_function 'relu', not 'gelu_new'"),
         ("whisper", {"decoder_layers": 6}, "decoder_layers 6, not"),
-        ("gpt2", LFS_POINTER, "model.safetensors: it is a Git LFS pointer"),
         ("gpt2", "cut off", "model.safetensors is damaged (SafetensorError"),
     ],
 )
@@ -311,7 +304,6 @@ def test_weights_of_another_model_are_refused(
         ({"split": "validation"}, "['train', 'test']"),
         ({"subset": "nope"}, "['plain', 'other']"),
         ({"path": "none"}, "no folder 'none'"),
-        ({"path": "README.md"}, "'README.md' is a file; unpack it"),
         ({"tokenizer": "data"}, "no folder 'data' here, and the hub has no tokenizer.json"),
     ],
 )
@@ -325,27 +317,6 @@ def test_a_wrong_source_is_one_line(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     dataset = {"name": "small", "source": "folder", "path": str(repository), "vocab_size": 400}
     assert words in objection(dataset | changes, tmp_path / "none")
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"vocab_size": None}, "vocab_size: is missing"),
-        ({"source": "web"}, "builtin, hub, folder"),
-        ({"vocab_size": "512"}, "expected int"),
-        ({"spilt": "a"}, "spilt: is no key; expected: name"),
-        ({"kind": "sound"}, "expected one of: text, speech, images"),
-        ({"kind": "speech", "split": "train[:10%]"}, "whole splits"),
-        ({"kind": "images", "vocab_size": None, "n_test": 0}, "n_test: is 0; expected at least 1"),
-        ("{", "not JSON"),
-        ("[]", "expected a JSON object"),
-    ],
-)
-def test_a_wrong_data_set_is_one_line(changes: Any, words: str) -> None:
-    given = changes if isinstance(changes, str) else json.dumps(BUILTIN | changes)
-    with pytest.raises(dataset_spec.PrepareError, match=re.escape(words)) as error:
-        dataset_spec.parse(given)
-    assert "\n" not in str(error.value)
 
 
 def test_the_config_tells_all_mistakes_and_resolves_by_kind() -> None:
@@ -440,7 +411,6 @@ def test_hub_and_its_cache(hub: str, tmp_path: Path) -> None:
     [
         ({"path": "mozilla-foundation/common_voice_17_0"}, "set source: folder"),  # emptied
         ({"path": "owner/none"}, "no data set 'owner/none'"),
-        ({"revision": "v9"}, "no data set 'owner/small' with revision 'v9'"),
         ({"path": "tests"}, "set source: folder"),  # a folder here
         (PTB | {"revision": None}, f"scripts are no longer supported; set revision: {CONVERTED}"),
         (PTB | {"subset": "ptb"}, "no subset 'ptb'; set subset to one of: penn_treebank"),
@@ -528,17 +498,13 @@ def test_damage_of_any_kind_of_data_is_noticed(kind: str, tmp_path: Path) -> Non
         assert "\n" not in str(error.value)
 
     for name in dataset_spec.ARRAYS[kind]:
-        file, values = tmp_path / name, np.load(tmp_path / name)
-        whole = file.read_bytes()
+        file, whole = tmp_path / name, (tmp_path / name).read_bytes()
         for content, words in (
             (whole[:-1] + bytes([whole[-1] ^ 1]), f"{name} is damaged: SHA-256"),
             (whole[:-4], f"cannot read {name}"),
-            (b"", f"cannot read {name}"),
         ):
             file.write_bytes(content)
             noticed(words)
-        np.save(file, values[..., None])  # the same bytes in another shape are other data
-        noticed("shape")
         file.unlink()
         noticed(f"cannot read {name}")
         file.write_bytes(whole)

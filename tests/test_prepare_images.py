@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prepare_stage import LFS_POINTER, made, objection, prepare_here
+from prepare_stage import made, objection, prepare_here
 from siliconprof.cells import config, freshness
 from siliconprof.datasets import (
     image_data,
@@ -183,7 +183,6 @@ def test_folder_of_pictures_by_class(tmp_path: Path) -> None:
             "28 x 28 pixels in mode RGB; expected 28 x 28 in mode L",
         ),
         (b"no picture", 3, "is no image (UnidentifiedImageError"),
-        (LFS_POINTER.encode(), 3, "run `git lfs pull`"),
         (TEST[0][0], 11, "label is 11; expected 0 to 9"),
     ],
 )
@@ -244,7 +243,6 @@ def test_wrong_idx_files_are_named(tmp_path: Path) -> None:
         (images, whole[images][:-1], "it has 39199 values; its header says 39200"),
         (labels, idx(TRAIN[1][:-1]), "has 50 images of 28 x 28, train-labels-idx1-ubyte 49 labels"),
         (labels, idx(large), "has label 10 at 4; expected 0 to 9"),
-        (labels, LFS_POINTER.encode(), "run `git lfs pull`"),
     ):
         (root / name).write_bytes(data)
         said = objection(own, tmp_path / "refused")

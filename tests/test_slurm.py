@@ -30,7 +30,7 @@ import yaml
 from conftest import QUICK, ROOT, Checkout, copy_project
 
 until = partial(conftest.until, seconds=300)  # daemons and jobs take their time
-pytestmark = pytest.mark.every_core  # what a job is given is compared with them
+pytestmark = pytest.mark.campaign
 
 CELLS = "measured"
 NODE_OF = {"gpu-hall": "node-a", "annex": "node-b", "closet": "node-c"}
@@ -105,8 +105,8 @@ class Plugin(KernelWorkload):
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[slurm_daemons.Cluster]:
-    """Running daemons; at the end of all tests nothing of them is left."""
+def cluster(every_core: None) -> Iterator[slurm_daemons.Cluster]:
+    """Running daemons on all cores, with which what a job is given is compared; none is left."""
     reason = slurm_daemons.missing()
     if reason and os.environ.get("SILICONPROF_FORBID_SKIPS"):
         pytest.fail(f"no Slurm cluster can be started here: {reason}")
@@ -251,8 +251,7 @@ def measuring(cluster: slurm_daemons.Cluster, module: str = "") -> list[Any]:
 # -- what goes right ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_each_cell_ran_on_a_node_that_has_its_device(first: Checkout):
+def test_each_cell_ran_once_on_a_node_that_has_its_device(first: Checkout):
     made = list(first.records().values())
     assert len(made) == 9
     for record in made:
@@ -267,24 +266,15 @@ def test_each_cell_ran_on_a_node_that_has_its_device(first: Checkout):
     waiting = records(first, "waiting")
     processors = {record["points"][0]["params"]["processors"] for record in waiting.values()}
     assert processors == {os.cpu_count()}
-    assert (first.path / "results" / "report.html").is_file()
-
-
-@pytest.mark.slow
-def test_nodes_work_side_by_side(first: Checkout):
-    """A cell waits for company on another node: alone it would run into its limit."""
-    spans = [span(record) for record in records(first, "waiting").values()]
+    # A cell waits for company on another node: alone it would run into its limit.
+    spans = [span(record) for record in waiting.values()]
     assert any(overlap(one, other) for one, other in combinations(spans, 2)), spans
-
-
-@pytest.mark.slow
-def test_a_second_run_measures_nothing(first: Checkout):
+    assert (first.path / "results" / "report.html").is_file()
     before = first.stamps()
     assert "Nothing to be done" in snakemake(first, "report").stderr
     assert first.stamps() == before
 
 
-@pytest.mark.slow
 def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
     first: Checkout, cluster: slurm_daemons.Cluster
 ):
@@ -326,7 +316,6 @@ def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
 # -- what goes wrong ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_every_fault_has_its_words_and_a_rerun_completes(
     first: Checkout, cluster: slurm_daemons.Cluster
 ):

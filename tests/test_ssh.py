@@ -15,14 +15,10 @@ from typing import Any
 import conftest
 import pytest
 import ssh_hosts
-from conftest import QUICK, Checkout, copy_project
-from test_collect import PRODUCT, SLEEPER
+from conftest import PRODUCT, QUICK, Checkout, copy_project
+from test_collect import SLEEPER
 
 until = partial(conftest.until, seconds=300)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(ssh_hosts.missing()), reason=str(ssh_hosts.missing())),
-]
 NAMES = {"studio": "studio-7", "server": "server-9"}  # label -> host; the profile has these labels
 COMMAND = ("--workflow-profile", "profiles/ssh", "report")
 HOLD = Path("/home/hold")  # each host's own
@@ -31,6 +27,8 @@ HOLD = Path("/home/hold")  # each host's own
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """(hosts by label, ssh configuration)."""
+    if reason := ssh_hosts.missing():
+        pytest.skip(reason)
     with ssh_hosts.running(tmp_path_factory.mktemp("network") / "n", [*NAMES.values()]) as made:
         yield {label: made[0][name] for label, name in NAMES.items()}, made[1]
 
@@ -80,6 +78,7 @@ def asleep(process: subprocess.Popen, host: ssh_hosts.SshHost) -> None:
     seen.unlink()
 
 
+@pytest.mark.campaign
 def test_hosts_work_side_by_side_and_what_a_fault_left_is_completed(project, network):
     """One host's cell is held all along: the other's go on, in the order of the config."""
     studio = network[0]["studio"]

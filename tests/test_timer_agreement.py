@@ -12,12 +12,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-import torch
 from conftest import opened
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.session.timing import Plan, repeat
 from siliconprof.stats.statistics import median, median_interval
-from torch.utils.benchmark import Timer
 
 pytestmark = pytest.mark.alone
 
@@ -34,6 +32,8 @@ def undisturbed() -> Iterator[None]:
     nearly all; beside five of them both differed by 20 %. SCHED_FIFO (sched(7)) needs Linux and
     root or CAP_SYS_NICE.
     """
+    import torch
+
     before = torch.get_num_threads()
     with suppress(AttributeError, OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -48,6 +48,9 @@ def agreement(pairs: int, most_pairs: int) -> tuple[float, float, float]:
 
     Pairs are added while the interval holds an end of the band, as on a busy host.
     """
+    import torch
+    from torch.utils.benchmark import Timer
+
     # One thread, because a second one waits for whoever else has its core; some milliseconds a
     # call, so that the Timer's block is one call and both are medians of the same thing.
     path = opened("torch-cpu", threads=1)
