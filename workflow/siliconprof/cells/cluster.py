@@ -89,17 +89,10 @@ def check(
         if entry["device"] not in device_ids and not GENERIC.fullmatch(entry["device"]):
             lines.append(
                 f"config: cluster.{label}.device: '{entry['device']}' is not in "
-                f"config/devices.yaml{_nearest(entry['device'], device_ids)}"
+                f"config/devices.yaml{nearest(entry['device'], device_ids)}"
             )
     if lines:
         raise UserError("\n".join(lines))
-
-
-def _nearest(word: str, names: Sequence[str]) -> str:
-    """As `nearest`, but `nvidia-h200` suggests `h200`, which its letters alone do not."""
-    parts = word.split("-")
-    matches = [name for name in names if name in ("-".join(parts[i:]) for i in range(len(parts)))]
-    return f"; did you mean '{matches[0]}'?" if matches else nearest(word, names)
 
 
 def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -281,10 +281,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     experiment = config.of(arguments)
     devices = registry.load(registry.shipped())
-    host = None
-    if not experiment["cluster"]:
-        host = host_file.resolve(matrix.results_folder(experiment), experiment["host"], devices)
-    plan = make(experiment, devices, host)
+    with options.at_work("looking at this host and its records"):
+        host = None
+        if not experiment["cluster"]:
+            host = host_file.resolve(matrix.results_folder(experiment), experiment["host"], devices)
+        plan = make(experiment, devices, host)
     print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
     return 0
 
