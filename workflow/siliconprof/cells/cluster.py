@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from siliconprof.errors import UserError, nearest
@@ -65,21 +65,13 @@ def chosen(experiment: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def check(
-    experiment: Mapping[str, Any],
-    registry: Mapping[str, Any],
-    own_label: str,
-    present: Sequence[str] = (),
-) -> None:
+def check(experiment: Mapping[str, Any], registry: Mapping[str, Any], own_label: str) -> None:
     """Refuse unknown devices, and a label that is this host's own.
-
-    Args:
-        present: ids of this host's devices.
 
     Raises:
         UserError: one line each.
     """
-    device_ids = [*registry["devices"], *present, ANY_CPU]
+    device_ids = [*registry["devices"], ANY_CPU]
     lines = []
     for label, entry in experiment["cluster"].items():
         if label == own_label:

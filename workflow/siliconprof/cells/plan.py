@@ -113,8 +113,10 @@ def on_cluster(
     has no cells.
     """
     plans = []
+    results = matrix.results_folder(experiment)
+    if experiment["cluster"]:
+        cluster.check(experiment, devices, host_file.label(Path(results), experiment["host"]))
     for label in cluster.chosen(experiment):
-        results = matrix.results_folder(experiment)
         file = Path(results) / "hosts" / f"{label}.json"
         cells: list[dict[str, Any]] | None = None
         missing: list[dict[str, str]] = []

@@ -83,7 +83,7 @@ def banners(frames: Frames) -> list[str]:
     """What holds for the whole run: flags of every cell, what other processes disturbed."""
     measured = frames.cells[frames.cells["here"] & frames.cells["status"].eq("ok")]
     disturbed = measured[measured["disturbed"]]
-    common = sorted(frames.flags_of_all - words.SAID_ELSEWHERE - {DISTURBED})
+    common = sorted(frames.flags_of_all - words.STATISTICS - {DISTURBED})
     lines = [f"Every cell: {words.FLAG_WORDS.get(code, code)}" for code in common]
     if disturbed.empty:
         return lines

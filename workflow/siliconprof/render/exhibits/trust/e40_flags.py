@@ -12,6 +12,7 @@ from siliconprof import words
 from siliconprof.analyse.frames import Frames, records
 from siliconprof.render.exhibit import PLACE, Exhibit, Text
 
+NOTES = {"no_empty_kernel"}  # puts no number in doubt; the table of cells has it
 UNKNOWN = "This version has no explanation of it."
 
 
@@ -21,7 +22,7 @@ def rows(frames: Frames) -> pd.DataFrame:
     frame = cells.assign(found=pd.Series(found, cells.index, object)).explode("found")
     frame = frame.dropna(subset=["found"])
     frame = frame.assign(flag=frame["found"].str[0], seen=frame["found"].str[1])
-    elsewhere = words.SAID_ELSEWHERE | frames.flags_of_all
+    elsewhere = words.STATISTICS | frames.flags_of_all | NOTES
     frame = frame[~frame["flag"].isin(elsewhere)].sort_values(["flag", "order"], kind="stable")
     means = frame["flag"].map(words.FLAG_WORDS).fillna(UNKNOWN)
     return frame.assign(means=means.where(~frame["flag"].duplicated()))

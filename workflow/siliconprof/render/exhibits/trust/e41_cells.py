@@ -11,7 +11,7 @@ def rows(frames: Frames) -> pd.DataFrame:
     frame = frames.cells
     ran = frame["scenario_applied"].fillna(frame["scenario_derived"])
     codes = frame["flags"].fillna("").str.split(";")
-    elsewhere = {""} | words.SAID_ELSEWHERE | frames.flags_of_all
+    elsewhere = {""} | words.STATISTICS | frames.flags_of_all
     flags = [", ".join(sorted(set(own) - elsewhere)) for own in codes]
     return frame.assign(
         means=frame["status"].map(words.STATUS_WORDS).mask(frame["status"] == "ok"),
