@@ -2,50 +2,185 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import shutil
 import subprocess
+import time
+from html import unescape
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
-from conftest import TINY, Checkout, own_project
+from conftest import QUICK, Checkout, own_project
+from golden import update
+from siliconprof import options, words
 from siliconprof.hosts import environment
+from synthetic_results import command
 
-ONE = TINY | {"workloads": {"product-torch": TINY["workloads"]["product-torch"]}}
+PRODUCT = {"module": "matmul", "shapes": [[1, 8, 8, 8]], "burst": 0}
+WORDS = {"source": "builtin", "vocab_size": 300}
+TINY = {
+    "host": "desk",
+    "backends": ["torch-cpu"],
+    "precisions": ["fp32"],
+    "timing": QUICK,
+    "datasets": {"words": WORDS},
+    "workloads": {"product": PRODUCT},
+}
+# A wrong file -> its text, and what its line says.
 FILES = {
-    "deep.yaml": "a: " + "[" * 3000 + "]" * 3000,
-    "broken.yaml": "a: 1\nb: [1, 2\nc: 3\n",
-    "list.yaml": "- 1\n",
+    "deep.yaml": ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+    "broken.yaml": ("a: 1\nb: [1, 2\nc: 3\n", "line 3, column 2: not YAML"),
+    "list.yaml": ("- 1\n", "is empty or no mapping"),
+    "empty.yaml": ("", "is empty or no mapping"),
+    "text.yaml": ("precisions", "is empty or no mapping"),
+    "tab.yaml": ("a:\n\t- 1\n", "line 2, column 1: not YAML"),
+    "alias.yaml": ("a: *b\n", "not YAML"),
+    "twice.yaml": ("seed: 1\nseed: 2\n", "seed"),
+    "control.yaml": ("a: \x1b[2J\n", "not YAML"),
+    "object.yaml": ("a: !!python/object/apply:os.system [ls]\n", "not YAML"),
+    "key.yaml": ("precision: [fp32]\n", "did you mean 'precisions'?"),
+    "precision.yaml": ("precisions: [fp23]\n", "did you mean 'fp32'?"),
+    "number.yaml": ("seed: one\n", "seed: is 'one'; expected integer"),
+    "nan.yaml": ("timing: {budget_s: .nan}\n", "expected a finite number"),
+    "huge.yaml": (f"seed: {10**400}\n", "seed: "),
+    "backend.yaml": ("backends: [torch-cup]\n", "did you mean 'torch-cpu'?"),
+    "case.yaml": ("backends: [MLX]\n", "did you mean 'mlx'?"),
+    "scenario.yaml": ("scenarios: [offlaod]\n", "did you mean 'offload'?"),
+    "host.yaml": ("host: a/b\n", "host: is 'a/b'"),
+    "device.yaml": ("devices: [rtx-4900]\n", "did you mean 'rtx-4090'?"),
+    "cluster.yaml": ("cluster: {hall: {device: h20}}\n", "did you mean 'h200'?"),
+    "workload.yaml": (
+        "workloads: {prodcut: {timing: {budget_s: 1}}}\n",
+        "workloads: no entry 'prodcut'; did you mean 'product'?",
+    ),
+    "dataset.yaml": (
+        "datasets: {word: {vocab_size: 400}}\n",
+        "datasets: no entry 'word'; did you mean 'words'?",
+    ),
+    "of-dataset.yaml": (
+        "workloads: {a: {module: gpt2, trainer: plain, size: nano, batch_size: 1, dataset: wrods}}\n",
+        "did you mean 'words'?",
+    ),
+    "module.yaml": ("workloads: {a: {module: matmull}}\n", "did you mean 'matmul'?"),
 }
 
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout with a tiny experiment and files that are none."""
+    """A checkout with a tiny experiment, and files that are none."""
     copy = own_project(tmp_path_factory.mktemp("door"), shared=False)
-    copy.configure(**ONE)
-    for name, text in FILES.items():
+    copy.configure(**TINY)
+    for name, (text, _) in FILES.items():
         (copy.path / name).write_text(text, encoding="utf-8")
+    (copy.path / "bytes.yaml").write_bytes(b"a: \xff\n")
     return copy
 
 
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of the golden default run, its page among them."""
+    folder = tmp_path_factory.mktemp("golden")
+    update.make_tables("default", folder)
+    return folder / "results"
+
+
+def refused(door: Checkout, line: str) -> str:
+    """The one line of a command that this process refuses, before Snakemake is asked."""
+    with patch("siliconprof.errors.require_this_checkout"):  # the copy has the same code
+        done = command(*line.split(), cwd=door.path)
+    assert done.returncode == 2 and not done.stdout, done
+    (said,) = (one for one in done.stderr.splitlines() if not one.endswith(" ..."))  # at work
+    return said
+
+
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("line", "said"),
     [
         ("pla", "did you mean 'plan'?"),
+        ("predcit gpt2", "did you mean 'predict'?"),
+        ("Run", "did you mean 'run'?"),
+        ("--hepl", "did you mean '--help'?"),
+        ("--verison", "did you mean '--version'?"),
+        ("-x", "see siliconprof --help"),
         ("plan --jsno", "did you mean '--json'?"),
+        ("plan extra", "unrecognized arguments: extra"),
+        ("plan --configfile", "expected at least one argument"),
+        ("plan --configfile nosuch.yaml", "nosuch.yaml: no such file"),
+        ("plan --configfile config", "config: Is a directory"),
         ("doctor --jsn=1 --jason", "did you mean '--json'?"),
-        ("run --cores 1 --rerun-trigers mtime", "did you mean '--rerun-triggers'?"),
-        ("run --cores 1 report --configfile deep.yaml", "deep.yaml: nested too deeply"),
-        ("run --cores 1 report --configfile=broken.yaml", "line 3, column 2: not YAML"),
+        ("run --cores", "expected one argument"),
+        ("run --cores 1 reprot", "did you mean 'report'?"),
+        ("run --cores 1 mesured", "did you mean 'measured'?"),
+        ("run --cores 1 report --configfile", "expected at least one argument"),
         ("run --cores 1 report --configfile nosuch.yaml", "nosuch.yaml: no such file"),
-        ("run --cores 1 --configfile list.yaml -n", "list.yaml: is empty or no mapping"),
         ("run --cores 1 --configfile config/config.yaml report", "write the target first: report"),
-        ("remeasure --flagged loud", "'loud' is no flag"),
+        ("run --cores 1 report --configfile config", "write the target first: config"),
+        ("run --cores 1 report --rerun-trigers mtime", "did you mean '--rerun-triggers'?"),
+        ("run --cores 1 report --rerun-triggers mtim", "invalid choice: 'mtim'"),
+        ("run --cores 1 report --executor nosuch", "invalid choice: 'nosuch'"),
+        ("run --cores 1 report --workflow-profile profiles/slrum", "did you mean 'slurm'?"),
+        ("run --cores 1 report --config host", "'host' is no KEY=VALUE"),
+        ("compare", "arguments are required: A"),
+        ("compare a", "B is missing"),
+        ("compare nosuch-a nosuch-b", "nosuch-a: no such file or folder"),
+        ("compare list.yaml list.yaml", "neither a folder nor a bundle"),
+        ("compare config config", "config: no records in it"),
+        ("compare a b --where-a backnd=mlx", "did you mean 'backend'?"),
+        ("compare a b --threshold 0", "expected a percentage"),
+        ("explain", "arguments are required: A, B"),
+        ("explain a", "arguments are required: B"),
+        ("explain a b", "no folder of results"),
+        ("predict", "name one: a training of the results, or --model"),
+        ("predict a --results nosuch", "no folder of results"),
+        ("predict --model gpt2-mni --batch 2", "did you mean 'gpt2-mini'?"),
+        ("predict --model gpt2-mini --batch two", "invalid int value: 'two'"),
+        ("predict --model gpt2-mini --batch 0", "batch_size: is 0; expected at least 1"),
+        ("predict --model gpt2-mini --batch 2 --precision fp31", "did you mean 'fp32'?"),
+        ("predict --model gpt2-mini --batch 2 --faster product=2", "did you mean 'products'?"),
+        ("predict --model gpt2-mini --batch 2 --faster products", "expected a number above 0"),
+        ("remeasure", "arguments are required: --flagged"),
+        ("remeasure --flagged contneded", "did you mean 'contended'?"),
+        ("remeasure --flagged noisy", "run `make report` first"),
+        ("pack", "arguments are required: -o/--output"),
+        ("pack --output list.yaml", "list.yaml: exists"),
+        ("pack --output a.zip", "no host has both records and a file"),
+        ("import", "arguments are required: bundle"),
+        ("import nosuch.zip", "No such file"),
+        ("import list.yaml", "not a bundle"),
+        ("import config", "Is a directory"),
+        ("collect nosuch", "config/hosts.yaml"),
+        ("collect --hosts nosuch.yaml", "nosuch.yaml: no such file"),
+        ("collect --patience soon", "invalid float value: 'soon'"),
     ],
 )
-def test_a_mistake_is_one_line(door: Checkout, words: str, line: str) -> None:
-    done = door.stage("pipeline.cli", *words.split(), check=False)
-    assert done.returncode == 2 and line in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_a_wrong_command_line_is_answered_in_one(door: Checkout, line: str, said: str) -> None:
+    assert said in refused(door, line)
+
+
+@pytest.mark.parametrize("name", [*FILES, "bytes.yaml"])
+def test_a_wrong_file_is_answered_in_one_line(door: Checkout, name: str) -> None:
+    told = refused(door, f"plan --configfile {name}")
+    assert FILES.get(name, ("", "bytes.yaml: "))[1] in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("explain gpt2-nano-plian/fp32 gpt2-nano-hf/fp32", "did you mean 'gpt2-nano-plain'?"),
+        ("explain gpt2-nano-plain gpt2-nano-hf/fp32", "add one of: torch-cpu/fp32"),
+        ("predict gpt2-tiny-plain/torch-cpu/fp32 --backend torch-cup", "did you mean 'torch-cpu'?"),
+        ("predict gpt2-tiny-plain/torch-cpu/fp32 --host vmm", "did you mean 'vm'?"),
+        ("compare results results --where-a backend=MLX", "did you mean 'mlx'?"),
+        ("pack --output a.zip --host vmm", "did you mean 'vm'?"),
+    ],
+)
+def test_a_name_that_no_result_has_is_answered_with_the_nearest(
+    golden: Path, line: str, said: str
+) -> None:
+    assert said in refused(Checkout(golden.parent), line)
 
 
 @pytest.mark.parametrize("words", ["plan", "run", "explain a b", "predict --model gpt2-mini"])
@@ -56,10 +191,99 @@ def test_a_wrong_folder_names_the_right_one(door: Checkout, words: str) -> None:
     assert done.returncode == 2 and f"cd {door.path}\n" in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("report --configfile workload.yaml", "did you mean 'product'?"),
+        ("report -n --config hosst=a", "did you mean 'host'?"),
+        ("results/records/desk/a/b/product/auto/fp32.json -n", "no cell of this experiment"),
+        ("report --cores none", "must be integer"),
+    ],
+)
+def test_what_only_snakemake_can_refuse_ends_without_a_traceback(
+    door: Checkout, line: str, said: str
+) -> None:
+    done = door.stage("pipeline.cli", "run", "--cores", "1", *line.split(), check=False)
+    assert done.returncode and said in done.stderr and "Traceback" not in done.stderr + done.stdout
+
+
 @pytest.mark.parametrize("words", [(), ("run",)])
 def test_help_is_a_screen(door: Checkout, words: tuple[str, ...]) -> None:
     lines = door.stage("pipeline.cli", *words, "--help").stdout.splitlines()
     assert len(lines) < 40 and max(map(len, lines)) <= 110
+
+
+def test_what_lasts_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with options.at_work("counting"):
+        assert not capsys.readouterr().err
+        time.sleep(1.2)
+    assert capsys.readouterr().err == "counting ...\n"
+
+
+# -- the answer and the marks of the golden run -------------------------------------------------
+
+
+@pytest.mark.slow
+def test_terminal_page_and_table_have_one_answer(golden: Path) -> None:
+    """Best against best first, then in the same precision."""
+    head, *lines = (golden / "summary.txt").read_text(encoding="utf-8").splitlines()
+    shown = list(csv.DictReader((golden / "tables/page-fastest.csv").open(encoding="utf-8")))
+    lines = [line for line in lines if any(line.startswith(row["training"]) for row in shown)]
+    assert head.split()[0] == "training" and len(lines) == 6 < len(shown)
+    page = unescape((golden / "report.html").read_text(encoding="utf-8"))
+    steps = list(csv.DictReader((golden / "results.csv").open(encoding="utf-8")))
+    for line, row in zip(lines, shown, strict=False):
+        assert row["setup"] in line and row["against"].split(" faster than ")[-1] in line
+        assert row["setup"] in page and row["against"] in page
+        time_ms = float(row["unsplit_step_ms"])
+        assert f"{words.duration(time_ms / 1e3)} ±".replace(words.THIN, " ") in line
+        assert any(float(one["step_ms"] or 0) == pytest.approx(time_ms) for one in steps)
+    columns = [*shown[0]]
+    assert columns.index("against") < columns.index("same_times")
+
+
+def marked(results: Path) -> set[tuple[str, ...]]:
+    """The cells whose flags stand on the page."""
+    with (results / "tables/page-flags.csv").open(encoding="utf-8") as stream:
+        rows = csv.DictReader(stream)
+        return {(row["workload"], row["backend_label"], row["precision"]) for row in rows}
+
+
+@pytest.mark.slow
+def test_a_mark_says_something(golden: Path, tmp_path: Path) -> None:
+    """One cell in ten at most has one, and one that was disturbed; what all have is said once."""
+    measured = [path for path in golden.glob("records/**/*.json") if _status(path) == "ok"]
+    assert 0 < len(marked(golden)) <= len(measured) / 10
+    copy = tmp_path / "results"
+    for name in ("records", "hosts"):
+        shutil.copytree(golden / name, copy / name)
+    shutil.copy(golden / "matrix.json", copy)
+    disturbed = next(copy.glob("records/**/torch-cpu/gpt2-tiny-plain/auto/fp32.json"))
+    for path in copy.glob("records/**/*.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        record["flags"] += [{"code": "on_battery", "detail": "the computer ran on its battery"}]
+        if path == disturbed:
+            record["flags"] += [{"code": "contended", "detail": "others used 1.5 cores"}]
+            for point in record["points"]:
+                times = point["times"]["unsplit_step_s"]
+                point["times"]["unsplit_step_s"] = [
+                    value * (1 + place % 2) for place, value in enumerate(times)
+                ]
+        update.seal(path, record)
+    update.make_page(tmp_path)
+    cell = ("gpt2-tiny-plain", "torch-cpu", "fp32")
+    assert marked(copy) - marked(golden) == {cell}
+    page = unescape((copy / "report.html").read_text(encoding="utf-8"))
+    assert page.count(words.FLAG_WORDS["on_battery"]) == 1
+    assert "Other processes used the processor while 1 of 53 cells" in page
+
+
+def _status(path: Path) -> str:
+    return json.loads(path.read_text(encoding="utf-8"))["status"]
+
+
+# -- what the environment has -------------------------------------------------------------------
 
 
 def latin_1(folder: Path) -> dict[str, str]:
@@ -99,9 +323,19 @@ def test_the_commit_of_another_user_s_checkout_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
-        subprocess.run([*git, *words], check=True)
+    for verb in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run([*git, *verb], check=True)
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own, for its tests
     refused = subprocess.run([*git, "status"], capture_output=True, check=False)
     assert b"dubious ownership" in refused.stderr
     assert len(environment.git_commit(tmp_path) or "") == 40
+
+
+def test_a_record_without_a_commit_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured = environment.capture(tmp_path)
+    assert captured["git_commit"] is None
+    assert captured["git_commit_reason"].startswith("not a git repository")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment.capture(tmp_path)["git_commit_reason"] == "git is not installed"

@@ -123,7 +123,11 @@ def freeze(name: str, run: Path) -> None:
 
 def make_tables(name: str, folder: Path) -> Path:
     """The folder of the tables that today's code makes of a run's records, the exhibits' among them."""
-    unpack(HERE / "records" / f"{name}.tar.xz", folder)
+    return make_page(unpack(HERE / "records" / f"{name}.tar.xz", folder))
+
+
+def make_page(folder: Path) -> Path:
+    """The folder of the tables, made of the records of a run below `results/`, and its page."""
     tables, figures = folder / "results/tables", folder / "results/figures"
     environment = {"PYTHONPATH": str(ROOT / "workflow"), "SILICONPROF_ACCEPT_EMULATED": "1"}
     for module in ("analyse.aggregate", "pipeline.analyse", "render.page"):

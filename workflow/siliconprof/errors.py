@@ -89,9 +89,15 @@ def printable(text: str) -> str:
 
 
 def nearest(word: Any, choices: Iterable[Any]) -> str:
-    """`; did you mean 'x'?`, or nothing when no choice is near."""
-    close = difflib.get_close_matches(str(word), [str(choice) for choice in choices], n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    """`; did you mean 'x'?`, or nothing when no choice is near.
+
+    Case does not count, and `nvidia-h200` is near `h200`, which its letters alone are not.
+    """
+    names = {str(choice).lower(): str(choice) for choice in choices}
+    text = str(word).lower()
+    tails = [part for part in names if text.endswith(f"-{part}")]
+    close = tails or difflib.get_close_matches(text, names, n=1)
+    return f"; did you mean '{names[close[0]]}'?" if close else ""
 
 
 def require_this_checkout() -> None:

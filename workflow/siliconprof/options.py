@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-from siliconprof.errors import nearest
+from siliconprof.errors import nearest, printable
 from siliconprof.plugins import CHECKOUT
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -74,3 +77,21 @@ def filled(arguments: argparse.Namespace) -> argparse.Namespace:
         if getattr(arguments, name, path) is None:
             setattr(arguments, name, path)
     return arguments
+
+
+@contextmanager
+def at_work(text: str) -> Iterator[None]:
+    """Says on stderr what lasts over a second: moving on a terminal, else one line."""
+    if sys.stderr.isatty() and find_spec("rich"):
+        from rich.console import Console
+
+        with Console(stderr=True).status(printable(text), spinner="line"):
+            yield
+        return
+    line = threading.Timer(1, print, (f"{printable(text)} ...",), {"file": sys.stderr})
+    line.daemon = True
+    line.start()
+    try:
+        yield
+    finally:
+        line.cancel()

@@ -76,6 +76,7 @@ FLAG_WORDS = {
     "energy_one_die": "The library counts the energy of one die of two on this chip: no figure "
     "for the SoC.",
 }
+STATISTICS = {"noisy", "drift", "change_point"}  # no mark of a cell: the intervals say it
 PART_WORDS = {  # parts of a step, where the page calls them otherwise
     "products": "matrix products",
     "blocked": "being blocked",

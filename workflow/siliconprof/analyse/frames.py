@@ -108,6 +108,13 @@ class Frames:
         return frame[frame["unsplit_step_ms"].gt(0) & ~frame["is_mechanism_check"]]
 
     @cached_property
+    def flags_of_all(self) -> frozenset[str]:
+        """Flags that every measured cell here has: they are said once, not of each."""
+        own = self.cells[self.cells["here"] & self.cells["status"].eq("ok")]
+        codes = [frozenset(row.split(";")) for row in own["flags"].fillna("")]
+        return frozenset.intersection(*codes) - {""} if len(codes) > 1 else frozenset()
+
+    @cached_property
     def sheets(self) -> DataSheets:
         """What the registry says of a row's device."""
         return DataSheets(self.registry, self.matrix.host)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from siliconprof.errors import UserError, nearest
@@ -65,21 +65,13 @@ def chosen(experiment: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def check(
-    experiment: Mapping[str, Any],
-    registry: Mapping[str, Any],
-    own_label: str,
-    present: Sequence[str] = (),
-) -> None:
+def check(experiment: Mapping[str, Any], registry: Mapping[str, Any], own_label: str) -> None:
     """Refuse unknown devices, and a label that is this host's own.
-
-    Args:
-        present: ids of this host's devices.
 
     Raises:
         UserError: one line each.
     """
-    device_ids = [*registry["devices"], *present, ANY_CPU]
+    device_ids = [*registry["devices"], ANY_CPU]
     lines = []
     for label, entry in experiment["cluster"].items():
         if label == own_label:
@@ -89,17 +81,10 @@ def check(
         if entry["device"] not in device_ids and not GENERIC.fullmatch(entry["device"]):
             lines.append(
                 f"config: cluster.{label}.device: '{entry['device']}' is not in "
-                f"config/devices.yaml{_nearest(entry['device'], device_ids)}"
+                f"config/devices.yaml{nearest(entry['device'], device_ids)}"
             )
     if lines:
         raise UserError("\n".join(lines))
-
-
-def _nearest(word: str, names: Sequence[str]) -> str:
-    """As `nearest`, but `nvidia-h200` suggests `h200`, which its letters alone do not."""
-    parts = word.split("-")
-    matches = [name for name in names if name in ("-".join(parts[i:]) for i in range(len(parts)))]
-    return f"; did you mean '{matches[0]}'?" if matches else nearest(word, names)
 
 
 def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -92,7 +92,19 @@ def check(config: Mapping[str, Any]) -> list[str]:
         if isinstance(entry, Mapping):
             mistakes += _workload_problems(f"workloads.{name}", entry, config)
     mistakes += cluster.problems(_mapping(config.get("cluster")))
+    mistakes = [_other_name(line, config) + line for line in mistakes]
     return list(dict.fromkeys(map(one_line, mistakes)))
+
+
+def _other_name(mistake: str, config: Mapping[str, Any]) -> str:
+    """Names the nearest entry, where one lacks what makes it one: its own name may be misspelt."""
+    for section, key in (("workloads", "module"), ("datasets", "source"), ("cluster", "device")):
+        entries = _mapping(config.get(section))
+        for name in entries:
+            if mistake.startswith(f"{section}.{name}.{key}: is missing"):
+                near = nearest(name, [other for other in entries if other != name])
+                return f"{section}: no entry '{name}'{near} Else " if near else ""
+    return ""
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -113,8 +113,10 @@ def on_cluster(
     has no cells.
     """
     plans = []
+    results = matrix.results_folder(experiment)
+    if experiment["cluster"]:
+        cluster.check(experiment, devices, host_file.label(Path(results), experiment["host"]))
     for label in cluster.chosen(experiment):
-        results = matrix.results_folder(experiment)
         file = Path(results) / "hosts" / f"{label}.json"
         cells: list[dict[str, Any]] | None = None
         missing: list[dict[str, str]] = []
@@ -281,10 +283,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     experiment = config.of(arguments)
     devices = registry.load(registry.shipped())
-    host = None
-    if not experiment["cluster"]:
-        host = host_file.resolve(matrix.results_folder(experiment), experiment["host"], devices)
-    plan = make(experiment, devices, host)
+    with options.at_work("looking at this host and its records"):
+        host = None
+        if not experiment["cluster"]:
+            host = host_file.resolve(matrix.results_folder(experiment), experiment["host"], devices)
+        plan = make(experiment, devices, host)
     print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
     return 0
 

@@ -309,10 +309,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     where_a, where_b = dict(arguments.where_a), dict(arguments.where_b)
     if where_a == where_b and arguments.b is None:
         raise UserError(f"{arguments.a}: B is missing; name B, or pass --where-a and --where-b")
-    a, unreadable_a = load(arguments.a, where_a)
-    b, unreadable_b = load(arguments.b or arguments.a, where_b)
-    found = lines(a, b, differing(a, b, where_a, where_b))
-    rows = judged(found, arguments.threshold / 100)
+    with options.at_work(f"reading the records of {arguments.a} and {arguments.b or arguments.a}"):
+        a, unreadable_a = load(arguments.a, where_a)
+        b, unreadable_b = load(arguments.b or arguments.a, where_b)
+        found = lines(a, b, differing(a, b, where_a, where_b))
+        rows = judged(found, arguments.threshold / 100)
     verdicts = {*rows["verdict"]}
     if not verdicts & {*DECIDED, UNDECIDED, FAILED}:
         raise UserError(

@@ -124,7 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
     parser.add_argument("--json", action="store_true", help="the lines of attribution.csv as JSON")
     arguments = parser.parse_args(argv)
-    found = lines(arguments.results, (arguments.a, arguments.b))
+    with options.at_work(f"reading the tables of {arguments.results}"):
+        found = lines(arguments.results, (arguments.a, arguments.b))
     rows = table_files.rows(found)
     print(json.dumps(rows, indent=1) if arguments.json else as_text(found))
     return 0

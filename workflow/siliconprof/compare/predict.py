@@ -18,9 +18,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +29,7 @@ from siliconprof.analyse import attribution, prediction
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
 from siliconprof.analyse.prediction import KERNEL, MODEL, PLACE, Prediction, Timed
 from siliconprof.compare import explain
-from siliconprof.errors import UserError, nearest, printable, stage
+from siliconprof.errors import UserError, nearest, stage
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
 from siliconprof.store import model, results, table_files
@@ -172,16 +170,17 @@ def answers(asked: Asked, measured: Timed, arguments: argparse.Namespace) -> Ite
         UserError: there is none.
     """
     factors = faster(arguments.faster)
-    chosen = measured.trainings
+    chosen, near = measured.trainings, ""
     for axis in ("host", "device", "backend"):
         if (wanted := getattr(arguments, axis)) is not None:
+            near = near or nearest(wanted, {*measured.trainings[axis]} - {wanted})
             chosen = chosen[chosen[axis] == wanted]
     places = chosen.groupby(PLACE, sort=False).groups
     if not places:
         known = (measured.trainings["backend"] + " on " + measured.trainings["device"]).unique()
         raise UserError(
             "no such device and backend has trainings whose operators were timed undisturbed; "
-            f"there are: {', '.join(known) or 'none, of any'}"
+            f"there are: {', '.join(known) or 'none, of any'}{near}"
         )
     if KERNEL in factors:
         places = {place: there for place, there in places.items() if place in asked.in_kernel}
@@ -227,19 +226,6 @@ def as_text(answer: Answer) -> str:
     return "\n".join(text)
 
 
-@contextmanager
-def _at_work(text: str) -> Iterator[None]:
-    """Says on stderr what takes a while: a model is built, and each measured training predicted."""
-    if not (sys.stderr.isatty() and find_spec("rich")):
-        print(f"{printable(text)}, which takes up to half a minute", file=sys.stderr)
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(printable(text), spinner="line"):
-        yield
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print it."""
     parser = options.parser("siliconprof predict", __doc__)
@@ -268,13 +254,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.batch and arguments.training
     ):
         raise UserError("name one: a training of the results, or --model with --batch")
-    with _at_work(f"predicting {arguments.training or arguments.model} by {arguments.results}"):
-        of_run = results.load(arguments.results)
+    faster(arguments.faster)  # what is wrong there is said at once
+    asked_model = of_model(arguments) if arguments.model else None
+    of_run = results.load(arguments.results)
+    with options.at_work(
+        f"predicting {arguments.training or arguments.model} by {arguments.results}"
+    ):
         measured = prediction.trainings(of_run)
-        if arguments.training:
-            asked = of_training(arguments.training, of_run.of_ok_cells(), measured)
-        else:
-            asked = of_model(arguments)
+        asked = asked_model or of_training(arguments.training, of_run.of_ok_cells(), measured)
         found = list(answers(asked, measured.sound, arguments))
     if arguments.json:
         print(json.dumps([answer.as_dict() for answer in found], indent=1))

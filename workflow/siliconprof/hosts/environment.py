@@ -7,10 +7,12 @@ import os
 import platform
 import re
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from siliconprof import declarations
+from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine
 
 NODE_VARIABLE = "SLURMD_NODENAME"
@@ -42,6 +44,18 @@ def git_commit(checkout: Path) -> str | None:
     differs = git("status", "--porcelain", "--untracked-files=no")
     added = git("status", "--porcelain", "--untracked-files=normal", "--", "workflow")
     return commit + ("+changes" if differs or added else "")
+
+
+def why_no_commit(checkout: Path) -> str:
+    """Why `git_commit` knows none, as git says it; empty where it does."""
+    command = ["git", "-c", "safe.directory=*", "-C", str(checkout), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except FileNotFoundError:
+        return "git is not installed"
+    except (OSError, subprocess.SubprocessError) as error:
+        return in_one_line(error)
+    return done.returncode and done.stderr.partition("\n")[0].removeprefix("fatal: ") or ""
 
 
 def power_source() -> str | None:
@@ -105,16 +119,21 @@ def scheduler_job() -> dict[str, str] | None:
 
 def capture(checkout: Path) -> dict[str, Any]:
     """Host, system, versions and load; no framework is imported."""
-    job = scheduler_job()
-    return ({"scheduler_job": job} if job else {}) | {
-        "node": node_id(),
-        "system": f"macOS-{machine.mac_version()}-{platform.machine()}"
-        if machine.is_mac()
-        else platform.platform(),
-        "machine": platform.machine(),
-        "packages": declarations.installed_versions(),
-        "git_commit": git_commit(checkout),
-        "power_source": power_source(),
-        "load_average_1min": load_average(),
-        "cpus_logical": os.cpu_count(),
-    }
+    job, commit = scheduler_job(), git_commit(checkout)
+    reason = {} if commit else {"git_commit_reason": why_no_commit(checkout)}
+    return (
+        ({"scheduler_job": job} if job else {})
+        | reason
+        | {
+            "node": node_id(),
+            "system": f"macOS-{machine.mac_version()}-{platform.machine()}"
+            if machine.is_mac()
+            else platform.platform(),
+            "machine": platform.machine(),
+            "packages": declarations.installed_versions(),
+            "git_commit": commit,
+            "power_source": power_source(),
+            "load_average_1min": load_average(),
+            "cpus_logical": os.cpu_count(),
+        }
+    )

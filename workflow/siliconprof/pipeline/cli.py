@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from siliconprof import __version__, options
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError, nearest, stage
 from siliconprof.plugins import CHECKOUT
 
 VERBS = {  # verb -> module
@@ -39,6 +39,7 @@ VERBS = {  # verb -> module
     "import": "remote.bundle_import",
     "collect": "remote.collect",
 }
+OWN_OPTIONS = ("-h", "--help", "--version")
 OF_A_CHECKOUT = ("run", "plan", "explain", "predict", "remeasure", "collect")
 
 
@@ -53,6 +54,12 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"siliconprof {__version__}")
     parser.add_argument("verb", choices=VERBS, metavar="VERB", help="one of these")
     arguments = list(sys.argv[1:] if argv is None else argv)
+    first = arguments[0] if arguments else ""
+    if first.startswith("-") and first not in OWN_OPTIONS:
+        raise UserError(
+            f"siliconprof: {first}: no verb, nor an option of siliconprof itself"
+            f"{nearest(first, (*OWN_OPTIONS, *VERBS))}; see siliconprof --help"
+        )
     verb = parser.parse_args(arguments[:1]).verb
     options_given = {word.partition("=")[0] for word in arguments}
     if verb in OF_A_CHECKOUT and not options_given & {"-h", "--help", "--configfile", "--results"}:

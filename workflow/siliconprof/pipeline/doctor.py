@@ -224,7 +224,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     devices = registry.load(registry.shipped())
     label = _configured_label(arguments.config)
-    document = report(host_file.resolve(RESULTS, label, devices, again=True))
+    with options.at_work("looking at this host"):
+        document = report(host_file.resolve(RESULTS, label, devices, again=True))
     print(json.dumps(document, indent=2) if arguments.json else as_text(document))
     return 0
 

@@ -23,7 +23,7 @@ from siliconprof.cells import cluster, config, matrix
 from siliconprof.cells.plan import expected_seconds
 from siliconprof.datasets import dataset_spec, prepare_text, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
-from siliconprof.hosts import detect, host_file, registry
+from siliconprof.hosts import detect, environment, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server
 from siliconprof.pipeline import doctor, provenance
@@ -333,7 +333,10 @@ class Experiment:
             return line
         minutes = sum(expected_seconds(planned, None) for planned in due) / 60
         has_fp16 = any(p.cell.device_kind == "cpu" and "fp16" in p.cell.precision for p in due)
-        advice = doctor.before_a_run(self._host, busy_cores, has_fp16)
+        advice = [*doctor.before_a_run(self._host, busy_cores, has_fp16)]
+        sent = CHECKOUT / environment.SENT_COMMIT
+        if not sent.exists() and (reason := environment.why_no_commit(CHECKOUT)):
+            advice.append(f"no commit in the records ({reason}): they have the code's hash alone")
         return "\n".join([f"{line}: about {minutes:.0f} min", *advice])
 
     def ended(self) -> str:

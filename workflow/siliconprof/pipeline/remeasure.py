@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from siliconprof import options
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, nearest
 from siliconprof.pipeline import run
 from siliconprof.store import matrix_file, record
 from siliconprof.store.matrix_file import Matrix
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if code not in FLAG_WORDS:
             raise UserError(
                 f"--flagged: '{code}' is no flag; expected any of: {', '.join(sorted(FLAG_WORDS))}"
+                f"{nearest(code, FLAG_WORDS)}"
             )
     if not MATRIX.is_file():
         raise UserError(f"{MATRIX}: no such file; run `make report` first")

@@ -22,34 +22,39 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from siliconprof.cells import config
 from siliconprof.errors import UserError, nearest
+from siliconprof.plugins import CHECKOUT
 from siliconprof.store.validation import one_line
 
 OPTIONS = ("--configfile", "--configfiles")
+PROFILE = "--workflow-profile"
+WITH_VALUE = {*OPTIONS, "--cores", PROFILE}
 # For these Snakemake's parser, which takes a second to import, is not asked what else there is.
-USUAL = {*OPTIONS, "--cores", "--replace-workflow-config", "--forcerun", "--dry-run", "--quiet"}
-USUAL |= {"--workflow-profile", "--unlock", "--"}
+USUAL = WITH_VALUE | {"--replace-workflow-config", "--forcerun", "--dry-run", "-n", "--quiet"}
+USUAL |= {"--unlock", "--"}
+TARGETS = ("report", "measured", "figures", "all")  # without wildcards
 CACHES = Path("results/history/cache")
 
 
-def config_files(words: Sequence[str]) -> Iterator[str]:
-    """The files of `--configfile`, which takes every word up to the next option."""
+def values(words: Sequence[str], *options: str) -> Iterator[str]:
+    """What options are given, as `--configfile` takes every word up to the next option."""
     taking = False
     for word in words:
         option, equals, value = word.partition("=")
         if word.startswith("-"):
-            taking = option in OPTIONS
+            taking = option in options
             word = value if equals else ""
         if taking and word:
             yield word
 
 
 def check(words: Sequence[str]) -> None:
-    """Refuse a file of `--configfile` that is none, or not YAML."""
+    """Refuse a file of `--configfile` that is none, or not YAML, and a profile that is none."""
     own = [] if "--replace-workflow-config" in words else [config.DEFAULT]
-    for name in (*own, *config_files(words)):
+    for name in (*own, *values(words, *OPTIONS)):
         exists = os.path.exists(name) and not os.path.isdir(name)
         if not exists and not name.endswith((".yaml", ".yml", ".json")):
             raise UserError(
@@ -58,22 +63,46 @@ def check(words: Sequence[str]) -> None:
             )
         if not exists or os.path.isfile(name):  # a pipe can be read once only
             config.read(name)
+    for name in [*values(words, PROFILE)][:1]:  # without it Snakemake goes on here, where it is
+        folders = (Path(name), Path("profiles") / name, CHECKOUT / "profiles" / name)
+        if name != "none" and not any(map(Path.exists, folders)):
+            shipped = sorted(one.name for one in (CHECKOUT / "profiles").iterdir())
+            raise UserError(
+                f"{PROFILE}: {one_line(name)}: no such folder; in profiles/ there are: "
+                f"{', '.join(shipped)}{nearest(Path(name).name, shipped)}"
+            )
+
+
+def check_target(words: Sequence[str]) -> None:
+    """Refuse a target that is nearly one of ours, where Snakemake speaks of input functions."""
+    for before, word in zip(("", *words), words, strict=False):
+        is_name = not before.startswith("-") and word.isidentifier() and word not in TARGETS
+        if is_name and (near := nearest(word, TARGETS)):
+            raise UserError(
+                f"{word}: no target, which is a file or one of: {', '.join(TARGETS)}{near}"
+            )
 
 
 def check_options(words: Sequence[str]) -> None:
-    """Refuse what is no option of Snakemake's, whose own answer is a usage of a hundred lines."""
-    asked = [word.partition("=")[0] for word in words if word.startswith("--")]
-    asked = [option for option in asked if option not in USUAL]
-    if asked:
-        from snakemake.cli import get_argument_parser
+    """Refuse what Snakemake's parser does, whose own answer is a usage of a hundred lines."""
+    options = [word.partition("=")[0] for word in words if word.startswith("-")]
+    if {*options} <= USUAL and (not words or words[-1] not in WITH_VALUE):
+        return
+    from snakemake.cli import get_argument_parser
 
-        known = [*get_argument_parser()._option_string_actions]
-        for option in asked:
-            if not any(name.startswith(option) for name in known):
-                raise UserError(
-                    f"{option}: no option of Snakemake{nearest(option, known)}; "
-                    "`siliconprof run --help` has the usual ones"
-                )
+    parser = get_argument_parser()
+    known = [*parser._option_string_actions]
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"siliconprof run: {message}; `siliconprof run --help` has the usual ones")
+
+    for option in options:
+        if option.startswith("--") and not any(name.startswith(option) for name in known):
+            refuse(f"{option}: no option of Snakemake{nearest(option, known)}")
+    parser.error = refuse
+    for setting in parser.parse_known_args(list(words))[0].config or ():
+        if "=" not in setting:
+            refuse(f"--config: '{one_line(setting)}' is no KEY=VALUE")
 
 
 def unwritable_cache() -> Path | None:
@@ -94,6 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(__doc__)
         return 0
     check(words)
+    check_target(words)
     check_options(words)
     folder = unwritable_cache()
     if folder is not None:

@@ -190,11 +190,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--unpack", type=Path, metavar="DIR", help="as a reference, into this new folder"
     )
     arguments = parser.parse_args(argv)
-    if arguments.unpack:
-        bundle = unpack_reference(arguments.bundle, arguments.unpack)
-        print(f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked")
-    else:
-        print(import_bundle(arguments.bundle, arguments.results, arguments.replace).line())
+    with options.at_work(f"reading {arguments.bundle}"):
+        if arguments.unpack:
+            bundle = unpack_reference(arguments.bundle, arguments.unpack)
+            line = f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked"
+        else:
+            line = import_bundle(arguments.bundle, arguments.results, arguments.replace).line()
+    print(line)
     return 0
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import __version__, options
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError, nearest, stage
 from siliconprof.remote.bundle_check import (
     BUNDLE_VERSION,
     MANIFEST,
@@ -132,11 +132,14 @@ def _chosen_hosts(results: Path, local_labels: Sequence[str], asked: Sequence[st
     files = {path.stem for path in (results / "hosts").glob("*.json")}
     chosen = sorted({*asked} & packable if asked else files & packable)
     if not chosen or {*asked} - packable:
-        problem = "no host has both records and a file in hosts/; name one with --host"
-        if asked:
-            problem = f"no records of host {', '.join(sorted({*asked} - packable))}"
+        problem, near = "no host has both records and a file in hosts/; name one with --host", ""
+        if unknown := sorted({*asked} - packable):
+            problem, near = (
+                f"no records of host {', '.join(unknown)}",
+                nearest(unknown[0], packable),
+            )
         listed = ", ".join(sorted(packable)) or "none"
-        raise UserError(f"{results}: {problem} (records are of: {listed})")
+        raise UserError(f"{results}: {problem} (records are of: {listed}){near}")
     return chosen
 
 
@@ -178,7 +181,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--force", action="store_true", help="replace an existing bundle")
     arguments = parser.parse_args(argv)
-    lines = pack(arguments.results, arguments.host, arguments.output, arguments.force)
+    with options.at_work(f"packing the records of {arguments.results}"):
+        lines = pack(arguments.results, arguments.host, arguments.output, arguments.force)
     print("\n".join(lines))
     return 0
 

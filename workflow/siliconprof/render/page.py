@@ -210,7 +210,7 @@ def _html(frames: Frames, template: Template, exhibits: Sequence[Shown], cells: 
         title=frames.matrix.report.get("title") or "siliconprof",
         host_line=summary.host_line(frames.matrix.host),
         meta=" · ".join(filter(None, [counts, summary.when(own)])),
-        banners=summary.banners(own),
+        banners=summary.banners(frames),
         sections=sections,
         answer=exhibit.ANSWER,
         facets=facets | compared.listed(frames, cells),

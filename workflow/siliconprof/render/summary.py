@@ -10,6 +10,7 @@ import pandas as pd
 
 from siliconprof import words
 from siliconprof.analyse import answer, findings
+from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.analyse.frames import Frames, records
 
 MOST_TRAININGS = 6  # the largest models
@@ -78,16 +79,19 @@ def when(cells: pd.DataFrame) -> str:
     return f"{first} to {last[11:] if same_day else last} UTC" if first != last else f"{first} UTC"
 
 
-def banners(cells: pd.DataFrame) -> list[str]:
-    """What holds for the whole run: what other processes disturbed, and how to measure it again."""
-    measured = cells[cells["status"] == "ok"]
+def banners(frames: Frames) -> list[str]:
+    """What holds for the whole run: flags of every cell, what other processes disturbed."""
+    measured = frames.cells[frames.cells["here"] & frames.cells["status"].eq("ok")]
     disturbed = measured[measured["disturbed"]]
+    common = sorted(frames.flags_of_all - words.STATISTICS - {DISTURBED})
+    lines = [f"Every cell: {words.FLAG_WORDS.get(code, code)}" for code in common]
     if disturbed.empty:
-        return []
+        return lines
     names = list(dict.fromkeys(disturbed["workload"] + "/" + disturbed["backend"]))
     shown = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
     return [
+        *lines,
         f"Other processes used the processor while {len(disturbed)} of "
         f"{words.count(len(measured), 'cell')} were measured ({shown}): those times may be too long. "
-        "To measure them again: siliconprof remeasure --flagged contended"
+        "To measure them again: siliconprof remeasure --flagged contended",
     ]

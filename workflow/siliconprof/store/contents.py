@@ -217,6 +217,7 @@ class Environment(Open):
     system: str | None = None
     python: str | None = None
     git_commit: str | None = None
+    git_commit_reason: str | None = None  # why there is none
     node: str | None = None  # an id of the computer
     power_source: str | None = None
     packages: Annotated[dict[str, str | None], or_empty(dict)] = NOTHING

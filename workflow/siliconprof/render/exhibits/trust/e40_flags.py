@@ -1,6 +1,7 @@
 """What was noticed while a cell was measured, and what each flag means.
 
-What the intervals already say is no flag: that repeats scatter, drift or change their level.
+What the intervals already say is no flag: that repeats scatter, drift or change their level. Nor is
+what every cell has, which the page's head says once.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ from siliconprof import words
 from siliconprof.analyse.frames import Frames, records
 from siliconprof.render.exhibit import PLACE, Exhibit, Text
 
-STATISTICS = ("noisy", "drift", "change_point")
+NOTES = {"no_empty_kernel"}  # puts no number in doubt; the table of cells has it
 UNKNOWN = "This version has no explanation of it."
 
 
@@ -21,7 +22,8 @@ def rows(frames: Frames) -> pd.DataFrame:
     frame = cells.assign(found=pd.Series(found, cells.index, object)).explode("found")
     frame = frame.dropna(subset=["found"])
     frame = frame.assign(flag=frame["found"].str[0], seen=frame["found"].str[1])
-    frame = frame[~frame["flag"].isin(STATISTICS)].sort_values(["flag", "order"], kind="stable")
+    elsewhere = words.STATISTICS | frames.flags_of_all | NOTES
+    frame = frame[~frame["flag"].isin(elsewhere)].sort_values(["flag", "order"], kind="stable")
     means = frame["flag"].map(words.FLAG_WORDS).fillna(UNKNOWN)
     return frame.assign(means=means.where(~frame["flag"].duplicated()))
 

@@ -5,14 +5,14 @@ import pandas as pd
 from siliconprof import words
 from siliconprof.analyse.frames import Frames
 from siliconprof.render.exhibit import PLACE, Exhibit, Text
-from siliconprof.render.exhibits.trust.e40_flags import STATISTICS
 
 
 def rows(frames: Frames) -> pd.DataFrame:
     frame = frames.cells
     ran = frame["scenario_applied"].fillna(frame["scenario_derived"])
     codes = frame["flags"].fillna("").str.split(";")
-    flags = [", ".join(sorted(set(own) - {"", *STATISTICS})) for own in codes]
+    elsewhere = {""} | words.STATISTICS | frames.flags_of_all
+    flags = [", ".join(sorted(set(own) - elsewhere)) for own in codes]
     return frame.assign(
         means=frame["status"].map(words.STATUS_WORDS).mask(frame["status"] == "ok"),
         remarks=frame["reason"].fillna(pd.Series(flags, frame.index)),
