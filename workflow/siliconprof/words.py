@@ -31,6 +31,12 @@ FLAG_WORDS = {
     "fresh_process_failed": "Some of the processes that launch for the first time did not come to "
     "their end; the others stand.",
     "loss_not_finite": "The training diverged: losses became NaN or infinite; the times stand.",
+    "faulted_anew": "The memory of a kernel was given back and faulted in again by every call, which its "
+    "time includes: it is no bandwidth of memory alone.",
+    "faults_differ": "The first touch of a page did not cost one fault: a fault brings in another number "
+    "of pages here.",
+    "not_measured": "Some shapes or sizes were skipped, because they would take too much memory or say "
+    "nothing; each has its reason.",
     "points_missing": "Some points of the sweep were not measured; each has its reason.",
     "crashed_at_exit": "The measuring process crashed or hung after it had left its whole result, in "
     "the teardown of a library; the numbers stand.",
