@@ -131,7 +131,7 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
         ("torch", "raise OSError('libtorch_cuda.so: undefined symbol')", "symbol", "reinstall it"),
     ],
 )
-def test_a_broken_install_becomes_a_reason_and_a_mend(
+def test_a_broken_install_becomes_a_reason_and_a_fix(
     framework: str,
     code: str,
     reason: str,
@@ -199,8 +199,8 @@ def test_something_broken_is_looked_at_until_it_works(
         patch.setitem(found["backends"], backend, broken)
         resolve("lab")
     for _ in range(2):
-        mended = resolve("lab")
-        assert mended["backends"][backend]["mend"] is None and len(detections) == 2
+        fixed = resolve("lab")
+        assert fixed["backends"][backend]["mend"] is None and len(detections) == 2
     broken["reason"] = "AcceleratorError: CUDA error: no kernel image is available"
     monkeypatch.setitem(found["backends"], backend, broken)
     for _ in range(2):

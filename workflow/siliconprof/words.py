@@ -41,7 +41,7 @@ FLAG_WORDS = {
     "crashed_at_exit": "The measuring process crashed or hung after it had left its whole result, in "
     "the teardown of a library; the numbers stand.",
     "repeat_failed": "A further process of the cell did not come to its end, so the interval rests on fewer.",
-    "left_processes": "The cell left processes behind, which its supervisor ended before the next "
+    "left_processes": "The cell left processes behind, which were killed before the next "
     "cell began; the numbers stand.",
     "clock": "The host's clock is coarse or slow to read, or measured a known sleep otherwise than a "
     "second clock: trust no time here.",
@@ -50,13 +50,13 @@ FLAG_WORDS = {
     "marks_differ": "When the cell began, the backend's marks, which time phases and launches in a "
     "row, differed from the host's clock by more than 10 %: trust neither.",
     "not_synchronised": "Results were not there when the clock was stopped: these are the times of "
-    "handing work over, not of doing it.",
+    "dispatching work, not of doing it.",
     "drift": "The second half of the repeats differs from the first by more than 5 %, and by more "
     "than chance; a training is not measured again, an operation only within a budget.",
     "change_point": "Somewhere among the repeats their level changes by more than 5 %.",
     "code_changed": "A module was edited while this was measured: the record names the code that "
     "was there at the start.",
-    "emulated": "No such device is here: a test plays it, and no number of it is a measurement.",
+    "emulated": "No such device is here: it is simulated, and no number of it is a measurement.",
     "environment_variables": "Variables of the shell that can change times or rounding were set; the "
     "record has their names and values.",
     "split_differs": "The sum of a step's phases differs from the whole step by more than 5 %: trust "
