@@ -214,7 +214,7 @@ def test_the_terminal_tells_each_cell_s_numbers_and_the_page_s_answer(default_ru
     }
     assert re.match(r"[\d.]+ m?s +[\d.]+ samples/s", told["torch-cpu", "gpt2-nano-plain", "fp32"])
     assert re.match(r"[\d.]+ (m|µ)s +[\d.]+ [GM]FLOP/s +\(", told["torch-cpu", "vjp", "fp32"])
-    assert "supports only torch" in told["mlx", "gpt2-nano-hf", "fp32"]
+    assert "needs torch" in told["mlx", "gpt2-nano-hf", "fp32"]
     head, *rest = (default_run.path / "results/summary.txt").read_text().splitlines()
     assert made.endswith("\n".join([head, *rest, "report: results/report.html\n"]))
     assert head.split()[0] == "training" and len(rest) <= 11

@@ -56,7 +56,7 @@ FLAG_WORDS = {
     "change_point": "Somewhere among the repeats their level changes by more than 5 %.",
     "code_changed": "A module was edited while this was measured: the record names the code that "
     "was there at the start.",
-    "emulated": "No such device is here: it is simulated, and no number of it is a measurement.",
+    "emulated": "No such device is here: a test plays it, and no number of it is a measurement.",
     "environment_variables": "Variables of the shell that can change times or rounding were set; the "
     "record has their names and values.",
     "split_differs": "The sum of a step's phases differs from the whole step by more than 5 %: trust "

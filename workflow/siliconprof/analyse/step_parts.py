@@ -159,7 +159,7 @@ def _how_on_gpu(point: Point, operators_s: float) -> str:
     taken_s, step_s = statistics.median(handed_over_s), statistics.median(steps_s)
     mostly_s = MOSTLY * step_s
     bound = "; launch-bound" if operators_s < mostly_s <= taken_s else ""
-    return f"{WAITS}; the host dispatches a step in {1e3 * taken_s:.3g} of {1e3 * step_s:.3g} ms{bound}"
+    return f"{WAITS}; the host hands a step over in {1e3 * taken_s:.3g} of {1e3 * step_s:.3g} ms{bound}"
 
 
 def _hows(point: Point, use: TimeUse | None, lost: Lost) -> dict[str, str]:
