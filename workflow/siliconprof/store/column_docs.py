@@ -67,7 +67,9 @@ def _of_points() -> list[str]:
 def document() -> str:
     """The whole page."""
     left_out = validation.load_yaml(columns.FILE)["docs"]
-    detailed = {name: columns.of(name) for name in columns.tables() if name not in left_out["tables"]}
+    detailed = {
+        name: columns.of(name) for name in columns.tables() if name not in left_out["tables"]
+    }
     uses = Counter(pair for declared in detailed.values() for pair in declared.items())
     shared = {name: column for (name, column), n in uses.items() if n > 1}
     stems = [name.removesuffix("_s") for name, q in declarations.quantities().items() if q.series]
