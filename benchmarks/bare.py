@@ -149,7 +149,7 @@ def loop(text: str) -> None:
 
 
 def step_of_cell(text: str, folder: Path, **more: str) -> float:
-    """The median unsplit step of a cell, measured by its command."""
+    """The median whole step of a cell, measured by its command."""
     record = measured(text, folder, **more)
     if record["status"] != "ok":
         raise SystemExit(f"{record['cell']['workload']}: {record['status']}: {record['reason']}")

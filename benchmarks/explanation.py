@@ -7,7 +7,7 @@ operators, timed inside of steps, predict together with the framework's time, wh
 another model, the same at the least shapes: what that one's step lasts beyond its own operators. As in a
 prediction one factor closes the sum: of a training that of the others, so that it is never fitted.
 Then causes of known kind are planted into one side of a pair in torch, both sides measured in turn in
-one process: how much of the gap between their unsplit steps the parts that should have it get.
+one process: how much of the gap between their whole steps the parts that should have it get.
 Besides, each of these steps is predicted as `siliconprof predict` does it, from the trainings of
 config/calibration.yaml alone, of other shapes, measured in turn with it.
 """
@@ -77,7 +77,7 @@ def of_rounds(rounds: Sequence[Measured]) -> prediction.Timed:
 
 
 class Training(inventory.Training):
-    """A training whose unsplit steps, and whose parts of a step, are timed on request."""
+    """A training whose whole steps, and whose parts of a step, are timed on request."""
 
     def __init__(
         self, name: str, threads: int, backend: str = "torch-cpu", least: bool = False
@@ -89,7 +89,7 @@ class Training(inventory.Training):
             workload.n_embd = workload.n_head
         super().__init__(workload, workload.parameters, backend, "fp32", threads)
         self.model = ("gpt2", "plain", own.get("lora_rank", 0))
-        self.walls: list[float] = []  # of unsplit steps since the parts were last asked for
+        self.walls: list[float] = []  # of whole steps since the parts were last asked for
         self.used: list[dict[str, float | None]] = []
 
     def progress(self, *_: Any) -> None:
@@ -110,7 +110,7 @@ class Training(inventory.Training):
         return median([self.unsplit_s() for _ in range(steps)])
 
     def watched(self) -> Point:
-        """The point of the unsplit steps since the last call, with a step's operators."""
+        """The point of the whole steps since the last call, with a step's operators."""
         point = operators.of_step(cast(Any, self), self.step, self.clock)
         steps = {name: [used[name] for used in self.used] for name in self.used[0]}
         point |= {

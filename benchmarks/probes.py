@@ -36,7 +36,7 @@ TOKENS = 2**16
 
 
 def step_of(threads: int) -> tuple[Callable[[], float], Any]:
-    """(one unsplit step of a training on another batch each time, its seconds; its backend)."""
+    """(one whole step of a training on another batch each time, its seconds; its backend)."""
     workload = workload_of("gpt2", **TRAINING)
     training = trained(workload, "torch-cpu", "fp32", threads)
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, TOKENS, dtype=np.uint16)

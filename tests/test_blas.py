@@ -94,7 +94,7 @@ def test_a_wrong_value_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     works, why = plugins.load("backends", "mlx")().available()
     assert not works and why == "SILICONPROF_MLX_BLAS is 'mine'; expected 'own', or leave it unset"
     error = detect.probe("mlx")["error"]
-    assert why in error and "unset it" in detect.mend_of(error, "mlx")
+    assert why in error and "unset it" in detect.fix_of(error, "mlx")
     made = measured(product([1, 8, 8, 8]), tmp_path, SILICONPROF_MLX_BLAS="mine")
     assert (made["status"], made["reason"]) == ("unsupported", why)
 

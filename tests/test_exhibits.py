@@ -18,10 +18,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from siliconprof import words
 from siliconprof.claims import judge
 from siliconprof.render import exhibit, style, svg
 from synthetic_results import A6000, AWAY, CPU, GPU, H200, ULTRA, Page, shown_table, training
 
+PACKAGE = made.ROOT / "workflow/siliconprof"
 LEAST_PT = 5.5  # of words in a drawing
 LEGIBLE = 4.5  # WCAG 2.2, success criterion 1.4.3
 TOLERANCE_IN = 0.15  # a figure has a margin on the page and in its files
@@ -34,6 +36,8 @@ OF_NO_CELL = re.compile(r"(table-)?(paper-.*|claims.*)|network-ratios|checks|rec
 def records() -> list[dict[str, Any]]:
     """Cells of this host with all that is measured anywhere; a later one replaces an earlier."""
     oom = training(0.01, backend="mlx", precision="bf16")
+    mlx = training(0.03, backend="mlx")
+    mlx["environment"]["backend"] |= {"blas": "OpenBLAS 0.3.30 (lib.so)"}
     own = [
         *cells.everything(),
         *cells.whole_study(),
@@ -45,7 +49,7 @@ def records() -> list[dict[str, Any]]:
         cells.transfers(5e10, **GPU),
         cells.fastest(4e13, **GPU),
         training(0.002, **GPU),
-        training(0.03, backend="mlx"),
+        mlx,
         made.flagged(training(0.011, trainer="hf"), contended="others used 0.50 cores"),
         training(0.0101, precision="amp-bf16"),
         training(0.02, workload="lora", parameters={"lora_rank": 8}, trained=8192),
@@ -226,3 +230,13 @@ def test_a_caption_has_thirty_words_at_most_and_a_section_sixty() -> None:
         assert {key: n for key, n in counts.items() if n > most} == {}, kind
     ids = {exhibit.load(module).id for _, module in exhibit.modules()}
     assert set(texts["exhibits"]) == ids
+
+
+def test_the_page_says_which_blas_mlx_was_given(page: Page) -> None:
+    assert "OpenBLAS 0.3.30 (lib.so), given to MLX" in page.html
+
+
+def test_every_flag_that_the_code_raises_is_explained() -> None:
+    sources = (path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    raised = {code for text in sources for code in re.findall(r"\.flag\(\s*\"(\w+)\"", text)}
+    assert len(raised) > 10 and raised - words.FLAG_WORDS.keys() == set()

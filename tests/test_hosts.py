@@ -123,7 +123,7 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
         ("raise RuntimeError('CUDA error: uncorrectable ECC error')", "ECC", "dmesg"),
     ],
 )
-def test_a_broken_install_becomes_a_reason_and_a_mend(
+def test_a_broken_install_becomes_a_reason_and_a_fix(
     code: str, reason: str, mend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "torch.py").write_text(code)
@@ -185,8 +185,8 @@ def test_something_broken_is_looked_at_until_it_works(
         patch.setitem(found["backends"], backend, broken)
         resolve("lab")
     for _ in range(2):
-        mended = resolve("lab")
-        assert mended["backends"][backend]["mend"] is None and len(detections) == 2
+        fixed = resolve("lab")
+        assert fixed["backends"][backend]["mend"] is None and len(detections) == 2
 
 
 # -- another machine's files -------------------------------------------------------------------

@@ -60,7 +60,7 @@ def workloads() -> list[tuple[str, dict[str, Any]]]:
 def test_the_stages_hold_every_weight_once(module: str, own: dict[str, Any]) -> None:
     """What the model adds up is the model: the counts are those that the tests hold elsewhere."""
     workload = plugins.load("workloads", module)(parameters(module, **own))
-    stages = workload.stages(footprint.Ledger(footprint.Habits(), "fp32"))
+    stages = workload.stages(footprint.MemoryEstimator(footprint.MemoryProfile(), "fp32"))
     adapters = workload.n_trainable_parameters() if own.get("lora_rank") else 0
     assert sum(stage.weights for stage in stages) == workload.n_parameters() + adapters
     assert sum(stage.trained for stage in stages) == workload.n_trainable_parameters()
@@ -106,16 +106,16 @@ COUNTED: list[tuple[str, str, str, dict[str, Any], bool]] = [
 def test_what_the_layers_keep_is_counted_tensor_by_tensor(
     backend: str, module: str, precision: str, own: dict[str, Any], fused: bool
 ) -> None:
-    """The ledger's bytes against what a forward pass really left; unfused attention is the MPS's."""
+    """The estimator's bytes against what a forward pass really left; unfused attention is the MPS's."""
     data = {"seq_len": 96} if module == "gpt2" else {"dataset_clip_seconds": 1}
     workload = plugins.load("workloads", module)(parameters(module, **data, **own))
     opened = plugins.load("backends", backend)()
     opened.open("cpu", 0, 2, precision)
-    habits = opened.habits
+    profile = opened.memory_profile
     if backend == "torch-cpu" and not fused:
-        habits = footprint.Habits(keeps_scores=True, scores_fp32=True)
-    ledger = footprint.Ledger(habits, precision)
-    predicted = sum(ledger.saved_bytes(stage) for stage in workload.stages(ledger))
+        profile = footprint.MemoryProfile(keeps_scores=True, scores_fp32=True)
+    estimator = footprint.MemoryEstimator(profile, precision)
+    predicted = sum(estimator.saved_bytes(stage) for stage in workload.stages(estimator))
     kept = (kept_in_mlx if backend == "mlx" else kept_in_torch)(opened, workload, fused)
     # With adapters the first of only two layers keeps less: nothing before it is trained.
     assert predicted == pytest.approx(kept, rel=0.05 if own else NEAR)

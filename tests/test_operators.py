@@ -23,6 +23,7 @@ from siliconprof.analyse.operator_rows import (
     group,
 )
 from siliconprof.backends import _torch_operators
+from siliconprof.compare import explain
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session import inventory, operators
@@ -264,10 +265,12 @@ def test_a_gap_is_explained_on_the_terminal(
     results, lines = gap(tmp_path, [*pair(), compiled])
     where = ["--results", str(results)]
     assert cli.dispatch(["explain", "hf", "plain", *where]) == 0
-    head, *table = capsys.readouterr().out.splitlines()
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= explain.WIDTH
+    head, table, bases = text.split("\n\n")
     assert head.startswith("gpt2-nano-hf/torch-cpu/fp32 takes 5.997 ms more a step")
-    assert head.endswith(EXPLAINED)
-    assert [line.split("  ")[0] for line in table][1:] == [
+    assert re.search(r": \d+%\sexplained$", head) and "timed inside of steps" in bases
+    assert [line.split("  ")[0] for line in table.splitlines()][1:] == [
         line["part"] for line in lines if line["kind"] in ("cause", "unexplained")
     ]
     assert cli.dispatch(["explain", "--json", "hf", "plain/cpu-x", *where]) == 0

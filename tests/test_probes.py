@@ -30,7 +30,7 @@ from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, rapl
 from siliconprof.hosts.sensors.base import Unreadable
 from siliconprof.probes import clocks, interference, page_faults
-from siliconprof.session import energy, measurement, truth
+from siliconprof.session import energy, measurement, self_checks
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import INTERVAL_S, Sampler
 from siliconprof.session.trial import Trial
@@ -387,7 +387,7 @@ def test_our_own_work_on_the_gpu_is_no_load_of_others(
 ) -> None:
     """NVML averages over a second: what our own checks did just before is in a reading."""
     gpu.library.fake_work(1.0)  # of the cell before
-    monkeypatch.setattr(truth, "before", lambda *session: gpu.library.fake_work(1.0) or {})
+    monkeypatch.setattr(self_checks, "before", lambda *session: gpu.library.fake_work(1.0) or {})
     found = measurement.measure(Trial(PRODUCTS), lambda message: None)
     summary = found["probes"]["interference"]
     assert summary["gpu_utilization_before_percent"] == 0
@@ -431,7 +431,7 @@ def test_rapl_adds_up_packages_and_goes_on_where_a_counter_starts_again(packages
     assert "RAPL: invalid literal" in str(rapl.energy().sources[0].reason)
 
 
-def test_rapl_that_only_root_may_read_says_how_to_mend(
+def test_rapl_that_only_root_may_read_says_how_to_fix(
     packages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Path.read_text

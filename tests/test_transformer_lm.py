@@ -77,7 +77,7 @@ def test_parameters_are_counted_exactly(shape: tuple[Any, ...]) -> None:
     assert workload.weight_shapes() == built
     total = sum(map(math.prod, built.values()))
     assert workload.n_parameters() == workload.n_trainable_parameters() == total
-    stages = workload.stages(footprint.Ledger(footprint.Habits(), "fp32"))
+    stages = workload.stages(footprint.MemoryEstimator(footprint.MemoryProfile(), "fp32"))
     assert sum(s.weights for s in stages) == sum(s.trained for s in stages) == total
     if total < 2**20:
         from mlx.utils import tree_flatten
@@ -101,10 +101,12 @@ def test_what_its_layers_keep_is_counted(precision: str) -> None:
     workload = lm(**sizes, vocab_size=300)
     for name, kept_in in (("torch-cpu", kept_in_torch), ("mlx", kept_in_mlx)):
         backend = opened(name, precision)
-        ledger = footprint.Ledger(backend.habits, precision)
-        stages = workload.stages(ledger)
-        kept = sum(ledger.saved_bytes(stage) for stage in stages)
-        if backend.habits.casts_stay and ledger.amp:  # counted apart, see `Ledger.peak`
+        estimator = footprint.MemoryEstimator(backend.memory_profile, precision)
+        stages = workload.stages(estimator)
+        kept = sum(estimator.saved_bytes(stage) for stage in stages)
+        if (
+            backend.memory_profile.casts_stay and estimator.amp
+        ):  # counted apart, see `MemoryEstimator.peak`
             kept += 2 * workload.n_parameters()
         found = kept_in(backend, workload, name == "torch-cpu")
         assert kept == pytest.approx(found, rel=NEAR), name

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The first run on a real NVIDIA GPU; the current directory is the repository root.
-# How: docs/bare.md.
+# The first run on a real NVIDIA GPU; the current directory is the repository root. See docs/bare.md.
 set -uo pipefail
 BUDGET_S=${BUDGET_S:-565}
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

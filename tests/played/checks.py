@@ -130,7 +130,9 @@ def test_played_card_that_is_old_refuses_new_formats(monkeypatch: pytest.MonkeyP
         with pytest.raises(Unsupported, match=f"{precision}: .* 8.0, this GPU has 7.5"):
             opened(precision)
     opened("fp16")
-    new, old = (opened().habits_on(capability).workspace_bytes for capability in ("9.0", "7.5"))
+    new, old = (
+        opened().memory_profile_on(capability).workspace_bytes for capability in ("9.0", "7.5")
+    )
     workspaces = sys.modules["played_cuda"]
     assert new == 2 * workspaces.HOPPER_WORKSPACE and old == 2 * workspaces.WORKSPACE
 

@@ -1,6 +1,6 @@
-"""Errors that a person can mend, and the two rules every stage follows.
+"""Errors that a person can fix, and the two rules every stage follows.
 
-A `UserError` carries clear lines (what, where, how to mend it); a stage prints them to
+A `UserError` carries clear lines (what, where, how to fix it); a stage prints them to
 standard error and exits with status 2, never with a traceback.
 """
 
@@ -34,15 +34,15 @@ _NOT_SHOWN = re.compile(
 
 
 class UserError(Exception):
-    """Something the person at the keyboard can mend; the message says what, where and how."""
+    """Something the person at the keyboard can fix; the message says what, where and how."""
 
 
 class CannotWrite(UserError):
     """The system does not let a file be written: no room, read-only, not allowed."""
 
 
-# Why the system refuses to write -> how to mend it.
-_MEND = {
+# Why the system refuses to write -> how to fix it.
+_FIX = {
     errno.ENOSPC: "make room there and run the same command again",
     errno.EDQUOT: "make room there and run the same command again",
     errno.EROFS: "have it mounted writable and run the same command again",
@@ -54,9 +54,9 @@ _NO_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors of nothing but
 
 def cannot_write(path: Path | str, error: OSError) -> CannotWrite:
     """The error for a file that the system refuses to write, in one line."""
-    mend = _MEND.get(error.errno or 0)
+    fix = _FIX.get(error.errno or 0)
     message = f"{path}: cannot write: {error.strerror or error}"
-    return CannotWrite(f"{message}; {mend}" if mend else message)
+    return CannotWrite(f"{message}; {fix}" if fix else message)
 
 
 @contextlib.contextmanager

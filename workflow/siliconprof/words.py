@@ -31,11 +31,17 @@ FLAG_WORDS = {
     "fresh_process_failed": "Some of the processes that launch for the first time did not come to "
     "their end; the others stand.",
     "loss_not_finite": "The training diverged: losses became NaN or infinite; the times stand.",
+    "faulted_anew": "The memory of a kernel was given back and faulted in again by every call, which its "
+    "time includes: it is no bandwidth of memory alone.",
+    "faults_differ": "The first touch of a page did not cost one fault: a fault brings in another number "
+    "of pages here.",
+    "not_measured": "Some shapes or sizes were skipped, because they would take too much memory or say "
+    "nothing; each has its reason.",
     "points_missing": "Some points of the sweep were not measured; each has its reason.",
     "crashed_at_exit": "The measuring process crashed or hung after it had left its whole result, in "
     "the teardown of a library; the numbers stand.",
     "repeat_failed": "A further process of the cell did not come to its end, so the interval rests on fewer.",
-    "left_processes": "The cell left processes behind, which its supervisor ended before the next "
+    "left_processes": "The cell left processes behind, which were killed before the next "
     "cell began; the numbers stand.",
     "clock": "The host's clock is coarse or slow to read, or measured a known sleep otherwise than a "
     "second clock: trust no time here.",
@@ -44,7 +50,7 @@ FLAG_WORDS = {
     "marks_differ": "When the cell began, the backend's marks, which time phases and launches in a "
     "row, differed from the host's clock by more than 10 %: trust neither.",
     "not_synchronised": "Results were not there when the clock was stopped: these are the times of "
-    "handing work over, not of doing it.",
+    "dispatching work, not of doing it.",
     "drift": "The second half of the repeats differs from the first by more than 5 %, and by more "
     "than chance; a training is not measured again, an operation only within a budget.",
     "change_point": "Somewhere among the repeats their level changes by more than 5 %.",

@@ -81,21 +81,21 @@ def pairs(points: pd.DataFrame) -> pd.DataFrame:
     def fastest(of: str, *first: str) -> pd.DataFrame:
         return steps.sort_values([*first, STEP], kind="stable").drop_duplicates(of)
 
-    def beside(others: pd.DataFrame, on: str, these: pd.DataFrame = steps) -> pd.DataFrame:
+    def paired(others: pd.DataFrame, on: str, these: pd.DataFrame = steps) -> pd.DataFrame:
         return these.merge(others, on=on, suffixes=("", "_other"))
 
     baselines = fastest("on_host", "tier")
     here = baselines["source"].eq(HERE)
-    all_others = beside(baselines, "on_host")
+    all_others = paired(baselines, "on_host")
     rules = all_others["tier_other"].map({0: FASTEST, 1: FASTEST_IN_FP32, 2: FASTEST_OF_ALL})
-    backends = beside(steps, "on_device").query("at_other < at").sort_values(["at_other", "at"])
-    devices = beside(fastest("alike"), "alike", fastest("on_device")).assign(on_device=math.inf)
+    backends = paired(steps, "on_device").query("at_other < at").sort_values(["at_other", "at"])
+    devices = paired(fastest("alike"), "alike", fastest("on_device")).assign(on_device=math.inf)
     alike = pd.concat([backends, devices]).sort_values(["alike", "on_device"], kind="stable")
-    of_all = beside(fastest("on_host", "disturbed"), "on_host").query(
+    of_all = paired(fastest("on_host", "disturbed"), "on_host").query(
         "scenario == scenario_other and precision == precision_other"
         " and (device != device_other or backend != backend_other)"
     )
-    hosts = beside(baselines[here], "work", baselines[~here].sort_values("on_host"))
+    hosts = paired(baselines[here], "work", baselines[~here].sort_values("on_host"))
     found = pd.concat(
         [
             all_others.assign(rule=rules),
@@ -133,7 +133,7 @@ def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -
 
 
 def _gap(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.DataFrame:
-    """The difference of both unsplit steps; its ends are the worst of both 95 % intervals."""
+    """The difference of both whole steps; its ends are the worst of both 95 % intervals."""
     hows = ([interval_text({"processes": n}) for n in side["processes"]] for side in (fast, slow))
     numbers = {
         "seconds": slow[STEP] - fast[STEP],

@@ -16,7 +16,7 @@ from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Row
 
 SPENT_S = ("wall_s", "child_wall_s", "waited_for_lock_s", "open_s", "measure_s", "timed_s")
-# In the order in which a reader asks: `checks` of a record, see `truth` and `quality`.
+# In the order in which a reader asks: `checks` of a record, see `self_checks` and `quality`.
 NAMES = ("clock", "sleep", "twice_the_work", "synchronisation", "marks", "precision", "drift")
 
 

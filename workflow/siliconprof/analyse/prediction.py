@@ -5,9 +5,9 @@ its device with its backend and threads predict, and the one that was measured. 
 others have too, of the same kind on the same shapes, takes what it took there; any other one what
 the line of its kind says: a call's seconds over its bytes and operations, nearby sizes first. The
 framework takes what a line over calls and bytes of a step says, of trainings of the same model
-where there are some; beside a GPU that line tells how long the host takes to hand a step over, and
+where there are some; beside a GPU that line tells how long the host takes to dispatch a step, and
 the longer of both, the host or the GPU's operators, bounds the step. One factor, how much longer
-the others' unsplit steps last than their own parts, closes the sum. Trainings that other processes
+the others' whole steps last than their own parts, closes the sum. Trainings that other processes
 disturbed predict nothing. Where kinds that no line covers take more than a little of the step,
 nothing is predicted.
 """
@@ -198,11 +198,11 @@ class Timed:
 
     @property
     def _beside(self) -> bool:
-        """Whether the trainings are on a GPU, beside a host that hands their steps over."""
+        """Whether the trainings are on a GPU, beside a host that dispatches their steps."""
         return bool(self.trainings["dispatch_s"].notna().any())
 
     def framework_s(self, rows: pd.DataFrame, model: Sequence[Any]) -> float:
-        """What the framework takes of a step; beside a GPU, what handing it over takes.
+        """What the framework takes of a step; beside a GPU, what dispatching it takes.
 
         It grows with the number of calls, and with the memory that is given back between them.
         """
@@ -221,7 +221,7 @@ class Timed:
 
     @cached_property
     def closure(self) -> float:
-        """How many times as long as the sum of its parts an unsplit step lasts."""
+        """How many times as long as the sum of its parts a whole step lasts."""
         of = self.trainings
         framework_s = of["dispatch_s"].fillna(0.0) if self._beside else of["framework_s"]
         parts_s = of["operators_s"] + self._beyond_s(of["operators_s"], framework_s)
@@ -279,7 +279,7 @@ def described(rows: pd.DataFrame) -> pd.DataFrame:
 def timed(points: pd.DataFrame, lines: pd.DataFrame) -> Timed:
     """Trainings by their points and operators.
 
-    `dispatch_s` is what the host takes to hand a step over to a GPU: NA where the host itself
+    `dispatch_s` is what the host takes to dispatch a step to a GPU: NA where the host itself
     computes it, where nothing tells, and where both the GPU and the host are busy for as long as
     the step; then the host has waited for the GPU in between.
 

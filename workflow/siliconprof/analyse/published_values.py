@@ -146,13 +146,13 @@ class Published:
             yield row
 
     def chosen(
-        self, spec: Mapping[str, Any], beside: Mapping[str, str] | None = None
+        self, spec: Mapping[str, Any], other: Mapping[str, str] | None = None
     ) -> list[dict[str, str]]:
         """The rows that a specification names.
 
         Args:
             spec: `table`, and what rows must have: `where` (column -> value or values), `match`
-                (column -> the column of `beside` that it must equal).
+                (column -> the column of `other` that it must equal).
 
         Raises:
             Unknown: no such table or column, or no row.
@@ -162,7 +162,7 @@ class Published:
             column: [str(v) for v in (value if isinstance(value, list) else [value])]
             for column, value in spec.get("where", {}).items()
         }
-        wanted |= {column: [(beside or {})[of]] for column, of in spec.get("match", {}).items()}
+        wanted |= {column: [(other or {})[of]] for column, of in spec.get("match", {}).items()}
         for column in (*wanted, *([spec["column"]] if "column" in spec else [])):
             if rows and column not in rows[0]:
                 hint = nearest(column, rows[0])
@@ -178,7 +178,7 @@ class Published:
         return matching
 
     def numbers(
-        self, spec: Mapping[str, Any], beside: Mapping[str, str] | None = None
+        self, spec: Mapping[str, Any], other: Mapping[str, str] | None = None
     ) -> list[Number]:
         """The numbers that a specification names: a column of rows, divided or multiplied.
 
@@ -189,7 +189,7 @@ class Published:
             Unknown: see `chosen`; or a value is no number.
         """
         numbers = []
-        for row in self.chosen(spec, beside):
+        for row in self.chosen(spec, other):
             try:
                 value, shown = float(row[spec["column"]]), row[spec["column"]]
                 if "per" in spec:

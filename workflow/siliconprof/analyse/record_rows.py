@@ -79,7 +79,7 @@ def point_rows(record: Record) -> Iterator[Row]:
 
 
 def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float | None]:
-    """Median page faults of an unsplit step, in counts and bytes; None for what is no training."""
+    """Median page faults of a whole step, in counts and bytes; None for what is no training."""
     row: dict[str, float | None] = {}
     for kind in ("minor", "major"):
         counts = of_unsplit_steps(point, f"{kind}_faults")
@@ -95,7 +95,7 @@ TIME_USE = ("cpu_s", "system_s", "waiting_s", "all_threads_cpu_s")  # see `threa
 
 
 def time_per_step(point: Point) -> dict[str, float | None]:
-    """What an unsplit step's wall time went to, in seconds: means, since the kernel counts in ticks.
+    """What a whole step's wall time went to, in seconds: means, since the kernel counts in ticks.
 
     `blocked_per_step_s` is what is left of the wall time: neither on a core nor waiting for one.
     """
@@ -113,7 +113,7 @@ def time_per_step(point: Point) -> dict[str, float | None]:
 
 
 def of_unsplit_steps(point: Point, name: str) -> list[float]:
-    """A column of each unsplit step, such as `cpu_s`; fewer where the system did not tell."""
+    """A column of each whole step, such as `cpu_s`; fewer where the system did not tell."""
     return point.steps.unsplit(getattr(point.steps, name)) if point.steps else []
 
 
@@ -139,7 +139,7 @@ def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | N
 
 
 def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
-    """Throughputs from the unsplit step where there is one, else from the synchronised call."""
+    """Throughputs from the whole step where there is one, else from the synchronised call."""
     over, unsplit, split = statistics.over, row["unsplit_step_median_s"], row["step_median_s"]
     seconds = unsplit or split
     return {

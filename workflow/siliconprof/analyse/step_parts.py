@@ -12,7 +12,7 @@ Of what phases last beyond their operators, the time use of the measuring thread
   fit in there comes out of the operators in proportion to their time, as a scheduler takes the core
   from whatever runs.
 - A GPU works beside the host. What phases last beyond its operators the GPU waits, for the host or
-  between two kernels; the host's own times are no parts of the step. Where handing a step over takes
+  between two kernels; the host's own times are no parts of the step. Where dispatching a step takes
   nearly as long as the step, that is what bounds it.
 - Time in the kernel falls into operators, which touch new memory, as well as between them: nothing
   tells how much, and it is no part of its own.
@@ -55,7 +55,7 @@ WORTH_TOLD = 0.01  # of a step
 
 
 class TimeUse(NamedTuple):
-    """Seconds of an unsplit step."""
+    """Seconds of a whole step."""
 
     blocked: np.ndarray  # the measuring thread; medians of all steps, then of steps drawn from them
     waiting: np.ndarray
@@ -91,15 +91,15 @@ def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
     within = np.array([operator.phase in phases for operator in timed])
     operators = seconds.sum(axis=0)
     beyond = sum(medians(times, BETWEEN) for times in phases.values()) - seconds[within].sum(axis=0)
-    beside = device_kind != "cpu"
-    use = None if beside else time_use(point)
+    on_gpu = device_kind != "cpu"
+    use = None if on_gpu else time_use(point)
     lost = apart(beyond, operators, use) if use else Lost(*[np.zeros_like(beyond)] * 3)
     at_work = 1 - lost.waiting_inside / operators
     values = {part: at_work * seconds[own == part].sum(axis=0) for part in PARTS if part in own}
     values[BLOCKED] = lost.blocked
     values[WAITING] = lost.waiting + lost.waiting_inside
     values[FRAMEWORK] = beyond - lost.blocked - lost.waiting
-    hows = {FRAMEWORK: _how_beside(point, operators[0])} if beside else _hows(point, use, lost)
+    hows = {FRAMEWORK: _how_on_gpu(point, operators[0])} if on_gpu else _hows(point, use, lost)
     for part in PARTS:
         if part in own or part == FRAMEWORK or (part in values and values[part][0] > 0):
             middle, *drawn = values[part]
@@ -152,7 +152,7 @@ def apart(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> Lost:
     return Lost(blocked, of_beyond, waiting - of_beyond)
 
 
-def _how_beside(point: Point, operators_s: float) -> str:
+def _how_on_gpu(point: Point, operators_s: float) -> str:
     """What the rest of a GPU's step is, and whether the host bounds the step, where that is known."""
     handed_over_s, steps_s = point.series("handed_over_s"), point.series("unsplit_step_s")
     if not handed_over_s:

@@ -2,7 +2,7 @@
 
 Two events around each operator tell how long the device works for it, if the device has work at
 all times: else it also waits for the host between them. So now and then, and whenever the device
-has caught up, it is made to sleep for as long as the host takes to hand over the next operators.
+has caught up, it is made to sleep for as long as the host takes to dispatch the next operators.
 What a pair of events takes with nothing between them is measured in the same way and taken off.
 """
 
@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from siliconprof.backends import _torch_operators
 from siliconprof.stats import statistics
 
-# Operators that are handed over while the device sleeps: with two events each, and kernels, far
+# Operators that are dispatched while the device sleeps: with two events each, and kernels, far
 # fewer launches than its queue takes before one waits (`Backend.queue_depth`).
 AHEAD = 100
 SLEEP_S = 5e-3  # the first sleep; longer ones follow where the host takes longer
 LONGEST_SLEEP_S = 0.2
-MARGIN = 1.5  # a sleep, over what the host took to hand the last operators over
+MARGIN = 1.5  # a sleep, over what the host took to dispatch the last operators
 TRIAL_CYCLES = 1_000_000  # of a sleep that tells the device's clock
 EMPTY = 20  # pairs of events with nothing between them
 
@@ -77,30 +77,30 @@ class _Lead:
         end.record()
         cuda.synchronize()
         self.cycles_per_s = TRIAL_CYCLES / (start.elapsed_time(end) / 1e3)
-        self.handed_over, self.began = 0, time.perf_counter()
+        self.dispatched, self.began = 0, time.perf_counter()
         self.first: Any = None  # event after the first operator since the last sleep
 
     def sleep(self) -> None:
         """Have the device sleep, from when it has done what it was given."""
         self.cuda._sleep(math.ceil(self.sleep_s * self.cycles_per_s))
-        self.handed_over, self.began, self.first = 0, time.perf_counter(), None
+        self.dispatched, self.began, self.first = 0, time.perf_counter(), None
 
     def keep(self, last: Any) -> None:
         """Have the device sleep if it has caught up with the `last` operator, or soon may."""
         if last is None:
             return
         self.first = self.first or last
-        self.handed_over += 1
+        self.dispatched += 1
         spent_s = time.perf_counter() - self.began
         if last.query():  # the device has nothing to do: the operator waited for it, or it waits
             self._lengthen(2 * spent_s)
             self.sleep()
-        elif self.handed_over >= AHEAD:
+        elif self.dispatched >= AHEAD:
             self._lengthen(MARGIN * spent_s)
             if self.first.query():  # it is less than `AHEAD` behind
                 self.sleep()
             else:
-                self.handed_over, self.began, self.first = 0, time.perf_counter(), None
+                self.dispatched, self.began, self.first = 0, time.perf_counter(), None
 
     def _lengthen(self, seconds: float) -> None:
         self.sleep_s = min(max(self.sleep_s, seconds), LONGEST_SLEEP_S)

@@ -81,7 +81,7 @@ class MlxStepper(Stepper):
         }
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        """Evaluating an unsplit step is one call at its end."""
+        """Evaluating a whole step is one call at its end."""
         arrays = self.arrays(batch)
         clock.edge("data_s")
         rate = self.workload.learning_rate_at(self.steps)

@@ -97,7 +97,7 @@ def timed_in_bursts(synchronize: Callable[[], None]) -> Iterator[list[tuple[str,
                 synchronize()
                 return perf_counter() - start
 
-            synchronize()  # what the step handed over before
+            synchronize()  # what the step dispatched before
             with _same_random_numbers(operator):
                 known[asked] = _bursts.seconds_each(burst)
         if alone:

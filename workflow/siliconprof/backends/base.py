@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from siliconprof.backends._streams import Stream, Transfer
 from siliconprof.hosts import caches, machine
-from siliconprof.memory.footprint import Habits
+from siliconprof.memory.footprint import MemoryProfile
 
 # Relative error of an n = 256 product of normal matrices against float64, per effective dtype,
 # measured with unit-variance inputs: root mean square error over root mean square result. Bands
@@ -63,7 +63,7 @@ def role_of(name: str, type_name: str) -> str:
 class Stepper:
     """One training step in a framework, whole or split into its phases.
 
-    `step(batch, clock)` marks the end of every phase by `clock.edge(phase)`; an unsplit step runs
+    `step(batch, clock)` marks the end of every phase by `clock.edge(phase)`; a whole step runs
     the same code with a clock that ignores it. The step returns a callable that fetches the loss
     as a float, to be called after the clock has stopped.
     """
@@ -120,7 +120,9 @@ class Backend:
     time_method: ClassVar[str]  # how phases and whole steps are timed, for the record
     precisions: ClassVar[Mapping[str, str | None]]  # precision -> reason why not, None = can
     offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
-    habits: ClassVar[Habits] = Habits()  # what it keeps from a forward pass, for the memory model
+    memory_profile: ClassVar[MemoryProfile] = (
+        MemoryProfile()
+    )  # what it keeps from a forward pass, for the memory model
     memory_prefix: ClassVar[str] = "device"  # of the columns that `memory_counters` fills
     writes_into: ClassVar[bool] = True  # a `Stream` writes into memory that exists already
     peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
@@ -150,7 +152,7 @@ class Backend:
     @classmethod
     def unchecked(cls, device_kind: str) -> str | None:
         """What its memory predictions lack on a kind of device; None = compared with peaks."""
-        return cls.habits.unchecked
+        return cls.memory_profile.unchecked
 
     @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:
@@ -158,9 +160,9 @@ class Backend:
         return None
 
     @classmethod
-    def habits_on(cls, capability: str | None) -> Habits:
-        """Its `habits` on a GPU of this compute capability, as `9.0`; None = none, or unknown."""
-        return cls.habits
+    def memory_profile_on(cls, capability: str | None) -> MemoryProfile:
+        """Its `memory_profile` on a GPU of this compute capability, as `9.0`; None = none, or unknown."""
+        return cls.memory_profile
 
     def import_framework(self) -> None:
         """Import the framework, and whatever must be loaded before it; examine no device."""

@@ -19,7 +19,7 @@ from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, m
 from siliconprof.backends.base import Backend, Operator, Stepper, Unsupported
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import blas
-from siliconprof.memory.footprint import UNCHECKED, Habits
+from siliconprof.memory.footprint import UNCHECKED, MemoryProfile
 from siliconprof.store.cell import PRECISIONS
 
 
@@ -42,7 +42,7 @@ class Plugin(Backend):
     # results wait in a queue until they have been computed, the logits of a step that is evaluated
     # as a whole, the update, whose new weights replace the old ones one by one, and checkpointed
     # layers, of which more than one is computed again at a time.
-    habits = Habits(
+    memory_profile = MemoryProfile(
         stream_fp32=False,
         keeps_norm_input=False,
         keeps_scores=True,
@@ -100,7 +100,7 @@ class Plugin(Backend):
 
     @classmethod
     def unchecked(cls, device_kind: str) -> str | None:
-        """Its habits were counted on a CPU."""
+        """Its memory profile was counted on a CPU."""
         return UNCHECKED if device_kind == "gpu" else None
 
     def import_framework(self) -> None:

@@ -16,7 +16,7 @@ from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, compiler
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import in_one_line
-from siliconprof.memory.footprint import UNCHECKED, Habits
+from siliconprof.memory.footprint import UNCHECKED, MemoryProfile
 
 # cuBLAS's workspaces come out of torch's allocator, one for each handle and stream, and a thread has
 # a handle of its own: the forward pass's and autograd's. cuBLASLt uses the same by default. From
@@ -37,10 +37,10 @@ class Plugin(TorchBackend):
     pins = True
     time_method = (
         "split steps: CUDA events at phase edges, read after the step; "
-        "unsplit steps: perf_counter between two synchronisations"
+        "whole steps: perf_counter between two synchronisations"
     )
     # Its AdamW walks all tensors at once.
-    habits = Habits(
+    memory_profile = MemoryProfile(
         cubes_fp32=True,
         rms_fused=True,  # `_fused_rms_norm` of torch's derivatives.yaml
         update_all=1,
@@ -59,11 +59,11 @@ class Plugin(TorchBackend):
     attentions = ("math", "efficient", "flash")
 
     @classmethod
-    def habits_on(cls, capability: str | None) -> Habits:
+    def memory_profile_on(cls, capability: str | None) -> MemoryProfile:
         """Of an unknown GPU the larger workspaces."""
         if capability is None or int(capability.split(".")[0]) >= 9:
-            return cls.habits
-        return replace(cls.habits, workspace_bytes=HANDLES * SMALLER_WORKSPACE_BYTES)
+            return cls.memory_profile
+        return replace(cls.memory_profile, workspace_bytes=HANDLES * SMALLER_WORKSPACE_BYTES)
 
     @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:

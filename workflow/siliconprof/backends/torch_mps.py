@@ -13,7 +13,7 @@ from siliconprof.backends import _torch_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends.base import Unsupported
-from siliconprof.memory.footprint import UNCHECKED, Habits
+from siliconprof.memory.footprint import UNCHECKED, MemoryProfile
 
 UNCOUNTED = "this torch counts no peak on MPS; the samples over time stand for it"
 # torch's limit counts whole heaps, used or not: one of each kind may be empty but for one array.
@@ -36,7 +36,7 @@ class Plugin(TorchBackend):
         "limit is recommended_max_memory()"
     )
     # Attention that trains is not fused there; counted on a CPU with attention of that kind.
-    habits = Habits(
+    memory_profile = MemoryProfile(
         keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2, unchecked=UNCHECKED
     )
     precisions = {

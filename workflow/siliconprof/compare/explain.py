@@ -15,6 +15,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 import pandas as pd
 
@@ -27,6 +28,7 @@ from siliconprof.store import results, table_files
 from siliconprof.words import aligned
 
 NAMING = ["workload", "backend", "precision", "scenario", "trainer", "device", "host"]
+WIDTH = 110  # columns of a terminal
 ASKED = "asked for"  # why the two are a pair
 NO_PARTS = (
     "it was measured, but its step is not taken apart: it is compiled or of a whole training, or it "
@@ -90,7 +92,7 @@ def lines(folder: Path, names: Sequence[str]) -> pd.DataFrame:
 
 
 def as_text(found: pd.DataFrame) -> str:
-    """A table of the causes, else of the phases, in ms a step, and what each number rests on."""
+    """A table of the causes, else of the phases, in ms a step, and below it what each rests on."""
 
     def ms(seconds: float | None) -> str:
         return "-" if seconds is None else f"{1e3 * seconds:.4g}"
@@ -100,20 +102,33 @@ def as_text(found: pd.DataFrame) -> str:
         "/".join(str(gap[f"{side}_{axis}"]) for axis in ("workload", "backend", "precision"))
         for side in attribution.SIDES
     )
-    text = [
+    left = next((line["share"] for line in rest if line["kind"] == LEFT), None)
+    explained = gap["verdict"] if left is None else f"{max(1 - abs(left), 0):.0%} explained"
+    text = (
         f"{slow} takes {ms(gap['seconds'])} ms more a step than {fast} "
-        f"(both 95 % intervals allow {ms(gap['low_s'])} to {ms(gap['high_s'])}): {gap['verdict']}"
-    ]
-    table = [("part", "faster, ms", "slower, ms", "more, ms", "range, ms", "of the gap", "basis")]
+        f"(both 95 % intervals allow {ms(gap['low_s'])} to {ms(gap['high_s'])}): {explained}"
+    )
+    table = [("part", "faster, ms", "slower, ms", "more, ms", "range, ms", "of the gap")]
     parts = CAUSE if any(line["kind"] == CAUSE for line in rest) else PHASE
+    bases: dict[str, list[str]] = {}
     for line in rest:
         if line["kind"] in (parts, LEFT):
-            hows = dict.fromkeys(filter(None, (line["fast_how"], line["slow_how"], line["reason"])))
             share = "-" if line["share"] is None else f"{line['share']:.0%}"
             numbers = [ms(line[name]) for name in ("fast_s", "slow_s", "seconds")]
             ends = "-" if line["low_s"] is None else f"{ms(line['low_s'])} to {ms(line['high_s'])}"
-            table.append((line["part"], *numbers, ends, share, "; ".join(hows)))
-    return "\n".join([*text, *aligned(table, right=range(1, 6))])
+            table.append((line["part"], *numbers, ends, share))
+            for basis in filter(None, (line["fast_how"], line["slow_how"], line["reason"])):
+                bases.setdefault(basis, []).append(line["part"])
+    told = [f"{', '.join(dict.fromkeys(named))}: {basis}" for basis, named in bases.items()]
+    return "\n".join(
+        [
+            fill(text, WIDTH),
+            "",
+            *aligned(table, right=range(1, 6)),
+            "",
+            *(fill(line, WIDTH, subsequent_indent="  ") for line in told),
+        ]
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

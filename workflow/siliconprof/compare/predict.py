@@ -219,7 +219,7 @@ def as_text(answer: Answer) -> str:
         if seconds
     ]
     text.append(
-        f"  times {predicted.closure:.3g}, what unsplit steps last over the sum of such parts; of the "
+        f"  times {predicted.closure:.3g}, what whole steps last over the sum of such parts; of the "
         f"operators' time {predicted.shares[prediction.TIMED]:.0%} was timed in the same shapes, "
         f"{predicted.shares[prediction.BY_LINE]:.0%} is by lines of their kinds"
     )

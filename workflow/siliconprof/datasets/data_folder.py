@@ -29,6 +29,6 @@ def load(folder: Path) -> Data:
     if kind not in READERS:
         raise DataError(
             f"data {folder}: is of kind '{kind}'; expected one of: {', '.join(READERS)}; "
-            f"{prepared.MEND}"
+            f"{prepared.FIX}"
         )
     return READERS[kind](folder)

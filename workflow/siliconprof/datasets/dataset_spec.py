@@ -48,7 +48,7 @@ _CHOICES = {"kind": KINDS, "source": SOURCES}
 
 
 class PrepareError(UserError):
-    """The data set cannot be prepared as specified; one line says how to mend it."""
+    """The data set cannot be prepared as specified; one line says how to fix it."""
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,6 @@ def load(folder: Path) -> ImageData:
         raise DataError(
             f"data '{facts['name']}' in {folder}: the arrays have shapes {images.shape} and {labels.shape} "
             f"of {images.dtype} and {labels.dtype}, dataset.json says {n_images} images of "
-            f"{SHAPE[0]} x {SHAPE[1]} bytes with a label each; {prepared.MEND}"
+            f"{SHAPE[0]} x {SHAPE[1]} bytes with a label each; {prepared.FIX}"
         )
     return ImageData(images, labels, counts, facts["sha256"], facts["name"])

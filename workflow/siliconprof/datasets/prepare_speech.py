@@ -164,11 +164,11 @@ def _language_folder(spec: DatasetSpec) -> Path | None:
     if (chosen := folder / (spec.subset or "")) in languages:
         return chosen
     if folder in languages:
-        mend = f"one language of Common Voice and has no folder '{spec.subset}'; leave subset out"
+        fix = f"one language of Common Voice and has no folder '{spec.subset}'; leave subset out"
     else:
         names = ", ".join(sorted(path.name for path in languages))
-        mend = f"Common Voice by language; set subset to one of: {names}"
-    raise spec.error(f"folder '{spec.path}' holds {mend}")
+        fix = f"Common Voice by language; set subset to one of: {names}"
+    raise spec.error(f"folder '{spec.path}' holds {fix}")
 
 
 def _listed(spec: DatasetSpec, file: Path) -> Rows:
@@ -238,15 +238,15 @@ def _usable(
             break
     if not clips:
         reasons = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "it is empty"
-        mends = {
+        fixes = {
             TOO_LONG: "raise clip_seconds",
             NO_TEXT: "correct text_column",
             UNREADABLE: "correct audio_column, whose names are relative to the data set's folder",
         }
-        mend = ", or ".join(mend for why, mend in mends.items() if left_out[why])
+        fix = ", or ".join(fix for why, fix in fixes.items() if left_out[why])
         raise spec.error(
             f"no clip of {repository.place(spec)} can be used: {reasons}{example}; "
-            f"{mend or 'correct split'}"
+            f"{fix or 'correct split'}"
         )
     return clips, left_out, audio_sha256.hexdigest()
 

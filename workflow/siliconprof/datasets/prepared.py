@@ -18,11 +18,11 @@ from siliconprof.store import documents
 if TYPE_CHECKING:
     import numpy as np
 
-MEND = "delete that folder and run `snakemake` again, or copy the whole folder again"
+FIX = "delete that folder and run `snakemake` again, or copy the whole folder again"
 
 
 class DataError(UserError):
-    """The prepared data are missing, damaged or too few; the line says how to mend it."""
+    """The prepared data are missing, damaged or too few; the line says how to fix it."""
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
         facts = documents.read(folder / "dataset.json")
     except FileNotFoundError:
         raise DataError(
-            f"data {folder}: no dataset.json, so nothing is prepared here; {MEND}"
+            f"data {folder}: no dataset.json, so nothing is prepared here; {FIX}"
         ) from None
     except (OSError, ValueError) as error:
         raise damaged_facts(folder, error) from None
@@ -48,7 +48,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 def damaged_facts(folder: Path, error: Exception) -> DataError:
     """The error for a dataset.json with wrong or missing content."""
-    return DataError(f"data {folder}: dataset.json is damaged ({in_one_line(error)}); {MEND}")
+    return DataError(f"data {folder}: dataset.json is damaged ({in_one_line(error)}); {FIX}")
 
 
 def read(
@@ -88,12 +88,12 @@ def _array(folder: Path, facts: Mapping[str, Any], array_name: str, mapped: bool
         array = np.load(folder / file, mmap_mode="r" if mapped else None, allow_pickle=False)
     except Exception as error:  # a damaged header is parsed as Python and can raise anything
         message = " ".join(str(error).split())
-        raise DataError(f"{where}: cannot read {file} ({message}); {MEND}") from None
+        raise DataError(f"{where}: cannot read {file} ({message}); {FIX}") from None
     actual_sha256 = array_sha256(array)
     if actual_sha256 != sha256:
         raise DataError(
             f"{where}: {file} is damaged: SHA-256 {actual_sha256}, dataset.json says {sha256!r}; "
-            f"{MEND}"
+            f"{FIX}"
         )
     return array
 

@@ -1,6 +1,6 @@
 """Rows of a data set on the hub, in the hub's cache, or in a folder with the hub's layout.
 
-Every error that a user can mend (a wrong column, an unknown split, a hub that cannot be reached)
+Every error that a user can fix (a wrong column, an unknown split, a hub that cannot be reached)
 becomes one line here, which includes the message of `datasets`.
 """
 
@@ -19,8 +19,8 @@ from siliconprof.errors import in_one_line
 # which `datasets` no longer runs. It is laid out SUBSET/SPLIT/0000.parquet (partial-SPLIT where a
 # large one is cut), and has no README.
 CONVERTED = "refs/convert/parquet"
-# Part of an error of `datasets` -> how to mend it.
-MENDS = {
+# Part of an error of `datasets` -> how to fix it.
+FIXES = {
     "scripts are no longer supported": f"set revision: {CONVERTED}, the hub's parquet copy, and "
     "subset: its folder there",
     # Such as Common Voice since October 2025, which Mozilla distributes itself.
@@ -144,15 +144,15 @@ def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options:
 def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
     """The error for an exception of `datasets`, whose message lists subsets or splits."""
     message = in_one_line(error)
-    mend = next((mend for part, mend in MENDS.items() if part in message), None)
-    if mend is None and spec.source == "folder":
+    fix = next((fix for part, fix in FIXES.items() if part in message), None)
+    if fix is None and spec.source == "folder":
         paths = sorted(existing_folder(spec).iterdir())
         names = [f"{path.name}/" if path.is_dir() else path.name for path in paths]
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         found = f"{', '.join(names[:MOST_NAMES]) or 'nothing'}{more}"
-        mend = f"looked for {LAYOUTS[spec.kind]}; found {found}"
-    mend = mend or "correct path, subset or split"
-    return spec.error(f"cannot read {place(spec)}: {message}; {mend}")
+        fix = f"looked for {LAYOUTS[spec.kind]}; found {found}"
+    fix = fix or "correct path, subset or split"
+    return spec.error(f"cannot read {place(spec)}: {message}; {fix}")
 
 
 # -- the hub ---------------------------------------------------------------------------------------
@@ -271,9 +271,9 @@ def _undecoded(builder: Any, split: str) -> Any:
 def _value(spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
     """The value of the column that a key of the spec names."""
     column, (types, what) = getattr(spec, key), HOLDS[key]
-    mend = f"set {key} to one of: {', '.join(map(str, row))}"
+    fix = f"set {key} to one of: {', '.join(map(str, row))}"
     if column not in row:
-        raise spec.error(f"{place(spec)} has no column '{column}'; {mend}")
+        raise spec.error(f"{place(spec)} has no column '{column}'; {fix}")
     value = row[column]
     if key in ("audio_column", "image_column"):
         value = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
@@ -281,7 +281,7 @@ def _value(spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
             value = str(existing_folder(spec) / value)  # a relative name is one in there
     if value is not None and not isinstance(value, types):
         problem = f"holds {type(value).__name__}, not {what}"
-        raise spec.error(f"column '{column}' of {place(spec)} {problem}; {mend}")
+        raise spec.error(f"column '{column}' of {place(spec)} {problem}; {fix}")
     return value
 
 

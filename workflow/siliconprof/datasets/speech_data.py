@@ -94,7 +94,7 @@ def load(folder: Path) -> SpeechData:
     if shapes != expected or dtypes != [np.float32, np.int32, np.int32]:
         raise DataError(
             f"data '{name}' in {folder}: the arrays have shapes {shapes}, dataset.json says "
-            f"{expected}, as float32, int32 and int32; {prepared.MEND}"
+            f"{expected}, as float32, int32 and int32; {prepared.FIX}"
         )
     features, decoder_input_ids, labels = arrays.values()
     return SpeechData(

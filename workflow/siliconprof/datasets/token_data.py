@@ -95,6 +95,6 @@ def load(folder: Path) -> TokenData:
     if tokens.ndim != 1 or tokens.dtype.kind != "u":
         raise DataError(
             f"data '{name}' in {folder}: tokens.npy holds {tokens.dtype} of shape {tokens.shape}, "
-            f"expected unsigned integers of shape (n,); {prepared.MEND}"
+            f"expected unsigned integers of shape (n,); {prepared.FIX}"
         )
     return TokenData(tokens, facts["sha256"], facts["vocab_size"], name)

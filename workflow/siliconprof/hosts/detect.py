@@ -3,7 +3,7 @@
     python -m siliconprof.hosts.detect    the facts that `host_file` turns into results/hosts/*.json
 
 Every framework is imported in a child process of its own, with a time limit, because an import
-can abort or hang: a broken install becomes a reason and a way to mend it. Importing this module
+can abort or hang: a broken install becomes a reason and a way to fix it. Importing this module
 imports nothing outside the standard library, and a bare host needs nothing else to run it.
 """
 
@@ -33,11 +33,11 @@ PROBED = ("torch-cpu", "torch-cuda", "torch-mps", "mlx")
 NO_AMD = "this torch is built for AMD's GPUs, which are not supported: NVIDIA's and Apple's are"
 NO_GPU = "`nvidia-smi -L` must list a GPU, and CUDA_VISIBLE_DEVICES name one of these or be unset"
 IN_USE = "another process holds the GPU: look with `nvidia-smi`, and run again once it has ended"
-NO_KERNELS = "no kernel image"  # for this GPU in this build: only another version mends it
+NO_KERNELS = "no kernel image"  # for this GPU in this build: only another version fixes it
 CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 
-# A part of a broken framework's message -> how to mend it; the first that matches counts.
-MENDS = (
+# A part of a broken framework's message -> how to fix it; the first that matches counts.
+FIXES = (
     (
         "no module named 'torch'",
         "install this host's pins: pip install -r envs/cpu.txt "
@@ -69,11 +69,11 @@ MENDS = (
 NOT_LOADED = r"^import|^module|\.so\b"  # a message of a library or module that was not loaded
 
 
-def mend_of(reason: str, package: str) -> str:
-    """How to mend a framework that failed with a reason."""
-    for sign, mend in MENDS:
+def fix_of(reason: str, package: str) -> str:
+    """How to fix a framework that failed with a reason."""
+    for sign, fix in FIXES:
         if sign in reason.lower():
-            return mend
+            return fix
     if "cuda" in reason.lower() and not re.search(NOT_LOADED, reason, re.I):
         return (
             "`nvidia-smi` and the kernel's log (`sudo dmesg`) may say why, else restart the machine"
@@ -235,14 +235,14 @@ def _state(
         return {"available": False, "reason": why_not_probed, "mend": None}
     if "error" in answer:
         reason = answer["error"]
-        return {"available": False, "reason": reason, "mend": mend_of(reason, package)}
+        return {"available": False, "reason": reason, "mend": fix_of(reason, package)}
     gpus = gpus or answer
     reasons = [f"on the GPU: {gpus['error']}"] if "error" in gpus else []
     for index, device in enumerate(gpus.get("devices", ())):
         if device["error"]:
             reasons.append(f"on GPU {index} ({device['name']}): {device['error']}")
     reason = "; ".join(reasons) or None
-    return {"available": True, "reason": reason, "mend": reason and mend_of(reason, package)}
+    return {"available": True, "reason": reason, "mend": reason and fix_of(reason, package)}
 
 
 def _cuda_state(answers: Mapping[str, Any]) -> dict[str, Any]:

@@ -175,8 +175,8 @@ def answer(name: str) -> dict[str, Any]:
         facts = PROBES[name]() if name in PROBES else _plugin(name)
     except Exception as error:  # a broken install raises anything
         return {"error": one_line(error)}
-    played = machine.emulated("torch") or machine.emulated("mlx")
-    return facts | ({"emulated": played} if played else {})
+    simulated = machine.emulated("torch") or machine.emulated("mlx")
+    return facts | ({"emulated": simulated} if simulated else {})
 
 
 def main(argv: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""What a host lacks to train faster, or to be measured better: why, and how to mend it."""
+"""What a host lacks to train faster, or to be measured better: why, and how to fix it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BF16_FEATURES = {"avx512_bf16", "amx_bf16", "bf16", "FEAT_BF16"}
 Remedy = dict[str, str | None]  # about, why, mend
 
 
-def remedy(about: str, why: str, mend: str | None) -> Remedy:
-    """One of them; `mend` is None where nothing can be done."""
-    return {"about": about, "why": why, "mend": mend}
+def remedy(about: str, why: str, fix: str | None) -> Remedy:
+    """One of them; `fix` is None where nothing can be done."""
+    return {"about": about, "why": why, "mend": fix}
 
 
 def of(host: Mapping[str, Any]) -> Iterator[Remedy]:

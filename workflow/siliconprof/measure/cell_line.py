@@ -64,7 +64,7 @@ def _rate(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 
 def _seconds(row: Mapping[str, Any]) -> float | None:
-    """The time that a point is about: the unsplit step, the call, or the first that it has."""
+    """The time that a point is about: the whole step, the call, or the first that it has."""
     series = ("unsplit_step_s", "step_s", *declarations.quantities())
     columns = (f"{one.removesuffix('_s')}_median_s" for one in series)
     return next((row[column] for column in columns if row.get(column)), None)

@@ -39,7 +39,7 @@ from siliconprof.errors import (
 )
 from siliconprof.hosts import environment, machine, node_check
 from siliconprof.lifetime import PIPELINE_VARIABLE, killed_by
-from siliconprof.measure import inherited, leftovers, lock, takeover
+from siliconprof.measure import inherited, leftovers, lock, reuse
 from siliconprof.measure.child import Child, PipelineGone, require_pipeline
 from siliconprof.measure.output import Output
 from siliconprof.plugins import CHECKOUT
@@ -191,15 +191,15 @@ class Host:
         killed, self.left = child.end()
         self.killed += killed
         if killed:
-            print(f"ended what the cell left: {leftovers.listed(killed)}", file=sys.stderr)
+            print(f"killed leftover processes: {leftovers.listed(killed)}", file=sys.stderr)
 
     def flags(self) -> list[dict[str, Any]]:
         """The record's flag on what was left, if anything was."""
         if not self.killed:
             return []
-        detail = f"{len(self.killed)} ended: {leftovers.listed(self.killed)}"
+        detail = f"{len(self.killed)} killed: {leftovers.listed(self.killed)}"
         if self.left:
-            detail += f"; {len(self.left)} would not end: {leftovers.listed(self.left)}"
+            detail += f"; {len(self.left)} could not be killed: {leftovers.listed(self.left)}"
         return [{"code": "left_processes", "detail": detail}]
 
 
@@ -435,7 +435,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         history = results / "history"
         fingerprint.load_cache(history / fingerprint.CACHE)
         if not arguments.instead_of:
-            earlier = takeover.find(cell, method_code(cell), declared, history)
+            earlier = reuse.find(cell, method_code(cell), declared, history)
             if earlier:
                 record.restore(arguments.output, earlier)
                 print(f"{cell.path}: given back from results/history, not measured again")

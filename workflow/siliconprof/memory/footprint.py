@@ -24,7 +24,7 @@ UNCHECKED = "a memory model counted on a CPU, not yet compared with a peak of th
 
 
 @dataclass(frozen=True)
-class Habits:
+class MemoryProfile:
     """What one framework saves and needs for its work; a backend has its own. Defaults are torch's.
 
     Numbers count values of the named size, per position, unless their comment has another unit.
@@ -70,32 +70,32 @@ class Stage:
     recomputed: float = 1.0  # times `saved_bytes`, held while it is computed again
 
 
-class Ledger:
-    """Counts one model's training step for a framework's habits and a precision."""
+class MemoryEstimator:
+    """Counts one model's training step for a framework's memory profile and a precision."""
 
-    def __init__(self, habits: Habits, precision: str, checkpointing: bool = False) -> None:
-        self.habits = habits
+    def __init__(self, profile: MemoryProfile, precision: str, checkpointing: bool = False) -> None:
+        self.profile = profile
         self.checkpointing = checkpointing  # of layers
         pure = precision in ("fp16", "bf16")
         self.amp = precision.startswith("amp-")
         self.width = 2 if pure or self.amp else 4  # bytes of a computed value
         self.master = 2 if pure else 4  # bytes of a weight, its gradient and its moments
-        self.stream = self.master if habits.stream_fp32 else self.width
+        self.stream = self.master if profile.stream_fp32 else self.width
 
     # -- what operations save, in bytes ------------------------------------------------------
 
     def norm(self, positions: int, d: int, trained: bool = True) -> float:
         """A layer norm of d channels: its input, or its normalised values."""
-        if self.habits.keeps_norm_input:
+        if self.profile.keeps_norm_input:
             return positions * (d * self.stream + 2 * self.stream)
         # The normalised values in fp32; for the scale's gradient once more as computed.
         return positions * (d * (4 + (self.width if trained else 0)) + 3 * STATISTIC)
 
     def rms_norm(self, positions: int, d: int) -> float:
         """An RMS norm of d channels: its input and its values before scaling."""
-        if not self.habits.keeps_norm_input:
+        if not self.profile.keeps_norm_input:
             return positions * (d * (4 + self.width) + 2 * STATISTIC)
-        saved = self.stream if self.habits.rms_fused else 2 * 4  # in fp32 whatever comes in
+        saved = self.stream if self.profile.rms_fused else 2 * 4  # in fp32 whatever comes in
         return positions * (d * saved + STATISTIC)
 
     @property
@@ -104,7 +104,7 @@ class Ledger:
 
         torch's autocast reuses copies of weights only.
         """
-        return self.amp and self.habits.stream_fp32
+        return self.amp and self.profile.stream_fp32
 
     def linear(self, positions: int, n: int, trained: bool = True, projections: int = 1) -> float:
         """Projections of the same n inputs: these inputs, if the projections are trained."""
@@ -120,30 +120,30 @@ class Ledger:
             joint: q, k and v are views of one projection's result.
             trained: the output projection is trained.
         """
-        habits, width = self.habits, self.width
-        if not habits.keeps_scores:
+        profile, width = self.profile, self.width
+        if not profile.keeps_scores:
             mixed = 1 if joint or not trained else 2  # torch copies it out of order otherwise
             saved = (1 + mixed) * queries * d + 2 * keys * d
             return batch * (saved * width + queries * heads * STATISTIC)
-        inner = 4 if habits.scores_fp32 else width
-        copies = habits.split_copies if joint else 0
+        inner = 4 if profile.scores_fp32 else width
+        copies = profile.split_copies if joint else 0
         saved = (queries + 2 * keys + copies * queries) * d + heads * queries * keys
         return batch * (saved * inner + (queries * d * width if trained else 0))
 
     def rotary(self, batch: int, length: int, d: int, heads: int) -> float:
         """Rotary positions of q and k where both come out of one projection with v."""
-        turned = batch * length * d * self.habits.rotated
-        return (turned + length * d // heads * self.habits.angles) * self.width
+        turned = batch * length * d * self.profile.rotated
+        return (turned + length * d // heads * self.profile.angles) * self.width
 
     def swiglu(self, positions: int, d_ff: int) -> float:
         """SiLU of one projection to d_ff channels, times another; not their product."""
-        return positions * d_ff * self.habits.swiglu_saved * self.width
+        return positions * d_ff * self.profile.swiglu_saved * self.width
 
     def gelu(self, positions: int, d_ff: int, tanh: bool) -> float:
         """GELU on d_ff channels; `tanh`: GPT-2's approximation, written in single operations."""
         if not tanh:
-            return positions * d_ff * self.habits.gelu_saved * self.width
-        if self.habits.cubes_fp32 and self.amp:
+            return positions * d_ff * self.profile.gelu_saved * self.width
+        if self.profile.cubes_fp32 and self.amp:
             return positions * d_ff * (3 * 4 + self.width)
         return positions * d_ff * 4 * self.width
 
@@ -166,11 +166,11 @@ class Ledger:
             scores: heads × queries × keys of its attention, batch included.
             gated: its feed-forward is a SwiGLU.
         """
-        habits = self.habits
-        work = positions * (habits.work_d * d + habits.work_ff * d_ff)
-        work += habits.work_scores * scores
+        profile = self.profile
+        work = positions * (profile.work_d * d + profile.work_ff * d_ff)
+        work += profile.work_scores * scores
         entering = positions * d * self.stream if self.checkpointing else None
-        again = habits.recomputed_gated if gated else habits.recomputed
+        again = profile.recomputed_gated if gated else profile.recomputed
         return Stage(saved, work * self.width, weights, trained, weights, entering, again)
 
     def head(
@@ -193,11 +193,11 @@ class Ledger:
                 projection has its own, and the norm a scale alone.
         """
         logits = positions * vocab_size
-        wide = fp32_loss or self.habits.loss_fp32 or self.amp
+        wide = fp32_loss or self.profile.loss_fp32 or self.amp
         value = 4 if wide else self.width
-        narrow = self.habits.logits_narrow * self.width if self.width == 2 else 0
-        room = positions * d * self.habits.work_d * self.width
-        work = logits * ((self.habits.logits - 1) * value + narrow) + room
+        narrow = self.profile.logits_narrow * self.width if self.width == 2 else 0
+        room = positions * d * self.profile.work_d * self.width
+        work = logits * ((self.profile.logits - 1) * value + narrow) + room
         table = vocab_size * d
         own = 2 * d if tied else table + d
         changed = (table + 2 * d if tied else own) if trained else 0
@@ -219,15 +219,15 @@ class Ledger:
         Returns:
             Bytes of `weights`, `optimizer`, `gradients`, `activations` and `temporary`.
         """
-        habits, master = self.habits, self.master
+        profile, master = self.profile, self.master
         weights = sum(stage.weights for stage in stages)
         trained = sum(stage.trained for stage in stages)
-        copies = self.width * weights if self.amp and habits.casts_stay else 0
-        update = habits.update_all * trained
-        if two_largest is not None and habits.update_two is not None:
-            update += habits.update_two * two_largest
+        copies = self.width * weights if self.amp and profile.casts_stay else 0
+        update = profile.update_all * trained
+        if two_largest is not None and profile.update_two is not None:
+            update += profile.update_two * two_largest
         else:
-            update += habits.update_largest * largest
+            update += profile.update_largest * largest
         moments = [_parts(0, trained * master, update * master)]
         saved = gradients = 0.0
         for stage in stages:
@@ -238,13 +238,13 @@ class Ledger:
             saved -= self.waiting_bytes(stage)
             gradients += stage.trained
         worst = max(moments, key=lambda parts: sum(parts.values()))
-        worst["temporary"] += copies + habits.workspace_bytes
+        worst["temporary"] += copies + profile.workspace_bytes
         standing = {"weights": weights * master, "optimizer": MOMENTS * trained * master}
         return {name: math.ceil(value) for name, value in (standing | worst).items()}
 
     def saved_bytes(self, stage: Stage) -> float:
         """What a stage saves for its backward pass, in bytes."""
-        copies = 0 if self.habits.casts_stay or not self.amp else self.width * stage.cast
+        copies = 0 if self.profile.casts_stay or not self.amp else self.width * stage.cast
         return stage.saved_bytes + copies
 
     def waiting_bytes(self, stage: Stage) -> float:
@@ -273,7 +273,7 @@ class Ledger:
                 _parts(saved + self.again_bytes(stage), 0, stage.work_bytes),
                 key=lambda parts: sum(parts.values()),
             )
-        activations["temporary"] += self.habits.workspace_bytes
+        activations["temporary"] += self.profile.workspace_bytes
         buckets = {"gradients": BUCKETS * largest * self.width}
         parts = {"weights": weights * self.width, "optimizer": 0} | activations | buckets
         return {name: math.ceil(value) for name, value in parts.items()}

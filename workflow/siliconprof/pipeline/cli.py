@@ -1,7 +1,7 @@
 """`siliconprof`: how fast this machine trains models, and why it is slower than that one.
 
   run        measure and make the report: `siliconprof run --cores 1 report`, or `make report`
-  doctor     what this host is, what works, and how to mend what does not
+  doctor     what this host is, what works, and how to fix what does not
   plan       cells that would run, have run, cannot run here and why
   compare    say which points of two result sets are faster or slower
   explain    say why one training takes longer than another

@@ -1,4 +1,4 @@
-"""What this host is, what works on it, and for each thing that does not: why, and how to mend it.
+"""What this host is, what works on it, and for each thing that does not: why, and how to fix it.
 
     siliconprof doctor [--json] [--config FILE]
 
@@ -46,7 +46,7 @@ def report(host: Mapping[str, Any]) -> dict[str, Any]:
 def before_a_run(
     host: Mapping[str, Any], busy_cores: float | None, has_fp16: bool
 ) -> Iterator[str]:
-    """Lines on what could be mended before cells are measured.
+    """Lines on what could be fixed before cells are measured.
 
     Args:
         busy_cores: cores that other processes use now. The load average still has what went before
@@ -105,8 +105,8 @@ def _now_advice(
     if now["power_source"] == "battery":
         yield remedy("power", "on battery, where clocks are held down", "plug it in")
     if now["low_power_mode"]:
-        mend = "on a Mac sudo pmset -a powermode 0, or lowpowermode 0; on Linux powerprofilesctl"
-        yield remedy("power", "low power mode holds clocks down", mend)
+        fix = "on a Mac sudo pmset -a powermode 0, or lowpowermode 0; on Linux powerprofilesctl"
+        yield remedy("power", "low power mode holds clocks down", fix)
     if now["cpu_governor"] not in (None, "performance"):
         yield remedy(
             "CPU governor",
@@ -179,8 +179,8 @@ def as_text(document: Mapping[str, Any]) -> str:
         if rows:
             lines += ["", title, *(f"  {line}" for line in words.aligned(rows))]
     if not document["advice"]:
-        return "\n".join([*lines, "", "Nothing to mend."])
-    lines += ["", "To know and to mend"]
+        return "\n".join([*lines, "", "Nothing to fix."])
+    lines += ["", "Warnings and fixes"]
     lines += (f"  {line}" for one in document["advice"] for line in _remedy_lines(one))
     return "\n".join(lines)
 

@@ -2,7 +2,7 @@
 
 A run measures the host that it runs on or, where the config has a `cluster`, the nodes of its labels.
 Reading this writes nothing, since Snakemake reads the Snakefile for a dry run, a list of rules and
-every submitted job as well. What a person can mend ends Snakemake with its lines, see `_in_lines`.
+every submitted job as well. What a person can fix ends Snakemake with its lines, see `_in_lines`.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) 
         if not planned.cell.parameters.get("capture")
     }
     disturbed = [(path, first) for path, first in disturbed if path in cells]
-    began_s, lines, mended = time.monotonic(), [], 0
+    began_s, lines, fixed = time.monotonic(), [], 0
     for path, first in disturbed:
         wall_s, waited_s = map(first.accounting.get, ("wall_s", "waited_for_lock_s"))
         expected_s = (wall_s or 0) - (waited_s or 0)
@@ -95,13 +95,13 @@ def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) 
             if again.status == "ok" and disturbance(again) < disturbance(first):
                 stays = again
         record.restore(path, results / "history" / first.cell.path / f"{stays.sha256}.json")
-        mended += not disturbance(stays)[0]
+        fixed += not disturbance(stays)[0]
         lines.append(f"again  {cell_line.of(stays)}")
     what = (
         f"{len(lines)} of {len(disturbed)} cells that other processes disturbed were measured again"
     )
     left = f"; the others do not fit into {budget_s:g} s" if len(lines) < len(disturbed) else ""
-    return [*lines, f"{what}, {mended} without disturbance{left}"] if disturbed else []
+    return [*lines, f"{what}, {fixed} without disturbance{left}"] if disturbed else []
 
 
 def main(argv: Sequence[str] | None = None) -> int:

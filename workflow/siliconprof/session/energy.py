@@ -1,4 +1,4 @@
-"""Energy of a window of free-running training steps, and the idle power around it.
+"""Energy of a window of unsynchronised training steps, and the idle power around it.
 
 A thread reads every source ten times a second: it counts how often a counter changes, integrates
 sources that give only power, and notices a source that is lost. The window's ends are read with
@@ -122,7 +122,7 @@ class Recording:
 class EnergyMeter:
     """Reads the energy of one training.
 
-    `idle("before")`; then, around free-running steps, `begin`, `enough` after each run of them,
+    `idle("before")`; then, around unsynchronised steps, `begin`, `enough` after each run of them,
     `end`; then `idle("after")` and `summary`.
 
     Args:
@@ -185,7 +185,7 @@ class EnergyMeter:
     # -- the window ------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Open the window; free-running training steps follow."""
+        """Open the window; unsynchronised training steps follow."""
         self.clock.synchronize()
         self._window = Recording(self.readable)
 

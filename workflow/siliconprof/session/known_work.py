@@ -1,4 +1,4 @@
-"""Work of known size, fitted so that one call lasts some milliseconds; `truth` times it.
+"""Work of known size, fitted so that one call lasts some milliseconds; `self_checks` times it.
 
 A product is bound by arithmetic, a sum over a long vector by memory.
 """

@@ -11,7 +11,7 @@ from siliconprof.backends.base import Unsupported
 from siliconprof.datasets import prepared
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine, node_check
-from siliconprof.session import memory_limit, quality, sweep, truth
+from siliconprof.session import memory_limit, quality, self_checks, sweep
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
 from siliconprof.session.session import Session
@@ -111,7 +111,7 @@ def measure(
     Args:
         partial: filled on the way with the parts that are worth having when the cell fails.
         checkpoints, expected: see `opened_session`.
-        shared_checks: see `truth.before`.
+        shared_checks: see `self_checks.before`.
 
     Raises:
         Unsupported: this host cannot run the backend, or the device computes in another precision.
@@ -126,7 +126,7 @@ def measure(
     checks = partial["checks"] = {}
     partial |= {"scenario": session.scenario, "flags": session.flags, "points": session.points}
     checking = time.perf_counter()
-    checks |= truth.before(session, shared_checks)
+    checks |= self_checks.before(session, shared_checks)
     checked = time.perf_counter()
     session.evidence |= backend.prove_precision(cell.seed)
     if cell.precision == "tf32" and session.evidence["effective_product"] == "fp32":
@@ -160,7 +160,7 @@ def measure(
     trained = "master_weights" in session.evidence  # else nothing was, or all that was tried failed
     effective = effective_precision(cell.precision, session.evidence, trained)
     checks |= {
-        "precision": truth.precision_check(cell.precision, effective, session.evidence),
+        "precision": self_checks.precision_check(cell.precision, effective, session.evidence),
         "drift": quality.order_flags(session),
     }
     return partial | {
@@ -178,7 +178,7 @@ def measure(
         if cell.dataset
         else None,
         "backend": backend.describe(),
-        "method": {"time": backend.time_method} | truth.METHOD | session.method,
+        "method": {"time": backend.time_method} | self_checks.METHOD | session.method,
         "accounting": {
             "open_s": opened - started,
             "check_s": checked - checking,  # of those

@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.session.self_checks import Check, not_checked, verdict
 from siliconprof.session.timing import changing, drifting, noise, order
-from siliconprof.session.truth import Check, not_checked, verdict
 from siliconprof.stats import statistics
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 SERIES = ("unsplit_step_s", "step_s", "launch_and_wait_s")  # the first stands for its point
-SPLIT_DIFFERS_ABOVE = 0.05  # of the unsplit step, for steps of at least the following
+SPLIT_DIFFERS_ABOVE = 0.05  # of the whole step, for steps of at least the following
 SPLIT_CHECKED_FROM_S = 0.020
 # Without a backward pass to come, less is saved and MLX builds a smaller graph: a forward pass by
 # itself is somewhat faster. The rest of this is room for noise.

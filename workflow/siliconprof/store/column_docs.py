@@ -1,66 +1,96 @@
 """docs/columns.md, generated from `columns.yaml` and the plug-ins: `make docs` writes it.
 
-A test compares the committed file with this output, so the two cannot drift apart.
+What many tables share is printed once, and what `columns.yaml` names under `docs` is left out. A
+test compares the committed file with this output, so the two cannot drift apart.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
-from siliconprof import declarations
-from siliconprof.store import columns
+from siliconprof import declarations, words
+from siliconprof.store import columns, validation
 from siliconprof.store.columns import Column
 
 INTRODUCTION = """\
 # Columns of the tables
 
 A run writes these tables to `results/tables/`, as CSV files, and `results.csv` beside that folder;
-[notebook.md](notebook.md) reads them as pandas frames. An empty value is a missing one. Every line about a cell begins with the columns
-that name the cell. This page is made from `workflow/siliconprof/store/columns.yaml` and the
-plug-ins by `make docs`.
+[notebook.md](notebook.md) reads them as pandas frames. An empty value is a missing one. `make docs`
+makes this page of `workflow/siliconprof/store/columns.yaml` and the plug-ins; it lists what later
+versions keep, and that file the rest.
+
+Where a column is listed, others may stand beside it:
+
+- `_reason`, `_how`, `_means`, `_note`: why it is missing, where it is from, what counts it, what to
+  know of it;
+- `_low` and `_high` (`_low_s`, `_low_ms`): the ends of its 95 % interval;
+- `fast_` and `slow_` before a name: of the faster and of the slower training of a pair;
+- `_largest` beside `_smallest`: the same at the largest batch, not the smallest;
+- `analogue_` beside `measured_`: the same by devices like those that a claim names.
+
 """
-TIMES = """\
-A time that is measured in repeats is six columns, such as `forward_n` and `forward_median_s`: {parts}.
-So are:"""
+HEADER = ["| Column | Type | Unit | Meaning |", "| --- | --- | --- | --- |"]
 
 
 def _table(declared: Mapping[str, Column]) -> list[str]:
     """A Markdown table of columns."""
-    lines = ["| Column | Type | Unit | Meaning |", "| --- | --- | --- | --- |"]
-    for name, column in declared.items():
-        kind = f"{column.type}, optional" if column.optional else column.type
-        lines.append(f"| `{name}` | {kind} | {column.unit} | {column.help} |")
-    return lines
+    return HEADER + [
+        f"| `{name}` | {column.type} | {column.unit} | {column.help} |"
+        for name, column in declared.items()
+    ]
 
 
-def _times() -> list[str]:
-    """What points.csv has of every time in repeats."""
+def _of_points() -> list[str]:
+    """What points.csv has of every time in repeats, and of every parameter."""
+    times = [
+        f"`{name.removesuffix('_s')}` ({quantity.label})"
+        for name, quantity in declarations.quantities().items()
+        if quantity.series
+    ]
+    parameters = [f"`{name}` ({one.label})" for name, one in declarations.parameters().items()]
     parts = [
         f"`_{part}` ({c.help.removeprefix('{label}: ')})" for part, c in columns.series().items()
     ]
-    lines = [TIMES.format(parts=", ".join(parts)), "", "| Time | Meaning |", "| --- | --- |"]
-    return lines + [
-        f"| `{name.removesuffix('_s')}` | {quantity.label} |"
-        for name, quantity in declarations.quantities().items()
-        if quantity.series
+    return [
+        "A time that is measured in repeats is six columns, such as `forward_n` and "
+        f"`forward_median_s`: {words.listing(parts)}. So are {words.listing(times)}.",
+        "",
+        f"Parameters of points, each where its workload has it: {words.listing(parameters)}.",
+        "",
     ]
 
 
 def document() -> str:
     """The whole page."""
-    lines = [INTRODUCTION]
+    left_out = validation.load_yaml(columns.FILE)["docs"]
+    detailed = {
+        name: columns.of(name) for name in columns.tables() if name not in left_out["tables"]
+    }
+    uses = Counter(pair for declared in detailed.values() for pair in declared.items())
+    shared = {name: column for (name, column), n in uses.items() if n > 1}
     stems = [name.removesuffix("_s") for name, q in declarations.quantities().items() if q.series]
-    of_times = {f"{stem}_{part}" for stem in stems for part in columns.series()}
-    for name, text in columns.tables().items():
-        declared = columns.of(name)
-        lines += [f"## {name}.csv", "", text, ""]
-        if columns.besides_key(name):
-            told = of_times if name == columns.POINTS else set()
-            lines += [*_table({c: one for c, one in declared.items() if c not in told}), ""]
+    of_points = {f"{stem}_{part}" for stem in stems for part in columns.series()}
+    of_points |= set(declarations.parameters())
+    lines = [INTRODUCTION + "## Columns of several tables", "", *_table(shared), ""]
+    for name, declared in detailed.items():
+        patterns = left_out["columns"]["all"] + left_out["columns"].get(name, [])
+        own = {
+            column: one
+            for column, one in declared.items()
+            if shared.get(column) != one
+            and not any(fnmatchcase(column, pattern) for pattern in patterns)
+            and not (name == columns.POINTS and column in of_points)
+        }
+        begins = " Begins with the columns that name a cell." if columns.of_cells(name) else ""
+        lines += [f"## {name}.csv", "", columns.tables()[name] + begins, "", *_table(own), ""]
         if name == columns.POINTS:
-            lines += [*_times(), ""]
-    return "\n".join(lines)
+            lines += _of_points()
+    others = [f"- `{name}.csv`: {columns.tables()[name]}" for name in left_out["tables"]]
+    return "\n".join([*lines, "## Other tables", "", *others, ""])
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def refuse_other_versions(record: Mapping[str, Any]) -> None:
 
     Raises:
         OtherVersion: they are not.
-        UserError: a test played its device.
+        UserError: its device is simulated.
     """
     if record.get("emulated") and not os.environ.get(ACCEPT_EMULATED):
         raise UserError(f"record of a device that is {record['emulated']}: no measurement")

@@ -49,7 +49,7 @@ class Trainer:
     def supports(self, framework: str, device_kind: str, precision: str) -> str | None:
         """Why it cannot train with this framework, device and precision; None where it can."""
         if framework not in self.frameworks:
-            return f"this trainer supports only {' and '.join(self.frameworks)}"
+            return f"this trainer needs {' or '.join(self.frameworks)}"
         return None
 
     def imports(

@@ -1,7 +1,7 @@
 """Whole trainings by epochs, as Keras's `fit` runs them: the study of Daniel 2023.
 
 Every batch size of the cell is a training of its own from the same weights: a point. Its first
-steps warm up, then split and unsplit ones alternate until the timing plan has enough. The
+steps warm up, then per-phase and whole ones alternate until the timing plan has enough. The
 validation part follows an epoch and is timed too; then a checkpoint is saved, from which a killed
 cell goes on, with new random numbers of a dropout. With `max_steps` one validation follows and an
 epoch is extrapolated.
@@ -76,11 +76,11 @@ def loss_and_hits(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
 
 WARM_UP_SHARE = 1 / 2  # of all steps, at most
 METHOD = {
-    "split": "after the warm-up split and unsplit steps alternate until the timing plan has "
-    "enough, and all others are unsplit; forward_only_s is the check",
+    "split": "after the warm-up per-phase and whole steps alternate until the timing plan has "
+    "enough, and all others are whole; forward_only_s is the check",
     "epoch": "measured: the sum of its steps' times, warm-up and split steps of the first epoch "
     "and a smaller last batch included, and of its validation batches'; extrapolated: median "
-    "unsplit step x steps, a smaller last batch counted as a whole one, plus, where not all "
+    "whole step x steps, a smaller last batch counted as a whole one, plus, where not all "
     "validation batches were run, their median without the first x their number",
     "validation": "batches of the training's batch size are fetched and evaluated without "
     "training; the host computes loss and accuracy from the logits. The same for the test, which "
@@ -187,7 +187,7 @@ class Fit(Course):
         self.evaluations: list[dict[str, Any]] = []
 
     def next_kind(self) -> str | None:
-        """`partial` is a step on a smaller last batch; free-running steps come later."""
+        """`partial` is a step on a smaller last batch; unsynchronised steps come later."""
         done = len(self.losses)
         if done >= self.length.total:
             return None

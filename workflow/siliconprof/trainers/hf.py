@@ -2,7 +2,7 @@
 
 The phases are separated by wrapping `compute_loss`, `accelerator.backward` and the optimizer's
 `step`; under DeepSpeed its engine's `backward` and `step`, because accelerate's backward then
-runs both. Split and unsplit steps alternate. Batches are the plain trainer's, in the same order.
+runs both. Per-phase and whole steps alternate. Batches are the plain trainer's, in the same order.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Plugin(Trainer):
         session.evidence |= observe(trained, lambda: forward(trainer, train_dataset))
         other = "" if offload else "zero_grad, the gradient norm (always computed) and "
         session.method["split"] = (
-            f"split and unsplit steps alternate; other_s includes {other}the Trainer's bookkeeping"
+            f"per-phase and whole steps alternate; other_s includes {other}the Trainer's bookkeeping"
         )
         point = course.point()
         again = None if offload else lambda: one_more_step(trainer, train_dataset)

@@ -36,7 +36,7 @@ class Plugin(Trainer):
         session.evidence |= stepper.dtypes(batch)
         compiled = stepper.compilation() is not None
         extra = {} if compiled else {"forward_only_s": forward_only(session, stepper, batch)}
-        session.method["split"] = "split and unsplit steps alternate; forward_only_s is the check"
+        session.method["split"] = "per-phase and whole steps alternate; forward_only_s is the check"
         if workload.max_gradient_norm() is not None and not session.offloads:
             session.method["split"] += "; other_s includes the gradients' norm and clipping"
         if compiled:

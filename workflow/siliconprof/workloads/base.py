@@ -217,7 +217,7 @@ class Workload:
         """Predicted device memory by part, in bytes: weights, gradients, optimizer, activations.
 
         Args:
-            capability: see `Backend.habits_on`.
+            capability: see `Backend.memory_profile_on`.
         """
         return {}
 
@@ -257,8 +257,8 @@ class TrainingWorkload(Workload):
         **{name: Quantity(name.removesuffix("_s"), "s", "lower", series=True) for name in PHASES},
         "step_s": Quantity("step, phase by phase", "s", "lower", series=True),
         "unsplit_step_s": Quantity("step", "s", "lower", series=True),
-        "free_running_step_s": Quantity("free-running step", "s", "lower", series=True),
-        "handed_over_s": Quantity("step handed over to the device", "s", "lower", series=True),
+        "free_running_step_s": Quantity("unsynchronised step", "s", "lower", series=True),
+        "handed_over_s": Quantity("dispatch of a step to the device", "s", "lower", series=True),
         "compile_step_s": Quantity("step that compiles", "s", "lower", series=True),
         "compile_s": Quantity("compiling", "s", "lower"),
         "recompilations": Quantity("recompilations", "", "lower"),
@@ -367,7 +367,7 @@ class TrainingWorkload(Workload):
         sizes = self.PARAMETERS.get("size", {}).get("enum")
         return type(self)({**self.parameters, **first, **({"size": sizes[0]} if sizes else {})})
 
-    def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
+    def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:
         """The model's parts in the order of the forward pass, for the memory model; [] = unknown."""
         return []
 
@@ -376,24 +376,26 @@ class TrainingWorkload(Workload):
         shapes = self.weight_shapes().items()
         return max(math.prod(shape) for name, shape in shapes if name not in self.fixed)
 
-    def _ledger(self, precision: str, backend: str, capability: str | None) -> footprint.Ledger:
-        habits = plugins.load("backends", backend).habits_on(capability)
+    def _estimator(
+        self, precision: str, backend: str, capability: str | None
+    ) -> footprint.MemoryEstimator:
+        profile = plugins.load("backends", backend).memory_profile_on(capability)
         checkpointing = self.parameters.get("gradient_checkpointing", False)
-        return footprint.Ledger(habits, precision, checkpointing)
+        return footprint.MemoryEstimator(profile, precision, checkpointing)
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        ledger = self._ledger(precision, backend, capability)
-        stages = self.stages(ledger)
-        return ledger.peak(stages, self.largest_trained()) if stages else {}
+        estimator = self._estimator(precision, backend, capability)
+        stages = self.stages(estimator)
+        return estimator.peak(stages, self.largest_trained()) if stages else {}
 
     def offloaded_memory_bytes(
         self, precision: str, backend: str, capability: str | None = None
     ) -> Bytes:
         """Predicted memory on the device by part under ZeRO-Offload, which has no autocast."""
-        ledger = self._ledger(precision.removeprefix("amp-"), backend, capability)
-        if not (stages := self.stages(ledger)):
+        estimator = self._estimator(precision.removeprefix("amp-"), backend, capability)
+        if not (stages := self.stages(estimator)):
             return {}
-        return ledger.offloaded(stages, self.largest_trained(), self.parameters["zero_stage"])
+        return estimator.offloaded(stages, self.largest_trained(), self.parameters["zero_stage"])
 
     def modules(self, framework: str) -> tuple[str, ...]:
         """Modules of others that its model needs beside the framework's own, in order."""

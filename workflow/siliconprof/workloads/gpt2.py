@@ -122,7 +122,7 @@ class Plugin(TrainingWorkload):
     def largest_trained(self) -> int:
         return 3 * self.n_embd * self.lora_rank if self.lora_rank else super().largest_trained()
 
-    def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
+    def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:
         """Embedding, layers, loss; frozen layers keep no input."""
         d, ff, heads = self.n_embd, 4 * self.n_embd, self.n_head
         batch, length, tokens = self.batch_size, self.seq_len, self.tokens_per_step()
@@ -130,26 +130,28 @@ class Plugin(TrainingWorkload):
         adapter = 4 * d * self.lora_rank
         own = 12 * d * d + 13 * d  # attention 4d²+4d, feed-forward 8d²+5d, two norms 4d
         saved = (
-            2 * ledger.norm(tokens, d, full)
-            + ledger.linear(tokens, d)  # c_attn's input, which its adapter needs as well
-            + ledger.linear(tokens, self.lora_rank)
-            + ledger.attention(batch, length, length, d, heads, joint=True, trained=full)
-            + ledger.linear(tokens, d, full)
-            + ledger.gelu(tokens, ff, tanh=True)
-            + ledger.linear(tokens, ff, full)
+            2 * estimator.norm(tokens, d, full)
+            + estimator.linear(tokens, d)  # c_attn's input, which its adapter needs as well
+            + estimator.linear(tokens, self.lora_rank)
+            + estimator.attention(batch, length, length, d, heads, joint=True, trained=full)
+            + estimator.linear(tokens, d, full)
+            + estimator.gelu(tokens, ff, tanh=True)
+            + estimator.linear(tokens, ff, full)
         )
         scores = batch * heads * length * length
-        layer = ledger.layer(saved, tokens, d, ff, scores, own + adapter, own if full else adapter)
+        layer = estimator.layer(
+            saved, tokens, d, ff, scores, own + adapter, own if full else adapter
+        )
         table = self.vocab_size * d
         embedding = footprint.Stage(
             saved_bytes=0,
             # Its gradient comes from both ends of the model; the second lies beside the first.
-            work_bytes=table * ledger.master if full else 0,
+            work_bytes=table * estimator.master if full else 0,
             weights=table + self.n_positions * d,
             trained=self.n_positions * d if full else 0,
         )
-        last = ledger.norm(tokens, d, full) + ledger.linear(tokens, d, full)
-        head = ledger.head(last, tokens, d, self.vocab_size, full, fp32_loss=True)
+        last = estimator.norm(tokens, d, full) + estimator.linear(tokens, d, full)
+        head = estimator.head(last, tokens, d, self.vocab_size, full, fp32_loss=True)
         return [embedding, *[layer] * self.n_layer, head]
 
     # -- data ------------------------------------------------------------------------------

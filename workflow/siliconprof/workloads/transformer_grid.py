@@ -121,7 +121,7 @@ class Plugin(transformer_lm.Sweep):
             "points": len(models),
             "left_out": left_out,
             "left_out_because": "n_embd is no multiple of 2 n_head",
-            "iteration": "batch to the device, forward, backward, clipping, AdamW; unsplit",
+            "iteration": "batch to the device, forward, backward, clipping, AdamW; a whole step",
             "order": "by operations per step, the fewest first",
             "blocked_autorange": BLOCKED_AUTORANGE,
         }

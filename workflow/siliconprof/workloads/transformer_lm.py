@@ -138,29 +138,29 @@ class Plugin(TrainingWorkload):
         return float(self.shape.flops_per_token() * self.tokens_per_step()), FLOPS_SOURCE
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        ledger = self._ledger(precision, backend, capability)
+        estimator = self._estimator(precision, backend, capability)
         *_, second, largest = sorted(math.prod(shape) for shape in self.weight_shapes().values())
-        return ledger.peak(self.stages(ledger), largest, largest + second)
+        return estimator.peak(self.stages(estimator), largest, largest + second)
 
-    def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
+    def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:
         d, ff, heads = self.n_embd, self.shape.d_ff, self.shape.n_head
         batch, length, tokens = self.batch_size, self.seq_len, self.tokens_per_step()
         saved = (
-            2 * ledger.rms_norm(tokens, d)
-            + ledger.linear(tokens, d)
-            + ledger.rotary(batch, length, d, heads)
-            + ledger.attention(batch, length, length, d, heads, joint=True, trained=True)
-            + ledger.linear(tokens, d, projections=2)
-            + ledger.swiglu(tokens, ff)
-            + ledger.linear(tokens, ff)
+            2 * estimator.rms_norm(tokens, d)
+            + estimator.linear(tokens, d)
+            + estimator.rotary(batch, length, d, heads)
+            + estimator.attention(batch, length, length, d, heads, joint=True, trained=True)
+            + estimator.linear(tokens, d, projections=2)
+            + estimator.swiglu(tokens, ff)
+            + estimator.linear(tokens, ff)
         )
         own = 4 * d * d + 3 * d * ff + 2 * d
         scores = batch * heads * length * length
-        layer = ledger.layer(saved, tokens, d, ff, scores, own, own, gated=True)
+        layer = estimator.layer(saved, tokens, d, ff, scores, own, own, gated=True)
         table = self.vocab_size * d
         embedding = footprint.Stage(0, weights=table, trained=table)
-        last = ledger.rms_norm(tokens, d) + ledger.linear(tokens, d)
-        head = ledger.head(last, tokens, d, self.vocab_size, True, fp32_loss=True, tied=False)
+        last = estimator.rms_norm(tokens, d) + estimator.linear(tokens, d)
+        head = estimator.head(last, tokens, d, self.vocab_size, True, fp32_loss=True, tied=False)
         return [embedding, *[layer] * self.n_layer, head]
 
     def smallest(self) -> TrainingWorkload:

@@ -122,7 +122,7 @@ class Plugin(TrainingWorkload):
         )
         return float(per_clip * self.batch_size), text
 
-    def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
+    def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:
         """Encoder, decoder, loss; the cross-attention's keys lie at the encoder's positions."""
         d, ff, heads = self.d_model, self.d_ff, self.n_head
         batch, queries, keys = self.batch_size, self.target_len, self.source_len
@@ -134,28 +134,28 @@ class Plugin(TrainingWorkload):
 
         def mlp(positions: int) -> float:
             return (
-                ledger.norm(positions, d)
-                + ledger.linear(positions, d)
-                + ledger.gelu(positions, ff, tanh=False)
-                + ledger.linear(positions, ff)
+                estimator.norm(positions, d)
+                + estimator.linear(positions, d)
+                + estimator.gelu(positions, ff, tanh=False)
+                + estimator.linear(positions, ff)
             )
 
         def attention(n_queries: int, n_keys: int, projections: int) -> float:
             return (
-                ledger.norm(batch * n_queries, d)
-                + ledger.linear(batch * n_queries, d, projections=projections)
-                + ledger.attention(batch, n_queries, n_keys, d, heads, joint=False, trained=True)
+                estimator.norm(batch * n_queries, d)
+                + estimator.linear(batch * n_queries, d, projections=projections)
+                + estimator.attention(batch, n_queries, n_keys, d, heads, joint=False, trained=True)
             )
 
         convolutions = footprint.Stage(
-            ledger.linear(2 * source, self.n_mels + d)
-            + ledger.gelu(2 * source, d, tanh=False)
-            + ledger.gelu(source, d, tanh=False),
+            estimator.linear(2 * source, self.n_mels + d)
+            + estimator.gelu(2 * source, d, tanh=False)
+            + estimator.gelu(source, d, tanh=False),
             weights=convolution_weights + keys * d,  # with the fixed positions
             trained=convolution_weights,
             cast=convolution_weights,
         )
-        encoder = ledger.layer(
+        encoder = estimator.layer(
             attention(keys, keys, projections=3) + mlp(source),
             positions=source,
             d=d,
@@ -164,10 +164,10 @@ class Plugin(TrainingWorkload):
             weights=encoder_weights,
             trained=encoder_weights,
         )
-        decoder = ledger.layer(
+        decoder = estimator.layer(
             attention(queries, queries, projections=3)
             + attention(queries, keys, projections=1)
-            + ledger.linear(source, d, ledger.recasts, projections=2)
+            + estimator.linear(source, d, estimator.recasts, projections=2)
             + mlp(target),
             positions=target,
             d=d,
@@ -177,17 +177,17 @@ class Plugin(TrainingWorkload):
             trained=decoder_weights,
         )
         encoded = footprint.Stage(
-            ledger.norm(source, d) + ledger.linear(source, d, not ledger.recasts),
+            estimator.norm(source, d) + estimator.linear(source, d, not estimator.recasts),
             weights=2 * d,
             trained=2 * d,
         )
         positions = MAX_TARGET_POSITIONS * d
         table = self.vocab_size * d
         embedding = footprint.Stage(
-            0, table * ledger.master, weights=table + positions, trained=positions
+            0, table * estimator.master, weights=table + positions, trained=positions
         )
-        last = ledger.norm(target, d) + ledger.linear(target, d)
-        head = ledger.head(last, target, d, self.vocab_size, True, fp32_loss=False)
+        last = estimator.norm(target, d) + estimator.linear(target, d)
+        head = estimator.head(last, target, d, self.vocab_size, True, fp32_loss=False)
         layers = self.n_layer
         return [convolutions, *[encoder] * layers, encoded, embedding, *[decoder] * layers, head]
 

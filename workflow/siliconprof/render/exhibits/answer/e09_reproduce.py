@@ -25,6 +25,7 @@ def rows(frames: Frames) -> pd.DataFrame:
         "Driver": _versions(host["driver"]),
         "Packages": _versions(host["packages"]),
         "BLAS": _versions(host["blas"]),
+        "BLAS of MLX": _given(own),
         **{
             str(whose).capitalize(): f"{_commits(rows_)}, {summary.when(rows_)}"
             for whose, rows_ in others.groupby("whose", sort=False)
@@ -39,6 +40,13 @@ def _commits(cells: pd.DataFrame) -> str:
     commits = sorted(cells["git_commit"].dropna().unique())
     short = [c[:12] + (" with changes" if c.endswith("+changes") else "") for c in commits]
     return words.listing(short) or "unknown (not a git checkout)"
+
+
+def _given(cells: pd.DataFrame) -> str:
+    """The OpenBLAS that MLX's processes on a CPU loaded in place of their wheel's own BLAS."""
+    of_mlx = cells[cells["backend"].eq("mlx") & cells["blas"].str.startswith("OpenBLAS", na=False)]
+    libraries = words.listing(of_mlx["blas"].unique())
+    return f"{libraries}, given to MLX in place of the slower one in its wheel" if libraries else ""
 
 
 def _versions(names: dict[str, str | None]) -> str:

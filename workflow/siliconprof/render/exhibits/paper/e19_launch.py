@@ -9,7 +9,7 @@ KINDS = {
     "cold_ms": ("Cold", "median of the first launches of fresh processes"),
     "launch_and_wait_ms": ("Launch and wait", "one launch and a wait for its end"),
     "amortised_ms": ("Amortised", "a burst with one wait at its end, per launch"),
-    "enqueue_ms": ("Enqueue", "handing over, per launch of a burst"),
+    "enqueue_ms": ("Enqueue", "dispatch alone, per launch of a burst"),
 }
 UNKNOWN = "the paper prints one follow-up launch, and not which of these it is"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 PROPORTIONAL = (1.85, 2.15)  # times as long for twice the work
-LAUNCH_S = 1e-4  # more than handing work over takes, and less than the work that is fitted
+LAUNCH_S = 1e-4  # more than dispatching work takes, and less than the work that is fitted
 ROUNDS, FEWEST_ROUNDS, ROUNDS_S = 30, 3, 0.6  # the first, or as many as last the third
 MARK_ROUNDS, MARKS_DIFFER = 5, 0.1  # of the host's clock
 WAITS = 40  # the marked work lasts so many waits, which one of the two clocks counts
@@ -275,7 +275,7 @@ def before(session: Session, shared: Path | None = None) -> dict[str, Check]:
 
     Args:
         shared: the file of `KERNEL_CHECKS` that this run has made with the same device, backend,
-            precision, threads and environment; they are taken over for a while.
+            precision, threads and environment; they are reused for a while.
     """
     checks = clock_checks(session)
     if taken_over := _taken_over(shared):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from conftest import QUICK, cpu_cell, defaults
 from measuring import by_hand, python
-from siliconprof.session import known_work, measurement, timing, truth
+from siliconprof.session import known_work, measurement, self_checks, timing
 from siliconprof.session.timing import Plan, Repeats
 from siliconprof.session.trial import Trial
 from siliconprof.stats import statistics
@@ -65,7 +65,8 @@ def normal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
             folder = tmp_path_factory.mktemp(f"{backend}-{attempt}")
             found[backend] = measure(folder, product(backend))
             checks = found[backend]["checks"]
-            if truth.worst([checks[name]["verdict"] for name in truth.KERNEL_CHECKS]) == "ok":
+            verdicts = [checks[name]["verdict"] for name in self_checks.KERNEL_CHECKS]
+            if self_checks.worst(verdicts) == "ok":
                 break
     return found
 
@@ -126,7 +127,7 @@ def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) 
     assert "taken_from" not in made("third", threads=2)
     assert "taken_from" not in made("fourth", run="")
     note = json.loads(kept[0].read_text(encoding="utf-8"))
-    kept[0].write_text(json.dumps(note | {"at_s": note["at_s"] - truth.SHARED_FOR_S}))
+    kept[0].write_text(json.dumps(note | {"at_s": note["at_s"] - self_checks.SHARED_FOR_S}))
     assert "taken_from" not in made("later")
 
 
@@ -143,14 +144,14 @@ def test_a_device_with_little_memory_is_not_checked(tmp_path: Path) -> None:
 TRACES = """
 import sys
 from siliconprof.probes.memory import resident_bytes
-from siliconprof.session import measurement, truth
+from siliconprof.session import measurement, self_checks
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 
 session = measurement.opened_session(Trial(Cell.from_json(sys.argv[1])), lambda message: None)
 session.backend.prove_precision(0)
 resident, device = resident_bytes(), session.backend.memory_bytes()
-assert truth.before(session)["twice_the_work"]["kernels"][0]["kernel"] == "product"
+assert self_checks.before(session)["twice_the_work"]["kernels"][0]["kernel"] == "product"
 assert resident_bytes() - resident < 8 * 2**20  # the vector alone was 64 MiB
 assert (session.backend.memory_bytes() or 0) <= (device or 0)
 """
@@ -217,7 +218,7 @@ def passed(ratio: float, spread: float, disturbed: float) -> float:
             seconds = 3e-3 * (ratio if work is twice else 1) * source.gauss(1, spread)
             return seconds * (1 + source.uniform(0.3, 3) * (source.random() < disturbed))
 
-        n_ok += truth.doubled("sum", time_one, once, twice, 3e-3)["verdict"] == "ok"
+        n_ok += self_checks.doubled("sum", time_one, once, twice, 3e-3)["verdict"] == "ok"
     return n_ok / 200
 
 
@@ -389,6 +390,6 @@ def test_a_host_that_wakes_up_late_has_no_broken_clock(monkeypatch: pytest.Monke
     real = timing.time.sleep
     monkeypatch.setattr(timing.time, "sleep", lambda s: real(s + 0.06))
     session = measurement.opened_session(Trial(product("mlx")), lambda message: None)
-    sleep = truth.clock_checks(session)["sleep"]
+    sleep = self_checks.clock_checks(session)["sleep"]
     assert sleep["measured_s"] > 0.07
     assert sleep["verdict"] == "ok", sleep
