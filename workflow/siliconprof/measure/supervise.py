@@ -468,5 +468,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if results:  # a cell of a pipeline, which has what a bare host need not have
         from siliconprof.measure import cell_line
 
-        print(cell_line.of(record.load(arguments.output, check_schema=False)))
+        made = record.load(arguments.output, check_schema=False)
+        print(cell_line.of(made, cell_line.beside(arguments.output, made)))
     return 0

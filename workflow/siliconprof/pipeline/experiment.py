@@ -193,6 +193,16 @@ class Experiment:
         folder = self._folder / "data"
         return {name: source_files.state(folder / name) for name in self.config["datasets"]}
 
+    @cached_property
+    def _workload_places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.config["workloads"])}
+
+    def data_priority(self, wildcards: Any) -> float:
+        """Just before the first workload that reads a data set, so that no cell waits for others'."""
+        readers = self.config["workloads"].items()
+        places = (self._workload_places[n] for n, e in readers if e.get("dataset") == wildcards[0])
+        return 0.5 - min(places, default=0)
+
     def datasets_of(self, kind: str) -> str:
         """A regular expression of the names of a kind's data sets."""
         return _pattern(n for n, e in self.config["datasets"].items() if e["kind"] == kind)
@@ -243,8 +253,9 @@ class Experiment:
                 what = f"{'/'.join(wildcards)}: no cell of this experiment"
                 raise UserError(f"{what}; `siliconprof plan` lists them")
             planned = cells.planned(*axes)
-            if key == "priority":  # what reads no data need not wait for any; else as in the config
-                return (0 if planned.data else 2) - cells.places[axes] / len(cells.places)
+            if key == "priority":  # as in the config, a workload's cells one after the other
+                place = cells.places[axes] / len(cells.places)
+                return -self._workload_places[planned.cell.workload] - place
             if key == "arguments":
                 return planned.arguments
             return [*map(self._without_prefix, planned.data), *planned.weights]
