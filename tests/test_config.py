@@ -10,8 +10,9 @@ import pytest
 import yaml
 from conftest import NANO, QUICK, ROOT, Checkout
 from siliconprof import declarations, plugins
-from siliconprof.cells import config, config_docs, matrix
+from siliconprof.cells import config, config_docs, matrix, plan
 from siliconprof.hosts import registry
+from siliconprof.pipeline import doctor
 from siliconprof.store import record, validation
 from synthetic_results import H200, host_file
 
@@ -27,7 +28,7 @@ def shipped(name: str) -> dict[str, Any]:
 EXPERIMENTS = sorted(
     path.name
     for path in (ROOT / "config").glob("*.yaml")
-    if path.name not in ("devices.yaml", "claims.yaml", "hosts.yaml", "careful.yaml")
+    if path.name not in ("devices.yaml", "claims.yaml", "hosts.yaml", "careful.yaml", "full.yaml")
 )
 
 
@@ -42,6 +43,7 @@ def test_a_wrong_config_is_refused_with_all_its_mistakes(checkout: Checkout) -> 
         precisions=["fp23"],
         seed="one",
         timing={"iteratoins": 3, "budget_s": float("nan")},
+        quick=["b", "dd"],
         datasets={"words": {"source": "builtin", "vocab_size": 512}, "mine": {"source": "folder"}},
         workloads={
             "a": {"module": "gpt2", "size": "nano", "batch_size": 0, "dataset": "word"},
@@ -63,6 +65,7 @@ def test_a_wrong_config_is_refused_with_all_its_mistakes(checkout: Checkout) -> 
         "seed": "is 'one'; expected integer",
         "timing.iteratoins": "unknown key; expected one of: .*; did you mean 'iterations'?",
         "timing.budget_s": "is nan; expected a finite number",
+        "quick": "'dd' is no workload of this experiment; did you mean 'd'?",
         "datasets.mine.vocab_size": "is missing; expected integer",
         "datasets.mine.path": "is missing; expected a folder",
         "workloads.a.batch_size": "is 0; expected at least 1",
@@ -306,6 +309,32 @@ def test_a_config_makes_the_cells_that_it_says(
     here = {item["id"] for item in host["devices"]}
     assert {entry["device"] for entry in expansion.not_measured} == elsewhere - here
     assert all(host["label"] in entry["reason"] for entry in expansion.not_measured)
+
+
+def test_a_processor_without_instructions_for_a_precision_measures_the_smallest_workload_in_it() -> (
+    None
+):
+    """The rest are skipped with the reason, which the plan and a run's first lines say once."""
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+    named = {"workloads": {"a": PRODUCT, "b": PRODUCT}, "precisions": ["fp32", "bf16"]}
+    for own, features, skipped in (
+        ({"emulated_workloads": ["a"]}, ["avx2"], {("b", "bf16")}),
+        ({"emulated_workloads": ["a"]}, ["avx2", "avx512_bf16"], set()),
+        ({}, ["avx2"], set()),
+    ):
+        host = cpu_host("desk")
+        host["cpu"] = host["cpu"] | {"features": features}
+        experiment = config.resolve(named | own)
+        cells = matrix.expand(experiment, devices, host).cells
+        refused = {(p.cell.workload, p.cell.precision): p.trial.refusal() for p in cells}
+        assert {key for key, refusal in refused.items() if refusal} == skipped
+        line = "this processor computes bf16 without instructions for it"
+        for key in skipped:
+            assert refused[key] == ("skipped", f"{line}; measured in a alone")
+        made = plan.make(experiment, devices, host)
+        assert (line in plan.as_text(made).splitlines()) == ("avx512_bf16" not in features)
+        said = "\n".join(doctor.before_a_run(host, 0.0, {"fp32", "amp-bf16"}))
+        assert (line in said) == ("avx512_bf16" not in features)
 
 
 def test_a_cell_knows_all_that_it_needs() -> None:

@@ -19,7 +19,7 @@ from siliconprof import options
 from siliconprof.cells import cluster, config, freshness, matrix
 from siliconprof.datasets import image_data
 from siliconprof.errors import UserError, stage
-from siliconprof.hosts import host_file, registry
+from siliconprof.hosts import host_file, registry, remedies
 from siliconprof.session import memory_limit
 from siliconprof.store import record
 from siliconprof.store.contents import Record
@@ -149,6 +149,7 @@ def make(
         "not_measured": expansion.not_measured,
         "cluster": on_cluster(experiment, devices, tokens),
         "data_refused": refused,
+        "emulated": _emulated(host, rows) if host else [],
         "backends_unavailable": {
             name: {"reason": entry["reason"], "mend": entry.get("mend")}
             for name, entry in (host["backends"].items() if host else ())
@@ -165,6 +166,13 @@ def make(
             ),
         },
     }
+
+
+def _emulated(host: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each precision of cells on the CPU that it has no instructions for."""
+    asked = [entry["cell"]["precision"] for entry in rows if entry["cell"]["device_kind"] == "cpu"]
+    reasons = (remedies.emulation(host["cpu"], precision) for precision in asked)
+    return list(dict.fromkeys(filter(None, reasons)))
 
 
 def mebibytes(value: int | None) -> str:
@@ -260,6 +268,7 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
     limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
     for how, source in sorted(limit for limit in limits if limit[0]):
         yield f"limit ({source}): {how}"
+    yield from plan["emulated"]
     for folder, reason in plan["data_refused"].items():
         yield f"prepared again: {folder}: {reason}"
     for nodes in plan["cluster"]:

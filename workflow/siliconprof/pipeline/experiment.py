@@ -343,8 +343,8 @@ class Experiment:
         if not due:
             return line
         minutes = sum(expected_seconds(planned, None) for planned in due) / 60
-        has_fp16 = any(p.cell.device_kind == "cpu" and "fp16" in p.cell.precision for p in due)
-        advice = doctor.before_a_run(self._host, busy_cores, has_fp16)
+        on_cpu = {p.cell.precision for p in due if p.cell.device_kind == "cpu"}
+        advice = doctor.before_a_run(self._host, busy_cores, on_cpu)
         return "\n".join([f"{line}: about {minutes:.0f} min", *advice])
 
     def ended(self) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 from siliconprof import words
 from siliconprof.analyse import answer, findings
 from siliconprof.analyse.frames import Frames, records
+from siliconprof.hosts import remedies
 
 MOST_TRAININGS = 6  # the largest models
 MOST_FINDINGS = 2
@@ -32,6 +33,7 @@ def text(frames: Frames) -> str:
     sentences = findings.sentences(frames).head(MOST_FINDINGS)
     for name, sentence in sentences[["name", "sentence"]].itertuples(index=False):
         lines += textwrap.wrap(f"{name}: {sentence}", MOST_COLUMNS, subsequent_indent="  ")
+    lines += emulated(frames)
     return "".join(f"{line.replace(words.THIN, ' ')}\n" for line in lines)
 
 
@@ -78,8 +80,19 @@ def when(cells: pd.DataFrame) -> str:
     return f"{first} to {last[11:] if same_day else last} UTC" if first != last else f"{first} UTC"
 
 
+def emulated(frames: Frames) -> list[str]:
+    """A line for each precision of the cells here that the processor has no instructions for."""
+    cells = frames.cells[frames.cells["here"] & frames.cells["device_kind"].eq("cpu")]
+    cpu = frames.matrix.host["cpu"]
+    reasons = (remedies.emulation(cpu, precision) for precision in cells["precision"].unique())
+    return [
+        f"{reason[0].upper()}{reason[1:]}, which takes many times as long as fp32."
+        for reason in dict.fromkeys(filter(None, reasons))
+    ]
+
+
 def banners(cells: pd.DataFrame) -> list[str]:
-    """What holds for the whole run: what other processes disturbed, and how to measure it again."""
+    """What other processes disturbed, and how to measure it again."""
     measured = cells[cells["status"] == "ok"]
     disturbed = measured[measured["disturbed"]]
     if disturbed.empty:
