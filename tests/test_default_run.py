@@ -13,16 +13,22 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Checkout
 from siliconprof import plugins, words
+from siliconprof.hosts import remedies
 from siliconprof.pipeline import cli
 
 pytestmark = pytest.mark.slow
-
-SIDES = ("fast", "slow")  # of a gap that attribution.csv explains
 
 
 def rows(run: Checkout, table: str) -> list[dict[str, str]]:
     with open(run.path / f"results/tables/{table}.csv", newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
+
+
+def precisions(run: Checkout) -> tuple[str, ...]:
+    """Those that every model of the default run is trained in on this processor."""
+    written = json.loads((run.path / "results/matrix.json").read_text())
+    emulated = remedies.emulation(written["host"]["cpu"], "bf16")
+    return ("fp32",) if emulated else ("fp32", "amp-bf16")
 
 
 def training(run: Checkout) -> dict[tuple[str, ...], dict]:
@@ -41,10 +47,11 @@ def test_every_cell_has_a_record_and_the_promised_ones_are_ok(default_run):
         cell["record"] for cell in written["cells"]
     }
     statuses = {key: record["status"] for key, record in records.items()}
-    assert set(statuses.values()) <= {"ok", "unsupported"}, statuses
+    emulated = {"skipped"} if len(precisions(default_run)) == 1 else set()
+    assert set(statuses.values()) == {"ok", "unsupported"} | emulated, statuses
     trained = training(default_run)
     for model in ("gpt2-nano", "gpt2-tiny", "whisper-nano"):
-        for precision in ("fp32", "amp-bf16"):
+        for precision in precisions(default_run):
             for backend, trainer in (("torch-cpu", "plain"), ("torch-cpu", "hf"), ("mlx", "plain")):
                 assert (backend, f"{model}-{trainer}", precision) in trained
     for workload in ("gpt2-tiny-lora-plain", "gpt2-nano-near-capacity"):
@@ -111,7 +118,9 @@ def test_losses_of_equal_data_agree_between_frameworks_and_trainers(default_run)
     for model in ("gpt2-nano", "gpt2-tiny", "gpt2-tiny-lora", "whisper-nano"):
         fp32 = 3e-5 if model == "whisper-nano" else 1e-5  # OpenBLAS sums in another order
         for precision, tolerance in (("fp32", fp32), ("amp-bf16", 5e-3)):
-            if model.endswith("lora") and precision != "fp32":
+            if precision != "fp32" and (
+                model.endswith("lora") or precision not in precisions(default_run)
+            ):
                 continue
             names = {f"{model}-plain", f"{model}-hf"}
             series = [
@@ -137,31 +146,13 @@ def test_losses_of_equal_data_agree_between_frameworks_and_trainers(default_run)
     assert {flag["code"] for flag in offloaded["flags"]} >= {"offload_on_cpu"}
 
 
-def test_a_compiled_step_is_timed_whole_beside_the_eager_one(default_run):
-    trained = training(default_run)
-    eager = trained["torch-cpu", "gpt2-nano-plain", "fp32"]["points"][0]
-    compiled = trained["torch-cpu", "gpt2-nano-compiled", "fp32"]["points"][0]
-    times, compiler = compiled["times"], compiled["quantities"]
-    assert compiler["recompilations"] == 0 and compiler["graph_breaks"] >= 0
-    assert times["step_s"] == [] and len(times["unsplit_step_s"]) >= 6
-    # The first step compiles, and the next shows that nothing was left to be compiled.
-    assert compiled["steps"]["kind"][:3] == ["compile", "compile", "warm-up"]
-    assert times["compile_step_s"][0] > 5 * times["compile_step_s"][1]
-    assert compiler["compile_s"] == pytest.approx(sum(times["compile_step_s"]), rel=0.1)
-    for a, b in zip(eager["loss"][:10], compiled["loss"][:10], strict=True):
-        assert math.isclose(a, b, rel_tol=1e-5)
-    pairs = rows(default_run, "attribution")
-    assert "gpt2-nano-compiled" not in {row[f"{side}_workload"] for row in pairs for side in SIDES}
-
-
 def test_phases_sum_to_the_step_and_nothing_is_lost_on_the_way_to_the_tables(default_run):
     raw = 0
     for key, record in default_run.records().items():
         for point in record["points"]:
             times = point["times"]
             raw += sum(map(len, times.values())) + len(point.get("loss", []))
-            compiled = record["cell"]["parameters"].get("compile")
-            if record["cell"]["trainer"] in ("plain", "hf", "epochs") and not compiled:
+            if record["cell"]["trainer"] in ("plain", "hf", "epochs"):
                 phases = [
                     values
                     for name, values in times.items()
@@ -171,11 +162,10 @@ def test_phases_sum_to_the_step_and_nothing_is_lost_on_the_way_to_the_tables(def
                 assert len(phases) >= 5, key
                 for step, parts in zip(times["step_s"], zip(*phases, strict=True), strict=True):
                     assert math.isclose(step, sum(parts), rel_tol=1e-9), key
-            if record["cell"]["trainer"] in ("plain", "hf") and not compiled:
-                assert len(times["unsplit_step_s"]) == len(times["step_s"]) >= 6, key
+            if record["cell"]["trainer"] in ("plain", "hf"):
+                assert len(times["unsplit_step_s"]) == len(times["step_s"]) >= 3, key
     assert raw == len(rows(default_run, "steps"))
     assert len(rows(default_run, "cells")) == len(default_run.records())
-    assert {row["status"] for row in rows(default_run, "cells")} == {"ok", "unsupported"}
     assert all(row["reason"] for row in rows(default_run, "cells") if row["status"] != "ok")
     samples = rows(default_run, "samples")
     assert {float(row["rss_bytes"]) > 1e6 for row in samples} == {True}
@@ -215,6 +205,11 @@ def test_the_terminal_tells_each_cell_s_numbers_and_the_page_s_answer(default_ru
     assert re.match(r"[\d.]+ m?s +[\d.]+ samples/s", told["torch-cpu", "gpt2-nano-plain", "fp32"])
     assert re.match(r"[\d.]+ (m|µ)s +[\d.]+ [GM]FLOP/s +\(", told["torch-cpu", "vjp", "fp32"])
     assert "supports only torch" in told["mlx", "gpt2-nano-hf", "fp32"]
+    # In the answer's order, the largest model first; the second backend is held against the first.
+    assert lines[0][:3] == ("torch-cpu", "gpt2-tiny-plain", "fp32")
+    compared = r"  (\d+\.\d x (faster|slower) than|as fast as) torch-cpu$"
+    assert re.search(compared, told["mlx", "gpt2-tiny-plain", "fp32"])
+    assert max(map(len, re.findall(r"^\S+ · \S+ ·.*$", made, re.M))) <= 110
     head, *rest = (default_run.path / "results/summary.txt").read_text().splitlines()
     assert made.endswith("\n".join([head, *rest, "report: results/report.html\n"]))
     assert head.split()[0] == "training" and len(rest) <= 11

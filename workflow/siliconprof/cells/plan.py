@@ -24,7 +24,7 @@ from siliconprof.session import memory_limit
 from siliconprof.store import record
 from siliconprof.store.contents import Record
 
-START_UP_S = {"torch": 6.0, "mlx": 3.0}  # imports and model, as seen on two cores; a guess
+START_UP_S = 2.0  # model and checks, once imports are done, as seen on two cores; a guess
 RECORD_BYTES = 40_000  # a record with its copy in the history is twice this; a guess
 TOKENS_BYTES = 1_300_000  # the built-in text as arrays
 MEL_FRAMES_PER_S = 100  # of 4 bytes for every band
@@ -49,7 +49,7 @@ def expected_seconds(planned: matrix.PlannedCell, earlier: Record | None) -> flo
     # A training has split and unsplit steps.
     repeats = workload.n_points() if workload.kind == "kernels" else 2
     processes = planned.cell.parameters.get("repeats", 1)
-    return processes * (START_UP_S[planned.trial.backend.framework] + repeats * once)
+    return processes * (START_UP_S + repeats * once)
 
 
 def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any]:

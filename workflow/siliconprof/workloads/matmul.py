@@ -177,9 +177,10 @@ class Plugin(ProductWorkload):
             point = self.point(session, shape)
             session.add_point(point)
             flop_per_s = point["flops"] / statistics.median(point["times"]["step_s"])
-            pauses_s = len(point["attempts"]) * plan.cool_down_s
-            timed_s = session.timed_s - timed_before_s
-            set_up_s = time.perf_counter() - began - timed_s - pauses_s
+            spent_s = session.timed_s - timed_before_s + len(point["attempts"]) * plan.cool_down_s
+            for times in (point["times"], *point["attempts"]):
+                spent_s += sum(times["warmup_step_s"])
+            set_up_s = time.perf_counter() - began - spent_s
             last.update(rate=flop_per_s, set_up_s=set_up_s, bytes=n_bytes(shape))
             return flop_per_s
 
