@@ -38,6 +38,7 @@ TINY: dict[str, Any] = {
         "launch": {"module": "kernel_launch", "backends": ["mlx"], "bursts": 10},
         "nano-2": NANO | {"backends": ["mlx"]},
     },
+    "quick": ["nano-2", "product"],
 }
 
 
@@ -81,6 +82,25 @@ def reconfigure(project: Checkout, change: Callable[[dict[str, Any]], None]) -> 
     config = json.loads(json.dumps(TINY))
     change(config)
     project.configure(**config)
+
+
+def test_a_quick_answer_comes_first_and_the_report_goes_on_from_there(tmp_path):
+    project = own_project(tmp_path)
+    project.configure(**TINY)
+    made = project.snakemake("quick").stdout
+    first = project.stamps()
+    assert named(first) == {"mlx/nano-2/fp32", "mlx/product/fp32"}
+    assert "2 cells on desk, 2 of them without a record" in made
+    summary = (project.path / "results/quick/summary.txt").read_text(encoding="utf-8")
+    assert summary.startswith("training ") and made.endswith(
+        f"{summary}report: results/quick.html\n"
+    )
+    assert made.index("mlx · product") < made.index("mlx · nano-2")  # in the config's order
+    page = (project.path / "results/quick.html").read_text(encoding="utf-8")
+    assert 'id="fastest"' in page and 'id="checks"' not in page
+    project.snakemake("report")
+    assert len(project.stamps()) == len(TINY["workloads"])
+    assert first.items() <= project.stamps().items()
 
 
 def test_a_second_run_does_nothing_here_or_in_a_clone(measured, project):
