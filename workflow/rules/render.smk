@@ -87,5 +87,5 @@ rule quick:
     params:
         code=EXPERIMENT.code,
     shell:
-        "python -m siliconprof.pipeline.quick --matrix {input.matrix:q} "
+        "python -m siliconprof.render.quick --matrix {input.matrix:q} "
         "--output-dir {output.folder:q} 2>{log:q}"

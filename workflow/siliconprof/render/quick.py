@@ -1,6 +1,6 @@
 """A first answer: tables and a page of one screen from the records of the workloads under `quick`.
 
-    python -m siliconprof.pipeline.quick --matrix results/matrix.json --output-dir results/quick
+    python -m siliconprof.render.quick --matrix results/matrix.json --output-dir results/quick
 
 The matrix, the tables and `summary.txt` of these cells alone go into the folder, the page beside it. The
 records are those of the whole run.
