@@ -52,8 +52,10 @@ def test_every_cell_has_a_record_and_the_promised_ones_are_ok(default_run):
     trained = training(default_run)
     for model in ("gpt2-nano", "gpt2-tiny", "whisper-nano"):
         for precision in precisions(default_run):
-            for backend, trainer in (("torch-cpu", "plain"), ("torch-cpu", "hf"), ("mlx", "plain")):
-                assert (backend, f"{model}-{trainer}", precision) in trained
+            for backend in ("torch-cpu", "mlx"):
+                assert (backend, f"{model}-plain", precision) in trained
+            hf = ("torch-cpu", f"{model}-hf", precision)
+            assert (hf in trained) == (precision == "fp32" or model == "gpt2-tiny")
     for workload in ("gpt2-tiny-lora-plain", "gpt2-nano-near-capacity"):
         assert ("torch-cpu", workload, "fp32") in trained
         assert ("mlx", workload, "fp32") in trained
@@ -128,7 +130,7 @@ def test_losses_of_equal_data_agree_between_frameworks_and_trainers(default_run)
                 for (_, workload, asked), record in training(default_run).items()
                 if workload in names and asked == precision
             ]
-            assert len(series) == 3
+            assert len(series) == (3 if precision == "fp32" or model == "gpt2-tiny" else 2)
             assert len({record["dataset"]["data_sha256"] for record in series}) == 1
             first, *others = [record["points"][0]["loss"][:10] for record in series]
             for other in others:

@@ -10,6 +10,7 @@ from typing import Any
 from siliconprof import declarations, words
 from siliconprof.analyse import record_rows
 from siliconprof.errors import UserError
+from siliconprof.session.trial import AUTO
 from siliconprof.store import record as records
 from siliconprof.store import table_files
 from siliconprof.store.contents import Record
@@ -46,14 +47,16 @@ def of(record: Record, others: Iterable[Record] = ()) -> str:
     return "  ".join([line, *filter(None, [flags, against])]).rstrip()
 
 
-def beside(path: Path, own: Record) -> Iterator[Record]:
-    """The other records of a host that are of the same work as the one in this file."""
-    for other in path.parents[4].glob("/".join(["*", "*", *path.parts[-3:]])):
+def beside(results: Path, own: Record) -> Iterator[Record]:
+    """The records of the same work on other backends and devices of the host."""
+    cell = own.cell
+    folder, file = results / "records" / cell.host, f"{cell.scenario}/{cell.precision}.json"
+    for path in sorted(folder.glob(f"*/*/{cell.workload}/{file}")):
         try:
-            record = records.load(other, check_schema=False)
+            record = records.load(path, check_schema=False)
         except UserError:  # damaged, which the tables tell
             continue
-        if other != path and record.cell.parameters == own.cell.parameters:
+        if record.cell.path != cell.path and record.cell.parameters == cell.parameters:
             yield record
 
 
@@ -64,6 +67,8 @@ def _rows(record: Record) -> list[dict[str, Any]]:
 
 def _against(record: Record, rows: Sequence[Mapping[str, Any]], others: Iterable[Record]) -> str:
     """`2.9 x faster than mlx`, the fastest of the others; empty without one."""
+    if record.cell.parameters.get("batch_size") == AUTO:
+        return ""  # each has another batch
     column, own = _best(rows)
     rivals = ((_best(_rows(other)), other.cell) for other in others if other.status == "ok")
     alike = [(row[theirs], cell) for (theirs, row), cell in rivals if theirs == column != ""]

@@ -469,5 +469,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         from siliconprof.measure import cell_line
 
         made = record.load(arguments.output, check_schema=False)
-        print(cell_line.of(made, cell_line.beside(arguments.output, made)))
+        print(cell_line.of(made, cell_line.beside(results, made)))
     return 0
