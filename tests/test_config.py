@@ -342,13 +342,13 @@ def test_a_cell_knows_all_that_it_needs() -> None:
     experiment = config.resolve(shipped("config.yaml"))
     devices = registry.load(ROOT / "config" / "devices.yaml")
     planned = {p.cell.path: p for p in matrix.expand(experiment, devices, RTX).cells}
-    one = planned["box/rtx-4090/torch-cuda/gpt2-nano-hf/auto/amp-bf16"]
+    one = planned["box/rtx-4090/torch-cuda/gpt2-tiny-hf/auto/amp-bf16"]
     assert one.cell.threads == 8
     assert one.cell.device_memory_bytes == 24 * 2**30
     assert (one.cell.module, one.cell.trainer) == ("gpt2", "hf")
     assert one.cell.parameters["batch_size"] == 4
-    assert one.cell.parameters["dataset_vocab_size"] == 512
-    assert one.data == ["results/data/python-docs-512/dataset.json"]
+    assert one.cell.parameters["dataset_vocab_size"] == 1024
+    assert one.data == ["results/data/python-docs-1024/dataset.json"]
     assert one.environment.keys() == {"python", "packages", "driver"}
     assert one.environment["packages"].keys() == {"torch", "transformers", "accelerate", "numpy"}
     assert one.environment["driver"] == {
