@@ -1,4 +1,5 @@
 # make report   set up what this host needs, measure, and say where the page is
+# make quick    a first answer in half a minute; make report goes on from there
 # make figures  every figure of the report as SVG, PNG and PDF, in results/print
 # make test     set up what the tests need and run them, in ten minutes; make test-all: all there are
 # make test-fast, make lint, make docs, make bench, make clean-env
@@ -23,10 +24,10 @@ ARGS ?=
 # It takes the docstrings that some libraries read.
 unexport PYTHONOPTIMIZE
 
-.PHONY: report figures env dev-env offload-ops test test-all test-fast lint format docs bench clean-env
+.PHONY: report quick figures env dev-env offload-ops test test-all test-fast lint format docs bench clean-env
 .DEFAULT_GOAL := report
 
-report figures: env
+report quick figures: env
 	@# PYTHONSAFEPATH: a `profile.py` that lies here is not the library's.
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow PYTHONSAFEPATH=1 \
 	    python -m siliconprof.pipeline.cli run --cores 1 $@ $(ARGS)

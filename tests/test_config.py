@@ -9,8 +9,9 @@ import pytest
 import yaml
 from conftest import NANO, QUICK, ROOT, Checkout
 from siliconprof import declarations, plugins
-from siliconprof.cells import config, config_docs, matrix
+from siliconprof.cells import config, config_docs, matrix, plan
 from siliconprof.hosts import registry
+from siliconprof.pipeline import doctor
 from siliconprof.store import record
 from siliconprof.store.experiment import Experiment, Timing
 from synthetic_results import H200, host_file
@@ -27,7 +28,7 @@ def shipped(name: str) -> dict[str, Any]:
 EXPERIMENTS = sorted(
     path.name
     for path in (ROOT / "config").glob("*.yaml")
-    if path.name not in ("devices.yaml", "claims.yaml", "hosts.yaml", "careful.yaml")
+    if path.name not in ("devices.yaml", "claims.yaml", "hosts.yaml", "careful.yaml", "full.yaml")
 )
 
 
@@ -42,6 +43,7 @@ def test_a_wrong_config_is_refused_with_all_its_mistakes(checkout: Checkout) -> 
         precisions=["fp23"],
         seed="one",
         timing={"iteratoins": 3, "budget_s": float("nan")},
+        quick=["b", "dd"],
         datasets={"words": {"source": "builtin", "vocab_size": 512}, "mine": {"source": "folder"}},
         workloads={
             "a": {"module": "gpt2", "size": "nano", "batch_size": 0, "dataset": "word"},
@@ -63,6 +65,7 @@ def test_a_wrong_config_is_refused_with_all_its_mistakes(checkout: Checkout) -> 
         "seed": "is 'one'; expected integer",
         "timing.iteratoins": "unknown key; expected one of: .*; did you mean 'iterations'?",
         "timing.budget_s": "is nan; expected a finite number",
+        "quick": "'dd' is no workload of this experiment; did you mean 'd'?",
         "datasets.mine.vocab_size": "is missing; expected integer",
         "datasets.mine.path": "is missing; expected a folder",
         "workloads.a.batch_size": "is 0; expected at least 1",
@@ -266,18 +269,44 @@ RTX = host_of(
 )
 
 
+def test_a_processor_without_instructions_for_a_precision_measures_the_smallest_workload_in_it() -> (
+    None
+):
+    """The rest are skipped with the reason, which the plan and a run's first lines say once."""
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+    named = {"workloads": {"a": PRODUCT, "b": PRODUCT}, "precisions": ["fp32", "bf16"]}
+    for own, features, skipped in (
+        ({"emulated_workloads": ["a"]}, ["avx2"], {("b", "bf16")}),
+        ({"emulated_workloads": ["a"]}, ["avx2", "avx512_bf16"], set()),
+        ({}, ["avx2"], set()),
+    ):
+        host = cpu_host("desk")
+        host["cpu"] = host["cpu"] | {"features": features}
+        experiment = config.resolve(named | own)
+        cells = matrix.expand(experiment, devices, host).cells
+        refused = {(p.cell.workload, p.cell.precision): p.trial.refusal() for p in cells}
+        assert {key for key, refusal in refused.items() if refusal} == skipped
+        line = "this processor computes bf16 without instructions for it"
+        for key in skipped:
+            assert refused[key] == ("skipped", f"{line}; measured in a alone")
+        made = plan.make(experiment, devices, host)
+        assert (line in plan.as_text(made).splitlines()) == ("avx512_bf16" not in features)
+        said = "\n".join(doctor.before_a_run(host, 0.0, {"fp32", "amp-bf16"}))
+        assert (line in said) == ("avx512_bf16" not in features)
+
+
 def test_a_cell_knows_all_that_it_needs() -> None:
     """Threads, memory and index are the host's; the entry's keys are the workload's parameters."""
     experiment = config.resolve(shipped("config.yaml"))
     devices = registry.load(ROOT / "config" / "devices.yaml")
     planned = {p.cell.path: p for p in matrix.expand(experiment, devices, RTX).cells}
-    one = planned["box/rtx-4090/torch-cuda/gpt2-nano-hf/auto/amp-bf16"]
+    one = planned["box/rtx-4090/torch-cuda/gpt2-tiny-hf/auto/amp-bf16"]
     assert one.cell.threads == 8
     assert one.cell.device_memory_bytes == 24 * 2**30
     assert (one.cell.module, one.cell.trainer) == ("gpt2", "hf")
     assert one.cell.parameters["batch_size"] == 4
-    assert one.cell.parameters["dataset_vocab_size"] == 512
-    assert one.data == ["results/data/python-docs-512/dataset.json"]
+    assert one.cell.parameters["dataset_vocab_size"] == 1024
+    assert one.data == ["results/data/python-docs-1024/dataset.json"]
     assert one.environment.keys() == {"python", "packages", "driver"}
     assert one.environment["packages"].keys() == {"torch", "transformers", "accelerate", "numpy"}
     assert one.environment["driver"] == {

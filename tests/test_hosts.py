@@ -549,7 +549,7 @@ def test_the_doctor_says_why_and_how(host_of: Callable, monkeypatch: pytest.Monk
         "torch-cuda": ("too old", "update the NVIDIA driver"),
         "mlx on the CPU": ("libblas-bd8a282c", "libopenblas0-pthread"),
         "gpu-nvidia-geforce-rtx-9090": ("no backend", "add an entry"),
-        "fp16 on the CPU": ("no fp16",),
+        "fp16 on the CPU": ("computes fp16 without instructions",),
         "C++ compiler": ("mx.compile", "install one"),
         "load": ("9.0",),
         "power": ("battery", "plug it in", "low power mode"),

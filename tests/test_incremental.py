@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import PRODUCT, TINY, Checkout
+from conftest import PRODUCT, TINY, Checkout, own_project
 from siliconprof import fingerprint, plugins
 from siliconprof.cells import config, plan
 from siliconprof.hosts import host_file, registry
@@ -60,6 +60,24 @@ def test_a_second_run_does_nothing_in_a_clone_either(project):
     done = project.snakemake("report")
     assert "Nothing to be done" in done.stdout + done.stderr
     assert project.stamps() == before
+
+
+def test_a_quick_answer_comes_first_and_the_report_goes_on_from_there(tmp_path):
+    project = own_project(tmp_path)
+    project.configure(**TINY, quick=["nano-2", "product"])
+    made = project.snakemake("quick").stdout
+    first = project.stamps()
+    assert named(first) == {"mlx/nano-2/fp32", "mlx/product/fp32"}
+    assert "2 cells on desk, 2 of them without a record" in made
+    summary = (project.path / "results/quick/summary.txt").read_text(encoding="utf-8")
+    assert summary.startswith("training ")
+    assert made.endswith(f"{summary}report: results/quick.html\n")
+    assert made.index("mlx · product") < made.index("mlx · nano-2")  # in the config's order
+    page = (project.path / "results/quick.html").read_text(encoding="utf-8")
+    assert 'id="fastest"' in page and 'id="checks"' not in page
+    project.snakemake("report")
+    assert len(project.stamps()) == len(TINY["workloads"])
+    assert first.items() <= project.stamps().items()
 
 
 def test_flagged_cells_are_measured_again_on_request(project: Checkout) -> None:

@@ -15,6 +15,7 @@ rule prepare:
         "results/logs/prepare/{dataset}.log",
     wildcard_constraints:
         dataset=EXPERIMENT.datasets_of("text"),
+    priority: EXPERIMENT.data_priority
     localrule: True
     conda:
         "../../envs/base.yaml"

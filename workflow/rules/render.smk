@@ -2,7 +2,7 @@
 #
 # in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/
 # out:  results/report.html; results/figures/, which `snakemake --report` shows;
-#       results/{errors,summary,whole}.txt;
+#       results/{errors,summary,whole}.txt; results/quick.html, results/quick/ (target `quick`);
 #       on request (`make figures`) results/print/: every figure as SVG, PNG and PDF
 
 
@@ -65,3 +65,27 @@ use rule render as figures with:
     params:
         code=EXPERIMENT.code,
         flags="--print",
+
+
+rule quick:
+    """A first answer in half a minute: a few cells and a page of one screen."""
+    input:
+        EXPERIMENT.quick,
+        registry=EXPERIMENT.shipped("config/devices.yaml"),
+        claims=EXPERIMENT.shipped("config/claims.yaml"),
+        published=EXPERIMENT.listed("config/published/*.csv"),
+        template=EXPERIMENT.listed("report/*"),
+        matrix="results/matrix.json",
+    output:
+        page="results/quick.html",
+        folder=directory("results/quick"),
+    log:
+        "results/logs/quick.log",
+    localrule: True
+    conda:
+        "../../envs/base.yaml"
+    params:
+        code=EXPERIMENT.code,
+    shell:
+        "python -m siliconprof.render.quick --matrix {input.matrix:q} "
+        "--output-dir {output.folder:q} 2>{log:q}"

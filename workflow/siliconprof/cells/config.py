@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import copy
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -91,6 +91,8 @@ def check(config: Mapping[str, Any]) -> list[str]:
     for name, entry in _mapping(config.get("workloads")).items():
         if isinstance(entry, Mapping):
             mistakes += _workload_problems(f"workloads.{name}", entry, config)
+    for key in ("emulated_workloads", "quick"):
+        mistakes += _unknown_workloads(key, config)
     mistakes += cluster.problems(_mapping(config.get("cluster")))
     mistakes = [_other_name(line, config) + line for line in mistakes]
     return list(dict.fromkeys(map(one_line, mistakes)))
@@ -110,6 +112,14 @@ def _other_name(mistake: str, config: Mapping[str, Any]) -> str:
 def _mapping(value: Any) -> Mapping[str, Any]:
     """The value if it is a mapping, else an empty one: the model reports it."""
     return value if isinstance(value, Mapping) else {}
+
+
+def _unknown_workloads(key: str, config: Mapping[str, Any]) -> Iterator[str]:
+    """Mistakes of a key that lists workloads by their names."""
+    known, names = _mapping(config.get("workloads")), config.get(key)
+    for name in names if isinstance(names, list) else ():
+        if isinstance(name, str) and name not in known:
+            yield f"{key}: '{name}' is no workload of this experiment{nearest(name, known)}"
 
 
 def _workload_problems(

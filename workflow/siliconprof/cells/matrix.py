@@ -20,7 +20,7 @@ from siliconprof import fingerprint, options, plugins
 from siliconprof.cells import cluster, method
 from siliconprof.datasets import dataset_spec, weights
 from siliconprof.errors import UserError, nearest, stage
-from siliconprof.hosts import node_check
+from siliconprof.hosts import node_check, remedies
 from siliconprof.memory import memory_model
 from siliconprof.session.trial import Trial
 from siliconprof.store import documents, temporary
@@ -174,6 +174,8 @@ def planned(
         parameters["capture"] = entry["capture"]
     if entry.get("repeats", 1) > 1:
         parameters["repeats"] = entry["repeats"]
+    if reason := _skipped(experiment, host, device, name, precision):
+        parameters["skip"] = reason
     folder, data = None, []
     if dataset := entry.get("dataset"):
         folder = f"{results}/data/{dataset}"
@@ -210,6 +212,21 @@ def planned(
         weights.local_files(parameters),
         node_check.expectation(device) if host["label"] in experiment["cluster"] else None,
     )
+
+
+def _skipped(
+    experiment: Mapping[str, Any],
+    host: Mapping[str, Any],
+    device: Mapping[str, Any],
+    name: str,
+    precision: str,
+) -> str | None:
+    """Why a cell is not measured on a processor that emulates its precision; None where it is."""
+    measured = experiment["emulated_workloads"]
+    if device["kind"] != "cpu" or measured is None or name in measured:
+        return None
+    why = remedies.emulation(host["cpu"], precision)
+    return why and f"{why}; measured in {', '.join(measured) or 'no workload'} alone"
 
 
 def _parameters(experiment: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:

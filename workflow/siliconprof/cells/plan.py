@@ -19,12 +19,12 @@ from siliconprof import options, words
 from siliconprof.cells import cluster, config, freshness, matrix
 from siliconprof.datasets import image_data
 from siliconprof.errors import UserError, stage
-from siliconprof.hosts import host_file, registry
+from siliconprof.hosts import host_file, registry, remedies
 from siliconprof.session import memory_limit
 from siliconprof.store import record
 from siliconprof.store.contents import Record
 
-START_UP_S = {"torch": 6.0, "mlx": 3.0}  # imports and model, as seen on two cores; a guess
+START_UP_S = 2.0  # model and checks, once imports are done, as seen on two cores; a guess
 RECORD_BYTES = 40_000  # a record with its copy in the history is twice this; a guess
 TOKENS_BYTES = 1_300_000  # the built-in text as arrays
 MEL_FRAMES_PER_S = 100  # of 4 bytes for every band
@@ -49,7 +49,7 @@ def expected_seconds(planned: matrix.PlannedCell, earlier: Record | None) -> flo
     # A training has split and unsplit steps.
     repeats = workload.n_points() if workload.kind == "kernels" else 2
     processes = planned.cell.parameters.get("repeats", 1)
-    return processes * (START_UP_S[planned.trial.backend.framework] + repeats * once)
+    return processes * (START_UP_S + repeats * once)
 
 
 def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any]:
@@ -151,6 +151,7 @@ def make(
         "not_measured": expansion.not_measured,
         "cluster": on_cluster(experiment, devices, tokens),
         "data_refused": refused,
+        "emulated": _emulated(host, rows) if host else [],
         "backends_unavailable": {
             name: {"reason": entry["reason"], "mend": entry.get("mend")}
             for name, entry in (host["backends"].items() if host else ())
@@ -167,6 +168,13 @@ def make(
             ),
         },
     }
+
+
+def _emulated(host: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each precision of cells on the CPU that it has no instructions for."""
+    asked = [entry["cell"]["precision"] for entry in rows if entry["cell"]["device_kind"] == "cpu"]
+    reasons = (remedies.emulation(host["cpu"], precision) for precision in asked)
+    return list(dict.fromkeys(filter(None, reasons)))
 
 
 def mebibytes(value: int | None) -> str:
@@ -258,6 +266,7 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
     limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
     for how, source in sorted(limit for limit in limits if limit[0]):
         yield f"limit ({source}): {how}"
+    yield from plan["emulated"]
     for folder, reason in plan["data_refused"].items():
         yield f"prepared again: {folder}: {reason}"
     for nodes in plan["cluster"]:

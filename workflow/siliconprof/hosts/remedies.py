@@ -10,9 +10,12 @@ from typing import Any
 from siliconprof.hosts import blas, mlx_blas
 
 REGISTRY = Path("config/devices.yaml")
-FP16_FEATURES = {"avx512_fp16", "amx_fp16", "asimdhp", "FEAT_FP16"}
-FP16 = "fp16 on the CPU"  # what the remedy for slow fp16 is about
-BF16_FEATURES = {"avx512_bf16", "amx_bf16", "bf16", "FEAT_BF16"}
+# 16-bit type -> CPU features each of which has instructions for it
+INSTRUCTIONS = {
+    "fp16": {"avx512_fp16", "amx_fp16", "asimdhp", "FEAT_FP16"},
+    "bf16": {"avx512_bf16", "amx_bf16", "bf16", "FEAT_BF16"},
+}
+ON_CPU = "{} on the CPU"  # what the remedy for a type without instructions is about
 
 Remedy = dict[str, str | None]  # about, why, mend
 
@@ -65,16 +68,29 @@ def _of_devices(host: Mapping[str, Any]) -> Iterator[Remedy]:
 
 def _of_cpu(host: Mapping[str, Any]) -> Iterator[Remedy]:
     cpu = host["cpu"]
-    if not FP16_FEATURES.intersection(cpu["features"]):
-        yield remedy(
-            FP16,
-            "this CPU has no fp16 arithmetic: fp16 is emulated and takes many times as long as fp32",
-            "keep fp16 on the CPU to the smallest sizes"
-            + (", or use bf16" if BF16_FEATURES.intersection(cpu["features"]) else ""),
-        )
+    for kind in INSTRUCTIONS:
+        if why := emulation(cpu, kind):
+            yield remedy(
+                ON_CPU.format(kind),
+                f"{why}, which takes many times as long as fp32",
+                f"keep {kind} on the CPU to the smallest sizes"
+                + ("" if emulation(cpu, "bf16") else ", or use bf16"),
+            )
     if cpu["usable_cores"] < cpu["logical_cores"]:
         yield remedy(
             "CPU cores",
             f"{cpu['usable_cores']} of {cpu['logical_cores']} may be used (affinity or cgroup)",
             None,
         )
+
+
+def emulation(cpu: Mapping[str, Any], precision: str) -> str | None:
+    """That a processor has no instructions for a precision, in words; None where it has.
+
+    Args:
+        cpu: of a host file.
+    """
+    kind = precision.removeprefix("amp-")
+    if kind not in INSTRUCTIONS or INSTRUCTIONS[kind].intersection(cpu["features"]):
+        return None
+    return f"this processor computes {kind} without instructions for it"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from siliconprof import declarations, words
 from siliconprof.analyse import record_rows
+from siliconprof.errors import UserError
+from siliconprof.session.trial import AUTO
+from siliconprof.store import record as records
 from siliconprof.store import table_files
 from siliconprof.store.contents import Record
 
 RATES = (("samples_per_s", ""), ("flop_per_s", "FLOP/s"), ("bytes_per_s", "B/s"))
-NAME_WIDTH, TIME_WIDTH = 46, 10
-REASON_LENGTH = 60
+NAME_WIDTH, TIME_WIDTH, SPEED_WIDTH = 42, 10, 26
+MOST_COLUMNS = 110
+SAME_BELOW = 1.15  # times as fast; fresh processes of one cell differ by 13 %
 
 
 def name(cell: Mapping[str, str]) -> str:
@@ -23,33 +29,80 @@ def name(cell: Mapping[str, str]) -> str:
     return " · ".join(cell[axis] for axis in axes if axis not in skipped)
 
 
-def of(record: Record) -> str:
-    """The line of a record: of its fastest point where it has several."""
+def of(record: Record, others: Iterable[Record] = ()) -> str:
+    """The line of a record: of its fastest point where it has several.
+
+    Args:
+        others: finished cells of the same work, the fastest of which the line ends with.
+    """
     head = f"{name(vars(record.cell)):<{NAME_WIDTH}} "
     if record.status != "ok":
-        reason = words.shortened(record.reason or "", REASON_LENGTH)
-        return f"{head}{words.STATUS_WORDS[record.status]}: {reason}"
+        line = f"{head}{words.STATUS_WORDS[record.status]}: {record.reason}"
+        return words.shortened(line, MOST_COLUMNS)
+    rows = _rows(record)
+    against = _against(record, rows, others)
+    speed = _speed(rows, described=not against)
+    line = f"{head}{speed:<{SPEED_WIDTH}}".replace(words.THIN, " ")
+    flags = words.shortened(", ".join(record.codes), MOST_COLUMNS - len(line + against) - 4)
+    return "  ".join([line, *filter(None, [flags, against])]).rstrip()
+
+
+def beside(results: Path, own: Record) -> Iterator[Record]:
+    """The records of the same work on other backends and devices of the host."""
+    cell = own.cell
+    folder, file = results / "records" / cell.host, f"{cell.scenario}/{cell.precision}.json"
+    for path in sorted(folder.glob(f"*/*/{cell.workload}/{file}")):
+        try:
+            record = records.load(path)
+        except UserError:  # damaged, which the tables tell
+            continue
+        if record.cell.path != cell.path and record.cell.parameters == cell.parameters:
+            yield record
+
+
+def _rows(record: Record) -> list[dict[str, Any]]:
     key = table_files.key_of("", record.cell)
-    rows = [key | row for row in record_rows.point_rows(record)]
-    flags = ", ".join(record.codes)
-    return f"{head}{_speed(rows):<30}  {flags}".rstrip().replace(words.THIN, " ")
+    return [key | row for row in record_rows.point_rows(record)]
 
 
-def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
-    """`7.43 ms   538 samples/s`, `2.6 ms  102 GFLOP/s  (512³)`."""
-    column, unit = _rate(rows)
-    if column:
-        best = max(rows, key=lambda row: row.get(column) or 0.0)
-    elif not (timed := [row for row in rows if _seconds(row)]):
+def _against(record: Record, rows: Sequence[Mapping[str, Any]], others: Iterable[Record]) -> str:
+    """`2.9 x faster than mlx`, the fastest of the others; empty without one."""
+    if record.cell.parameters.get("batch_size") == AUTO:
+        return ""  # each has another batch
+    column, own = _best(rows)
+    rivals = ((_best(_rows(other)), other.cell) for other in others if other.status == "ok")
+    alike = [(row[theirs], cell) for (theirs, row), cell in rivals if theirs == column != ""]
+    if not alike:
         return ""
-    else:
-        best = min(timed, key=lambda row: _seconds(row) or 0.0)
+    rate, rival = max(alike, key=itemgetter(0))
+    ratio = own[column] / rate
+    where = rival.backend if rival.device == record.cell.device else rival.device
+    if max(ratio, 1 / ratio) < SAME_BELOW:
+        return f"as fast as {where}"
+    word = "faster" if ratio > 1 else "slower"
+    return f"{max(ratio, 1 / ratio):.1f} x {word} than {where}"
+
+
+def _best(rows: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
+    """(column of the rate that suits the points, the fastest point); empty where nothing is timed."""
+    column, _ = _rate(rows)
+    if column:
+        return column, max(rows, key=lambda row: row.get(column) or 0.0)
+    timed = [row for row in rows if _seconds(row)]
+    return "", min(timed, key=lambda row: _seconds(row) or 0.0) if timed else {}
+
+
+def _speed(rows: Sequence[Mapping[str, Any]], described: bool) -> str:
+    """`7.43 ms   538 samples/s`; of several points described, `2.6 ms  102 GFLOP/s  (512³)`."""
+    column, best = _best(rows)
+    if not best:
+        return ""
     seconds = _seconds(best)
     parts = [f"{words.duration(seconds) if seconds else '':>{TIME_WIDTH}}"]
     if column:
-        rate = best[column]
+        rate, unit = best[column], dict(RATES)[column]
         parts.append(words.scaled(rate, unit) if unit else f"{words.significant(rate)} samples/s")
-    if len(rows) > 1:
+    if described and len(rows) > 1:
         parts.append(f"({declarations.describe(best)})")
     return "  ".join(parts)
 

@@ -467,5 +467,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if results:  # a cell of a pipeline, which has what a bare host need not have
         from siliconprof.measure import cell_line
 
-        print(cell_line.of(record.load(arguments.output)))
+        made = record.load(arguments.output)
+        print(cell_line.of(made, cell_line.beside(results, made)))
     return 0

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +44,19 @@ def report(host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def before_a_run(
-    host: Mapping[str, Any], busy_cores: float | None, has_fp16: bool
+    host: Mapping[str, Any], busy_cores: float | None, precisions: Set[str]
 ) -> Iterator[str]:
     """Lines on what could be fixed before cells are measured.
 
     Args:
         busy_cores: cores that other processes use now. The load average still has what went before
             the run: its own installation, or the run that was interrupted.
-        has_fp16: whether a cell on the CPU is in fp16.
+        precisions: of the cells on the CPU.
     """
+    kinds = {precision.removeprefix("amp-") for precision in precisions}
+    unused = {remedies.ON_CPU.format(kind) for kind in {*remedies.INSTRUCTIONS} - kinds}
     for one in (*remedies.of(host), *_now_advice(host, _now(), busy_cores)):
-        if one["mend"] and (has_fp16 or one["about"] != remedies.FP16):
+        if one["mend"] and one["about"] not in unused:
             yield from _remedy_lines(one)
 
 

@@ -193,6 +193,16 @@ class Experiment:
         folder = self._folder / "data"
         return {name: source_files.state(folder / name) for name in self.config["datasets"]}
 
+    @cached_property
+    def _workload_places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.config["workloads"])}
+
+    def data_priority(self, wildcards: Any) -> float:
+        """Just before the first workload that reads a data set, so that no cell waits for others'."""
+        readers = self.config["workloads"].items()
+        places = (self._workload_places[n] for n, e in readers if e.get("dataset") == wildcards[0])
+        return 0.5 - min(places, default=0)
+
     def datasets_of(self, kind: str) -> str:
         """A regular expression of the names of a kind's data sets."""
         return _pattern(n for n, e in self.config["datasets"].items() if e["kind"] == kind)
@@ -243,8 +253,9 @@ class Experiment:
                 what = f"{'/'.join(wildcards)}: no cell of this experiment"
                 raise UserError(f"{what}; `siliconprof plan` lists them")
             planned = cells.planned(*axes)
-            if key == "priority":  # what reads no data need not wait for any; else as in the config
-                return (0 if planned.data else 2) - cells.places[axes] / len(cells.places)
+            if key == "priority":  # as in the config, a workload's cells one after the other
+                place = cells.places[axes] / len(cells.places)
+                return -self._workload_places[planned.cell.workload] - place
             if key == "arguments":
                 return planned.arguments
             return [*map(self._without_prefix, planned.data), *planned.weights]
@@ -255,14 +266,27 @@ class Experiment:
     def records(self) -> list[Callable[[Any], list[str]]]:
         """A function for each host: a label whose nodes are not available delays no other."""
 
-        @_in_lines
-        def of(label: str, wildcards: Any) -> list[str]:
-            if self.nodes:
-                self._check_labels()
-            folder = f"results/records/{label}/"
-            return [f"{folder}{'/'.join(axes)}.json" for axes in self._cells(label).places]
+        return [partial(self._records_of, label, None) for label in self.labels]
 
-        return [partial(of, label) for label in self.labels]
+    @property
+    def quick(self) -> list[Callable[[Any], list[str]]]:
+        """The same of the workloads that the target `quick` measures."""
+        return [partial(self._records_of, label, self.config["quick"]) for label in self.labels]
+
+    @_in_lines
+    def _records_of(self, label: str, workloads: list[str] | None, wildcards: Any) -> list[str]:
+        if workloads == []:
+            raise UserError(
+                "config: quick: names no workload, so there is nothing to measure first"
+            )
+        if self.nodes:
+            self._check_labels()
+        folder = f"results/records/{label}/"
+        return [
+            f"{folder}{'/'.join(axes)}.json"
+            for axes in self._cells(label).places
+            if workloads is None or axes[2] in workloads
+        ]
 
     def _check_labels(self) -> None:
         """Refuse labels under which other records lie; not in a job, whose node may have the name."""
@@ -315,8 +339,12 @@ class Experiment:
     # -- the run ------------------------------------------------------------------------------
 
     @_in_lines
-    def started(self) -> str:
-        """Prepare a run whose jobs are about to start; what there is to say of it."""
+    def started(self, quick: bool) -> str:
+        """Prepare a run whose jobs are about to start; what there is to say of it.
+
+        Args:
+            quick: whether it is about the cells of the target `quick` alone.
+        """
         temporary.sweep(self._folder)
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE, text)
@@ -325,15 +353,16 @@ class Experiment:
         busy_cores = self._load.cores(time.time() - self._began_s)
         fork_server.start()
         (label,) = self.labels
-        cells = self._cells(label)
-        due = [cells.planned(*axes) for axes in cells.places]
+        cells, workloads = self._cells(label), self.config["quick"] if quick else None
+        asked = [axes for axes in cells.places if workloads is None or axes[2] in workloads]
+        due = [cells.planned(*axes) for axes in asked]
         due = [planned for planned in due if not Path(planned.record).exists()]
-        line = f"{len(cells.places)} cells on {label}, {len(due)} of them without a record"
+        line = f"{len(asked)} cells on {label}, {len(due)} of them without a record"
         if not due:
             return line
         minutes = sum(expected_seconds(planned, None) for planned in due) / 60
-        has_fp16 = any(p.cell.device_kind == "cpu" and "fp16" in p.cell.precision for p in due)
-        advice = [*doctor.before_a_run(self._host, busy_cores, has_fp16)]
+        on_cpu = {p.cell.precision for p in due if p.cell.device_kind == "cpu"}
+        advice = [*doctor.before_a_run(self._host, busy_cores, on_cpu)]
         sent = CHECKOUT / environment.SENT_COMMIT
         if not sent.exists() and (reason := environment.why_no_commit(CHECKOUT)):
             advice.append(f"no commit in the records ({reason}): they have the code's hash alone")
@@ -341,10 +370,11 @@ class Experiment:
 
     def ended(self) -> str:
         """The page in a dozen lines, where this run has made it."""
-        summary = self._folder / "summary.txt"
-        if not summary.exists() or summary.stat().st_mtime < self._began_s:
-            return ""
-        return f"{summary.read_text(encoding='utf-8')}report: {self.results}/report.html"
+        for summary, page in (("summary.txt", "report.html"), ("quick/summary.txt", "quick.html")):
+            path = self._folder / summary
+            if path.exists() and path.stat().st_mtime >= self._began_s:
+                return f"{path.read_text(encoding='utf-8')}report: {self.results}/{page}"
+        return ""
 
 
 def _environment(name: str) -> str:

@@ -1,6 +1,7 @@
 """`siliconprof run …`: measure what is due and make the report, by Snakemake.
 
   siliconprof run --cores 1 report                          everything, as `make report` does
+  siliconprof run --cores 1 quick                           a first answer in half a minute
   siliconprof run --cores 1 report --configfile FILE        laid over config/config.yaml
   siliconprof run --cores 1 report --configfile FILE --replace-workflow-config    in its place
   siliconprof run --cores 1 report --dry-run                only count the jobs that are due

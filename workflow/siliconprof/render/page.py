@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ def _html(frames: Frames, template: Template, exhibits: Sequence[Shown], cells: 
         title=frames.matrix.report.get("title") or "siliconprof",
         host_line=summary.host_line(frames.matrix.host),
         meta=" · ".join(filter(None, [counts, summary.when(own)])),
-        banners=summary.banners(frames),
+        banners=[*summary.emulated(frames), *summary.banners(frames)],
         sections=sections,
         answer=exhibit.ANSWER,
         facets=facets | compared.listed(frames, cells),
@@ -233,7 +234,7 @@ def write(arguments: argparse.Namespace) -> None:
         temporary.remove(staged)
         staged.mkdir(parents=True)
         report = ReportBuilder(template.captions, staged, folder.as_posix(), arguments.print)
-        exhibits = list(all_shown(frames, report))
+        exhibits = list(islice(all_shown(frames, report), arguments.most_exhibits))
         if arguments.print:
             temporary.replace_files(folder, staged)
             return
@@ -287,6 +288,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--print", action="store_true", help="every figure as SVG, PNG and PDF, and nothing else"
     )
+    parser.add_argument("--most-exhibits", type=int, help="so many of the first; default: all")
     parser.add_argument(
         "--template",
         type=Path,

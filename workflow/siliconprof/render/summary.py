@@ -12,6 +12,7 @@ from siliconprof import words
 from siliconprof.analyse import answer, findings
 from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.analyse.frames import Frames, records
+from siliconprof.hosts import remedies
 
 MOST_TRAININGS = 6  # the largest models
 MOST_FINDINGS = 2
@@ -33,6 +34,7 @@ def text(frames: Frames) -> str:
     sentences = findings.sentences(frames).head(MOST_FINDINGS)
     for name, sentence in sentences[["name", "sentence"]].itertuples(index=False):
         lines += textwrap.wrap(f"{name}: {sentence}", MOST_COLUMNS, subsequent_indent="  ")
+    lines += emulated(frames)
     return "".join(f"{line.replace(words.THIN, ' ')}\n" for line in lines)
 
 
@@ -77,6 +79,17 @@ def when(cells: pd.DataFrame) -> str:
     first, last = (start[:16].replace("T", " ") for start in (starts[0], starts[-1]))
     same_day = first[:10] == last[:10]
     return f"{first} to {last[11:] if same_day else last} UTC" if first != last else f"{first} UTC"
+
+
+def emulated(frames: Frames) -> list[str]:
+    """A line for each precision of the cells here that the processor has no instructions for."""
+    cells = frames.cells[frames.cells["here"] & frames.cells["device_kind"].eq("cpu")]
+    cpu = frames.matrix.host["cpu"]
+    reasons = (remedies.emulation(cpu, precision) for precision in cells["precision"].unique())
+    return [
+        f"{reason[0].upper()}{reason[1:]}, which takes many times as long as fp32."
+        for reason in dict.fromkeys(filter(None, reasons))
+    ]
 
 
 def banners(frames: Frames) -> list[str]:

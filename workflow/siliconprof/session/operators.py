@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
 from siliconprof.backends.base import Operator, Unsupported
+from siliconprof.session.timing import Plan
 
 if TYPE_CHECKING:
     from siliconprof.backends.base import Backend
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from siliconprof.session.timing import PhaseClock
 
 RARER = 1.2  # a step is watched once there are so many times as many others, and one more
-FEWEST, MOST = 3, 12  # steps of either kind of a training that is watched by itself
-BUDGET_S = 0.4  # for them, once there are the fewest
+FEWEST, MOST = 2, 12  # steps of either kind of a training that is watched by itself
+BUDGET_SHARE = 0.2  # of the cell's budget, for them once there are the fewest
 DIFFERS = "a step's operators are not those of the step before"
 NONE_YET = "the training ended before a step's operators were timed"
 
@@ -123,8 +124,9 @@ def of_step(session: Session, step: Callable[[], Any], clock: PhaseClock) -> dic
         step: one more training step, with its edges on the clock.
     """
     watched, phases, spent_s = Operators(session, clock), dict[str, list[float]](), 0.0
+    budget_s = BUDGET_SHARE * Plan.of(session.cell.timing).budget_s
     others = 1
-    while watched.due(10 * MOST) and (others <= FEWEST or (others <= MOST and spent_s < BUDGET_S)):
+    while watched.due(10 * MOST) and (others <= FEWEST or (others <= MOST and spent_s < budget_s)):
         session.progress("operators of a step", others)
         clock.start(split=True)
         watched.begin(others)

@@ -26,7 +26,7 @@ LOOK_GROWTH = 1.5  # ... and from one look to the next: 30, 45, 68, 102, ...
 NOISY_ABOVE = 0.10  # IQR over median
 DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or change matters
 CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
-FREE_RUNS = (3, 9)  # of free-running steps: at least, and at most where no energy is read
+FREE_RUNS = (2, 9)  # of free-running steps: at least, and at most where no energy is read
 FREE_RUN_SHARE = 0.03  # of the budget, that one run lasts about
 FREE_RUN_STEPS = (2, 1000)  # in one run: at least, where a step is long; at most
 

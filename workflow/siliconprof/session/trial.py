@@ -221,7 +221,8 @@ class Trial:
     def refusal(self) -> tuple[str, str] | None:
         """(status, reason) of a cell that is not to be measured, or None.
 
-        `unsupported`: such a cell cannot run. `skipped`: by prediction, it does not fit.
+        `unsupported`: such a cell cannot run. `skipped`: the experiment leaves it out here, or by
+        prediction it does not fit.
         """
         cell, framework = self.cell, self.backend.framework
         reason = self.backend.precisions.get(cell.precision)
@@ -235,6 +236,8 @@ class Trial:
         reason = reason or self._kernel_refusal()
         if reason:
             return "unsupported", reason
+        if skip := cell.parameters.get("skip"):  # the experiment's decision
+            return "skipped", skip
         decision = self._decision
         if not decision.status:
             return None

@@ -257,4 +257,15 @@ class Experiment(Part):
     workloads: Annotated[dict[Label, dict[str, Any]], Field(min_length=1)] = required(
         "what is trained or computed, by name; the keys that a module adds are listed below"
     )
+    emulated_workloads: list[Annotated[str, Field(max_length=LONGEST)]] | None = key(
+        None,
+        "workloads that a processor measures in a precision that it has no instructions for, such as "
+        "bf16 on x86 without AVX-512 BF16 and AMX; all others are skipped there, with the reason; "
+        "null = all are measured",
+    )
+    quick: list[Annotated[str, Field(max_length=LONGEST)]] = key(
+        [],
+        "workloads that the target `quick` measures for a first answer in half a minute; the target "
+        "`report` goes on from there",
+    )
     report: Report = key(Report(), "the page")

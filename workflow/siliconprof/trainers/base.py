@@ -181,7 +181,7 @@ class Course:
         self.pace.times = list(self.times.unsplit_step_s)
         self.pace.stopped_by = state["stopped_by"]
         self.resumed_at = [*state["resumed_at"], len(self.losses)]
-        for series in (self.times.warmup_step_s, self.times.step_s, self.times.unsplit_step_s):
+        for series in (self.times.step_s, self.times.unsplit_step_s):
             self.session.timed(-sum(series))  # which an earlier process spent
 
     def follow(self, stepper: Stepper, batches: Iterator[Any]) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.session import memory_limit
+from siliconprof.session.timing import Plan, call_s
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import Course, Trainer
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
-FORWARD_ONLY_STEPS = 5
+FORWARD_ONLY_STEPS = (2, 5)  # at least, and at most
+FORWARD_ONLY_SHARE = 0.1  # of the budget, for them once there are the fewest
 
 
 class Plugin(Trainer):
@@ -50,13 +51,11 @@ class Plugin(Trainer):
 
 def forward_only(session: Session, stepper: Any, batch: Any) -> list[float]:
     """Seconds of each of a few forward passes alone, to check the split."""
-    times = []
+    budget_s = FORWARD_ONLY_SHARE * Plan.of(session.cell.timing).budget_s
+    fewest, most = FORWARD_ONLY_STEPS
     forward = stepper.forward_only(batch)
-    for index in range(FORWARD_ONLY_STEPS + 1):
-        session.backend.synchronize()
-        start = time.perf_counter()
-        forward()
-        session.backend.synchronize()
-        if index:  # the first pass warms up
-            times.append(time.perf_counter() - start)
+    call_s(forward, session.backend)  # warms up
+    times: list[float] = []
+    while len(times) < fewest or (len(times) < most and sum(times) < budget_s):
+        times.append(call_s(forward, session.backend))
     return times

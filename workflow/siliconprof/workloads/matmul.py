@@ -90,7 +90,8 @@ class Search:
         point = self.workload.point(self.session, shape)
         self.session.add_point(point)
         spent_s = time.perf_counter() - began - len(point["attempts"]) * self.plan.cool_down_s
-        self.last, self.timed_s = shape, self.session.timed_s - timed_before_s
+        warm_up_s = sum(sum(t["warmup_step_s"]) for t in (point["times"], *point["attempts"]))
+        self.last, self.timed_s = shape, self.session.timed_s - timed_before_s + warm_up_s
         self.set_up_s = spent_s - self.timed_s
         self.rates[shape] = point["flops"] / statistics.median(point["times"]["step_s"])
         return True
