@@ -339,7 +339,7 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
                if flag["code"] == "left_processes"}  # fmt: skip
     assert flagged.keys() == {"leaves_daemons"}
     assert re.fullmatch(
-        r"3 ended(: |, )\S+ \(PID \d+\)(, \S+ \(PID \d+\)){2}", flagged["leaves_daemons"]
+        r"3 killed: \S+ \(PID \d+\)(, \S+ \(PID \d+\)){2}", flagged["leaves_daemons"]
     )
     folder = project.path / "results"
     for path in (folder / "records").rglob("*.json"):

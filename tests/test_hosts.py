@@ -132,7 +132,7 @@ def test_a_broken_install_becomes_a_reason_and_a_fix(
         monkeypatch.setattr(detect, "PROBE_LIMIT_S", 2.0)
     error = detect.probe("torch")["error"]
     assert reason in error and "\n" not in error
-    assert mend in detect.mend_of(error, "torch")
+    assert mend in detect.fix_of(error, "torch")
 
 
 # -- stored, and rewritten only when it changed ------------------------------------------------

@@ -32,6 +32,7 @@ from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, records, temporary
 from siliconprof.store.cell import AXES, canonical_json
+from siliconprof.store.validation import one_line
 
 
 def _in_lines(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,9 +96,14 @@ class Experiment:
         at_home = Path.cwd() == CHECKOUT and not self.config["prefix"]
         return path if at_home else (CHECKOUT / path).as_posix()
 
+    @_in_lines
     def listed(self, pattern: str) -> list[str]:
         """Files of this checkout that become inputs of rules."""
         found = sorted(path for path in CHECKOUT.glob(pattern) if path.is_file())
+        if odd := [path for path in found if set(path.name) & set("{}")]:
+            raise UserError(
+                f"{one_line(odd[0].as_posix())}: rename it: to Snakemake {{}} is a wildcard"
+            )
         return [self.shipped(path.relative_to(CHECKOUT).as_posix()) for path in found]
 
     @cached_property
