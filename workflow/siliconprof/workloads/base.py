@@ -1,7 +1,6 @@
 """The interface of a workload: what is trained or computed, and how much work that is.
 
-A workload is one file. Its parameters are described by `PARAMETERS`, a JSON Schema of the keys
-that its entries in the config may have; the defaults there are filled in when cells are made.
+A workload is one file. `PARAMETERS` describes the keys that its entries in the config may have.
 """
 
 from __future__ import annotations
