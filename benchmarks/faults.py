@@ -107,7 +107,7 @@ class Scratch:
         found = {}
         for path in (self.path / "results/records").rglob("*.json"):
             try:
-                seed = record.read(path, check_schema=False)["cell"]["seed"]
+                seed = record.read(path)["cell"]["seed"]
                 if seed == self.seed:
                     found[path] = hashlib.sha256(path.read_bytes()).hexdigest()
             except (UserError, FileNotFoundError):
