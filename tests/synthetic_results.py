@@ -101,7 +101,8 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
         "fingerprint": SHA,
         "fingerprint_parts": {"machine_id_sha256": None} | machine,
         "os": system | {"distribution": "Debian GNU/Linux 12"},
-        "cpu": cores | {"model": "Example CPU", "memory_bytes": 2**34, "features": ["avx2", "avx512_bf16"]},
+        "cpu": cores
+        | {"model": "Example CPU", "memory_bytes": 2**34, "features": ["avx2", "avx512_bf16"]},
         "devices": list(devices),
         "backends": {
             "torch-cpu": {"available": True, "reason": None, "mend": None, "devices": ["cpu-x"]},
