@@ -41,8 +41,7 @@ def of(record: Record, others: Iterable[Record] = ()) -> str:
         return words.shortened(line, MOST_COLUMNS)
     rows = _rows(record)
     against = _against(record, rows, others)
-    speed = _speed(rows, described=not against)
-    line = f"{head}{speed:<{SPEED_WIDTH}}".replace(words.THIN, " ")
+    line = f"{head}{_speed(rows):<{SPEED_WIDTH}}".replace(words.THIN, " ")
     flags = words.shortened(", ".join(record.codes), MOST_COLUMNS - len(line + against) - 4)
     return "  ".join([line, *filter(None, [flags, against])]).rstrip()
 
@@ -67,8 +66,8 @@ def _rows(record: Record) -> list[dict[str, Any]]:
 
 def _against(record: Record, rows: Sequence[Mapping[str, Any]], others: Iterable[Record]) -> str:
     """`2.9 x faster than mlx`, the fastest of the others; empty without one."""
-    if record.cell.parameters.get("batch_size") == AUTO:
-        return ""  # each has another batch
+    if record.cell.parameters.get("batch_size") == AUTO or len(rows) > 1:
+        return ""  # each has another batch, or another shape that is its fastest
     column, own = _best(rows)
     rivals = ((_best(_rows(other)), other.cell) for other in others if other.status == "ok")
     alike = [(row[theirs], cell) for (theirs, row), cell in rivals if theirs == column != ""]
@@ -92,8 +91,8 @@ def _best(rows: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
     return "", min(timed, key=lambda row: _seconds(row) or 0.0) if timed else {}
 
 
-def _speed(rows: Sequence[Mapping[str, Any]], described: bool) -> str:
-    """`7.43 ms   538 samples/s`; of several points described, `2.6 ms  102 GFLOP/s  (512³)`."""
+def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
+    """`7.43 ms   538 samples/s`; of several points, `2.6 ms  102 GFLOP/s  (512³)`."""
     column, best = _best(rows)
     if not best:
         return ""
@@ -102,7 +101,7 @@ def _speed(rows: Sequence[Mapping[str, Any]], described: bool) -> str:
     if column:
         rate, unit = best[column], dict(RATES)[column]
         parts.append(words.scaled(rate, unit) if unit else f"{words.significant(rate)} samples/s")
-    if described and len(rows) > 1:
+    if len(rows) > 1:
         parts.append(f"({declarations.describe(best)})")
     return "  ".join(parts)
 
