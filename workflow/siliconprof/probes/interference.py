@@ -50,10 +50,28 @@ def busy_seconds() -> float | None:
     return sum(times) - times.idle - getattr(times, "iowait", 0.0)
 
 
+def descendants() -> set[int]:
+    """Ids of the living processes that this one has started, and theirs; on Linux, else empty."""
+    found: set[int] = set()
+    parents = {os.getpid()}
+    while parents:
+        lists = [x for parent in parents for x in Path(f"/proc/{parent}/task").glob("*/children")]
+        parents = {int(pid) for path in lists for pid in machine.read_text(str(path)).split()}
+        found |= parents
+    return found
+
+
 def own_busy_seconds() -> float:
-    """Busy processor seconds of this process and of those that it started and waited for."""
+    """Busy processor seconds of this process and of what it has started, alive or waited for.
+
+    Inductor's compile workers, which are not waited for, live until the measuring process ends.
+    """
     times = os.times()
-    return time.process_time() + times.children_user + times.children_system
+    own_s = time.process_time() + times.children_user + times.children_system
+    for pid in descendants():
+        tail = machine.read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        own_s += sum(map(int, tail[11:15])) / os.sysconf("SC_CLK_TCK")  # proc_pid_stat(5)
+    return own_s
 
 
 class ForeignLoad:
@@ -68,12 +86,6 @@ class ForeignLoad:
         if busy is None or self.busy is None or wall_s <= 0:
             return None
         return max(busy - self.busy - (own - self.own), 0.0) / wall_s
-
-
-def started() -> set[int]:
-    """Ids of this process's living children on Linux; empty where they cannot be read."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(number) for path in lists for number in machine.read_text(str(path)).split()}
 
 
 class Plugin(Probe):
@@ -154,7 +166,7 @@ class Plugin(Probe):
         listed = self.gpu.processes()
         if not listed:
             return None, None
-        own = {os.getpid()} | started()
+        own = {os.getpid()} | descendants()
         others = [n_bytes for process, n_bytes in listed if process not in own]
         if len(others) < len(listed):
             self.own_seen = True
