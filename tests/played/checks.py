@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import cpu_cell
 from device import CARDS, KERNEL_S
 from siliconprof import plugins
 from siliconprof.analyse import step_parts
 from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver
-from siliconprof.backends.base import Unsupported
+from siliconprof.backends.base import Compilation, Unsupported
+from siliconprof.session.session import Session
 from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import model
 from siliconprof.store.point import Point
+from siliconprof.trainers.base import Course
 from test_operators import watched
 from test_plugins import gpt2, tokens
 
@@ -83,6 +86,29 @@ def test_played_card_counts_its_memory() -> None:
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         backend.normal((room // 2,), 0)
     torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_played_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> None:
+    """Nor in what is reserved: the peak begins anew with every step that may compile."""
+    backend, graphs = opened(), [0]
+    timing = {"warmup_iterations": 1, "iterations": 1, "budget_s": 0, "energy_window_s": 0}
+    names = {"backend": "torch-cuda", "workload": "gpt2-nano-plain", "module": "gpt2"}
+    cell = cpu_cell(**names, timing=timing)
+    session = Session(cell, backend, gpt2("nano"), lambda _: None)
+    course = Course(session, lambda: Compilation(graphs[0], 0, 0))
+    steps_bytes = []
+    while kind := course.next_kind():
+        course.begin(kind)
+        kept = backend.normal((MIB,), 0)
+        if not graphs[0]:
+            backend.normal((8 * MIB,), 0)
+            graphs[0] = 1
+        steps_bytes.append(backend.peak_memory_bytes() - backend.memory_bytes())
+        del kept
+        course.end(0.0)
+    assert steps_bytes[0] == 32 * MIB and set(steps_bytes[2:]) == {0}
+    assert course.steps["kind"][:3] == ["compile", "compile", "warm-up"]
+    assert backend.beside_arrays().startswith("the allocator reserved up to 0 MiB")
 
 
 def test_played_card_says_what_it_is() -> None:

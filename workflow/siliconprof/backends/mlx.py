@@ -65,7 +65,7 @@ class Plugin(Backend):
         update_two=2.8,
     )
     writes_into = False
-    peak_means = "mx.get_peak_memory over all steps"
+    peak_means = "mx.get_peak_memory over all steps, those that compile left out"
     # tf32 on a GPU: `open` refuses it on a CPU; amp-bf16 by hand, see `describe`.
     precisions = {
         **dict.fromkeys(PRECISIONS),

@@ -52,7 +52,7 @@ class Plugin(TorchBackend):
         "torch.cuda: allocated = live tensors, reserved = with the allocator's cache, driver = "
         "all that is taken on the GPU (cudaMemGetInfo), other processes included"
     )
-    peak_means = "torch.cuda.max_memory_allocated over all steps"
+    peak_means = "torch.cuda.max_memory_allocated over all steps, those that compile left out"
     # Seen by others, not documented: forums.developer.nvidia.com/t/68937
     queue_depth = 1000
     usual_adamw = "foreach"  # torch/optim/optimizer.py: _default_to_fused_or_foreach

@@ -235,6 +235,10 @@ class Course:
             self.steps[name].append(value)
         if self._kind == "compile":
             self.times.compile_step_s.append(self.step_s)
+            # What autotuning allocates is in no training's peak: torch/_inductor/runtime/benchmarking.py
+            # takes a buffer of the L2 cache's size, Triton's own one of 256 MiB.
+            self.session.backend.release_memory()
+            self.session.backend.reset_peak_memory()
         elif self._kind == "warm-up":
             self.pace.warmup_times.append(self.step_s)
             self.times.warmup_step_s = self.pace.warmup_times
