@@ -79,9 +79,7 @@ class Plugin(Backend):
     # is one at most: behind a slow product 20 were handed over at once on a CPU, 30 were not.
     queue_depth = 10
     compiles_at_launch = (
-        "MLX compiles and loads a kernel of one's own at its first launch: that is in compile and "
-        "load. On CUDA the first process leaves its PTX on disk (MLX_PTX_CACHE_DIR), and later ones "
-        "only load it"
+        "MLX compiles and loads a kernel of one's own at its first launch: that is in compile and load"
     )
 
     @classmethod

@@ -18,6 +18,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -31,6 +32,9 @@ IMPORT_S, CONTEXT_S, OTHER_KERNEL_S = "import_s", "context_s", "other_kernel_s"
 DISPATCH_COLD_S = "dispatch_cold_s"
 COMPILE_AND_LOAD_S, EMPTY_COLD_S = "compile_and_load_s", "empty_cold_s"
 OTHER_SIZE = 8  # of the product that runs first
+# Folders in which CUDA's driver (CUDA programming guide, environment variables) and MLX
+# (mlx/backend/cuda/jit_module.cpp) look for the kernel that a process before has compiled.
+KERNEL_CACHES = ("CUDA_CACHE_PATH", "MLX_PTX_CACHE_DIR")
 
 Result = TypeVar("Result")
 
@@ -119,6 +123,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def fresh(cell: Cell, limit_s: float, forks: int = 0) -> list[tuple[dict[str, float], str | None]]:
     """Run one fresh process to its end: of each launch (seconds by name, why it failed or None).
 
+    It finds no compiled kernel of a process before it.
+
     Args:
         limit_s: seconds after which it is killed.
         forks: how many launches, each in a fork that begins with the import done, whose time is
@@ -126,18 +132,20 @@ def fresh(cell: Cell, limit_s: float, forks: int = 0) -> list[tuple[dict[str, fl
     """
     command = [sys.executable, "-m", "siliconprof.session.cold_launch", "--forks", str(forks)]
     command += ["--cell", cell.to_json(), "--supervisor", str(os.getpid())]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=limit_s,
-            check=False,
-        )
-        output, code, late = done.stdout, done.returncode, False
-    except subprocess.TimeoutExpired as error:
-        output, code, late = error.output or b"", 0, True
+    with tempfile.TemporaryDirectory() as empty:
+        try:
+            done = subprocess.run(
+                command,
+                env=os.environ | dict.fromkeys(KERNEL_CACHES, empty),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=limit_s,
+                check=False,
+            )
+            output, code, late = done.stdout, done.returncode, False
+        except subprocess.TimeoutExpired as error:
+            output, code, late = error.output or b"", 0, True
     launches: list[tuple[dict[str, float], str | None]] = []
     times_s: dict[str, float] = {}
     doing, last = "start", ""
