@@ -149,6 +149,13 @@ def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
     assert small["throughput_gain"] == pytest.approx(16 * 2.1 / 3.6)
     assert small["launch_s"] == pytest.approx(LAUNCHES * 2e-6)
     assert small["launch_share_largest"] == pytest.approx(small["launch_s"] / 3.6e-3)
+    counted = [point(SMALL, 1, 2e-3) | {"quantities": {"device_launches": 77}}]
+    (shape,) = (
+        line
+        for line in table(analysed(tmp_path, [*beside(), grid(counted)]), "scaling")
+        if line["about"] == "model shape"
+    )
+    assert shape["launches"] == 77 and "on this device" in shape["launches_how"]
     # The small model and all that it keeps fit the cache, so memory need not move a byte of it.
     assert small["from_memory_share_smallest"] == 0 == small["memory_share_smallest"]
     moved, n = large["least_bytes_smallest"], large["n_parameters"]

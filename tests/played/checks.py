@@ -243,6 +243,17 @@ def test_played_card_says_which_attention_it_has_and_what_compiling_needs(
     assert "C compiler" in backend.cannot_compile("gpu")
 
 
+def test_played_card_counts_what_a_step_launches_on_it() -> None:
+    """AdamW's counts of steps, which lie in the host's memory, are no work of the card."""
+    backend, driver = opened(), sys.modules["played_cuda"].driver
+    stepper, clock, batch = backend.stepper(gpt2("nano"), 5), PhaseClock(backend), tokens(1)
+    clock.split = False
+    stepper.step(batch, clock)
+    before = driver.kernels
+    launches = backend.launches_of(lambda: stepper.step(batch, clock))
+    assert launches == driver.kernels - before
+
+
 @pytest.mark.parametrize("bound_by", ["card", "host"])
 def test_played_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator lasts as long as the card works for it, whether or not the card waits between."""

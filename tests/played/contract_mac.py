@@ -157,6 +157,8 @@ def operators_are_told(name: str, workload: Any, batch: Any) -> None:
     alone = backend.stepper(workload, 5)
     same = [alone.step(batch, contract.NoClock())() for _ in losses]
     assert losses == pytest.approx(same, rel=1e-5)
+    launches = backend.launches_of(lambda: alone.step(batch, contract.NoClock()))
+    assert 0 < launches <= sum(row["count"] for row in found["rows"])
 
 
 class Evaluated(contract.NoClock):

@@ -20,7 +20,7 @@ MIXED = ("copy_", "_to_copy", "index", "index_put_", "_foreach_copy_", "_index_p
 # ... and those for whose result the host waits: only the device knows its size or its value
 WAITED = ("nonzero", "masked_select", "_unique2", "_local_scalar_dense", "equal")
 COPIES = ("copy_", "_to_copy")
-SAME_MEMORY = ("detach", "alias")
+SAME_MEMORY = ("detach", "alias", "_unsafe_view")
 
 run: Callable[..., Any]  # how the device runs an operator; set by `install`
 

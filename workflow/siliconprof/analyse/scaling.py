@@ -31,6 +31,7 @@ SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_si
 SUMMARY = ("n", "median_s", "q25_s", "q75_s", "low_s", "high_s")
 READ = (
     *("point_status", "processes", "gradient_checkpointing", "max_gradient_norm", "cache_bytes"),
+    "device_launches",
     *(f"{of}step_{part}" for of in ("", "unsplit_") for part in SUMMARY),
 )
 LINE = (
@@ -178,7 +179,9 @@ def _launches(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
     """Launches of a step times what one was measured to cost."""
     points, where = ends["smallest"], [*PLACE]
     counted = [
-        step_work.launches(
+        (int(row["device_launches"]), step_work.ON_THE_DEVICE)
+        if row["device_launches"]
+        else step_work.launches(
             row["backend"],
             int(row["n_layer"]),
             row["precision"],

@@ -1,8 +1,9 @@
 """What one training step of `transformer_lm` does besides its products: operators, bytes.
 
-Operators are counted in a formula, so that no stage needs a framework: `launches` gives what a
-dispatch mode counts on the real step (torch 2.13, CPU) and what MLX 0.32 has in the graph of one
-(CPU); views, which move nothing, are left out. `tests/test_expected.py` counts again and compares.
+On a GPU operators are counted where the step runs, since its kernels fuse what a CPU's do one by
+one. For a CPU, and for records without that count, `launches` is a formula of what a dispatch mode
+counts on the real step (torch 2.13, CPU) and of what MLX 0.32 has in the graph of one (CPU); views,
+which move nothing, are left out. `tests/test_step_formulas.py` counts again and compares.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def way(precision: str) -> str:
 
 IN_TORCH = {"full": Part(98, 40, 34), "pure": Part(117, 49, 40), "amp": Part(118, 46, 44)}
 IN_MLX = {"full": Part(233, 75, 66), "pure": Part(301, 105, 74), "amp": Part(259, 87, 74)}
+ON_THE_DEVICE = "operators of one more step on this device, counted as they were handed to it"
 TORCH = "operators of the step in torch 2.13, counted on a CPU"
 # What torch does to all weights in one call and what one by one, see
 # torch.utils._foreach_utils._get_foreach_kernels_supported_devices and its callers.

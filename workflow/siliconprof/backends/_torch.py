@@ -163,6 +163,9 @@ class TorchBackend(Backend):
         """What a dispatch mode sees, views left out."""
         return _torch_operators.described(clock)
 
+    def launches_of(self, step: Callable[[], Any]) -> int | None:
+        return None if self.gpu_address() is None else _torch_operators.launched(step, self.device)
+
     def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
         """By the operators that torch dispatches.
 

@@ -114,6 +114,21 @@ def timed_in_bursts(synchronize: Callable[[], None]) -> Iterator[list[tuple[str,
         yield found
 
 
+def launched(step: Callable[[], Any], device: Any) -> int:
+    """Operators that a step hands to a device: those with an operand or a result on it."""
+    count = 0
+
+    def see(operator: Any, args: Any, kwargs: Any) -> Any:
+        nonlocal count
+        result = operator(*args, **kwargs)
+        count += any(x.device.type == device.type for x in _tensors((args, kwargs, result)))
+        return result
+
+    with watch(see):
+        step()
+    return count
+
+
 def watch(see: Callable[[Any, Any, Any], Any]) -> Any:
     """A dispatch mode that has every operator that moves or computes anything run by `see`."""
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -259,6 +259,10 @@ class Backend:
         """As `operators_described`, with (kind, seconds) of each operator."""
         raise Unsupported("this backend does not time operators inside of a step")
 
+    def launches_of(self, step: Callable[[], Any]) -> int | None:
+        """Operators that one more training step hands to a GPU; None on a CPU."""
+        return None
+
     def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
         """Which `attention` and which `adamw` a training step runs; empty where nothing tells."""
         return {}

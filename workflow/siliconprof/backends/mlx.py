@@ -170,6 +170,14 @@ class Plugin(Backend):
             raise Unsupported(self.untimed)
         return self._watch(False)
 
+    def launches_of(self, step: Callable[[], Any]) -> int | None:
+        """The primitives of its graph on that GPU; None where one of them is unknown."""
+        if self.device.type != self.mx.gpu:
+            return None
+        with self._watch(True) as operators:
+            step()
+        return len(operators) or None
+
     @contextmanager
     def _watch(self, describes: bool) -> Iterator[list[Any]]:
         """What the step inside finds; the most memory that it holds does not count."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import Settings, integer, number, several
+from siliconprof.declarations import Quantity, Settings, integer, number, several
 from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
@@ -48,6 +49,10 @@ class Plugin(transformer_lm.Sweep):
 
     swept = SWEPT
     POINT = {**transformer_lm.Sweep.POINT, **SHAPE_POINT}
+    QUANTITIES = {
+        **transformer_lm.Sweep.QUANTITIES,
+        "device_launches": Quantity("operators of a step, counted on a GPU", ""),
+    }
     PARAMETERS = {
         **{
             name: several(
@@ -182,7 +187,14 @@ class Plugin(transformer_lm.Sweep):
         except Exception as error:  # counting needs memory, too; the times stand
             peak_bytes, means = None, f"not counted: {in_one_line(error)}"
         memory |= {"device_peak_bytes": peak_bytes, "device_peak_means": means}
-        return measured | {"blocked_autorange": autorange, "memory": {**facts["memory"], **memory}}
+        launches = None
+        with suppress(Exception):  # no memory left for it
+            launches = backend.launches_of(iteration)
+        return measured | {
+            "blocked_autorange": autorange,
+            "memory": {**facts["memory"], **memory},
+            "quantities": {"device_launches": launches},
+        }
 
 
 def _even(n_embd: int, n_head: int) -> bool:
