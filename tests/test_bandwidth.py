@@ -256,6 +256,8 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
     )
     played = Session(asked, card(monkeypatch), Trial(asked).workload, lambda message: None)
     played.workload.measure(played)
+    waits_s = played.method["bandwidth"]["launch_and_wait_s"].values()
+    assert min(waits_s) > card.wait_s  # events tell of no wait
     rows = [
         point["params"]
         | {"bytes_per_s": point["bytes"] / statistics.median(point["times"]["step_s"])}

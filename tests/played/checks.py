@@ -277,6 +277,8 @@ def test_played_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.Monk
     found = watched(backend, lambda: stepper.step(batch, clock), clock)
     assert found["reason"] is None
     of_kinds = {row["kind"]: row for row in found["rows"]}
+    of_data = {row["kind"] for row in found["rows"] if row["phase"] == "data_s"}
+    assert of_data == {"aten::_to_copy"}  # what made the batch ready was no work of the card
     together_s = sum(min(row["seconds"]) for row in found["rows"])
     assert together_s == pytest.approx(works_s, rel=0.1)
     product = of_kinds["aten::mm"]

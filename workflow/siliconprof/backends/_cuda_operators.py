@@ -23,7 +23,7 @@ AHEAD = 100
 SLEEP_S = 5e-3  # the first sleep; longer ones follow where the host takes longer
 LONGEST_SLEEP_S = 0.2
 MARGIN = 1.5  # a sleep, over what the host took to dispatch the last operators
-TRIAL_CYCLES = 1_000_000  # of a sleep that tells the device's clock
+CYCLES_PER_S = 3e9  # of the fastest clock; where one is slower, or idle, a sleep only lasts longer
 EMPTY = 20  # pairs of events with nothing between them
 
 
@@ -58,7 +58,7 @@ def timed(cuda: Any) -> Iterator[list[tuple[str, float]]]:
     for start, end in empty:
         start.record()
         end.record()
-    with _torch_operators.watch(measure):
+    with _torch_operators.watch(measure, "cuda"):
         yield found
     cuda.synchronize()
     cost_ms = statistics.median([start.elapsed_time(end) for start, end in empty])
@@ -70,19 +70,12 @@ class _Lead:
 
     def __init__(self, cuda: Any) -> None:
         self.cuda, self.sleep_s = cuda, SLEEP_S
-        cuda.synchronize()
-        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        start.record()
-        cuda._sleep(TRIAL_CYCLES)
-        end.record()
-        cuda.synchronize()
-        self.cycles_per_s = TRIAL_CYCLES / (start.elapsed_time(end) / 1e3)
         self.dispatched, self.began = 0, time.perf_counter()
         self.first: Any = None  # event after the first operator since the last sleep
 
     def sleep(self) -> None:
         """Have the device sleep, from when it has done what it was given."""
-        self.cuda._sleep(math.ceil(self.sleep_s * self.cycles_per_s))
+        self.cuda._sleep(math.ceil(self.sleep_s * CYCLES_PER_S))
         self.dispatched, self.began, self.first = 0, time.perf_counter(), None
 
     def keep(self, last: Any) -> None:

@@ -161,10 +161,11 @@ class TorchBackend(Backend):
 
     def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
         """What a dispatch mode sees, views left out."""
-        return _torch_operators.described(clock)
+        return _torch_operators.described(clock, self.device.type)
 
     def launches_of(self, step: Callable[[], Any]) -> int | None:
-        return None if self.gpu_address() is None else _torch_operators.launched(step, self.device)
+        place = self.device.type
+        return None if place == "cpu" else _torch_operators.launched(step, place)
 
     def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
         """By the operators that torch dispatches.

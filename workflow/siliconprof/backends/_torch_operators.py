@@ -1,7 +1,7 @@
 """The operators of a training step in torch: whose they are, on what they work, how long they take.
 
 A dispatch mode sees every operator that torch hands to the device, below autograd; views, which
-move nothing, are left out. Modules are told by hooks: an operator of the forward pass is that of
+move nothing, are left out, and on a GPU what works in the host's memory alone. Modules are told by hooks: an operator of the forward pass is that of
 the innermost module under way, one of the backward pass that of the module in which its node of
 autograd's graph was made, or whose weight's gradient it adds up, one of the optimizer its own.
 """
@@ -31,7 +31,7 @@ COPIED_AT_MOST_BYTES = 2**28  # of an operator's operands
 
 
 @contextmanager
-def described(clock: Any) -> Iterator[list[Operator]]:
+def described(clock: Any, place: str) -> Iterator[list[Operator]]:
     found: list[Operator] = []
     edges: list[int] = []  # of the clock before each
     roles = _Roles()
@@ -49,7 +49,7 @@ def described(clock: Any) -> Iterator[list[Operator]]:
 
     roles.listen()
     try:
-        with watch(describe):
+        with watch(describe, place):
             yield found
     finally:
         roles.leave()
@@ -68,7 +68,7 @@ def timed() -> Iterator[list[tuple[str, float]]]:
         found.append((operator.name(), end - start))
         return result
 
-    with watch(measure):
+    with watch(measure, "cpu"):
         yield found
 
 
@@ -110,39 +110,51 @@ def timed_in_bursts(synchronize: Callable[[], None]) -> Iterator[list[tuple[str,
         found.append((operator.name(), known[asked]))
         return result
 
-    with watch(measure):
+    with watch(measure, "mps"):
         yield found
 
 
-def launched(step: Callable[[], Any], device: Any) -> int:
-    """Operators that a step hands to a device: those with an operand or a result on it."""
+def launched(step: Callable[[], Any], place: str) -> int:
+    """How many operators a step has."""
     count = 0
 
     def see(operator: Any, args: Any, kwargs: Any) -> Any:
         nonlocal count
-        result = operator(*args, **kwargs)
-        count += any(x.device.type == device.type for x in _tensors((args, kwargs, result)))
-        return result
+        count += 1
+        return operator(*args, **kwargs)
 
-    with watch(see):
+    with watch(see, place):
         step()
     return count
 
 
-def watch(see: Callable[[Any, Any, Any], Any]) -> Any:
-    """A dispatch mode that has every operator that moves or computes anything run by `see`."""
+def watch(see: Callable[[Any, Any, Any], Any], place: str) -> Any:
+    """A dispatch mode that has every operator that moves or computes anything run by `see`.
+
+    Args:
+        place: the device's type. What has neither operand nor result on a GPU is not seen: AdamW's
+            counts of steps, a batch that is made ready to be copied.
+    """
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            kwargs = kwargs or {}
             view = func.is_view or func.name() == "aten::_unsafe_view"  # by its schema it is none
-            if view or func.namespace == "profiler":
-                return func(*args, **(kwargs or {}))
-            return see(func, args, kwargs or {})
+            if view or func.namespace == "profiler" or not _works_on(place, args, kwargs):
+                return func(*args, **kwargs)
+            return see(func, args, kwargs)
 
     return Watch()
+
+
+def _works_on(place: str, args: Any, kwargs: Mapping[str, Any]) -> bool:
+    if place == "cpu":
+        return True
+    places = [str(kwargs.get("device")), *(str(x.device) for x in _tensors((args, kwargs)))]
+    return any(one.startswith(place) for one in places)
 
 
 class _Roles:

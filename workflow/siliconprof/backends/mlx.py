@@ -78,9 +78,7 @@ class Plugin(Backend):
     # With more than ten tasks under way `async_eval` waits for one (mlx/transforms.cpp), and a launch
     # is one at most: behind a slow product 20 were handed over at once on a CPU, 30 were not.
     queue_depth = 10
-    compiles_at_launch = (
-        "MLX compiles and loads a kernel of one's own at its first launch: that is in compile and load"
-    )
+    compiles_at_launch = "MLX does it at the kernel's first launch, which is in compile and load"
 
     @classmethod
     def environment(

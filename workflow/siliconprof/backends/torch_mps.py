@@ -43,7 +43,9 @@ class Plugin(TorchBackend):
         **TorchBackend.precisions,
         "tf32": "tf32 is an NVIDIA tensor-core format; an Apple GPU has none",
     }
-    peak_means = "torch.accelerator.max_memory_allocated over all steps, those that compile left out"
+    peak_means = (
+        "torch.accelerator.max_memory_allocated over all steps, those that compile left out"
+    )
     _peak_bytes = 0  # before the peak was last reset on our own account
 
     def available_to(self, torch: Any) -> tuple[bool, str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from siliconprof.declarations import Bytes, Parameter, choice, integer, several
 from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
-from siliconprof.session.timing import row_s
+from siliconprof.session.timing import call_s, row_s
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
@@ -146,7 +146,7 @@ class Plugin(OperationWorkload):
             launch = dispatched(backend, fewest.launches()[0])
             in_row = min(IN_A_ROW, fewest.most_calls(SMALLEST_BYTES))
             self.launch_s = looked_s(session, launch, in_row)
-            self.wait_s = looked_s(session, launch, 1)
+            self.wait_s = min(call_s(launch, backend) for _ in range(LOOKS))
             session.method["bandwidth"]["launch_s"][name] = self.launch_s
             session.method["bandwidth"]["launch_and_wait_s"][name] = self.wait_s
             for size in sizes:
