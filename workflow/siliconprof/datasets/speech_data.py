@@ -38,31 +38,22 @@ class SpeechData:
     def batches(self, batch_size: int, seed: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield batches forever, in the order of `prepared.shuffled`.
 
+        A batch larger than the data, such as one that fills a GPU's memory, has clips twice.
+
         Returns:
             `input_features`, float32 (batch_size, n_mels, 100 * clip_seconds); `decoder_input_ids`
             and `labels`, int32 (batch_size, L).
-
-        Raises:
-            DataError: there are fewer than `batch_size` clips; at the call, not at the first
-                batch.
         """
         import numpy as np
 
         n_clips = len(self.labels)
-        if n_clips < batch_size:
-            raise DataError(
-                f"data '{self.name}': {n_clips} clips, fewer than one batch of {batch_size}; use "
-                "a smaller batch_size, or more clips (raise max_clips, or clip_seconds to "
-                "use longer clips)"
-            )
-        return (
-            {
+        for distinct in prepared.shuffled(n_clips, min(batch_size, n_clips), seed):
+            rows = np.resize(distinct, batch_size)
+            yield {
                 "input_features": np.asarray(self.features[rows]),  # (B, n_mels, 100 clip_seconds)
                 "decoder_input_ids": self.decoder_input_ids[rows],  # (B, L)
                 "labels": self.labels[rows],  # (B, L)
             }
-            for rows in prepared.shuffled(n_clips, batch_size, seed)
-        )
 
 
 def combined_sha256(facts: Mapping[str, Any]) -> str:
