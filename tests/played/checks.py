@@ -12,11 +12,11 @@ import pytest
 import torch
 from conftest import cpu_cell
 from device import CARDS, KERNEL_S
-from siliconprof import plugins
+from siliconprof import plugins, words
 from siliconprof.analyse import step_parts
 from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver
-from siliconprof.backends.base import Compilation, Unsupported
+from siliconprof.backends.base import Compilation, Operator, Unsupported
 from siliconprof.session.session import Session
 from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import model
@@ -221,16 +221,28 @@ def test_played_card_that_is_lost_does_nothing_more(monkeypatch: pytest.MonkeyPa
     assert "unspecified launch failure" in backend.lost(RuntimeError("the first"))
 
 
+def test_played_card_has_the_arrays_of_mlx_s_cpu_too() -> None:
+    """Of a build for CUDA: every cell on that CPU is flagged, and none on the card."""
+    of_mlx = [plugins.load("backends", "mlx")() for _ in range(2)]
+    for backend, kind in zip(of_mlx, ("cpu", "gpu"), strict=True):
+        assert backend.available()[0]
+        backend.open(kind, 0, 2, "fp32")
+    assert of_mlx[0].caveat[0] in words.FLAG_WORDS and of_mlx[1].caveat is None
+
+
 def test_played_card_says_which_attention_it_has_and_what_compiling_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(Unsupported, match="flash has no kernel for fp32 on CUDA"):
-        opened().choose_attention("flash")
-    backend = opened("bf16")
-    backend.choose_attention("flash")
-    assert torch.backends.cuda.flash_sdp_enabled() and not torch.backends.cuda.math_sdp_enabled()
-    backend._attention.__exit__(None, None, None)
-    assert torch.backends.cuda.math_sdp_enabled()
+    for name in ("flash", "cudnn"):
+        with pytest.raises(Unsupported, match=f"{name} has no kernel for fp32 on CUDA"):
+            opened().choose_attention(name)
+        backend, allows = opened("bf16"), torch.backends.cuda
+        backend.choose_attention(name)
+        assert getattr(allows, f"{name}_sdp_enabled")() and not allows.math_sdp_enabled()
+        backend._attention.__exit__(None, None, None)
+        assert allows.math_sdp_enabled()
+    ran = Operator("aten::_scaled_dot_product_cudnn_attention", "h.*.attn", "forward_s", "", 1, 1)
+    assert backend.kernels([ran])["attention"] == "_scaled_dot_product_cudnn_attention"
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr("siliconprof.backends.torch_cuda.find_spec", lambda name: None)
     assert "Triton" in backend.cannot_compile("gpu")

@@ -73,6 +73,8 @@ FLAG_WORDS = {
     "slower than DeepSpeed's compiled Adam: that was not built here (`make offload-ops`).",
     "offload_on_cpu": "On a CPU the device's memory is the host's: this checks that offloading "
     "works and says nothing about its cost.",
+    "managed_memory": "MLX's build for CUDA keeps a CPU's arrays in memory that CUDA manages: no measure "
+    "of MLX's build for CPUs.",
     "low_power_mode": "The system was set to save power, which lowers the clocks.",
     "governor": "The CPU's governor holds its clock at the lowest.",
     "above_peak": "A throughput lies above the data sheet's peak: either the work was not finished when "

@@ -13,7 +13,12 @@ from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
 from siliconprof.backends.base import Backend, Operator, Stepper
 from siliconprof.store.cell import PRECISIONS
 
-SDP_KERNELS = {"math": "MATH", "efficient": "EFFICIENT_ATTENTION", "flash": "FLASH_ATTENTION"}
+SDP_KERNELS = {
+    "math": "MATH",
+    "efficient": "EFFICIENT_ATTENTION",
+    "flash": "FLASH_ATTENTION",
+    "cudnn": "CUDNN_ATTENTION",
+}
 
 
 class TorchBackend(Backend):

@@ -129,6 +129,7 @@ class Backend:
     memory_means: ClassVar[str]  # what the counters count, or why there are none
     # Why what `limit_memory` sets does not hold a process to it; None = beyond it allocating raises.
     limit_yields: ClassVar[str | None] = None
+    caveat: tuple[str, str] | None = None  # a flag of every cell that is measured on it, once open
     works_beside: ClassVar[bool] = False  # a step's code returns while the device works on
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for

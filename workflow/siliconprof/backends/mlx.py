@@ -22,6 +22,9 @@ from siliconprof.hosts import blas
 from siliconprof.memory.footprint import UNCHECKED, MemoryProfile
 from siliconprof.store.cell import PRECISIONS
 
+# mlx/backend/cuda/allocator.cpp: `unified_malloc`.
+MANAGED = "MLX's build for CUDA takes memory for arrays by cudaMallocManaged or cudaMallocHost"
+
 
 class Plugin(Backend):
     """mlx"""
@@ -143,6 +146,8 @@ class Plugin(Backend):
         self.describes = False  # whether it lists its operators, else it times them
         self.untimed: str | None = None  # why the operators of this process's step cannot be timed
         self.wired_limit_bytes: int | None = None
+        if device_kind == "cpu" and mx.cuda.is_available():  # in every build for CUDA
+            self.caveat = ("managed_memory", MANAGED)
 
     def describe(self) -> dict[str, Any]:
         info = self._device_info()

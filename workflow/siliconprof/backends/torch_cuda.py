@@ -56,7 +56,7 @@ class Plugin(TorchBackend):
     # Seen by others, not documented: forums.developer.nvidia.com/t/68937
     queue_depth = 1000
     usual_adamw = "foreach"  # torch/optim/optimizer.py: _default_to_fused_or_foreach
-    attentions = ("math", "efficient", "flash")
+    attentions = ("math", "efficient", "flash", "cudnn")
 
     @classmethod
     def memory_profile_on(cls, capability: str | None) -> MemoryProfile:
@@ -87,9 +87,11 @@ class Plugin(TorchBackend):
         return {"CUDA_VISIBLE_DEVICES": names[index] if index < len(names) else ""}
 
     def choose_attention(self, name: str) -> None:
-        """`check_tensor_dtype` in sdp_utils.cpp has the formats."""
-        if name == "flash" and "16" not in self.precision:
-            raise Unsupported(f"attention: flash has no kernel for {self.precision} on CUDA")
+        """sdp_utils.cpp has the formats, and the order in which torch takes them by default: on Hopper
+        and Blackwell cuDNN's comes first.
+        """
+        if name in ("flash", "cudnn") and "16" not in self.precision:
+            raise Unsupported(f"attention: {name} has no kernel for {self.precision} on CUDA")
         super().choose_attention(name)
 
     def available_to(self, torch: Any) -> tuple[bool, str]:

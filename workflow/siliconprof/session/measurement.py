@@ -120,6 +120,8 @@ def measure(
     started = time.perf_counter()
     session = opened_session(trial, report, checkpoints, expected)
     cell, backend, trainer = trial.cell, session.backend, trial.trainer
+    if backend.caveat:
+        session.flag(*backend.caveat)
     sampler = Sampler(session, cell.parameters.get("probes"))  # before any work on the device
     partial["emulated"] = machine.emulated(backend.framework)
     report({"doing": "check clock, work and precision", "step": 0})

@@ -65,14 +65,14 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "which compiles with empty caches, is timed apart. Trainer plain only"
     ),
     "attention": choice(
-        ["default", "math", "efficient", "flash"],
-        "torch's kernel for scaled dot products; `default` leaves the choice to "
-        "torch. Which one ran is in the record in any case",
+        ["default", "math", "efficient", "flash", "cudnn"],
+        "torch's kernel for scaled dot products; `default` leaves the choice to torch. Which "
+        "one ran is in the record, but of steps that are compiled, offloaded or near capacity",
     ),
     "adamw": choice(
         ["default", "for-loop", "foreach", "fused"],
         "torch's implementation of AdamW; `default` leaves the choice to torch. "
-        "Which one ran is in the record in any case",
+        "Which one ran is in the record, as of attention",
     ),
     "memory_budget_gib": {
         "type": ["number", "object", "null"],
