@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -85,7 +84,7 @@ def test_a_steps_operators_do_the_work_of_the_models_formula(module: str, backen
     low, high = MODELS[module][1]
     assert low <= work / workload.flops_per_step()[0] <= high
     assert found["reason"] is None
-    assert all(row["role"] for row in found["rows"])
+    assert all(row["role"] for row in found["rows"]) == (backend != "mlx")
     assert {"forward_s", "backward_s", "optimizer_s"} <= set(found["phases"])
     for phase, times in found["phases"].items():
         timed = [row["seconds"] for row in found["rows"] if row["phase"] == phase]
@@ -152,31 +151,6 @@ def test_an_operator_is_that_of_the_module_which_called_for_it() -> None:
     assert weight["inputs"] == "float32[64, 64] float32[64, 512]/1, 64"
     assert weight["flops"] == 2 * 64 * 64 * 512
     assert weight["bytes"] == 4 * (64 * 64 + 64 * 512 + 64 * 512)
-
-
-def products(module: str, backend: str) -> dict[tuple[str, str], int]:
-    """(phase, role) -> how often it multiplies matrices; torch's names of GPT-2's modules."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for row in looked_at(module, backend)[0]["rows"]:
-        if group(row["kind"], row["phase"]) == "products":
-            role = row["role"]
-            if (module, backend) == ("gpt2", "mlx"):  # whose head is `wte.as_linear`
-                role = role.replace("model.wte", "lm_head").replace("model.", "transformer.")
-            counts[row["phase"], role] += row["count"]
-    return counts
-
-
-@pytest.mark.parametrize(
-    ("module", "attention"),
-    [("gpt2", "transformer.h.*.attn"), ("transformer_lm", "layers.*.attention")],
-)
-def test_a_product_is_the_same_modules_in_both_frameworks(module: str, attention: str) -> None:
-    """In both passes. Attention itself multiplies in MLX; in torch it is one operator."""
-    in_mlx = products(module, "mlx")
-    heads = [in_mlx.pop((phase, attention)) for phase in ("forward_s", "backward_s")]
-    assert heads == [2 * 2, 2 * 4]  # of two layers
-    assert in_mlx == products(module, "torch-cpu")
-    assert {count for (phase, _), count in in_mlx.items() if phase == "backward_s"} == {2, 4}
 
 
 def test_a_step_that_mlx_runs_one_by_one_trains_as_any_other() -> None:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from siliconprof.backends import _bursts, _mlx_roles
-from siliconprof.backends.base import OUTSIDE, Operator
+from siliconprof.backends import _bursts
+from siliconprof.backends.base import Operator
 from siliconprof.errors import in_one_line
 
 FORWARD, BACKWARD, OTHER, OPTIMIZER = "forward_s", "backward_s", "other_s", "optimizer_s"
@@ -55,12 +55,6 @@ class StepGraph:
                 *(value for _, value in results),
             ]
 
-        crossings: list[_mlx_roles.Crossing] = []
-
-        def marked(*values: Any) -> list[Any]:
-            with _mlx_roles.marks(stepper.model, values[-1], crossings):
-                return whole(*values[:-1])
-
         mx = stepper.backend.mx
         values = [value for _, value in tree_flatten(self._inputs(stepper, arrays))]
         clipped = 1 + n_gradients
@@ -74,18 +68,11 @@ class StepGraph:
         try:
             with _loss_spelled_out(mx):
                 self.graph = Graph(mx, whole, values, ends)
-                with_marks = Graph(mx, marked, [*values, mx.ones(1)], ends)
         finally:
             stepper.optimizer.state = state
             stepper.model.update(parameters)
         self._wanted = range(left, len(self.graph.outputs))
-        roles = _mlx_roles.roles(self.graph, with_marks, crossings, (FORWARD, BACKWARD))
-        others = {OTHER: OUTSIDE, OPTIMIZER: type(stepper.optimizer).__name__}
-        self.operators = [  # views are none
-            p.operator._replace(role=others.get(p.operator.phase, role))
-            for p, role in zip(self.graph.primitives, roles, strict=True)
-            if p.name not in VIEWS
-        ]
+        self.operators = [p.operator for p in self.graph.primitives if p.name not in VIEWS]
 
     @staticmethod
     def _inputs(stepper: Any, arrays: Any) -> list[Any]:

@@ -8,13 +8,14 @@ autograd's graph was made, or whose weight's gradient it adds up, one of the opt
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
 from siliconprof.backends import _bursts
-from siliconprof.backends.base import OUTSIDE, Operator, role_of
+from siliconprof.backends.base import Operator
 
 SDPA = "aten::_scaled_dot_product_flash_attention_for_cpu"
 # An LSTM's operators -> the arguments that are its input and its weights, from the first to the last;
@@ -27,6 +28,7 @@ LSTM: Mapping[str, tuple[int, int, int]] = {
     "aten::_lstm_mps": (0, 2, 2),
     "aten::lstm_mps_backward": (5, 8, 8),
 }
+OUTSIDE = "outside the model"  # the role of an operator of a pass that no module calls for
 COPIED_AT_MOST_BYTES = 2**28  # of an operator's operands
 
 
@@ -209,7 +211,9 @@ class _Roles:
     def _name(self, model: Any) -> None:
         """Name a model's modules, and its weights after the module that has them."""
         for name, module in model.named_modules():
-            self.names[module] = role_of(name, type(module).__name__)
+            # `h.3.attn` -> `h.*.attn`: layers do the same work; without a word it is its type
+            role = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", name)
+            self.names[module] = role if role.strip("*.") else type(module).__name__
             for weight in module.parameters(recurse=False):
                 self.names.setdefault(weight, self.names[module])
 

@@ -7,7 +7,6 @@ a backend's module imports no framework; `open` does.
 from __future__ import annotations
 
 import operator
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -44,20 +43,11 @@ class Operator(NamedTuple):
     """One operator of a training step, as the framework hands it to the device."""
 
     kind: str  # the framework's name of it
-    role: str  # module whose it is, layers taken together: `h.*.attn`; or optimizer
+    role: str  # module whose it is, layers together: `h.*.attn`; or optimizer; "" where unknown
     phase: str  # `timing.PHASES` names them
     inputs: str  # dtype, shape, and strides where not row by row, of each
     flops: int | None  # None where no formula is known: what is no product
     bytes: int  # read and written, each operand once
-
-
-OUTSIDE = "outside the model"  # the role of an operator of a pass that no module calls for
-
-
-def role_of(name: str, type_name: str) -> str:
-    """`h.3.attn` -> `h.*.attn`: layers do the same work; a module without a word is its type."""
-    role = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", name)
-    return role if role.strip("*.") else type_name
 
 
 class Stepper:

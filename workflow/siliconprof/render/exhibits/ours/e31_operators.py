@@ -23,6 +23,8 @@ def rows(frames: Frames) -> pd.DataFrame:
         operator=frame["kind"]
         .fillna(frame["group"].replace("framework", "framework overhead"))
         .str.removeprefix("aten::"),
+        role=frame["role"].replace("", pd.NA),
+        role_why=frame["backend"].map({"mlx": "MLX's graph of a step knows no modules"}),
         of_phase=frame["phase"].str.removesuffix("_s"),
         ms=1e3 * frame["seconds"],
         share=frame["seconds"] / whole,
