@@ -66,7 +66,7 @@ def by_hand(
     return record.read(folder / "record.json")
 
 
-def session_of(cell: Cell, checkpoints: Path | None = None) -> Session:
+def session_of(cell: Cell) -> Session:
     """A session as the measuring process has it, on an open backend of this machine's CPU."""
     backend = opened(cell.backend, cell.precision, cell.threads)
-    return Session(cell, backend, Trial(cell).workload, lambda message: None, checkpoints)
+    return Session(cell, backend, Trial(cell).workload, lambda message: None)

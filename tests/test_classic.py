@@ -19,7 +19,6 @@ from siliconprof.errors import UserError
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
-from siliconprof.trainers import epochs
 from siliconprof.trainers.epochs import evaluate
 
 NETWORKS = ("mlp", "cnn", "lstm")
@@ -75,9 +74,9 @@ def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more
     )
 
 
-def trained(asked: Cell, data: image_data.ImageData, checkpoints: Path | None = None) -> Session:
+def trained(asked: Cell, data: image_data.ImageData) -> Session:
     """A session whose training has run; its points pass the record's schema."""
-    trial, session = Trial(asked), session_of(asked, checkpoints)
+    trial, session = Trial(asked), session_of(asked)
     session.scenario = trial.scenario()
     session._data = data
     trial.trainer.prepare(session)
@@ -304,38 +303,6 @@ def test_loss_and_accuracy_are_those_of_the_whole_part() -> None:
         assert (one.samples, len(one.batch_s)) == (50, n_batches)
         assert one.loss == pytest.approx(loss, rel=1e-5)
         assert one.accuracy == right
-
-
-def test_a_killed_cell_goes_on_from_the_end_of_an_epoch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In its second batch size, with the losses of an unbroken one; the first is not trained again."""
-    data = garments(64, 16, 16)
-    asked = cell("torch-cpu", "cnn", batch_sizes=[16, 24], epochs=3)
-    whole = trained(asked, data)
-    validate, validations = epochs.Fit.validate, []
-
-    def killed(fit: Any) -> None:
-        validations.append(fit)
-        if len(validations) == 5:  # after the second epoch of the second training
-            raise KeyboardInterrupt
-        validate(fit)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(epochs.Fit, "validate", killed)
-        trained(asked, data, tmp_path)
-    resumed = trained(asked, data, tmp_path)
-    first, second = resumed.points
-    assert first["resumed_at"] == [] and second["resumed_at"] == [3]  # three steps an epoch
-    assert [p["params"]["batch_size"] for p in resumed.points] == [16, 24]
-    for made, unbroken in zip(resumed.points, whole.points, strict=True):
-        steps = unbroken["epoch"]["steps"] * 3
-        assert made["loss"][:steps] == unbroken["loss"][:steps]
-        assert [e["loss"] for e in made["evaluations"]] == [
-            e["loss"] for e in unbroken["evaluations"]
-        ]
-        assert len(made["epoch"]["epoch_s"]) == 3
-    assert 0 < resumed.timed_s < whole.timed_s * 10
 
 
 # -- what is refused -----------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_played_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> None:
         course.end(0.0)
     assert steps_bytes[0] == 32 * MIB and set(steps_bytes[2:]) == {0}
     assert course.steps["kind"][:3] == ["compile", "compile", "warm-up"]
-    assert backend.beside_arrays().startswith("the allocator reserved up to 0 MiB")
+    assert torch.cuda.max_memory_reserved() < 32 * MIB  # what compiling left was given back
 
 
 def test_played_card_says_what_it_is() -> None:
@@ -192,17 +192,6 @@ def test_played_card_gets_a_batch_without_a_wait() -> None:
     assert line.end > line.now()  # the product is still under way
     backend.synchronize()
     assert moved["images"].device.type == "cuda" and float(moved["images"].sum()) == 64 * 28 * 28
-
-
-def test_played_card_says_what_lies_beside_the_arrays() -> None:
-    """The allocator's cache at its peak, and what is taken of the card by none of its arrays."""
-    backend = opened()
-    backend.normal((2**20 + 1,), 0)
-    reserved, allocated = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
-    assert reserved > allocated
-    said = backend.beside_arrays()
-    assert f"up to {(reserved - allocated) / MIB:.0f} MiB more" in said
-    assert f"take {CARD.context_bytes / MIB:.0f} MiB of the GPU" in said
 
 
 def test_played_card_that_is_lost_does_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,10 +266,6 @@ class Backend:
         """Every counter of the framework, bytes by fixed keys; asking the driver is slow."""
         return {}
 
-    def beside_arrays(self) -> str | None:
-        """What is taken of the device beside the framework's arrays, and how much; None = unknown."""
-        return None
-
     def memory_limit_bytes(self) -> int | None:
         """What the device's driver recommends to stay below, or its whole memory; None on a CPU."""
         return None

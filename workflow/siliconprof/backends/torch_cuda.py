@@ -177,16 +177,6 @@ class Plugin(TorchBackend):
             "raises; what it reserves counts, CUDA's own context does not"
         )
 
-    def beside_arrays(self) -> str:
-        cuda, device = self.torch.cuda, self.device
-        cached = cuda.max_memory_reserved(device) - cuda.max_memory_allocated(device)
-        free, total = cuda.mem_get_info(device)
-        context = total - free - cuda.memory_reserved(device)
-        return (
-            f"the allocator reserved up to {cached / 2**20:.0f} MiB more than its arrays, and "
-            f"CUDA's context and other processes take {context / 2**20:.0f} MiB of the GPU besides"
-        )
-
     def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
         statistics = self.torch.cuda.memory_stats_as_nested_dict(self.device)
         free, total = self.torch.cuda.mem_get_info(self.device) if driver else (0, 0)

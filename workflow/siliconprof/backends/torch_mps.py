@@ -104,13 +104,6 @@ class Plugin(TorchBackend):
             f"{HEAPS_BYTES / 2**20:.0f} MiB together, one of each kind, so it is that much more"
         )
 
-    def beside_arrays(self) -> str:
-        mps = self.torch.mps
-        more = mps.driver_allocated_memory() - mps.current_allocated_memory()
-        return (
-            f"Metal holds {more / 2**20:.0f} MiB more than torch's arrays: parts of heaps, caches"
-        )
-
     def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
         """torch.mps has no count of what it reserved."""
         return {

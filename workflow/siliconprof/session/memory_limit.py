@@ -149,9 +149,6 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
     peak_bytes, means = session.backend.step_peak_bytes(step, standing)
     if limit and scenario["confirmed_peak_bytes"] is None and peak_bytes is not None:
         _note(scenario, peak_bytes, means)
-    beside = session.backend.beside_arrays() if limit else None
-    if beside:
-        limit["how"] += f"; {beside}"
     return {"device_peak_bytes": peak_bytes, "device_peak_means": means}
 
 

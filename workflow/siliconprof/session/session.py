@@ -63,16 +63,15 @@ class Session:
         return self.scenario.get("applied") == "offload"
 
     def add_point(self, point: dict[str, Any]) -> None:
-        """Add one point to the record; its raw times but those of compiling and warm-up are timed."""
-        self.hand_over(point)
+        """Add one point to the record, also if this process is killed; its raw times are timed.
+
+        Those of compiling and warm-up are not.
+        """
+        self.points.append(point)
+        self.report({"point": point})
         times, calls = point["times"], point.get("calls_per_time", 1)
         for name in ("step_s", "unsplit_step_s", "forward_only_s", "launch_and_wait_s"):
             self.timed(calls * sum(times.get(name, ())))
-
-    def hand_over(self, point: dict[str, Any]) -> None:
-        """Add one point to the record, also if this process is killed."""
-        self.points.append(point)
-        self.report({"point": point})
 
     def repeat(
         self, label: str, operation: Callable[[], Any], calls: int | None = None

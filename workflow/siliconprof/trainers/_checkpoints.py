@@ -47,9 +47,7 @@ class Checkpoints:
             self.course, self.files = None, {}
         return self.course
 
-    def save(
-        self, stepper: Stepper, step: int, course: Any, roles: Collection[str] = (LATEST,)
-    ) -> None:
+    def save(self, stepper: Stepper, step: int, course: Any, roles: Collection[str]) -> None:
         """Save the training as it is after `step` steps; `problem` says so where that fails."""
         if self.folder is None:
             return

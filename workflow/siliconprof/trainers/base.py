@@ -167,7 +167,6 @@ class Course:
             "losses": self.losses,
             "steps": self.steps,
             "times": vars(self.times),
-            "stopped_by": self.pace.stopped_by,
             "resumed_at": self.resumed_at,
         }
 
@@ -177,12 +176,9 @@ class Course:
         later_s = self.state()["zero_unix_s"] - state["zero_unix_s"]
         self.steps["started_s"] = [began - later_s for began in self.steps["started_s"]]
         self.times = StepTimes(**state["times"])
-        self.pace.warmup_times = self.times.warmup_step_s
         self.pace.times = list(self.times.unsplit_step_s)
-        self.pace.stopped_by = state["stopped_by"]
         self.resumed_at = [*state["resumed_at"], len(self.losses)]
-        for series in (self.times.step_s, self.times.unsplit_step_s):
-            self.session.timed(-sum(series))  # which an earlier process spent
+        self.session.timed(-sum(self.pace.times))  # which an earlier process spent
 
     def follow(self, stepper: Stepper, batches: Iterator[Any]) -> None:
         """Train to the end of the course."""

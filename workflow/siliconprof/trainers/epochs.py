@@ -2,8 +2,7 @@
 
 Every batch size of the cell is a training of its own from the same weights: a point. Its first
 steps warm up, then per-phase and whole ones alternate until the timing plan has enough. The
-validation part follows an epoch and is timed too; then a checkpoint is saved, from which a killed
-cell goes on, with new random numbers of a dropout. With `max_steps` one validation follows and an
+validation part follows an epoch and is timed too. With `max_steps` one validation follows and an
 epoch is extrapolated.
 """
 
@@ -20,7 +19,6 @@ from siliconprof.session import sweep
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
-from siliconprof.trainers._checkpoints import Checkpoints
 from siliconprof.trainers.base import Course, Trainer
 from siliconprof.trainers.plain import forward_only
 from siliconprof.workloads._classic import FEWEST_STEPS
@@ -95,31 +93,28 @@ class Plugin(Trainer):
     cannot_offload = "trainer epochs trains on the device alone"
 
     def run(self, session: Session) -> None:
-        """A point for every batch size; a checkpoint has the finished ones."""
+        """A point for every batch size."""
         cell: Any = session.workload
         sizes = cell.parameters["batch_sizes"]
-        checkpoints = Checkpoints(session.checkpoints)
-        for point in (checkpoints.course or {}).get("points", ()):
-            session.hand_over(point)
         session.method |= METHOD | {"weights": cell.weights_origin()}
         for batch_size in sizes:  # refuse a bad one before any training
             Length.of(cell.of_batch(batch_size), session.data.counts["train"])
         try:
-            for place, batch_size in enumerate(sizes[len(session.points) :]):
+            for place, batch_size in enumerate(sizes):
                 session.workload = workload = cell.of_batch(batch_size)
                 entry = {"params": point_params(workload)}
-                measured = partial(fit, session, checkpoints, new_meter=place > 0)
+                measured = partial(fit, session, new_meter=place > 0)
                 sweep.point(session, f"batch_size={batch_size}", entry, measured)
         finally:
             session.workload = cell
 
 
-def fit(session: Session, checkpoints: Checkpoints, new_meter: bool) -> dict[str, Any]:
+def fit(session: Session, new_meter: bool) -> dict[str, Any]:
     """The point of one batch size; the cell's first one has the meter that the cell began with."""
     if session.energy is not None and new_meter:
         session.energy = EnergyMeter.of(session.backend, Plan.of(session.cell.timing))
         session.energy.idle("before")
-    return Fit(session, checkpoints).run()
+    return Fit(session).run()
 
 
 def point_params(workload: Any) -> dict[str, Any]:
@@ -165,12 +160,12 @@ class Length:
 
 
 class Fit(Course):
-    """One training with a fixed number of steps, from its weights or a checkpoint to its point."""
+    """One training with a fixed number of steps, from its weights to its point."""
 
-    def __init__(self, session: Session, checkpoints: Checkpoints) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__(session)
-        workload: Any = session.workload
-        self.workload, self.checkpoints = workload, checkpoints
+        self.workload: Any = session.workload
+        workload = self.workload
         self.parameters = workload.parameters
         self.max_steps = self.parameters["max_steps"]
         counts = session.data.counts
@@ -211,14 +206,6 @@ class Fit(Course):
         session = self.session
         batches = self.workload.batches(session.data, session.cell.seed)
         session.backend.reset_peak_memory()
-        if earlier := self.checkpoints.resume(self.stepper):
-            self.checkpoints.course = None  # the next batch size begins anew
-            self.restore(earlier["course"])
-            self.partial_step_s, self.validated_steps = earlier["partial"], earlier["validated"]
-            self.train_s, self.validation_s = earlier["train_s"], earlier["validation_s"]
-            self.evaluations = earlier["evaluations"]
-            for _ in self.losses:  # to the same position in the data
-                next(batches)
         spent_s = 0.0
         while kind := self.next_kind():
             self.step(kind, self.stepper, batches)
@@ -227,7 +214,6 @@ class Fit(Course):
                 self.train_s.append(spent_s)
                 spent_s = 0.0
                 self.validate()
-                self.save()
         session.under_way = False
         if self.max_steps is not None:
             median_s = statistics.median(self.times.unsplit_step_s)
@@ -244,19 +230,6 @@ class Fit(Course):
             result = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}
             point["test"] = result | {"trained_steps": trained_steps}
         return point
-
-    def save(self) -> None:
-        """Save a checkpoint at the end of an epoch."""
-        course = {
-            "points": self.session.points,
-            "course": self.state(),
-            "partial": self.partial_step_s,
-            "validated": self.validated_steps,
-            "train_s": self.train_s,
-            "validation_s": self.validation_s,
-            "evaluations": self.evaluations,
-        }
-        self.checkpoints.save(self.stepper, len(self.losses), course)
 
     def validate(self) -> None:
         """Validate; the time is extrapolated to the whole part where only some batches are run."""
@@ -279,7 +252,6 @@ class Fit(Course):
         point["stopped_by"] = point["stopped_by"] or "max_iterations"
         point["params"] |= point_params(self.workload)
         point["evaluations"] = self.evaluations
-        point["resumed_at"] = self.resumed_at
         steps, by_epochs = self.length.epoch_steps, self.max_steps is None
         whole = by_epochs and self.validated_steps == self.validation_steps
         point["epoch"] = {
