@@ -200,10 +200,6 @@ class Backend:
         """Seconds between two marks."""
         return end - start
 
-    def lost(self, error: Exception) -> str | None:
-        """Why nothing more can run in this process after an error; None = other work still can."""
-        return None
-
     # -- memory --------------------------------------------------------------------------
 
     def memory_bytes(self) -> int | None:

@@ -17,7 +17,6 @@ from siliconprof.backends import _cuda_driver
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
 from siliconprof.backends.base import Backend, Operator, Stepper, Unsupported
-from siliconprof.errors import in_one_line
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import UNCHECKED, MemoryProfile
 from siliconprof.store.cell import PRECISIONS
@@ -197,20 +196,6 @@ class Plugin(Backend):
             self.mx.eval(self._last)
             self._last = None
         self.mx.synchronize()
-
-    def lost(self, error: Exception) -> str | None:
-        """A command buffer or CUDA call that failed makes a later call of MLX raise, once for each
-        stream (mlx/error.h); what is left of it is taken before further work is asked for.
-        """
-        self._last = None
-        for _ in range(2):
-            try:
-                self.mx.eval(self.mx.ones(1) + 1)
-                self.mx.synchronize()
-                return None
-            except Exception as again:
-                reason = in_one_line(again)
-        return f"MLX's device is lost to this process: {reason}"
 
     def memory_bytes(self) -> int:
         return self.mx.get_active_memory()

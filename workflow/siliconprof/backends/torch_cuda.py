@@ -15,7 +15,6 @@ from siliconprof.backends import _cuda_driver, _cuda_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, compiler
 from siliconprof.backends.base import Unsupported
-from siliconprof.errors import in_one_line
 from siliconprof.memory.footprint import UNCHECKED, MemoryProfile
 
 # cuBLAS's workspaces come out of torch's allocator, one for each handle and stream, and a thread has
@@ -142,17 +141,6 @@ class Plugin(TorchBackend):
     def seconds_between(self, start: Any, end: Any) -> float:
         """Both events are done once the step is synchronised."""
         return start.elapsed_time(end) / 1e3  # the API returns milliseconds
-
-    def lost(self, error: Exception) -> str | None:
-        """After an illegal address, an assertion, a launch failure and their kin "any further CUDA
-        work will return the same error" and "the process must be terminated and relaunched"
-        (CUDA runtime API, cudaError_t), so further work is asked for.
-        """
-        try:
-            self.synchronize()
-        except Exception as again:
-            return f"CUDA's context is lost to this process: {in_one_line(again)}"
-        return None
 
     def memory_bytes(self) -> int:
         return self.torch.cuda.memory_allocated(self.device)

@@ -19,6 +19,7 @@ from siliconprof.errors import UserError, in_one_line
 from siliconprof.session import exhaustion
 
 if TYPE_CHECKING:
+    from siliconprof.backends.base import Backend
     from siliconprof.session.session import Session
 
 # The status of a cell none of whose points is ok: the first of these that any point has.
@@ -56,13 +57,31 @@ def point(
         raise
     except Exception as error:
         traceback.print_exc()
-        if lost := session.backend.lost(error):
-            raise DeviceLost(f"{in_one_line(error)}; {lost}") from error
+        if again := lost(session.backend):
+            raise DeviceLost(
+                f"{in_one_line(error)}; the device is lost to this process: {again}"
+            ) from error
         status = "oom" if exhaustion.raised(error) else "failed"
         measured = {**empty, **initial, "status": status, "reason": in_one_line(error)}
     free(session)
     session.add_point(measured)
     return measured
+
+
+def lost(backend: Backend) -> str | None:
+    """What further work raises where a device does nothing more for this process; None elsewhere.
+
+    CUDA raises the same in every call from then on (CUDA runtime API, cudaError_t). MLX raises what
+    failed in a later call once more (mlx/error.h), so that one more is asked for.
+    """
+    for _ in range(2):
+        try:
+            backend.normal((1,), 0)
+            backend.synchronize()
+            return None
+        except Exception as error:
+            again = None if exhaustion.raised(error) else in_one_line(error)
+    return again
 
 
 def free(session: Session) -> None:
