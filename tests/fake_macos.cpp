@@ -7,15 +7,11 @@
 namespace {
 uint64_t level = 0, swapped_in = 0, swapped_out = 0;
 uint32_t status = 0;  // NOTIFY_STATUS_OK
-uint32_t free_pages = 0, inactive_pages = 0;
 }
 
 extern "C" {
 void fake_set(uint64_t pressure, uint64_t in, uint64_t out, uint32_t answer) {
   level = pressure; swapped_in = in; swapped_out = out; status = answer;
-}
-void fake_memory(uint32_t free, uint32_t inactive) {
-  free_pages = free; inactive_pages = inactive;
 }
 uint32_t notify_register_check(const char* name, int* token) {
   *token = 17;
@@ -28,8 +24,6 @@ uint32_t notify_get_state(int token, uint64_t* to) {
 unsigned mach_host_self() { return 4099; }
 int host_statistics64(unsigned host, int flavor, char* to, unsigned* count) {
   if (host != 4099 || flavor != 4 || *count < 38) return 4;  // KERN_INVALID_ARGUMENT
-  std::memcpy(to, &free_pages, 4);
-  std::memcpy(to + 8, &inactive_pages, 4);
   std::memcpy(to + 112, &swapped_in, 8);
   std::memcpy(to + 120, &swapped_out, 8);
   return 0;

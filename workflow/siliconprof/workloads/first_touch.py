@@ -9,16 +9,12 @@ pages in; the count of minor faults shows whether that worked. Swap is not touch
 from __future__ import annotations
 
 import mmap
-import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Parameter, Quantity, several
 from siliconprof.hosts import machine
-from siliconprof.hosts.sensors import apple
-from siliconprof.hosts.sensors.base import Unreadable
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.stats import statistics
 from siliconprof.workloads.base import KernelWorkload, only_fp32
@@ -26,7 +22,6 @@ from siliconprof.workloads.base import KernelWorkload, only_fp32
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
-AVAILABLE_SHARE = 1 / 16  # of the available memory that a mapping may take
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 FAULTS_DIFFER_ABOVE = 0.02  # of the pages: faults that the mapping's pages do not explain
 
@@ -59,27 +54,13 @@ class Plugin(KernelWorkload):
         return f"{row['pages']:g} pages"
 
     def measure(self, session: Session) -> None:
-        available = available_bytes()
-        huge_pages = huge_pages_setting()
         session.method["first_touch"] = {
             "times": "step_s: a mapping made, written to twice and given back; first_pass_s and "
             "second_pass_s: one write per page, in every run, warm-up and given-up attempts included",
-            "huge_pages": huge_pages,
+            "huge_pages": huge_pages_setting(),
         }
-        too_large = []
         for pages in sorted(self.parameters["pages"]):
-            if available is not None and pages * mmap.PAGESIZE > AVAILABLE_SHARE * available:
-                too_large.append(pages)
-                continue
             session.add_point(self.point(session, pages))
-        if too_large:
-            reason = (
-                f"mappings of {', '.join(map(str, too_large))} pages of {mmap.PAGESIZE} bytes are "
-                f"more than a sixteenth of the available memory ({available} bytes)"
-            )
-            if not session.points:
-                raise Unsupported(reason)
-            session.flag("not_measured", reason)
 
     def point(self, session: Session, pages: int) -> dict[str, Any]:
         """One size of mapping."""
@@ -138,17 +119,6 @@ class Touch:
         self.second_s.append(end - again)
         self.first_faults.append(between - before)
         self.second_faults.append(after - between)
-
-
-def available_bytes() -> int | None:
-    """Bytes of memory to be had without swapping, by the system; None where unknown."""
-    if machine.is_mac():
-        try:
-            return apple.VirtualMemory().available() * mmap.PAGESIZE
-        except Unreadable:
-            return None
-    match = re.search(r"^MemAvailable:\s*(\d+) kB", machine.read_text("/proc/meminfo"), re.M)
-    return int(match[1]) * 1024 if match else None
 
 
 def huge_pages_setting() -> str:

@@ -1,9 +1,9 @@
-"""Apple silicon: energy by zeus-apple-silicon, thermal pressure and memory by macOS itself.
+"""Apple silicon: energy by zeus-apple-silicon, thermal pressure and swap by macOS itself.
 
 None of it needs root. Energy: zeus-apple-silicon 1.1.0 (README and apple_energy.hpp) reads
 IOReport's "Energy Model", an estimate by the chip's firmware, in millijoules. Thermal pressure:
-notify(3) with the name and the levels of <libkern/OSThermalNotification.h>. Swap
-and free memory: host_statistics64 with <mach/vm_statistics.h>. Only root may read a GPU's clock, temperature and
+notify(3) with the name and the levels of <libkern/OSThermalNotification.h>. Swap:
+host_statistics64 with <mach/vm_statistics.h>. Only root may read a GPU's clock, temperature and
 load (powermetrics(1)), so they are absent here.
 """
 
@@ -240,10 +240,9 @@ class VirtualMemory:
         self._statistics: Any = library.host_statistics64
         pointers = ctypes.POINTER(VmStatistics64), ctypes.POINTER(ctypes.c_uint32)
         self._statistics.argtypes = (ctypes.c_uint32, ctypes.c_int, *pointers)
-        self.statistics()
 
-    def statistics(self) -> VmStatistics64:
-        """All counts now, in pages."""
+    def swapped(self) -> tuple[int, int]:
+        """(in, out) since boot, in pages."""
         statistics = VmStatistics64()
         count = ctypes.c_uint32(ctypes.sizeof(statistics) // 4)  # in units of integer_t
         status = self._statistics(
@@ -251,14 +250,4 @@ class VirtualMemory:
         )
         if status:
             raise Unreadable(f"macOS: host_statistics64 answers {status}")
-        return statistics
-
-    def swapped(self) -> tuple[int, int]:
-        """(in, out) since boot, in pages."""
-        now = self.statistics()
-        return now.swapins, now.swapouts
-
-    def available(self) -> int:
-        """Pages to be had without swapping, free or inactive: the sum that psutil gives, too."""
-        now = self.statistics()
-        return now.free + now.inactive
+        return statistics.swapins, statistics.swapouts
