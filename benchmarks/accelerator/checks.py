@@ -87,7 +87,6 @@ def versions(name: str, torch: Any) -> None:
         free, total = torch.cuda.mem_get_info()
         own = torch.cuda.get_device_properties(0).total_memory
         say(own == total, "memory", f"total {total}, properties {own}, free {free}")
-        say(None, "address", str(backend.gpu_address()))
 
 
 @part
@@ -116,7 +115,6 @@ def precision(name: str, torch: Any) -> None:
             f"{text}; other sizes: {', '.join(f'{e:.2e}' for e in sized)}",
         )
     opened(name, "fp32")
-    say(torch.get_float32_matmul_precision() == "highest", "pinned", "fp32 after tf32")
     if name == "torch-cuda":  # a convolution is not in the proof
         x, w = torch.randn(8, 64, 400), torch.randn(64, 64, 3)
         out = torch.nn.functional.conv1d(x.cuda(), w.cuda()).cpu().double()
@@ -306,12 +304,46 @@ def operators(name: str, torch: Any) -> None:
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
         stepper.step(data, Edges(backend))()
         backend.synchronize()
+    on_device = [e for e in profiler.events() if e.device_type.name == "CUDA"]
+    kernels = sum(not event.is_user_annotation for event in on_device)
+    launches = backend.launches_of(lambda: stepper.step(data, Edges(backend)))
+    say(
+        launches is not None and kernels < 2 * launches,
+        "launches of a step",
+        f"{launches} operators on the device, {kernels} kernels, copies and fills",
+    )
     kernels_s = sum(e.self_device_time_total for e in profiler.key_averages()) / 1e6
     say(
         abs(sums[-1] / kernels_s - 1) < 0.1,
         "against the profiler",
         f"operators {sums[-1] * 1e3:.2f} ms, its kernels {kernels_s * 1e3:.2f} ms",
     )
+
+
+@part
+def compiled(name: str, torch: Any) -> None:
+    """What compiling leaves: workers that are no load of others, a buffer that is in no peak."""
+    if name != "torch-cuda":
+        return
+    from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad, descendants
+
+    backend = opened(name, "amp-bf16")
+    size, length = ("nano", 32) if SMALL else ("small", 512)
+    work = workload("gpt2", size=size, batch_size=8, seq_len=length, compile=True)
+    stepper, data, peaks = backend.stepper(work, 0), batch_of(work), []
+    load, began = ForeignLoad(), time.perf_counter()
+    for _ in range(3):  # the first compiles
+        backend.reset_peak_memory()
+        stepper.step(data, Edges(backend))()
+        peaks.append(backend.peak_memory_bytes() / 2**20)
+    cores = load.cores(time.perf_counter() - began) or 0.0
+    say(
+        cores < FLAG_ABOVE_CORES,
+        "compiling",
+        f"{cores:.2f} cores of others, {len(descendants())} processes of its own still live",
+    )
+    text = f"{', '.join(f'{peak:.0f}' for peak in peaks)} MiB, the first with autotuning"
+    say(peaks[0] >= peaks[2], "peak of a compiled step", text)
 
 
 @part
@@ -339,16 +371,11 @@ def scaler(name: str, torch: Any) -> None:
 @part
 def memory(name: str, torch: Any) -> None:
     """Predicted against measured peaks; the allocator's reserve and its retries."""
-    cases = [
-        ("gpt2", {"size": "small", "batch_size": 8, "seq_len": 512}, p)
-        for p in ("fp32", "amp-bf16", "amp-fp16", "bf16")
-    ]
+    small = {"size": "small", "batch_size": 8, "seq_len": 512}
+    cases = [("gpt2", small, p) for p in ("fp32", "amp-bf16", "amp-fp16", "bf16")]
     cases += [
-        (
-            "gpt2",
-            {"size": "small", "batch_size": 8, "seq_len": 512, "gradient_checkpointing": True},
-            "amp-bf16",
-        )
+        ("gpt2", {**small, **more}, "amp-bf16")
+        for more in ({"gradient_checkpointing": True}, {"lora_rank": 8})
     ]
     cases += [
         ("gpt2", {"size": "medium", "batch_size": 1, "seq_len": 128}, p)
@@ -357,9 +384,6 @@ def memory(name: str, torch: Any) -> None:
     cases += [
         ("whisper", {"size": "small", "batch_size": 2, "target_len": 128}, p)
         for p in ("fp32", "amp-bf16")
-    ]
-    cases += [
-        ("gpt2", {"size": "small", "batch_size": 8, "seq_len": 512, "lora_rank": 8}, "amp-bf16")
     ]
     if SMALL:
         cases = [("gpt2", {"size": "nano", "batch_size": 2, "seq_len": 32}, "fp32")]
@@ -437,33 +461,6 @@ def sensors(name: str, torch: Any) -> None:
             say(len(values) > 5, f"{source}, {state}", text)
     for source in meter.sources:
         say(source.reason is None, source.name, source.reason or source.means[:60])
-
-
-@part
-def pieces(name: str, torch: Any) -> None:
-    """The three operations that the bandwidth workload times, once each over a gigabyte."""
-    if name != "torch-cuda":
-        return
-    backend = opened(name, "fp32")
-    for kernel, arrays in (("copy", 2), ("triad", 3), ("reduction", 1)):
-        stream, count = backend.stream(kernel), 2**16 if SMALL else 2**28
-        flat = [stream.view(backend.repeated_normal(count, i)) for i in range(arrays)]
-        into, inputs = (
-            backend.repeated_normal(count // 64 if arrays == 1 else count, 9),
-            flat[-max(1, arrays - 1) :],
-        )
-        for _ in range(3):
-            stream.run(into, *inputs)
-        start = backend.mark()
-        for _ in range(10):
-            stream.run(into, *inputs)
-        end = backend.mark()
-        backend.synchronize()
-        n_bytes = 4 * count * (arrays + (1 / 64 if arrays == 1 else 0))
-        rate = 10 * n_bytes / backend.seconds_between(start, end)
-        say(rate > 1.5e12, kernel, f"{rate / 1e9:.0f} GB/s")
-        del flat, into, inputs
-        backend.release_memory()
 
 
 def main() -> int:
