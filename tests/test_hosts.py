@@ -316,11 +316,12 @@ def mac(chip: str, cores: int | None) -> dict[str, str]:
     }
 
 
+APPLE = {"name": "Apple M2 Max", "memory_bytes": 96 * GIB, "error": None}
 MAC_ANSWERS: dict[str, dict[str, Any]] = {
     "torch": TORCH_MAC,
-    "torch-mps": {"working_set_bytes": 72 * GIB},
+    "torch-mps": {"devices": [APPLE | {"working_set_bytes": 72 * GIB}]},
     "mlx": {"blas": ACCELERATE, "gpu": "metal"},
-    "mlx-gpu": {"devices": [{"name": "Apple M2 Max", "memory_bytes": 96 * GIB, "error": None}]},
+    "mlx-gpu": {"devices": [APPLE]},
     "numpy": {"blas": ACCELERATE},
 }
 

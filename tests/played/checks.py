@@ -115,7 +115,8 @@ def test_played_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> None:
 
 def test_played_card_says_what_it_is() -> None:
     backend = opened("tf32")
-    assert backend.identity("gpu", 0) == {"name": CARD.name, "memory_bytes": CARD.memory_bytes}
+    facts = {"name": CARD.name, "memory_bytes": CARD.memory_bytes, "compute_capability": "9.0"}
+    assert backend.identity("gpu", 0) == facts
     described = backend.describe()
     assert described["compute_capability"] == "9.0" and described["device_name"] == CARD.name
     assert described["multiprocessors"] == CARD.multiprocessors

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from siliconprof.backends._streams import Stream, Transfer
+from siliconprof.errors import first_line
 from siliconprof.hosts import caches, machine
 from siliconprof.memory.footprint import MemoryProfile
 
@@ -166,17 +167,27 @@ class Backend:
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
         """`name` and `memory_bytes` of the device that `open` would take; after `available`.
 
-        A processor, and a GPU that is part of one, has the system's name for it.
+        Of a GPU also `compute_capability` and `working_set_bytes`, if it has such a thing. A processor, and a GPU that is part of one, has the system's name for it.
         """
         chip = machine.cpu()
         return {"name": chip["model"], "memory_bytes": chip["memory_bytes"]}
 
-    def gpus(self) -> list[dict[str, Any]]:
-        """The GPUs that it works on, each tested with a product; after `available`.
+    def n_gpus(self) -> int:
+        """How many GPUs it sees, after `import_framework`; raises what the driver says of none."""
+        return 0
 
-        Each has `name`, `memory_bytes` and `error`, a line or None. The order is the framework's.
-        """
-        return []
+    def gpus(self) -> list[dict[str, Any]]:
+        """The `identity` of each in the framework's order, with `error`: a line, or None if it works."""
+        devices = []
+        for index in range(self.n_gpus()):
+            error: str | None = None
+            try:
+                self.open("gpu", index, 1, "fp32")
+                self.prove_precision()
+            except Exception as raised:  # each framework has errors of its own
+                error = first_line(raised)
+            devices.append({**self.identity("gpu", index), "error": error})
+        return devices
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """Import the framework, pin device, threads, arithmetic; `Unsupported` precisions raise."""

@@ -124,8 +124,20 @@ class Plugin(Backend):
         import mlx.core as mx
 
         info = mx.device_info(mx.Device(mx.gpu, index))
-        size = info.get("total_memory", info.get("memory_size"))
-        return {"name": info.get("device_name"), "memory_bytes": size}
+        facts = {
+            "name": info.get("device_name"),
+            "memory_bytes": info.get("total_memory", info.get("memory_size")),
+            "working_set_bytes": info.get("max_recommended_working_set_size"),  # Metal only
+        }
+        if "compute_capability_major" in info:  # CUDA only, mlx/backend/cuda/device_info.cpp
+            major, minor = (info[f"compute_capability_{part}"] for part in ("major", "minor"))
+            facts["compute_capability"] = f"{major}.{minor}"
+        return facts
+
+    def n_gpus(self) -> int:
+        import mlx.core as mx
+
+        return mx.device_count(mx.gpu)
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         import mlx.core as mx

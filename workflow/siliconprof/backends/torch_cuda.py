@@ -103,14 +103,30 @@ class Plugin(TorchBackend):
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
         import torch
 
-        properties = torch.cuda.get_device_properties(0)
-        return {"name": properties.name, "memory_bytes": properties.total_memory}
+        properties = torch.cuda.get_device_properties(self._place(index))
+        return {
+            "name": properties.name,
+            "memory_bytes": properties.total_memory,
+            "compute_capability": f"{properties.major}.{properties.minor}",
+        }
 
-    def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
-        """The process sees this one GPU only, see `environment`."""
+    def n_gpus(self) -> int:
         import torch
 
-        index = 0
+        torch.cuda.init()  # raises with the driver's message where `is_available` only says False
+        return torch.cuda.device_count()
+
+    @staticmethod
+    def _place(index: int) -> int:
+        """A cell's process sees its own GPU only, see `environment`; the detection's all of them."""
+        import torch
+
+        return index if index < torch.cuda.device_count() else 0
+
+    def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
+        import torch
+
+        index = self._place(index)
         major, minor = torch.cuda.get_device_capability(index)
         dtype = precision.removeprefix("amp-")
         if dtype in ("tf32", "bf16") and major < 8:

@@ -55,6 +55,18 @@ class Plugin(TorchBackend):
             return False, "torch finds no Metal GPU (macOS 12.3 or later on Apple silicon)"
         return super().available_to(torch)
 
+    def identity(self, device_kind: str, index: int) -> dict[str, Any]:
+        import torch
+
+        recommended = {"working_set_bytes": int(torch.mps.recommended_max_memory())}
+        return super().identity(device_kind, index) | recommended
+
+    def n_gpus(self) -> int:
+        works, reason = self.available()
+        if not works:
+            raise RuntimeError(reason)
+        return 1
+
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         import torch
 

@@ -214,9 +214,8 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
 
 def _working_set_bytes(answers: Mapping[str, Any]) -> int | None:
     """The bytes of memory that Metal recommends to use, from torch's or MLX's answer."""
-    of_mlx = (answers.get("mlx-gpu") or {}).get("devices", ())
-    sizes = [facts.get("working_set_bytes") for facts in (answers.get("torch-mps") or {}, *of_mlx)]
-    return next(filter(None, sizes), None)
+    devices = [d for n in ("torch-mps", "mlx-gpu") for d in answers.get(n, {}).get("devices", ())]
+    return next(filter(None, (device.get("working_set_bytes") for device in devices)), None)
 
 
 def works(answer: Mapping[str, Any] | None) -> bool:
