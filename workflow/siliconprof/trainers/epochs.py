@@ -164,8 +164,8 @@ class Fit(Course):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.workload: Any = session.workload
-        workload = self.workload
+        workload: Any = session.workload
+        self.workload = workload
         self.parameters = workload.parameters
         self.max_steps = self.parameters["max_steps"]
         counts = session.data.counts
