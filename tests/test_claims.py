@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,10 @@ import pytest
 import yaml
 from conftest import ROOT
 from siliconprof.claims import judge
-from siliconprof.claims.consistency import CONSISTENT, INCONSISTENT
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import VERDICTS
 from siliconprof.errors import UserError
-from siliconprof.store import columns, table_files
+from siliconprof.store import columns, published, table_files
 from siliconprof.store.records import HERE, REFERENCE
 from siliconprof.store.table_files import KEY
 from synthetic_results import (
@@ -94,10 +92,7 @@ def together(*given: Tables) -> Tables:
 
 
 def judged(
-    folder: Path,
-    entries: Sequence[Mapping[str, Any]],
-    given: Tables,
-    published: Path = ROOT / "config/published",
+    folder: Path, entries: Sequence[Mapping[str, Any]], given: Tables
 ) -> list[dict[str, Any]]:
     """What the stage writes of some claims."""
     for name in columns.tables():
@@ -106,7 +101,7 @@ def judged(
     matrix = {"experiment": {}, "host": host_file([CPU]), "cells": [], "not_measured": []}
     (folder / "matrix.json").write_text(json.dumps(matrix))
     options = options_of(folder) | {"claims": folder / "claims.yaml"}
-    run(judge, **options | {"published": published})
+    run(judge, **options | {"published": ROOT / "config/published"})
     return table(folder, "claims")
 
 
@@ -487,51 +482,6 @@ def test_every_claim_of_the_paper_is_answered_by_its_own_experiment(tmp_path: Pa
     }, left
 
 
-# -- the sources' own numbers --------------------------------------------------------------------
-
-
-def consistency(folder: Path, published: Path = ROOT / "config/published") -> dict[str, list[str]]:
-    """Claim id -> what the printed numbers say of it, of the shipped claims."""
-    rows = judged(folder, shipped(), {}, published=published)
-    assert {row["verdict"] for row in rows} == {ABSENT} and all(row["reason"] for row in rows)
-    return {row["id"]: [row["consistency"], row["consistency_reason"]] for row in rows}
-
-
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What the shipped tables say."""
-    return consistency(tmp_path_factory.mktemp("shipped"))
-
-
-@pytest.mark.parametrize(
-    ("table", "old", "new", "name", "says"),
-    [
-        ("table4_pass_time", "2.710", "3.910", "paper-mlx-faster-than-mps", "3.910"),
-        ("table6_kernel_launch", "0.0225,0.0036", "0.0025,0.0036", "paper-cold-slower", "6 of 7"),
-        ("table3_configurations", "3,Whisper-large", "2,Whisper-large", None, "scenario 2"),
-    ],
-)
-def test_consistency_follows_the_published_row(
-    answers: dict[str, list[str]],
-    tmp_path: Path,
-    table: str,
-    old: str,
-    new: str,
-    name: str | None,
-    says: str,
-) -> None:
-    """One number of a table is altered in a copy; what it says of a statement turns."""
-    folder = tmp_path / "published"
-    shutil.copytree(ROOT / "config/published", folder)
-    path = folder / f"{table}.csv"
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    name = name or "paper-scenario-3-whisper-large"
-    word, reason = consistency(tmp_path, folder)[name]
-    assert {answers[name][0], word} == {CONSISTENT, INCONSISTENT} and says in reason, reason
-
-
 # -- the claims file -----------------------------------------------------------------------------
 
 
@@ -548,7 +498,6 @@ def test_a_published_row_gives_devices_workloads_and_value(tmp_path: Path) -> No
     assert "Daniel 2023, Results" in row["source"]
 
 
-PASS = {"table": "table4_pass_time", "column": "pass_time_s"}
 IN_TABLE = {"table": "daniel2023_speedups", "statement": "M2 Max is always faster than the M1"}
 
 
@@ -563,8 +512,12 @@ IN_TABLE = {"table": "daniel2023_speedups", "statement": "M2 Max is always faste
         ("compare.quantity", "througput", "did you mean 'throughput'?"),
         ("compare.quantity", "heat", "trend.compare.quantity: a finding is a word"),
         ("compare.tolerance", 0.1, "compare.tolerance_reason: is missing"),
-        ("check", {"kind": "ratio", "a": PASS}, "consistency.0.expect: is missing"),
-        ("check", {"kind": "claim", "id": "x"}, "consistency.0.id: no claim 'x'"),
+        (
+            "published",
+            IN_TABLE | {"table": "table1_devices"},
+            "published.table: is 'table1_devices'",
+        ),
+        ("consistency", "so so", "consistency: is 'so so'; expected one of: consistent, "),
     ],
 )
 def test_a_bad_claims_file_gets_a_line_for_each_mistake(
@@ -576,12 +529,30 @@ def test_a_bad_claims_file_gets_a_line_for_each_mistake(
         entry["published"] = value
         del entry["source"]
     elif not key:
-        entry |= {"consistency": [value]} if where == "check" else {where: value}
+        entry |= {where: value}
     with pytest.raises(UserError) as error:
         judged(tmp_path, [entry], {})
     lines = str(error.value).splitlines()
     assert len(lines) == 1 and line in lines[0], lines
     assert lines[0].startswith(str(tmp_path / "claims.yaml"))
+
+
+def test_a_bad_published_table_gets_a_line_for_each_mistake(tmp_path: Path) -> None:
+    """By column and line of the file; a column that is missing or unknown once."""
+    path = tmp_path / "table6_kernel_launch.csv"
+    path.write_text(
+        "device,cold_launch_ms,followup_ms,source,note\nx,-1,0.1,here,\n,inf,0.1,here,\n"
+    )
+    with pytest.raises(UserError) as error:
+        published.read(tmp_path, path.stem)
+    assert str(error.value).splitlines() == [
+        f"{path}: device.3: is ''; expected text of at least 1 character",
+        f"{path}: cold_launch_ms.2: is '-1'; expected a positive number",
+        f"{path}: cold_launch_ms.3: is 'inf'; expected a positive number",
+        f"{path}: followup_launch_ms: is missing; expected object",
+        f"{path}: followup_ms: unknown key; expected one of: source, note, device, cold_launch_ms, "
+        "followup_launch_ms; did you mean 'followup_launch_ms'?",
+    ]
 
 
 def test_the_shipped_claims_name_every_printed_statement() -> None:

@@ -6,22 +6,23 @@ and takes value, devices, model, batch size and source from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from siliconprof.analyse import published_values
-from siliconprof.analyse.published_values import Published, Unknown
+import pandas as pd
+
 from siliconprof.claims import models
 from siliconprof.claims.figures import Region
 from siliconprof.claims.models import OWN_CPU
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.errors import UserError, nearest
 from siliconprof.hosts.registry import Registry
-from siliconprof.store import model, validation
+from siliconprof.store import model, published, table_files, validation
+from siliconprof.store.table_files import Row
 
 PERCENT = "percent"  # of more, in a published row: 30 percent are 1.3 times
 SIGNS = ("direction", "trend")  # kinds without a number, whatever their row prints
@@ -32,12 +33,26 @@ UNITS = {kind: "times" for kind in ("ratio", "direction", "trend", "largest")} |
 }
 # Side -> the column in which a published row names its device.
 COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
-STATED = {"statement", "value_min", "value_max", "unit", "source"}  # columns of statements
+# What a column's unit has to be multiplied with to be an SI unit.
+SCALES = {"ms": 1e-3}
 # Keys of an entry or its comparison that a claim has as they are.
-AS_GIVEN = {"id", "text", "untestable", "consistency", "kind", "quantity", "cases", "words"}
-AS_GIVEN |= {"largest", "along", "same", "any_batch", "similar_price"}
+AS_GIVEN = {"id", "text", "untestable", "kind", "quantity", "cases", "words"}
+AS_GIVEN |= {
+    "consistency",
+    "consistency_reason",
+    "largest",
+    "along",
+    "same",
+    "any_batch",
+    "similar_price",
+}
 AS_GIVEN |= {"tolerance", "tolerance_reason"}
 Side = dict[str, Any]  # column of a row -> its value, or a list of them
+Read = Callable[[str], pd.DataFrame]  # of a published table
+
+
+class Unknown(Exception):
+    """A column or a row that is not there; `.key: what`."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +83,8 @@ class Claim:
     value: float | None
     printed: str  # the number as printed, with its meaning; empty where there is none
     printed_unit: str
-    consistency: Any = ()  # checks against published tables, or why there is none
+    consistency: str | None = None  # whether the source's own numbers agree with it
+    consistency_reason: str | None = None
     kind: str = ""  # of comparison; empty where it is untestable
     quantity: str = ""
     unit: str  # of the measured and claimed values
@@ -96,27 +112,28 @@ class Claim:
         return " or ".join(self.words) or self.largest or str(self.region)
 
 
-def load(path: Path, registry: Registry, published: Published) -> list[Claim]:
+def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
     """The claims of a file.
 
     Args:
-        published: the published tables.
+        folder: of the published tables.
 
     Raises:
-        UserError: the mistakes of all claims, one line each.
+        UserError: the mistakes of all claims, or of a published table, one line each.
     """
     context = {
         "devices": [*registry["devices"]],
         "vendors": sorted({entry["vendor"] for entry in registry["devices"].values()}),
     }
     checked = model.checked(models.Claims, validation.load_yaml(path), f"{path}: ", context)
+    read: Read = cache(partial(published.read, folder))
     problems = []
     claims: dict[str, Claim] = {}
     for entry in checked.model_dump(exclude_unset=True)["claims"]:
         try:
             if entry["id"] in claims:
                 raise Unknown(": the id is used twice")
-            claims[entry["id"]] = _claim(entry, published)
+            claims[entry["id"]] = _claim(entry, read)
         except Unknown as error:
             problems.append(validation.one_line(f"{path}: {entry['id']}{error}"))
     if problems:
@@ -124,23 +141,14 @@ def load(path: Path, registry: Registry, published: Published) -> list[Claim]:
     return list(claims.values())
 
 
-@contextmanager
-def _at(key: str) -> Iterator[None]:
-    """Says of whatever is not there in which key it stands."""
-    try:
-        yield
-    except Unknown as error:
-        raise Unknown(f"{key}{error}") from None
-
-
-def _claim(entry: Mapping[str, Any], published: Published) -> Claim:
+def _claim(entry: Mapping[str, Any], read: Read) -> Claim:
     """An entry, completed from its published rows.
 
     Raises:
         Unknown: the first mistake that no type expresses, `.key: what`.
     """
     compare = entry.get("compare", {})
-    rows = _rows(entry["published"], published) if "published" in entry else []
+    rows = _rows(read, **entry["published"]) if "published" in entry else []
     value, printed = _printed(rows)
     if value is not None and "value" in compare:
         raise Unknown(".compare.value: the published row has it; leave it out")
@@ -148,12 +156,12 @@ def _claim(entry: Mapping[str, Any], published: Published) -> Claim:
     own_unit = QUANTITIES[compare["quantity"]].unit if compare else ""
     if isinstance(compare.get("value"), Mapping):
         spec = compare["value"]
-        value = _number(spec, "a", published)
-        value /= _number(spec, "b", published) if "b" in spec else 1
+        value = _number(spec, "a", read)
+        value /= _number(spec, "b", read) if "b" in spec else 1
         printed, unit = f"{value:.4g}", "times" if "b" in spec else own_unit
     elif "value" in compare:
         value = float(compare["value"])
-    notes = [entry.get("note", ""), *dict.fromkeys(row["note"] for row in rows)]
+    notes = [entry.get("note"), *dict.fromkeys(row["note"] for row in rows)]
     source = "; ".join(dict.fromkeys(row["source"] for row in rows)) or entry.get("source", "")
     measured_unit = UNITS.get(kind, "times" if unit == PERCENT else unit or own_unit)
     given = {key: each[key] for each in (entry, compare) for key in AS_GIVEN if key in each}
@@ -167,49 +175,62 @@ def _claim(entry: Mapping[str, Any], published: Published) -> Claim:
         unit="times the printed" if "over_printed" in compare else measured_unit,
         region=_region(compare, value),
         over_printed=compare.get("over_printed", {}).get("table", ""),
-        questions=_questions(compare, value, rows, published) if compare else (),
+        questions=_questions(compare, value, rows, read) if compare else (),
     )
 
 
-def _rows(statement: Mapping[str, str], published: Published) -> list[dict[str, str]]:
+def _rows(read: Read, table: str, statement: str) -> list[Row]:
     """The rows of a published statement."""
-    table, text = statement["table"], statement["statement"]
-    with _at(".published"):
-        rows = published.rows(table)
-    missing = ", ".join(sorted(STATED - set(rows[0] if rows else ())))
-    if missing:
-        raise Unknown(f".published.table: {table}.csv has no statements (no {missing})")
-    matching = [row for row in rows if row["statement"] == text]
-    if not matching:
-        near = nearest(text, {row["statement"] for row in rows})
+    frame = read(table)
+    matching = frame[frame["statement"] == statement]
+    if matching.empty:
+        near = nearest(statement, frame["statement"])
         raise Unknown(f".published.statement: no row of {table}.csv has it{near}")
-    if len({(row["value_min"], row["value_max"], row["unit"]) for row in matching}) > 1:
+    if len(matching[["value_min", "value_max", "unit"]].drop_duplicates()) > 1:
         raise Unknown(f".published.statement: its rows in {table}.csv have different values")
-    return matching
+    return table_files.rows(matching)
 
 
-def _number(spec: Mapping[str, Any], name: str, published: Published) -> float:
+def _numbers(spec: Mapping[str, Any], key: str, read: Read) -> pd.Series:
+    """The printed numbers that a specification names, in the unit of their column, by its row."""
+    frame, where = read(spec["table"]), spec.get("where", {})
+    for column in filter(None, (spec["column"], *where, spec.get("per"))):
+        if column not in frame:
+            near = nearest(column, frame)
+            raise Unknown(f"{key}: {spec['table']}.csv has no column '{column}'{near}")
+    for name, value in where.items():
+        frame = frame[frame[name].eq(value)]
+    numbers = frame[spec["column"]].astype(float)
+    return numbers / frame[spec["per"]].astype(float) if "per" in spec else numbers
+
+
+def _number(spec: Mapping[str, Any], name: str, read: Read) -> float:
     """A printed number."""
-    with _at(f".compare.value.{name}"):
-        numbers = published.numbers(spec[name])
-        if len(numbers) != 1:
-            raise Unknown(f": {len(numbers)} rows have it; expected one")
-    return numbers[0].value
+    numbers = _numbers(spec[name], f".compare.value.{name}", read)
+    if len(numbers) != 1:
+        raise Unknown(f".compare.value.{name}: {len(numbers)} rows have it; expected one")
+    return float(numbers.iloc[0])
+
+
+def _per_device(spec: Mapping[str, Any], read: Read) -> dict[str, float]:
+    """Device -> its printed number in an SI unit, by the column's ending."""
+    numbers = _numbers(spec, ".compare.over_printed", read)
+    numbers *= SCALES.get(spec["column"].rpartition("_")[2], 1.0)
+    return dict(zip(read(spec["table"])["device"][numbers.index], numbers, strict=True))
 
 
 def _questions(
     compare: Mapping[str, Any],
     value: float | None,
-    rows: Sequence[Mapping[str, str]],
-    published: Published,
+    rows: Sequence[Row],
+    read: Read,
 ) -> list[Question]:
     """One question for each published row and each pair or device that the comparison names."""
     device_sets: list[dict[str, str]] = [{"a": a, "b": b} for a, b in compare.get("pairs", ())]
     device_sets += [dict.fromkeys(COLUMNS, name) for name in compare.get("devices", ())]
     printed: Mapping[str, float] = {}
     if "over_printed" in compare:
-        with _at(".compare.over_printed"):
-            printed = published_values.per_device(published, compare["over_printed"])
+        printed = _per_device(compare["over_printed"], read)
         for name in compare["devices"]:
             if name not in printed:
                 raise Unknown(f".compare.devices: no printed number of {name}")
@@ -225,7 +246,7 @@ def _questions(
     ]
 
 
-def _printed(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, str]:
+def _printed(rows: Sequence[Row]) -> tuple[float | None, str]:
     """(the number of published rows, its text); a bound of 1 is only a sign and has no text."""
     low, high = (rows[0]["value_min"], rows[0]["value_max"]) if rows else ("", "")
     if low and high:
@@ -250,7 +271,7 @@ def _region(compare: Mapping[str, Any], value: float | None) -> Region | None:
 
 def _question(
     compare: Mapping[str, Any],
-    row: Mapping[str, str],
+    row: Row,
     devices: Mapping[str, str],
     printed: Mapping[str, float],
 ) -> Question:
