@@ -117,8 +117,7 @@ def claim(kind: str, quantity: str, workloads: str, expects: str, **compare: Any
         compare["value"] = float(numbers[0])
     if len(numbers) > 1:
         compare |= {"tolerance": float(numbers[1]), "tolerance_reason": "a test"}
-    if kind not in ("share", "largest"):
-        compare.setdefault("cases", "typical")
+    compare.setdefault("cases", "typical")
     compare |= {"kind": kind, "quantity": quantity, "workloads": workloads.split()}
     return {"id": kind, "text": f"A {kind}", "source": "wide/deep report", "compare": compare}
 
@@ -208,15 +207,7 @@ MODELS: dict[str, Any] = {"a": {"model": "deep"}, "b": {"model": "wide"}}
 TWENTY = claim("ratio", "step_speed", "transformer_lm", "about 20 0.5", a=RTX_SIDE, b=M4_SIDE)
 MORE_STEPS = claim("difference", "norm_elevated_until", "transformer_lm", "more", **MODELS)
 GROWS = claim("trend", "throughput", "transformer_grid", "more", of={}, along="batch_size")
-OFTEN = claim("share", "iteration_over_min_run_time", "transformer_grid", "at_least 0.5", of={})
-MOST = altered(
-    claim("ratio", "epoch_speed", "mlp lstm", "more", batch_sizes=[32], **MAC_SIDES),
-    "largest",
-    kind="largest",
-    largest="lstm",
-    expect=None,
-    cases=None,
-)
+OFTEN = claim("range", "iteration_over_min_run_time", "transformer_grid", "more 1", of={})
 
 
 def trained(where: Mapping[str, Any], step_s: float, **point: Any) -> Tables:
@@ -321,12 +312,9 @@ MS = launched(ULTRA | {"device": "m2-max-38"}, 0.908e-3)
         (GROWS, grid({1: 0.01, 8: 0.2}), NO, "claimed above 1"),
         (GROWS, grid({1: 0.01, 8: 0.08}), OPEN, "overlaps the bound"),
         (GROWS, {}, ABSENT, "no transformer_grid cell is part of these results"),
-        (OFTEN, grid({1: 0.1, 8: 0.9}), YES, "2 points, from 0.5 to 4.5 times: 0.5"),
-        (OFTEN, grid({1: 0.01, 8: 0.1}), NO, "0 [0, 0], claimed at least 0.5"),
-        (OFTEN, grid({1: 0.01, 8: 0.2}), OPEN, "[0, 0.5]"),
-        (MOST, networks(1.2, 6.8), YES, "claimed largest: lstm"),
-        (MOST, networks(6.8, 1.2), NO, "claimed largest: lstm"),
-        (MOST, networks(6.5, 6.8), OPEN, "overlap of intervals"),
+        (OFTEN, grid({1: 0.5, 8: 0.9}), YES, "2 of 2 cases agree, the least clearly "),
+        (OFTEN, grid({1: 0.01, 8: 0.1}), NO, "claimed above 1"),
+        (OFTEN, grid({1: 0.01, 8: 0.9}), OPEN, "cases differ beyond noise"),
         # One case contradicts always and not typically; several may count as one.
         (altered(GROWS, "all", cases="all"), BOTH_WAYS, NO, "1 of 2 cases against it"),
         (GROWS, BOTH_WAYS, OPEN, "cases differ beyond noise: 1 agree, 1 are against it"),
@@ -369,7 +357,7 @@ def test_every_comparison_has_every_verdict(
     (row,) = judged(tmp_path, [entry], given)
     assert (row["verdict"], says in row["reason"]) == (verdict, True), row
     has_figure = row["measured_value"] is not None or bool(row["measured_word"])
-    assert bool(row["measured_records"]) == has_figure
+    assert bool(row["measured_devices"]) == has_figure
     assert verdict == ABSENT or has_figure
 
 
@@ -381,9 +369,23 @@ FAR = grid({1: 0.01, 8: 0.2}, host="far", source="imported")
 @pytest.mark.parametrize(
     ("entry", "given", "verdict", "analogue", "value", "says"),
     [
-        (TWENTY, LIKE_BOTH, ABSENT, "agrees", 20, "4090 and Apple M4, 10 GPU cores were not meas"),
-        (GROWS, together(grid({1: 0.01, 8: 0.02}), FAR), YES, "disagrees", 0.4, ": 4 ["),
-        (SMALL, NANO, ABSENT, "agrees", 0.2, "no gpt2 cell with size large or xl is part of these"),
+        (
+            TWENTY,
+            LIKE_BOTH,
+            ABSENT,
+            "agrees",
+            ": 20 [",
+            "4090 and Apple M4, 10 GPU cores were not meas",
+        ),
+        (GROWS, together(grid({1: 0.01, 8: 0.02}), FAR), YES, "disagrees", ": 0.4 [", ": 4 ["),
+        (
+            SMALL,
+            NANO,
+            ABSENT,
+            "agrees",
+            ": 0.2 [",
+            "no gpt2 cell with size large or xl is part of these",
+        ),
     ],
 )
 def test_an_analogue_changes_no_verdict(
@@ -392,13 +394,13 @@ def test_an_analogue_changes_no_verdict(
     given: Tables,
     verdict: str,
     analogue: str,
-    value: float,
+    value: str,
     says: str,
 ) -> None:
     """What other devices, hosts and sizes show stands beside a verdict."""
     (row,) = judged(tmp_path, [entry], given)
     assert (row["verdict"], row["analogue_says"]) == (verdict, analogue)
-    assert row["analogue_value"] == pytest.approx(value) and says in row["reason"], row["reason"]
+    assert value in row["analogue_reason"] and says in row["reason"], row["reason"]
 
 
 @pytest.mark.parametrize(
@@ -474,7 +476,6 @@ def test_every_claim_of_the_paper_is_answered_by_its_own_experiment(tmp_path: Pa
     sizes = ("whisper-medium", "whisper-large", "gpt2-large", "gpt2-xl")
     elsewhere_ = {f"paper-parameters-{size}" for size in sizes}
     assert set(left) == elsewhere_ | {
-        "paper-host-70-w",
         "paper-no-amp-on-apple",
         "paper-gpt2-lighter-than-whisper",
         "paper-runtime-memory-slightly-larger",

@@ -15,14 +15,13 @@ The wide/deep report asks whether a system is held back by its memory or by many
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from siliconprof.analyse import step_work
-from siliconprof.declarations import mebibytes
-from siliconprof.store import table_files
-from siliconprof.store.table_files import KEY, Row
+from siliconprof.analyse.throughputs import known
+from siliconprof.store.table_files import KEY
 
-STATUSES = ("ok", "oom", "skipped", "failed")
 ENDS = ("smallest", "largest")  # batch
 YES, NO, UNKNOWN = "yes", "no", "unknown"
 INCONCLUSIVE, LAUNCH_BOUND, MEMORY_BOUND = "inconclusive", "launch-bound", "memory-bound"
@@ -48,83 +47,33 @@ MOST_RESIDUAL = 0.25  # of a step: such as lie further from the line do not lie 
 
 
 def judged(shapes: pd.DataFrame) -> pd.DataFrame:
-    """Shapes with `launch_bound`, `memory_bound` (yes, no, unknown), and the numbers behind them."""
-    rows = table_files.rows(shapes)
-    for name, sign in (("launch", launch_sign), ("memory", memory_sign)):
-        signs = [
-            (UNKNOWN, NOT_MEASURED) if row["smallest_step_s"] is None else sign(row) for row in rows
-        ]
-        names = [f"{name}_bound", f"{name}_why"]
-        shapes = shapes.join(pd.DataFrame(signs, shapes.index, names))
+    """Shapes with `launch_bound` and `memory_bound`: yes, no, unknown."""
     not_measured = shapes["smallest_step_s"].isna()
-    return shapes.assign(fit_reason=shapes["fit_reason"].mask(not_measured, NOT_MEASURED))
-
-
-def launch_sign(row: Row) -> tuple[str, str]:
-    """Whether launches bound a shape's step at its smallest batch, and why."""
-    share, fixed = row["launch_share_smallest"], row["fixed_share_smallest"]
-    low, high = row["fixed_share_smallest_low"], row["fixed_share_smallest_high"]
-    why = row["fit_reason"]
-    if fixed is not None:
-        why = (
-            f"{fixed:.0%} ({low:.0%} to {high:.0%}) of the step of "
-            f"{seconds_(row['smallest_step_s'])} at batch {row['smallest_batch']:.0f} does not "
-            "grow with the batch"
-        )
-    if share is None:
-        why += f"; {row['launch_reason']}"
-    else:
-        launches = f"{row['launches']:.0f} launches at {seconds_(row['launch_cost_s'])}"
-        why += f"; {launches} take {share:.0%} of it"
-    if row["overhead_share"] is not None:
-        most = row["fixed_memory_share_most"]
-        why += f", the weights' and the optimizer's bytes {most:.0%} at most"
-    if fixed is not None and high < BOUND:
-        return NO, why
-    if share is None or share > IMPOSSIBLE:
-        return UNKNOWN, why
-    if share < CLEAR:
-        return NO, why
-    left = row["overhead_share"]  # what bytes leave of the fixed part
-    can_explain = left is not None and row["overhead_share_low"] >= BOUND and LOW_BY * share >= left
-    is_bound = fixed is not None and low >= BOUND and (share >= BOUND or can_explain)
-    return YES if is_bound else UNKNOWN, why
-
-
-def memory_sign(row: Row) -> tuple[str, str]:
-    """Whether memory bounds a shape's step, at its smallest or its largest batch, and why."""
-    if row["memory_reason"]:
-        return UNKNOWN, row["memory_reason"]
-    end = max(ENDS, key=lambda name: row[f"memory_share_{name}"])
-    share, moved = row[f"memory_share_{end}"], mebibytes(row[f"least_bytes_{end}"])
-    why = (
-        f"at batch {row[f'{end}_batch']:.0f} a step moves {moved} at least, "
-        f"{row[f'from_memory_share_{end}']:.0%} of it through memory, which takes {share:.0%} of "
-        f"its {seconds_(row[f'{end}_step_s'])}"
+    low, high = (shapes[f"fixed_share_smallest_{end}"] for end in ("low", "high"))
+    share, left = shapes["launch_share_smallest"], shapes["overhead_share"]  # by bytes left
+    can_explain = shapes["overhead_share_low"].ge(BOUND) & (LOW_BY * share).ge(left)
+    is_bound = low.ge(BOUND) & (share.ge(BOUND) | can_explain)
+    is_nothing = share.isna() | share.gt(IMPOSSIBLE)
+    of_launches = [not_measured, high.lt(BOUND), is_nothing, share.lt(CLEAR), is_bound]
+    most = shapes[[f"memory_share_{end}" for end in ENDS]].max(axis=1)
+    is_clear = most.lt(CLEAR) & known(shapes["last_level_cache_bytes"])
+    of_memory = [not_measured, most.between(BOUND, IMPOSSIBLE), is_clear]
+    return shapes.assign(
+        launch_bound=np.select(of_launches, [UNKNOWN, NO, UNKNOWN, NO, YES], UNKNOWN),
+        memory_bound=np.select(of_memory, [UNKNOWN, YES, NO], UNKNOWN),
+        fit_reason=shapes["fit_reason"].mask(not_measured, NOT_MEASURED),
     )
-    if not row["last_level_cache_bytes"]:
-        why += "; the cache's size is unknown, so the largest cache that we know was subtracted"
-    if BOUND <= share <= IMPOSSIBLE:
-        return YES, why
-    return NO if share < CLEAR and row["last_level_cache_bytes"] else UNKNOWN, why
-
-
-def seconds_(value: float) -> str:
-    """`3.2 ms`, `4.1 µs`."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value * 1e6:.3g} µs"
 
 
 def of_backends(shapes: pd.DataFrame) -> pd.DataFrame:
     """What the shapes of each grid, which are `judged`, say of its backend: columns of scaling.csv."""
     key = [*KEY]
-    counts = shapes.groupby(key, sort=False)[[f"points_{status}" for status in STATUSES]].sum()
-    measured = shapes[shapes["smallest_step_s"].notna()].groupby(key)
     bounds = ["launch_bound", "memory_bound"]
-    of_any = counts.join([measured["throughput_gain"].max(), measured[bounds].agg(_any)])
-    of_any = of_any.fillna(dict.fromkeys(bounds, UNKNOWN)).reset_index()
+    backends = shapes[key].drop_duplicates()
+    measured = shapes[shapes["smallest_step_s"].notna()].groupby(key)
+    of_any = backends.join(measured["throughput_gain"].max(), key)
+    of_any = of_any.join(measured[bounds].agg(_any), key).reset_index(drop=True)
+    of_any = of_any.fillna(dict.fromkeys(bounds, UNKNOWN))
     both = of_any[bounds].itertuples(index=False, name=None)
     return of_any.assign(verdict=[VERDICTS.get(pair, INCONCLUSIVE) for pair in both])
 

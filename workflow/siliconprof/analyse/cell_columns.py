@@ -1,13 +1,11 @@
-"""One record as a line of cells.csv, with the verdicts and figures of its checks."""
+"""One record as a line of cells.csv, with the verdicts of its checks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from siliconprof.analyse import study_rows
 from siliconprof.analyse.record_rows import PARTS, joined
-from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.store import contents, table_files
 from siliconprof.store import record as record_file
@@ -21,29 +19,13 @@ NAMES = ("clock", "sleep", "twice_the_work", "synchronisation", "marks", "precis
 
 
 def _checked(record: Record) -> Row:
-    """`{name}_check`, `{name}_check_reason` and figures; None for what was not reached."""
-    checks = {name: record.checks.get(name, Check()) for name in NAMES}
+    """`{name}_check` and `{name}_check_reason`, None for what was not reached; the largest error."""
     verdicts: Row = {}
-    for name, check in checks.items():
+    for name in NAMES:
+        check = record.checks.get(name, Check())
         verdicts |= {f"{name}_check": check.verdict, f"{name}_check_reason": check.reason}
-    clock, sleep, drift = checks["clock"], checks["sleep"], checks["drift"]
-    ratios = {check.kernel: check.ratio for check in reversed(checks["twice_the_work"].kernels)}
     errors = [point.result_error for point in record.points if point.result_error is not None]
-    return verdicts | {
-        "clock_resolution_s": clock.resolution_s,
-        "clock_reading_cost_s": clock.reading_cost_s,
-        "sleep_asked_s": sleep.asked_s,
-        "sleep_measured_s": sleep.measured_s,
-        "sleep_ratio": sleep.ratio,
-        "twice_product_ratio": ratios.get("product"),
-        "twice_sum_ratio": ratios.get("sum"),
-        "marks_ratio": checks["marks"].ratio,
-        "waited_share": min(checks["synchronisation"].waited_shares.values(), default=None),
-        "worst_result_error": max(errors, default=None),
-        "results_compared": len(errors) or None,
-        "worst_drift_ratio": drift.worst_ratio,
-        "attempts_given_up": drift.given_up,
-    }
+    return verdicts | {"worst_result_error": max(errors, default=None)}
 
 
 def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
@@ -118,7 +100,6 @@ def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
         "record": path.as_posix(),
         "record_sha256": record.sha256,
         "earlier_records": len(earlier),
-        "earlier_ok_record": _earlier_ok(record, earlier) if record.status != "ok" else None,
         **_checked(record),
     }
 
@@ -133,15 +114,3 @@ def _last_level_cache(record: Record) -> Cache:
             last_level_cache_source=rotation.cache_source,
         )
     return cache
-
-
-def _earlier_ok(record: Record, paths: Sequence[Path]) -> str | None:
-    """The newest earlier record of a cell that was measured without fault."""
-    for path in paths:
-        try:
-            before = record_file.load(path)
-            if before.status == "ok" and before.cell.path == record.cell.path:
-                return path.as_posix()
-        except UserError:
-            continue  # the history is a courtesy; the report does not fall over it
-    return None

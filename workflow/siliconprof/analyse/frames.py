@@ -193,7 +193,7 @@ class Frames:
         Raises:
             UserError: see `published.read`.
         """
-        frame = published.read(self.published_folder, name)
+        frame = published.read(self.published_folder, name).astype("string")
         names = {device: entry["name"] for device, entry in self.registry["devices"].items()}
         devices = [column for column in frame if column in ("device", "device_a", "device_b")]
         return frame.assign(**{f"{column}_label": frame[column].map(names) for column in devices})

@@ -59,12 +59,7 @@ def point_rows(record: Record) -> Iterator[Row]:
             "burst_mean_s": point.burst_mean_s,
             "burst_reason": point.burst_reason,
             "enqueue_burst": point.enqueue_burst,
-            "enqueue_means": point.means.get("enqueue"),
-            "cold_means": point.means.get("cold"),
-            "cold_processes": point.cold.processes,
-            "cold_failures": "; ".join(point.cold.failed) or None,
             "cold_reason": point.cold.reasons.get("cold_s"),
-            "compile_and_load_reason": point.cold.reasons.get("compile_and_load_s"),
             "loss_first": point.loss[0] if point.loss else None,
             "loss_last": point.loss[-1] if point.loss else None,
             "training_steps": len(point.curve.loss if point.curve else point.loss) or None,
@@ -106,10 +101,10 @@ def time_per_step(point: Point) -> dict[str, float | None]:
         mean = sum(used) / len(used) if used and len(used) == len(walls) else None
         row[f"{name.removesuffix('_s')}_per_step_s"] = mean
     on, waiting = row["cpu_per_step_s"], row["waiting_per_step_s"]
-    wall = sum(walls) / len(walls) if on is not None else None
-    left = None if wall is None or on is None or waiting is None else wall - on - waiting
-    blocked = None if left is None else max(left, 0.0)
-    return row | {"blocked_per_step_s": blocked, "wall_per_step_s": wall}
+    left = None
+    if on is not None and waiting is not None:
+        left = max(sum(walls) / len(walls) - on - waiting, 0.0)
+    return row | {"blocked_per_step_s": left}
 
 
 def of_unsplit_steps(point: Point, name: str) -> list[float]:

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse import bound, step_work, throughputs
-from siliconprof.analyse.bound import ENDS, STATUSES
+from siliconprof.analyse.bound import ENDS
 from siliconprof.analyse.throughputs import DEVICE, PLACE, known, of_step, reach_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets
@@ -35,7 +35,7 @@ READ = (
 )
 LINE = (
     *("fixed_s", "fixed_low_s", "fixed_high_s", "per_sample_s", "residual", "fit_reason"),
-    *(f"fixed_share_{end}" for end in ("smallest", "smallest_low", "smallest_high", "largest")),
+    *(f"fixed_share_smallest{end}" for end in ("", "_low", "_high")),
 )
 LEAST_ERROR = 1e-3  # of a step: no interval of a few equal times is as narrow as it looks
 GRID = "transformer_grid"
@@ -98,15 +98,13 @@ def lines(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
     key = [*KEY, *SHAPE]
     points = points.assign(shape=points.groupby(key, dropna=False, sort=False).ngroup())
     shapes = points.drop_duplicates("shape").set_index("shape")[key]
-    counts = pd.crosstab(points["shape"], points["point_status"].fillna("ok"))
-    counts = counts.reindex(columns=STATUSES, fill_value=0).add_prefix("points_")
     measured = points[points["seconds"].notna()]
     measured = measured.sort_values(["shape", "batch_size"], kind="stable")
     of_shape = measured.groupby("shape")
     both = (of_shape.head(1).set_index("shape"), of_shape.tail(1).set_index("shape"))
     ends = dict(zip(ENDS, both, strict=True))
     parts = [_ends(measured, ends), _lines(measured), _launches(ends, ceilings)]
-    shapes = shapes.join([counts, *parts, _memory(ends, ceilings)])
+    shapes = shapes.join([*parts, _memory(ends, ceilings)])
     for end in ("", "_low"):
         left = shapes[f"fixed_share_smallest{end}"] - shapes["fixed_memory_share_most"]
         shapes[f"overhead_share{end}"] = left.clip(lower=0)
@@ -170,7 +168,6 @@ def _line(of_shape: pd.DataFrame) -> Row:
         "fixed_share_smallest": share.value,
         "fixed_share_smallest_low": share.low,
         "fixed_share_smallest_high": share.high,
-        "fixed_share_largest": line.fixed_share(batches[-1]).value,
     }
 
 
@@ -188,23 +185,20 @@ def _launches(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
         for row in table_files.rows(points)
     ]
     found = pd.DataFrame(counted, points.index, ["launches", "launches_how"])
-    costs = ceilings[(ceilings["quantity"] == AMORTISED) & (ceilings["how"] == DISPATCH)]
-    how = costs["backend"] + ", " + costs["workload"].astype("string")
-    how += ": launches of a + 1 in a row"
-    costs = costs.assign(launch_cost_s=costs["value"], launch_cost_how=how).set_index(where)
+    dispatched = ceilings[(ceilings["quantity"] == AMORTISED) & (ceilings["how"] == DISPATCH)]
+    costs = dispatched.set_index(where)["value"].rename("launch_cost_s")
     none = ceilings[ceilings["quantity"].isin(LAUNCHES) & ceilings["reason"].notna()]
     none = none.drop_duplicates(where, keep="last").set_index(where)
-    of_place = points[where].join(costs[["launch_cost_s", "launch_cost_how"]], where)
+    of_place = points[where].join(costs, where)
     found = found.join(of_place.join(none[["reason"]], where).drop(columns=where))
     count = found["launches"].astype(float)
     seconds = count * found["launch_cost_s"]
     why = found["reason"].fillna(NO_LAUNCH).where(count.notna(), found["launches_how"])
-    return found.assign(
-        launches_how=found["launches_how"].where(count.notna()),
+    return found.drop(columns=["reason", "launches_how"]).assign(
         launch_s=seconds,
         launch_reason=why.where(seconds.isna()),
-        **{f"launch_share_{end}": seconds / of["seconds"] for end, of in ends.items()},
-    ).drop(columns="reason")
+        launch_share_smallest=seconds / points["seconds"],
+    )
 
 
 def _memory(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
@@ -216,7 +210,6 @@ def _memory(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
     found = {
         "last_level_cache_bytes": points["cache_bytes"],
         "bandwidth_bytes_per_s": bandwidth,
-        "bandwidth_how": points["ceiling_how"],
         "memory_reason": points["ceiling_reason"].fillna(NO_BANDWIDTH).where(bandwidth.isna()),
     }
     for end, of in ends.items():

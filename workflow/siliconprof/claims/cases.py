@@ -290,7 +290,8 @@ def _combine(every: Sequence[Asked], pairs: pd.DataFrame, read: Mapping[str, Rea
             figures.difference(upper[differences], lower[differences]),
         ]
     ).sort_index()
-    n = _together(pairs.assign(module=[row["module"] for row in one]))
+    # How many intervals have to hold together: one where several count as one.
+    n = pairs.groupby("claim")["claim"].transform("size").mask(pairs["counted"].isin(MULTIPLES), 1)
     low, high = figures.interval(combined, 1 - (1 - inference.CONFIDENCE) / n)
     names = ["middle", "low", "high", "basis", "remark", "word"]
     texts = combined.assign(low=low, high=high)[names].itertuples(index=False)
@@ -300,16 +301,6 @@ def _combine(every: Sequence[Asked], pairs: pd.DataFrame, read: Mapping[str, Rea
             ([a], _label(a)) if a is b else ([a, b], _label_of_both(a, b, asked.claim.along))
         )
         asked.cases.append(Case(label, rows, *text))
-
-
-def _together(pairs: pd.DataFrame) -> np.ndarray:
-    """Of each case how many intervals have to hold together: one where several count as one."""
-    asked, module = pairs["claim"], pairs["module"]
-    of_module = asked.groupby([asked, module]).transform("size")
-    modules = module.groupby(asked).transform("nunique").where(of_module == 1, 1)
-    is_one = pairs["counted"].isin(MULTIPLES) & pairs["kind"].ne("share")
-    n = asked.groupby(asked).transform("size")
-    return np.select([pairs["kind"] == "largest", is_one], [modules, 1], n)
 
 
 # -- labels ----------------------------------------------------------------------------------------

@@ -26,11 +26,8 @@ from siliconprof.store.table_files import Row
 
 PERCENT = "percent"  # of more, in a published row: 30 percent are 1.3 times
 SIGNS = ("direction", "trend")  # kinds without a number, whatever their row prints
-WITH_NUMBER = ("ratio", "range", "share")  # need a number: a published row's or their own
-UNITS = {kind: "times" for kind in ("ratio", "direction", "trend", "largest")} | {
-    "share": "of the points",
-    "finding": "",
-}
+WITH_NUMBER = ("ratio", "range")  # need a number: a published row's or their own
+UNITS = {"ratio": "times", "direction": "times", "trend": "times", "finding": ""}
 # Side -> the column in which a published row names its device.
 COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
 # What a column's unit has to be multiplied with to be an SI unit.
@@ -89,9 +86,8 @@ class Claim:
     quantity: str = ""
     unit: str  # of the measured and claimed values
     cases: str = "all"  # how many of the cases must agree
-    region: Region | None  # the figures that agree; None where words or a workload do
+    region: Region | None  # the figures that agree; None where words do
     words: Sequence[str] = ()
-    largest: str = ""
     along: str = ""  # the parameter of a trend
     same: Sequence[str] = ()  # columns in which two sides must agree, where the claim says which
     any_batch: bool = False
@@ -108,8 +104,8 @@ class Claim:
 
     @property
     def expected(self) -> str:
-        """The figures, words or workload that agree."""
-        return " or ".join(self.words) or self.largest or str(self.region)
+        """The figures or words that agree."""
+        return " or ".join(self.words) or str(self.region)
 
 
 def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
@@ -182,13 +178,13 @@ def _claim(entry: Mapping[str, Any], read: Read) -> Claim:
 def _rows(read: Read, table: str, statement: str) -> list[Row]:
     """The rows of a published statement."""
     frame = read(table)
-    matching = frame[frame["statement"] == statement]
-    if matching.empty:
+    rows = table_files.rows(frame[frame["statement"] == statement])
+    if not rows:
         near = nearest(statement, frame["statement"])
         raise Unknown(f".published.statement: no row of {table}.csv has it{near}")
-    if len(matching[["value_min", "value_max", "unit"]].drop_duplicates()) > 1:
+    if len({(row["value_min"], row["value_max"], row["unit"]) for row in rows}) > 1:
         raise Unknown(f".published.statement: its rows in {table}.csv have different values")
-    return table_files.rows(matching)
+    return rows
 
 
 def _numbers(spec: Mapping[str, Any], key: str, read: Read) -> pd.Series:
@@ -238,8 +234,6 @@ def _questions(
         raise Unknown(".compare.value: is missing, here and in a published row")
     if QUANTITIES[compare["quantity"]].finding != (compare["kind"] == "finding"):
         raise Unknown(".compare.quantity: a finding is a word, all else a number")
-    if compare.get("largest", compare["workloads"][0]) not in compare["workloads"]:
-        raise Unknown(".compare.largest: expected one of its workloads")
     return [
         _question(compare, row, devices, printed)
         for row, devices in product(rows or ({},), device_sets or ({},))

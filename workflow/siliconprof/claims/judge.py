@@ -19,7 +19,6 @@ from siliconprof.claims import cases, claims_file, verdicts
 from siliconprof.claims.cases import OF_A_DEVICE, Asked, Case
 from siliconprof.claims.claims_file import Claim, Question, Side
 from siliconprof.claims.evidence import CELLS, Evidence
-from siliconprof.claims.figures import AGAINST, AGREES, OPEN
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE
 from siliconprof.hosts.datasheet import DataSheets
@@ -76,23 +75,18 @@ def judged(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> Row:
     if is_analogue and not cases:
         return {}
     missing = _missing(claim, every, evidence)
-    verdict, reason, case, answers = verdicts.judge(claim, cases, list(dict.fromkeys(missing)))
-    rows = [row for one in cases for row in one.rows]
-    case = case or Case()
-    values: Row = {"value": case.middle, "case": case.label}
-    values |= {name: getattr(case, name) for name in ("low", "high", "word", "basis")}
-    values |= {
-        "cases_agree": answers.count(AGREES),
-        "cases_against": answers.count(AGAINST),
-        "cases_open": answers.count(OPEN),
-        "devices": "; ".join(dict.fromkeys(row["where"] for row in rows)) or None,
-        "records": ";".join(dict.fromkeys(row["record"] for row in rows)) or None,
-    }
-    prefix = "analogue" if is_analogue else "measured"
-    row = {f"{prefix}_{name}": value for name, value in values.items()}
+    verdict, reason, case = verdicts.judge(claim, cases, list(dict.fromkeys(missing)))
     if is_analogue:
-        return row | {"analogue_says": ANALOGUE_WORDS[verdict], "analogue_reason": reason}
-    return row | {"verdict": verdict, "reason": reason}
+        return {"analogue_says": ANALOGUE_WORDS[verdict], "analogue_reason": reason}
+    devices = dict.fromkeys(row["where"] for one in cases for row in one.rows)
+    case = case or Case()
+    return {
+        "verdict": verdict,
+        "reason": reason,
+        "measured_value": case.middle,
+        **{f"measured_{name}": getattr(case, name) for name in ("low", "high", "word", "basis")},
+        "measured_devices": "; ".join(devices) or None,
+    }
 
 
 # -- whose cells decide ----------------------------------------------------------------------------

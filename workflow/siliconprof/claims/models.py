@@ -162,15 +162,6 @@ class Difference(_Paired):
     expect: Expected
 
 
-class Largest(_Compare):
-    """In which workload a over b is largest."""
-
-    kind: Literal["largest"]
-    a: Side
-    b: Side
-    largest: str  # the module
-
-
 class Range(_Compare):
     """A quantity of each cell against a bound."""
 
@@ -186,15 +177,6 @@ class Range(_Compare):
         if self.over_printed and not self.devices:
             raise ValueError("over_printed: expected `devices` beside it")
         return self
-
-
-class ShareOfPoints(_Compare):
-    """How many points have more than a mark."""
-
-    kind: Literal["share"]
-    of: Side
-    value: Number | Over | None = None
-    expect: Literal["at_least", "at_most"]
 
 
 class Trend(_Compare):
@@ -217,7 +199,7 @@ class Finding(_Compare):
 
 
 Compare = Annotated[
-    Ratio | Direction | Difference | Largest | Range | ShareOfPoints | Trend | Finding,
+    Ratio | Direction | Difference | Range | Trend | Finding,
     Field(discriminator="kind"),
 ]
 

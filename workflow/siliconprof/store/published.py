@@ -133,14 +133,14 @@ TABLES: dict[str, type[Table]] = {
 
 
 def read(folder: Path, name: str) -> pd.DataFrame:
-    """One of `TABLES` as texts; what a source does not have is NA.
+    """One of `TABLES` as texts; what a source does not have is None.
 
     Raises:
         UserError: all that is wrong with it, one line each.
     """
     path = folder / f"{name}.csv"
     try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        frame = pd.read_csv(path, dtype=object, keep_default_na=False, encoding="utf-8-sig")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
     except ValueError as error:
@@ -148,4 +148,4 @@ def read(folder: Path, name: str) -> pd.DataFrame:
     frame.index = pd.RangeIndex(2, len(frame) + 2)  # the first line has the names
     if mistakes := model.mistakes(TABLES[name], frame.to_dict(), f"{path}: "):
         raise UserError("\n".join(mistakes[:MOST_MISTAKES]))
-    return frame.reset_index(drop=True).astype("string").replace("", pd.NA)
+    return frame.where(frame != "", None).reset_index(drop=True)

@@ -108,16 +108,6 @@ def key_of(source: str, cell: Cell) -> Row:
     return {"source": source} | {axis: getattr(cell, axis) for axis in AXES}
 
 
-def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What names a cell; None for each column that the row lacks."""
-    return tuple(row.get(name) for name in KEY)
-
-
-def point_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What names a point: its cell and the point's index."""
-    return (*key(row), int(row["point"]))
-
-
 def grouped(values: Iterable[T], name: Callable[[T], K]) -> dict[K, list[T]]:
     """Values by what each is named, names and values in the order in which they come."""
     groups = defaultdict[K, list[T]](list)
