@@ -21,7 +21,6 @@ from siliconprof.claims.claims_file import Claim, Question
 from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence, Rows
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.stats import inference
-from siliconprof.store import table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Row
 
@@ -137,7 +136,9 @@ class Reading:
 def fill(evidence: Evidence, every: Sequence[Asked]) -> None:
     """Find the cases of all questions, and the reasons why there are no more."""
     every = [asked for asked in every if asked.rows.any()]
-    by_quantity = table_files.grouped(every, lambda asked: asked.claim.quantity)
+    by_quantity: dict[str, list[Asked]] = {}
+    for asked in every:
+        by_quantity.setdefault(asked.claim.quantity, []).append(asked)
     read = {name: Reading(evidence, name, of) for name, of in by_quantity.items()}
     sides: list[list[np.ndarray]] = [[], []]
     for number, asked in enumerate(every):

@@ -183,13 +183,6 @@ class Region:
             return f"{'below' if self.strict else 'at most'} {shown(self.high)}"
         return f"{shown(self.low)} to {shown(self.high)}"
 
-    def meets(self, other: Region) -> bool:
-        """Whether a figure may agree with both."""
-        if self.apart or other.apart:
-            return True  # the figures outside a stretch lie on both sides of it
-        low, high = max(self.low, other.low), min(self.high, other.high)
-        return low < high or (low == high and not (self.strict or other.strict))
-
 
 def shown(value: float) -> str:
     """`1.24`, `20`, `0.0031`, `31,500`."""
