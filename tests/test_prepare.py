@@ -299,7 +299,7 @@ def test_weights_of_another_model_are_refused(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"vocab_size": 256}, "tokenizer 'trained' has 257 tokens"),
+        ({"vocab_size": 256}, "vocab_size: is 256; expected at least 257"),
         ({"text_column": "body"}, "no column 'body'; set text_column to one of: text, label"),
         ({"text_column": "label"}, "column 'label' of folder"),
         ({"split": "validation"}, "['train', 'test']"),
