@@ -8,7 +8,6 @@ from typing import Any
 
 from siliconprof import declarations
 from siliconprof.analyse import study_rows
-from siliconprof.hosts.sensors import sources
 from siliconprof.stats import inference, statistics
 from siliconprof.store import contents
 from siliconprof.store.contents import Point, Record, Scalar
@@ -18,8 +17,6 @@ from siliconprof.store.table_files import Block, Row
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 WARM_UP = "warmup_step_s"
 WITHIN, BETWEEN = "within one process", "between processes"  # what an interval is
-# By the vendor of a GPU whose host draws power of its own: Feng et al. 2025, section 4.2, after Lewis et al.
-HOST_POWER_ASSUMED_W = {"nvidia": 70.0}
 
 
 def joined(facts: Mapping[str, Scalar]) -> str | None:
@@ -178,35 +175,16 @@ def training_step_blocks(record: Record) -> Iterator[Block]:
 
 
 def energy_rows(record: Record) -> Iterator[Row]:
-    """Lines of energy.csv: one per source of energy of a training, or its reason.
-
-    What the paper adds for the host of an NVIDIA GPU is an assumption, in a column that says so.
-    An Apple GPU has no host beside its own chip, and the paper adds nothing there.
-    """
+    """Lines of energy.csv: one per source of energy of a training, or its reason."""
     for index, point in enumerate(record.points):
         if (energy := point.energy) is None:
             continue
+        window = {"point": index, "window_s": energy.window_s, "energy_steps": energy.steps}
         for source in energy.sources or [EnergySource(reason=energy.reason)]:
             if not (source.name and source.scope and source.quality):
                 reason = source.reason or "the record does not say of what"
                 source = EnergySource(reason=reason)
-            window_s, steps = energy.window_s, energy.steps
-            joules, host_w = source.energy_per_step_j, assumed_host_w(source.name)
-            line = {"point": index, "window_s": window_s, "energy_steps": steps}
-            line |= contents.columns(source)
-            both_j = None
-            if joules is not None and host_w is not None and window_s and steps:
-                both_j = joules + host_w * window_s / steps
-            line["assumed_host_w"] = None if both_j is None else host_w
-            yield line | {"energy_per_step_plus_assumed_host_j": both_j}
-
-
-def assumed_host_w(name: str | None) -> float | None:
-    """What the paper assumes that the host draws beside a source of energy, in watts, or None."""
-    source = sources.SOURCES.get(name or "")
-    if source is None or source.scope != "gpu":
-        return None
-    return HOST_POWER_ASSUMED_W.get(source.vendor)
+            yield window | contents.columns(source)
 
 
 def probe_rows(record: Record) -> Iterator[Row]:
