@@ -7,7 +7,7 @@ and takes value, devices, model, batch size and source from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -32,18 +32,6 @@ UNITS = {"ratio": "times", "direction": "times", "trend": "times", "finding": ""
 COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
 # What a column's unit has to be multiplied with to be an SI unit.
 SCALES = {"ms": 1e-3}
-# Keys of an entry or its comparison that a claim has as they are.
-AS_GIVEN = {"id", "text", "untestable", "kind", "quantity", "cases", "words"}
-AS_GIVEN |= {
-    "consistency",
-    "consistency_reason",
-    "largest",
-    "along",
-    "same",
-    "any_batch",
-    "similar_price",
-}
-AS_GIVEN |= {"tolerance", "tolerance_reason"}
 Side = dict[str, Any]  # column of a row -> its value, or a list of them
 Read = Callable[[str], pd.DataFrame]  # of a published table
 
@@ -108,6 +96,10 @@ class Claim:
         return " or ".join(self.words) or str(self.region)
 
 
+# Keys of an entry or its comparison that a claim has as they are; others are made of them.
+AS_GIVEN = {field.name for field in fields(Claim) if field.default is not MISSING} | {"id", "text"}
+
+
 def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
     """The claims of a file.
 
@@ -160,7 +152,7 @@ def _claim(entry: Mapping[str, Any], read: Read) -> Claim:
     notes = [entry.get("note"), *dict.fromkeys(row["note"] for row in rows)]
     source = "; ".join(dict.fromkeys(row["source"] for row in rows)) or entry.get("source", "")
     measured_unit = UNITS.get(kind, "times" if unit == PERCENT else unit or own_unit)
-    given = {key: each[key] for each in (entry, compare) for key in AS_GIVEN if key in each}
+    given = {key: each[key] for each in (entry, compare) for key in each if key in AS_GIVEN}
     return Claim(
         **given,
         source=f"{source}; again in {entry['also']}" if "also" in entry else source,
