@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from siliconprof.claims import models
 from siliconprof.claims.figures import Region
@@ -22,6 +20,7 @@ from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.errors import UserError, nearest
 from siliconprof.hosts.registry import Registry
 from siliconprof.store import model, published, table_files, validation
+from siliconprof.store.published import TABLES
 from siliconprof.store.table_files import Row
 
 PERCENT = "percent"  # of more, in a published row: 30 percent are 1.3 times
@@ -33,7 +32,7 @@ COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
 # What a column's unit has to be multiplied with to be an SI unit.
 SCALES = {"ms": 1e-3}
 Side = dict[str, Any]  # column of a row -> its value, or a list of them
-Read = Callable[[str], pd.DataFrame]  # of a published table
+Read = Callable[[str], list[Row]]  # of a published table
 
 
 class Unknown(Exception):
@@ -114,7 +113,11 @@ def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
         "vendors": sorted({entry["vendor"] for entry in registry["devices"].values()}),
     }
     checked = model.checked(models.Claims, validation.load_yaml(path), f"{path}: ", context)
-    read: Read = cache(partial(published.read, folder))
+
+    @cache
+    def read(table: str) -> list[Row]:
+        return table_files.rows(published.read(folder, table))
+
     problems = []
     claims: dict[str, Claim] = {}
     for entry in checked.model_dump(exclude_unset=True)["claims"]:
@@ -169,27 +172,26 @@ def _claim(entry: Mapping[str, Any], read: Read) -> Claim:
 
 def _rows(read: Read, table: str, statement: str) -> list[Row]:
     """The rows of a published statement."""
-    frame = read(table)
-    rows = table_files.rows(frame[frame["statement"] == statement])
+    rows = [row for row in read(table) if row["statement"] == statement]
     if not rows:
-        near = nearest(statement, frame["statement"])
+        near = nearest(statement, {row["statement"] for row in read(table)})
         raise Unknown(f".published.statement: no row of {table}.csv has it{near}")
     if len({(row["value_min"], row["value_max"], row["unit"]) for row in rows}) > 1:
         raise Unknown(f".published.statement: its rows in {table}.csv have different values")
     return rows
 
 
-def _numbers(spec: Mapping[str, Any], key: str, read: Read) -> pd.Series:
-    """The printed numbers that a specification names, in the unit of their column, by its row."""
-    frame, where = read(spec["table"]), spec.get("where", {})
+def _numbers(spec: Mapping[str, Any], key: str, read: Read) -> list[tuple[Row, float]]:
+    """The rows that a specification names, each with its number in the unit of its column."""
+    rows, where = read(spec["table"]), spec.get("where", {})
+    known = TABLES[spec["table"]].model_fields
     for column in filter(None, (spec["column"], *where, spec.get("per"))):
-        if column not in frame:
-            near = nearest(column, frame)
+        if column not in known:
+            near = nearest(column, known)
             raise Unknown(f"{key}: {spec['table']}.csv has no column '{column}'{near}")
-    for name, value in where.items():
-        frame = frame[frame[name].eq(value)]
-    numbers = frame[spec["column"]].astype(float)
-    return numbers / frame[spec["per"]].astype(float) if "per" in spec else numbers
+    rows = [row for row in rows if where.items() <= row.items()]
+    per = [float(row[spec["per"]]) if "per" in spec else 1.0 for row in rows]
+    return [(row, float(row[spec["column"]]) / of) for row, of in zip(rows, per, strict=True)]
 
 
 def _number(spec: Mapping[str, Any], name: str, read: Read) -> float:
@@ -197,14 +199,14 @@ def _number(spec: Mapping[str, Any], name: str, read: Read) -> float:
     numbers = _numbers(spec[name], f".compare.value.{name}", read)
     if len(numbers) != 1:
         raise Unknown(f".compare.value.{name}: {len(numbers)} rows have it; expected one")
-    return float(numbers.iloc[0])
+    return numbers[0][1]
 
 
 def _per_device(spec: Mapping[str, Any], read: Read) -> dict[str, float]:
     """Device -> its printed number in an SI unit, by the column's ending."""
+    scale = SCALES.get(spec["column"].rpartition("_")[2], 1.0)
     numbers = _numbers(spec, ".compare.over_printed", read)
-    numbers *= SCALES.get(spec["column"].rpartition("_")[2], 1.0)
-    return dict(zip(read(spec["table"])["device"][numbers.index], numbers, strict=True))
+    return {row["device"]: scale * number for row, number in numbers}
 
 
 def _questions(
