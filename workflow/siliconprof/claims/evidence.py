@@ -35,7 +35,7 @@ SAME_TRAINING = [
     *("batch_size", "training_steps", "learning_rate", "warmup_steps", "decay_steps"),
     *("weight_decay", "beta1", "beta2", "max_gradient_norm"),
 ]
-SHOWN = ["workload", "precision", "where", "record", "module", "n_parameters", "n_layer", "n_embd"]
+SHOWN = ["workload", "precision", "where", "module", "n_parameters", "n_layer", "n_embd"]
 SHOWN += ["seq_len", "batch_size", "any_batch_size", "batch", "m", "k", "n"]
 PARTS = ("median", "low", "high")  # of a time's columns
 ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
