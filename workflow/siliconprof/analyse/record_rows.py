@@ -22,6 +22,16 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of 
 WARM_UP = "warmup_step_s"
 WITHIN, BETWEEN = "within one process", "between processes"  # what an interval is
 SPENT_S = ("wall_s", "child_wall_s", "waited_for_lock_s", "open_s", "measure_s", "timed_s")
+PARAMETERS = ("size", "lora_rank", "target_len", "weights", "attention", "adamw", "allocator")
+PROBED = {
+    "memory": ("rss_at_start_bytes", "rss_peak_sampled_bytes"),
+    "page_faults": ("minor_faults", "major_faults", "page_size_bytes"),
+    "interference": ("foreign_load_cores",),
+}
+OF_POINT = (  # as they are
+    *("flops", "bytes", "result_error", "stopped_by", "free_running_steps", "calls_per_time"),
+    *("forward_only_over_forward", "launch_bound", "burst_mean_s", "burst_reason", "enqueue_burst"),
+)
 # In the order in which a reader asks: `checks` of a record, see `self_checks` and `quality`.
 CHECKS = ("clock", "sleep", "twice_the_work", "synchronisation", "marks", "precision", "drift")
 
@@ -44,50 +54,39 @@ def _checked(record: Record) -> Row:
 def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
     """One line of cells.csv."""
     cell, scenario, precision = record.cell, record.scenario, record.precision
-    environment, probed, spent_s = record.environment, record.probed, record.accounting
-    parameters, cache = cell.parameters, _last_level_cache(record)
-    offloaded = scenario.offloaded_parts_bytes
+    environment, parameters = record.environment, cell.parameters
+    cache, offloaded = _last_level_cache(record), scenario.offloaded_parts_bytes
     earlier = record_file.earlier(history / cell.path, record.sha256) if source == HERE else []
-    return table_files.key_of(source, cell) | {
-        "module": cell.module,
-        "trainer": cell.trainer,
-        "device_kind": cell.device_kind,
+    as_they_are = (
+        (cell, ("module", "trainer", "device_kind", "threads", "seed")),
+        (scenario, ("batch_size", "batch_size_found", "device_memory_bytes", "capacity_bytes")),
+        (scenario, ("capacity_source", "confirmed_peak_bytes")),
+        (environment, ("system", "python", "git_commit")),
+        (environment.backend, ("framework_version", "device_name")),
+    )
+    row = table_files.key_of(source, cell) | {
         "status": record.status,
         "reason": record.reason,
         "scenario_derived": scenario.derived,
         "scenario_applied": scenario.applied,
         "predicted_memory_bytes": scenario.predicted_bytes,
         **{f"predicted_{part}_bytes": scenario.predicted_parts_bytes.get(part) for part in PARTS},
-        "device_memory_bytes": scenario.device_memory_bytes,
-        "capacity_bytes": scenario.capacity_bytes,
-        "capacity_source": scenario.capacity_source,
-        "batch_size": scenario.batch_size,
-        "batch_size_found": scenario.batch_size_found,
         "predicted_offloaded_bytes": footprint.total(offloaded) if offloaded else None,
         **contents.columns(scenario.limit, "limit_"),
-        "confirmed_peak_bytes": scenario.confirmed_peak_bytes,
-        "size": parameters.get("size"),
-        "lora_rank": parameters.get("lora_rank"),
         "lora_alpha": parameters.get("lora_alpha") if parameters.get("lora_rank") else None,
-        "learning_rate": study_rows.single(parameters.get("learning_rate")),
-        "seq_len": study_rows.single(parameters.get("seq_len")),
-        "target_len": parameters.get("target_len"),
+        **{name: study_rows.single(parameters.get(name)) for name in ("learning_rate", "seq_len")},
         "clip_seconds": parameters.get("dataset_clip_seconds"),
         "zero_stage": parameters.get("zero_stage") if scenario.applied == "offload" else None,
-        "weights": parameters.get("weights"),
         **{
             name: bool(parameters.get(name)) if cell.trainer or name in parameters else None
             for name in ("gradient_checkpointing", "compile")
         },
-        **{name: parameters.get(name) for name in ("attention", "adamw", "allocator")},
         "offload": joined(record.method.offload),
         "kernels": joined(record.method.kernels),
         "effective_precision": precision.effective,
         "product_error": precision.evidence.product_error,
         "master_weights_dtype": precision.evidence.master_weights,
         "activations_dtype": precision.evidence.activations,
-        "threads": cell.threads,
-        "seed": cell.seed,
         "dataset": record.dataset.name,
         "data_sha256": record.dataset.data_sha256,
         "data_synthetic": record.dataset.synthetic,
@@ -95,26 +94,18 @@ def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
         "points": len(record.points),
         "flags": ";".join(sorted({flag.code for flag in record.flags})),
         "flag_details": "; ".join(f"{flag.code}: {flag.detail}" for flag in record.flags),
-        "rss_at_start_bytes": probed("memory", "rss_at_start_bytes"),
-        "rss_peak_sampled_bytes": probed("memory", "rss_peak_sampled_bytes"),
-        "minor_faults": probed("page_faults", "minor_faults"),
-        "major_faults": probed("page_faults", "major_faults"),
-        "page_size_bytes": probed("page_faults", "page_size_bytes"),
-        "foreign_load_cores": probed("interference", "foreign_load_cores"),
-        **{name: spent_s.get(name) for name in SPENT_S},
-        "system": environment.system,
-        "python": environment.python,
-        "framework_version": environment.backend.framework_version,
-        "device_name": environment.backend.device_name,
         # What the measuring process found mapped goes before what its host declares.
         "blas": environment.backend.blas or environment.declared.get("blas"),
-        "git_commit": environment.git_commit,
         "started_at": record.started_at,
         "record": path.as_posix(),
         "record_sha256": record.sha256,
         "earlier_records": len(earlier),
         **_checked(record),
     }
+    row |= {name: getattr(part, name) for part, names in as_they_are for name in names}
+    row |= {name: record.accounting.get(name) for name in SPENT_S}
+    row |= {name: record.probed(probe, name) for probe, names in PROBED.items() for name in names}
+    return row | {name: parameters.get(name) for name in PARAMETERS}
 
 
 def _last_level_cache(record: Record) -> Cache:
@@ -146,21 +137,11 @@ def point_rows(record: Record) -> Iterator[Row]:
             "interval": (BETWEEN if point.repeats else WITHIN)
             if any(point.times.values())
             else None,
-            "flops": point.flops,
-            "bytes": point.bytes,
             "device_peak_bytes": point.memory.device_peak_bytes,
             "device_peak_means": point.memory.device_peak_means,
             **faults_per_step(point, record.probed("page_faults", "page_size_bytes")),
             **time_per_step(point),
-            "result_error": point.result_error,
-            "stopped_by": point.stopped_by,
-            "free_running_steps": point.free_running_steps,
-            "forward_only_over_forward": point.forward_only_over_forward,
-            "calls_per_time": point.calls_per_time,
-            "launch_bound": point.launch_bound,
-            "burst_mean_s": point.burst_mean_s,
-            "burst_reason": point.burst_reason,
-            "enqueue_burst": point.enqueue_burst,
+            **{name: getattr(point, name) for name in OF_POINT},
             "cold_reason": point.cold.reasons.get("cold_s"),
             "loss_first": point.loss[0] if point.loss else None,
             "loss_last": point.loss[-1] if point.loss else None,
