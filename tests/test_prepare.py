@@ -37,6 +37,7 @@ from siliconprof.datasets import (
     data_folder,
     dataset_file,
     dataset_spec,
+    prepare,
     source_files,
     token_data,
 )
@@ -244,7 +245,8 @@ def test_of_a_known_download_one_split_is_read(
         (folder / name).write_text(text)
     text = END_OF_TEXT.join(texts)
     dataset = {"name": "own", "source": "folder", "path": str(folder), "vocab_size": 300}
-    prepare_here(dataset | {"split": split, "max_bytes": len(text)}, output)
+    spec = dataset_spec.parse(json.dumps(dataset | {"split": split}))
+    prepare.prepare(spec.model_copy(update={"max_bytes": len(text)}), output)  # fewer than allowed
     facts, read = prepared(output)
     assert (read, facts["left_out"]) == (text, left_out)
     (seen,) = json.loads((output / "sources.json").read_text())["roots"].values()
