@@ -551,8 +551,8 @@ def test_a_bad_published_table_gets_a_line_for_each_mistake(tmp_path: Path) -> N
         f"{path}: cold_launch_ms.2: is '-1'; expected a positive number",
         f"{path}: cold_launch_ms.3: is 'inf'; expected a positive number",
         f"{path}: followup_launch_ms: is missing; expected object",
-        f"{path}: followup_ms: unknown key; expected one of: source, note, device, cold_launch_ms, "
-        "followup_launch_ms; did you mean 'followup_launch_ms'?",
+        f"{path}: followup_ms: unknown key; expected one of: device, cold_launch_ms, "
+        "followup_launch_ms, source, note; did you mean 'followup_launch_ms'?",
     ]
 
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.errors import nearest
 from siliconprof.store.model import Count, Number, Part, Text, matches, one_of
-from siliconprof.store.published import TABLES, Statements
+from siliconprof.store.published import COLUMNS, STATEMENTS
 
 OWN_CPU = "cpu"  # as a device: the processor of the other side's computer
 
@@ -33,7 +33,7 @@ def _of_the_registry(part: str, *more: str) -> Any:
 
 Device = Annotated[str, _of_the_registry("devices")]
 Vendor = Annotated[str, _of_the_registry("vendors")]
-PublishedTable = Annotated[str, *one_of([*TABLES])]
+PublishedTable = Annotated[str, *one_of([*COLUMNS])]
 Texts = Annotated[list[Text], Field(min_length=1)]
 Share = Annotated[Number, Field(ge=0)]
 Times = Annotated[Number, Field(ge=1)]
@@ -209,7 +209,7 @@ Compare = Annotated[
 class Statement(Part):
     """The rows of a published table with the claim's numbers, devices, model, batch size and source."""
 
-    table: Annotated[str, *one_of([name for name, of in TABLES.items() if of is Statements])]
+    table: Annotated[str, *one_of([name for name, of in COLUMNS.items() if of is STATEMENTS])]
     statement: Text  # the column of that name, to the letter; all rows that have it
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
-from pydantic import AfterValidator
+from pydantic import AfterValidator, create_model
 
 from siliconprof.errors import UserError
 from siliconprof.store import model
@@ -41,94 +41,34 @@ Numbers = dict[int, Annotated[str, _number(-math.inf, "a number")]]
 Positive = dict[int, Annotated[str, _number(0, "a positive number")]]
 
 
-class Table(Part):
-    """What every table has."""
-
-    source: Ids
-    note: Texts
-
-
-class Statements(Table):
-    """Statements with a number or a sign that a measurement can test: a against b."""
-
-    device_a: Texts
-    device_b: Texts
-    model: Texts
-    batch_size: Positive
-    statement: Ids
-    value_min: Numbers
-    value_max: Numbers
-    unit: Texts
-
-
-class Devices(Table):
-    """The paper's Table 1."""
-
-    device: Ids
-    device_as_printed: Ids
-    memory_gb: Positive
-    compute_tflops: Positive
-    launch_price_usd: Positive
-
-
-class Workloads(Table):
-    """The paper's Table 2."""
-
-    workload_as_printed: Ids
-    parameters_m: Positive
-    theoretical_memory_gib: Positive
-
-
-class Configurations(Table):
-    """The paper's Table 3."""
-
-    scenario: Ids
-    workload: Ids
-    batch_size: Positive
-    device: Ids
-    device_as_printed: Ids
-
-
-class PassTimes(Table):
-    """The paper's Table 4."""
-
-    device: Ids
-    backend: Ids
-    workload: Ids
-    batch_size: Positive
-    pass_time_s: Positive
-    precision: Ids
-
-
-class Energies(Table):
-    """The paper's Table 5."""
-
-    device: Ids
-    energy_per_iteration_j: Positive
-    scope: Ids
-    workload: Ids
-    batch_size: Positive
-    precision: Ids
-
-
-class Launches(Table):
-    """The paper's Table 6."""
-
-    device: Ids
-    cold_launch_ms: Positive
-    followup_launch_ms: Positive
-
-
-TABLES: dict[str, type[Table]] = {
-    "feng2025_statements": Statements,
-    "wide_deep_report_speedups": Statements,
-    "daniel2023_speedups": Statements,
-    "table1_devices": Devices,
-    "table2_workloads": Workloads,
-    "table3_configurations": Configurations,
-    "table4_pass_time": PassTimes,
-    "table5_energy": Energies,
-    "table6_kernel_launch": Launches,
+KINDS = {  # of columns, which are alike in all tables; every other column always has a text
+    **dict.fromkeys(("device_a", "device_b", "model", "unit", "note"), Texts),
+    **dict.fromkeys(("value_min", "value_max"), Numbers),
+    **dict.fromkeys(
+        ("batch_size", "parameters_m", "theoretical_memory_gib", "memory_gb"), Positive
+    ),
+    **dict.fromkeys(("compute_tflops", "launch_price_usd", "pass_time_s"), Positive),
+    **dict.fromkeys(("energy_per_iteration_j", "cold_launch_ms", "followup_launch_ms"), Positive),
+}
+STATEMENTS = "device_a device_b model batch_size statement value_min value_max unit source note"
+COLUMNS = {
+    "feng2025_statements": STATEMENTS,
+    "wide_deep_report_speedups": STATEMENTS,
+    "daniel2023_speedups": STATEMENTS,
+    "table1_devices": "device device_as_printed memory_gb compute_tflops launch_price_usd source note",
+    "table2_workloads": "workload_as_printed parameters_m theoretical_memory_gib source note",
+    "table3_configurations": "scenario workload batch_size device device_as_printed source note",
+    "table4_pass_time": "device backend workload batch_size pass_time_s precision source note",
+    "table5_energy": "device energy_per_iteration_j scope workload batch_size precision source note",
+    "table6_kernel_launch": "device cold_launch_ms followup_launch_ms source note",
+}
+TABLES: dict[str, type[Part]] = {
+    name: create_model(
+        name,
+        __base__=Part,
+        **{column: (KINDS.get(column, Ids), ...) for column in columns.split()},  # type: ignore[call-overload]
+    )
+    for name, columns in COLUMNS.items()
 }
 
 
