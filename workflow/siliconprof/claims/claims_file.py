@@ -64,7 +64,6 @@ class Claim:
     source: str
     note: str
     untestable: str = ""  # why no cell can answer it
-    value: float | None
     printed: str  # the number as printed, with its meaning; empty where there is none
     printed_unit: str
     consistency: str | None = None  # whether the source's own numbers agree with it
@@ -160,7 +159,6 @@ def _claim(entry: Mapping[str, Any], read: Read) -> Claim:
         **given,
         source=f"{source}; again in {entry['also']}" if "also" in entry else source,
         note="; ".join(filter(None, notes)),
-        value=value,
         printed=printed,
         printed_unit=unit,
         unit="times the printed" if "over_printed" in compare else measured_unit,
