@@ -12,23 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
-from siliconprof.datasets import data_folder, dataset_spec, prepare, prepared
+from siliconprof.datasets import data_folder, dataset_file, dataset_spec, prepare, prepared
 
 WORKFLOW = ROOT / "workflow"
-# The keys of dataset.json, in their order.
-FACTS = {
-    "text": "name kind source path subset split text_column asked_revision vocab_size tokenizer"
-    " max_bytes revision synthetic left_out n_documents n_bytes n_tokens vocab_size_actual"
-    " tokenizer_revision text_sha256 tokens_sha256 tokenizer_sha256 sha256 tokenizers_version",
-    "speech": "name kind source path subset split text_column audio_column asked_revision vocab_size"
-    " tokenizer clip_seconds max_clips n_mels revision synthetic n_clips sampling_rate_hz"
-    " audio_s left_out n_bytes n_tokens label_length vocab_size_actual tokenizer_revision"
-    " text_sha256 audio_sha256 features_sha256 decoder_input_ids_sha256 labels_sha256"
-    " tokenizer_sha256 sha256 tokenizers_version transformers_version",
-    "images": "name kind source path subset image_column label_column asked_revision n_train"
-    " n_validation n_test revision synthetic n_images n_classes images_sha256 labels_sha256"
-    " sha256",
-}
 
 
 def run_stage(
@@ -65,8 +51,7 @@ def made(output: Path, run: subprocess.CompletedProcess[str] | None = None) -> t
     kind = facts["kind"]
     names = {path.name for path in output.glob("[!.]*")}
     assert names == {*dataset_spec.files(kind), "sources.json"}
-    decoders = ("soundfile_version", "soxr_version")  # of speech that is not generated
-    assert [key for key in facts if key not in decoders] == FACTS[kind].split()
+    assert dataset_file.read(output) == facts
     for name in dataset_spec.ARRAYS[kind]:
         values = np.load(output / name)
         assert facts[f"{name.removesuffix('.npy')}_sha256"] == prepared.array_sha256(values)

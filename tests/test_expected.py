@@ -128,13 +128,6 @@ def test_verdict_follows_the_numbers(tmp_path: Path) -> None:
     lines = table(analysed(tmp_path, cells, devices=devices), "scaling")
     backends = {line["device"]: line["verdict"] for line in lines if line["about"] == "backend"}
     assert [backends[name] for name in sorted(backends)] == [verdict for *_, verdict in VERDICTS]
-    whys = {line["device"]: line["launch_why"] for line in lines if line["about"] == "model shape"}
-    for device, said in (
-        ("cpu-04", "not grow with the batch"),
-        ("cpu-06", "no kernel_launch"),
-        ("cpu-07", "one batch size only, 4"),
-    ):
-        assert said in whys[device]
 
 
 def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
@@ -145,10 +138,9 @@ def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
     assert small["fixed_s"] == pytest.approx(2e-3) and small["per_sample_s"] == pytest.approx(1e-4)
     assert small["residual"] == pytest.approx(0, abs=1e-9) and small["batch_sizes"] == "1;4;16"
     assert small["fixed_share_smallest"] == pytest.approx(2 / 2.1)
-    assert small["fixed_share_largest"] == pytest.approx(2 / 3.6)
     assert small["throughput_gain"] == pytest.approx(16 * 2.1 / 3.6)
     assert small["launch_s"] == pytest.approx(LAUNCHES * 2e-6)
-    assert small["launch_share_largest"] == pytest.approx(small["launch_s"] / 3.6e-3)
+    assert small["launch_share_smallest"] == pytest.approx(small["launch_s"] / 2.1e-3)
     counted = [point(SMALL, 1, 2e-3) | {"quantities": {"device_launches": 77}}]
     (shape,) = (
         line

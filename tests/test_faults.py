@@ -476,8 +476,7 @@ def test_a_remeasurement_that_fails_points_to_the_record_before(project):
     assert row["status"] == "failed"
     assert row["reason"] == f"ArithmeticError: wrong since the edit; {REACHED}"
     assert row["earlier_records"] == "1"
-    earlier = project.path / row["earlier_ok_record"]
-    assert earlier.parent == project.path / "results" / "history" / key
+    (earlier,) = record.earlier(project.path / "results" / "history" / key, row["record_sha256"])
     assert record.read(earlier) == good
 
 

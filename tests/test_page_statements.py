@@ -18,7 +18,7 @@ from siliconprof.errors import UserError
 from siliconprof.pipeline import ending
 from siliconprof.render import tables
 from siliconprof.render.exhibits.ours import e30_losses, e32_gaps
-from synthetic_results import A6000, ULTRA, Page, make, matmul, shown_table, training
+from synthetic_results import A6000, ULTRA, Page, make, matmul, shown_table, table, training
 
 MLX = {"backend": "mlx"}
 
@@ -166,9 +166,9 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
     gathered = {"results": results, "output-dir": results / "tables"}
     aggregate.main(made.words(matrix=results / "matrix.json", **gathered))
     assert "1 of 1 cell measured, 1 record could not be read" in whole(results).html
-    lines = {line["record"]: line for line in shown_table(results, "records")}
-    assert lines[paths[0]]["kind"] == "not in this experiment"
-    assert "damaged record: " in lines[paths[1]]["why"]
+    (outside,), (unreadable,) = table(results, "outside"), table(results, "unreadable")
+    assert outside == {"record": paths[0], "note": "not in this experiment"}
+    assert unreadable["record"] == paths[1] and "damaged record: " in unreadable["error"]
 
 
 def test_an_exhibit_that_raises_is_a_box_and_fails_the_run(

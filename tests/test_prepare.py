@@ -35,7 +35,9 @@ from siliconprof import plugins
 from siliconprof.cells import config
 from siliconprof.datasets import (
     data_folder,
+    dataset_file,
     dataset_spec,
+    prepare,
     source_files,
     token_data,
 )
@@ -243,7 +245,8 @@ def test_of_a_known_download_one_split_is_read(
         (folder / name).write_text(text)
     text = END_OF_TEXT.join(texts)
     dataset = {"name": "own", "source": "folder", "path": str(folder), "vocab_size": 300}
-    prepare_here(dataset | {"split": split, "max_bytes": len(text)}, output)
+    spec = dataset_spec.parse(json.dumps(dataset | {"split": split}))
+    prepare.prepare(spec.model_copy(update={"max_bytes": len(text)}), output)  # fewer than allowed
     facts, read = prepared(output)
     assert (read, facts["left_out"]) == (text, left_out)
     (seen,) = json.loads((output / "sources.json").read_text())["roots"].values()
@@ -298,7 +301,7 @@ def test_weights_of_another_model_are_refused(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"vocab_size": 256}, "tokenizer 'trained' has 257 tokens"),
+        ({"vocab_size": 256}, "vocab_size: is 256; expected at least 257"),
         ({"text_column": "body"}, "no column 'body'; set text_column to one of: text, label"),
         ({"text_column": "label"}, "column 'label' of folder"),
         ({"split": "validation"}, "['train', 'test']"),
@@ -513,6 +516,11 @@ def test_damage_of_any_kind_of_data_is_noticed(kind: str, tmp_path: Path) -> Non
         text = content if isinstance(content, str) else json.dumps(facts | content)
         (tmp_path / "dataset.json").write_text(text)
         noticed(r"dataset\.json is damaged")
+    (tmp_path / "dataset.json").write_text(json.dumps(facts | {number: "many", "nmae": "x"}))
+    with pytest.raises(token_data.DataError) as error:  # as the pipeline reads it: every mistake
+        dataset_file.read(tmp_path)
+    assert f"{number}: is 'many'; expected integer; " in str(error.value)
+    assert "nmae: unknown key; " in str(error.value) and "did you mean 'name'?" in str(error.value)
     (tmp_path / "dataset.json").write_text(json.dumps(facts | {"kind": "video"}))
     noticed("is of kind 'video'; expected one of: text")
     (tmp_path / "dataset.json").unlink()

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options
+from siliconprof.analyse import history as history_
 from siliconprof.analyse import (
-    cell_columns,
     operator_rows,
     record_rows,
     step_parts,
     study_rows,
 )
-from siliconprof.analyse import history as history_
 from siliconprof.errors import UserError, printable, stage
 from siliconprof.memory import memory_model
 from siliconprof.store import matrix_file, record, table_files
@@ -117,7 +116,7 @@ def write_tables(
                 )
             continue
         cell, key = (
-            cell_columns.cell_row(source, path, data, history),
+            record_rows.cell_row(source, path, data, history),
             table_files.key_of(source, data.cell),
         )
         tables["cells"].append(cell)

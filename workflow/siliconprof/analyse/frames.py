@@ -29,10 +29,9 @@ from siliconprof.analyse.equal_work import (
     flagged,
     manner,
 )
-from siliconprof.analyse.published_values import read_table
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import matrix_file, table_files
+from siliconprof.store import matrix_file, published, table_files
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
@@ -192,10 +191,9 @@ class Frames:
         A device that the registry knows has its name in `device_label`, `device_a_label` …
 
         Raises:
-            UserError: there is no such file.
+            UserError: see `published.read`.
         """
-        rows = read_table(self.published_folder / f"{name}.csv")
-        frame = pd.DataFrame(rows, dtype="string").replace("", pd.NA)
+        frame = published.read(self.published_folder, name).astype("string")
         names = {device: entry["name"] for device, entry in self.registry["devices"].items()}
         devices = [column for column in frame if column in ("device", "device_a", "device_b")]
         return frame.assign(**{f"{column}_label": frame[column].map(names) for column in devices})

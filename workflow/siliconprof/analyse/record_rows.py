@@ -4,27 +4,120 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from siliconprof import declarations
 from siliconprof.analyse import study_rows
-from siliconprof.hosts.sensors import sources
+from siliconprof.memory import footprint
 from siliconprof.stats import inference, statistics
-from siliconprof.store import contents
-from siliconprof.store.contents import Point, Record, Scalar
+from siliconprof.store import contents, table_files
+from siliconprof.store import record as record_file
+from siliconprof.store.contents import Cache, Check, Point, Record, Scalar
 from siliconprof.store.point import EnergySource, Series
+from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Block, Row
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 WARM_UP = "warmup_step_s"
 WITHIN, BETWEEN = "within one process", "between processes"  # what an interval is
-# By the vendor of a GPU whose host draws power of its own: Feng et al. 2025, section 4.2, after Lewis et al.
-HOST_POWER_ASSUMED_W = {"nvidia": 70.0}
+SPENT_S = ("wall_s", "child_wall_s", "waited_for_lock_s", "open_s", "measure_s", "timed_s")
+PARAMETERS = ("size", "lora_rank", "target_len", "weights", "attention", "adamw", "allocator")
+PROBED = {
+    "memory": ("rss_at_start_bytes", "rss_peak_sampled_bytes"),
+    "page_faults": ("minor_faults", "major_faults", "page_size_bytes"),
+    "interference": ("foreign_load_cores",),
+}
+OF_POINT = (  # as they are
+    *("flops", "bytes", "result_error", "stopped_by", "free_running_steps", "calls_per_time"),
+    *("forward_only_over_forward", "launch_bound", "burst_mean_s", "burst_reason", "enqueue_burst"),
+)
+# In the order in which a reader asks: `checks` of a record, see `self_checks` and `quality`.
+CHECKS = ("clock", "sleep", "twice_the_work", "synchronisation", "marks", "precision", "drift")
 
 
 def joined(facts: Mapping[str, Scalar]) -> str | None:
     """`name: value; …`; None where there are none."""
     return "; ".join(f"{name}: {value}" for name, value in facts.items()) or None
+
+
+def _checked(record: Record) -> Row:
+    """`{name}_check` and `{name}_check_reason`, None for what was not reached; the largest error."""
+    verdicts: Row = {}
+    for name in CHECKS:
+        check = record.checks.get(name, Check())
+        verdicts |= {f"{name}_check": check.verdict, f"{name}_check_reason": check.reason}
+    errors = [point.result_error for point in record.points if point.result_error is not None]
+    return verdicts | {"worst_result_error": max(errors, default=None)}
+
+
+def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
+    """One line of cells.csv."""
+    cell, scenario, precision = record.cell, record.scenario, record.precision
+    environment, parameters = record.environment, cell.parameters
+    cache, offloaded = _last_level_cache(record), scenario.offloaded_parts_bytes
+    earlier = record_file.earlier(history / cell.path, record.sha256) if source == HERE else []
+    as_they_are = (
+        (cell, ("module", "trainer", "device_kind", "threads", "seed")),
+        (scenario, ("batch_size", "batch_size_found", "device_memory_bytes", "capacity_bytes")),
+        (scenario, ("capacity_source", "confirmed_peak_bytes")),
+        (environment, ("system", "python", "git_commit")),
+        (environment.backend, ("framework_version", "device_name")),
+    )
+    row = table_files.key_of(source, cell) | {
+        "status": record.status,
+        "reason": record.reason,
+        "scenario_derived": scenario.derived,
+        "scenario_applied": scenario.applied,
+        "predicted_memory_bytes": scenario.predicted_bytes,
+        **{f"predicted_{part}_bytes": scenario.predicted_parts_bytes.get(part) for part in PARTS},
+        "predicted_offloaded_bytes": footprint.total(offloaded) if offloaded else None,
+        **contents.columns(scenario.limit, "limit_"),
+        "lora_alpha": parameters.get("lora_alpha") if parameters.get("lora_rank") else None,
+        **{name: study_rows.single(parameters.get(name)) for name in ("learning_rate", "seq_len")},
+        "clip_seconds": parameters.get("dataset_clip_seconds"),
+        "zero_stage": parameters.get("zero_stage") if scenario.applied == "offload" else None,
+        **{
+            name: bool(parameters.get(name)) if cell.trainer or name in parameters else None
+            for name in ("gradient_checkpointing", "compile")
+        },
+        "offload": joined(record.method.offload),
+        "kernels": joined(record.method.kernels),
+        "effective_precision": precision.effective,
+        "product_error": precision.evidence.product_error,
+        "master_weights_dtype": precision.evidence.master_weights,
+        "activations_dtype": precision.evidence.activations,
+        "dataset": record.dataset.name,
+        "data_sha256": record.dataset.data_sha256,
+        "data_synthetic": record.dataset.synthetic,
+        **contents.columns(cache),
+        "points": len(record.points),
+        "flags": ";".join(sorted({flag.code for flag in record.flags})),
+        "flag_details": "; ".join(f"{flag.code}: {flag.detail}" for flag in record.flags),
+        # What the measuring process found mapped goes before what its host declares.
+        "blas": environment.backend.blas or environment.declared.get("blas"),
+        "started_at": record.started_at,
+        "record": path.as_posix(),
+        "record_sha256": record.sha256,
+        "earlier_records": len(earlier),
+        **_checked(record),
+    }
+    row |= {name: getattr(part, name) for part, names in as_they_are for name in names}
+    row |= {name: record.accounting.get(name) for name in SPENT_S}
+    row |= {name: record.probed(probe, name) for probe, names in PROBED.items() for name in names}
+    return row | {name: parameters.get(name) for name in PARAMETERS}
+
+
+def _last_level_cache(record: Record) -> Cache:
+    """Its size and who says so, of a cell that looked at it; None for any other."""
+    cache = record.method.bandwidth
+    rotation = next((point.rotation for point in record.points if point.rotation), None)
+    if cache == Cache() and rotation:
+        return Cache(
+            last_level_cache_bytes=rotation.cache_bytes,
+            last_level_cache_source=rotation.cache_source,
+        )
+    return cache
 
 
 def point_rows(record: Record) -> Iterator[Row]:
@@ -44,27 +137,12 @@ def point_rows(record: Record) -> Iterator[Row]:
             "interval": (BETWEEN if point.repeats else WITHIN)
             if any(point.times.values())
             else None,
-            "flops": point.flops,
-            "bytes": point.bytes,
             "device_peak_bytes": point.memory.device_peak_bytes,
             "device_peak_means": point.memory.device_peak_means,
             **faults_per_step(point, record.probed("page_faults", "page_size_bytes")),
             **time_per_step(point),
-            "result_error": point.result_error,
-            "stopped_by": point.stopped_by,
-            "free_running_steps": point.free_running_steps,
-            "forward_only_over_forward": point.forward_only_over_forward,
-            "calls_per_time": point.calls_per_time,
-            "launch_bound": point.launch_bound,
-            "burst_mean_s": point.burst_mean_s,
-            "burst_reason": point.burst_reason,
-            "enqueue_burst": point.enqueue_burst,
-            "enqueue_means": point.means.get("enqueue"),
-            "cold_means": point.means.get("cold"),
-            "cold_processes": point.cold.processes,
-            "cold_failures": "; ".join(point.cold.failed) or None,
+            **{name: getattr(point, name) for name in OF_POINT},
             "cold_reason": point.cold.reasons.get("cold_s"),
-            "compile_and_load_reason": point.cold.reasons.get("compile_and_load_s"),
             "loss_first": point.loss[0] if point.loss else None,
             "loss_last": point.loss[-1] if point.loss else None,
             "training_steps": len(point.curve.loss if point.curve else point.loss) or None,
@@ -106,10 +184,10 @@ def time_per_step(point: Point) -> dict[str, float | None]:
         mean = sum(used) / len(used) if used and len(used) == len(walls) else None
         row[f"{name.removesuffix('_s')}_per_step_s"] = mean
     on, waiting = row["cpu_per_step_s"], row["waiting_per_step_s"]
-    wall = sum(walls) / len(walls) if on is not None else None
-    left = None if wall is None or on is None or waiting is None else wall - on - waiting
-    blocked = None if left is None else max(left, 0.0)
-    return row | {"blocked_per_step_s": blocked, "wall_per_step_s": wall}
+    left = None
+    if on is not None and waiting is not None:
+        left = max(sum(walls) / len(walls) - on - waiting, 0.0)
+    return row | {"blocked_per_step_s": left}
 
 
 def of_unsplit_steps(point: Point, name: str) -> list[float]:
@@ -183,35 +261,16 @@ def training_step_blocks(record: Record) -> Iterator[Block]:
 
 
 def energy_rows(record: Record) -> Iterator[Row]:
-    """Lines of energy.csv: one per source of energy of a training, or its reason.
-
-    What the paper adds for the host of an NVIDIA GPU is an assumption, in a column that says so.
-    An Apple GPU has no host beside its own chip, and the paper adds nothing there.
-    """
+    """Lines of energy.csv: one per source of energy of a training, or its reason."""
     for index, point in enumerate(record.points):
         if (energy := point.energy) is None:
             continue
+        window = {"point": index, "window_s": energy.window_s, "energy_steps": energy.steps}
         for source in energy.sources or [EnergySource(reason=energy.reason)]:
             if not (source.name and source.scope and source.quality):
                 reason = source.reason or "the record does not say of what"
                 source = EnergySource(reason=reason)
-            window_s, steps = energy.window_s, energy.steps
-            joules, host_w = source.energy_per_step_j, assumed_host_w(source.name)
-            line = {"point": index, "window_s": window_s, "energy_steps": steps}
-            line |= contents.columns(source)
-            both_j = None
-            if joules is not None and host_w is not None and window_s and steps:
-                both_j = joules + host_w * window_s / steps
-            line["assumed_host_w"] = None if both_j is None else host_w
-            yield line | {"energy_per_step_plus_assumed_host_j": both_j}
-
-
-def assumed_host_w(name: str | None) -> float | None:
-    """What the paper assumes that the host draws beside a source of energy, in watts, or None."""
-    source = sources.SOURCES.get(name or "")
-    if source is None or source.scope != "gpu":
-        return None
-    return HOST_POWER_ASSUMED_W.get(source.vendor)
+            yield window | contents.columns(source)
 
 
 def probe_rows(record: Record) -> Iterator[Row]:

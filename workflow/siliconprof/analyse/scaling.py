@@ -6,8 +6,18 @@ device, backend and number format.
 
 `scaling.csv`: of each model shape the part of its step that does not grow with the batch, from a
 straight line over batch sizes; the launches of a step times what a launch was measured to cost; and
-the bytes that a step must move at least over the measured bandwidth. `bound` makes a verdict of
-them.
+the bytes that a step must move at least over the measured bandwidth; and a verdict of them.
+The wide/deep report asks whether a system is held back by its memory or by many small launches.
+
+- Launch-bound: at the smallest batch at least `BOUND` of the step does not grow with the batch (lower
+  end of its 95 % interval), and launches times their cost take as much of it; or they take it at up
+  to `LOW_BY` times that cost, while the bytes of weights and optimizer, taken as many times, leave
+  that much of the step unexplained.
+- Memory-bound: the bytes that must move at least take `BOUND` of the step at the measured bandwidth,
+  at the smallest or the largest batch.
+- Not bound: the fixed part is surely less, or the estimate is below `CLEAR`. Between the two, or above
+  `IMPOSSIBLE` steps, an estimate decides nothing.
+- A backend is bound where any of its model shapes is.
 """
 
 from __future__ import annotations
@@ -17,8 +27,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from siliconprof.analyse import bound, step_work, throughputs
-from siliconprof.analyse.bound import ENDS, STATUSES
+from siliconprof.analyse import step_work, throughputs
 from siliconprof.analyse.throughputs import DEVICE, PLACE, known, of_step, reach_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets
@@ -36,7 +45,7 @@ READ = (
 )
 LINE = (
     *("fixed_s", "fixed_low_s", "fixed_high_s", "per_sample_s", "residual", "fit_reason"),
-    *(f"fixed_share_{end}" for end in ("smallest", "smallest_low", "smallest_high", "largest")),
+    *(f"fixed_share_smallest{end}" for end in ("", "_low", "_high")),
 )
 LEAST_ERROR = 1e-3  # of a step: no interval of a few equal times is as narrow as it looks
 GRID = "transformer_grid"
@@ -47,6 +56,28 @@ DISPATCH, AMORTISED = "dispatch", "amortised"  # launches of an operator in a ro
 LAUNCHES = (AMORTISED, "launch_and_wait")  # the second is in ceilings.csv whatever was measured
 NO_BANDWIDTH = "no bandwidth of this device's memory was measured"
 NO_LAUNCH = "no launch was measured on this device and backend"
+ENDS = ("smallest", "largest")  # batch
+YES, NO, UNKNOWN = "yes", "no", "unknown"
+INCONCLUSIVE, LAUNCH_BOUND, MEMORY_BOUND = "inconclusive", "launch-bound", "memory-bound"
+VERDICTS = {  # by whether launches and memory bound it
+    (YES, YES): "both",
+    (YES, NO): LAUNCH_BOUND,
+    (YES, UNKNOWN): LAUNCH_BOUND,
+    (NO, YES): MEMORY_BOUND,
+    (UNKNOWN, YES): MEMORY_BOUND,
+    (NO, NO): "neither",
+}
+NOT_MEASURED = "no point of it was measured"
+# Without what takes a third of a step, the step would be at most 1.5 times as fast (Amdahl 1967).
+BOUND = 1 / 3
+# Both estimates are low. Operators that each go through memory move up to five times the least
+# (counted, see `step_work.least_bytes`); an operator of a training has a module and autograd around
+# it, which the launch of a + 1 has not, and that this is no more than five times is assumed. Below
+# this, five times as much is no third.
+LOW_BY = step_work.EAGER_TRAFFIC
+CLEAR = BOUND / LOW_BY
+IMPOSSIBLE = 1.25  # of a step: an estimate further above it does not describe the step
+MOST_RESIDUAL = 0.25  # of a step: such as lie further from the line do not lie on one
 
 
 def points_of_grids(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
@@ -99,23 +130,21 @@ def lines(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
     key = [*KEY, *SHAPE]
     points = points.assign(shape=points.groupby(key, dropna=False, sort=False).ngroup())
     shapes = points.drop_duplicates("shape").set_index("shape")[key]
-    counts = pd.crosstab(points["shape"], points["point_status"].fillna("ok"))
-    counts = counts.reindex(columns=STATUSES, fill_value=0).add_prefix("points_")
     measured = points[points["seconds"].notna()]
     measured = measured.sort_values(["shape", "batch_size"], kind="stable")
     of_shape = measured.groupby("shape")
     both = (of_shape.head(1).set_index("shape"), of_shape.tail(1).set_index("shape"))
     ends = dict(zip(ENDS, both, strict=True))
     parts = [_ends(measured, ends), _lines(measured), _launches(ends, ceilings)]
-    shapes = shapes.join([counts, *parts, _memory(ends, ceilings)])
+    shapes = shapes.join([*parts, _memory(ends, ceilings)])
     for end in ("", "_low"):
         left = shapes[f"fixed_share_smallest{end}"] - shapes["fixed_memory_share_most"]
         shapes[f"overhead_share{end}"] = left.clip(lower=0)
     shapes = shapes.assign(about=ABOUT_SHAPE, cell=shapes.groupby([*KEY], sort=False).ngroup())
     by = ["cell", "n_parameters", "seq_len"]
     shapes = shapes.sort_values(by, kind="stable", na_position="first", ignore_index=True)
-    shapes = bound.judged(shapes)
-    backends = bound.of_backends(shapes).assign(about=ABOUT_BACKEND)
+    shapes = judged(shapes)
+    backends = of_backends(shapes).assign(about=ABOUT_BACKEND)
     backends["cell"] = backends.index
     return pd.concat([shapes, backends], ignore_index=True).sort_values("cell", kind="stable")
 
@@ -163,7 +192,7 @@ def _line(of_shape: pd.DataFrame) -> Row:
     low, high = line.interval_s()
     found: Row = {"fixed_s": line.fixed_s, "fixed_low_s": low, "fixed_high_s": high}
     found |= {"per_sample_s": line.per_sample_s, "residual": line.residual}
-    if line.residual is not None and line.residual > bound.MOST_RESIDUAL:
+    if line.residual is not None and line.residual > MOST_RESIDUAL:
         why = f"steps lie {line.residual:.0%} off a straight line over the batch"
         return found | {"fit_reason": why}
     share = line.fixed_share(batches[0])
@@ -171,7 +200,6 @@ def _line(of_shape: pd.DataFrame) -> Row:
         "fixed_share_smallest": share.value,
         "fixed_share_smallest_low": share.low,
         "fixed_share_smallest_high": share.high,
-        "fixed_share_largest": line.fixed_share(batches[-1]).value,
     }
 
 
@@ -191,23 +219,20 @@ def _launches(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
         for row in table_files.rows(points)
     ]
     found = pd.DataFrame(counted, points.index, ["launches", "launches_how"])
-    costs = ceilings[(ceilings["quantity"] == AMORTISED) & (ceilings["how"] == DISPATCH)]
-    how = costs["backend"] + ", " + costs["workload"].astype("string")
-    how += ": launches of a + 1 in a row"
-    costs = costs.assign(launch_cost_s=costs["value"], launch_cost_how=how).set_index(where)
+    dispatched = ceilings[(ceilings["quantity"] == AMORTISED) & (ceilings["how"] == DISPATCH)]
+    costs = dispatched.set_index(where)["value"].rename("launch_cost_s")
     none = ceilings[ceilings["quantity"].isin(LAUNCHES) & ceilings["reason"].notna()]
     none = none.drop_duplicates(where, keep="last").set_index(where)
-    of_place = points[where].join(costs[["launch_cost_s", "launch_cost_how"]], where)
+    of_place = points[where].join(costs, where)
     found = found.join(of_place.join(none[["reason"]], where).drop(columns=where))
     count = found["launches"].astype(float)
     seconds = count * found["launch_cost_s"]
     why = found["reason"].fillna(NO_LAUNCH).where(count.notna(), found["launches_how"])
-    return found.assign(
-        launches_how=found["launches_how"].where(count.notna()),
+    return found.drop(columns=["reason", "launches_how"]).assign(
         launch_s=seconds,
         launch_reason=why.where(seconds.isna()),
-        **{f"launch_share_{end}": seconds / of["seconds"] for end, of in ends.items()},
-    ).drop(columns="reason")
+        launch_share_smallest=seconds / points["seconds"],
+    )
 
 
 def _memory(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
@@ -219,7 +244,6 @@ def _memory(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
     found = {
         "last_level_cache_bytes": points["cache_bytes"],
         "bandwidth_bytes_per_s": bandwidth,
-        "bandwidth_how": points["ceiling_how"],
         "memory_reason": points["ceiling_reason"].fillna(NO_BANDWIDTH).where(bandwidth.isna()),
     }
     for end, of in ends.items():
@@ -236,3 +260,43 @@ def _memory(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         found | {"fixed_memory_share_most": weights_s / ends["smallest"]["seconds"]}
     )
+
+
+# -- what bounds a step ----------------------------------------------------------------------------
+
+
+def judged(shapes: pd.DataFrame) -> pd.DataFrame:
+    """Shapes with `launch_bound` and `memory_bound`: yes, no, unknown."""
+    not_measured = shapes["smallest_step_s"].isna()
+    low, high = (shapes[f"fixed_share_smallest_{end}"] for end in ("low", "high"))
+    share, left = shapes["launch_share_smallest"], shapes["overhead_share"]  # by bytes left
+    can_explain = shapes["overhead_share_low"].ge(BOUND) & (LOW_BY * share).ge(left)
+    is_bound = low.ge(BOUND) & (share.ge(BOUND) | can_explain)
+    is_nothing = share.isna() | share.gt(IMPOSSIBLE)
+    of_launches = [not_measured, high.lt(BOUND), is_nothing, share.lt(CLEAR), is_bound]
+    most = shapes[[f"memory_share_{end}" for end in ENDS]].max(axis=1)
+    is_clear = most.lt(CLEAR) & known(shapes["last_level_cache_bytes"])
+    of_memory = [not_measured, most.between(BOUND, IMPOSSIBLE), is_clear]
+    return shapes.assign(
+        launch_bound=np.select(of_launches, [UNKNOWN, NO, UNKNOWN, NO, YES], UNKNOWN),
+        memory_bound=np.select(of_memory, [UNKNOWN, YES, NO], UNKNOWN),
+        fit_reason=shapes["fit_reason"].mask(not_measured, NOT_MEASURED),
+    )
+
+
+def of_backends(shapes: pd.DataFrame) -> pd.DataFrame:
+    """What the shapes of each grid, which are `judged`, say of its backend: columns of scaling.csv."""
+    key = [*KEY]
+    bounds = ["launch_bound", "memory_bound"]
+    backends = shapes[key].drop_duplicates()
+    measured = shapes[shapes["smallest_step_s"].notna()].groupby(key)
+    of_any = backends.join(measured["throughput_gain"].max(), key)
+    of_any = of_any.join(measured[bounds].agg(_any), key).reset_index(drop=True)
+    of_any = of_any.fillna(dict.fromkeys(bounds, UNKNOWN))
+    both = of_any[bounds].itertuples(index=False, name=None)
+    return of_any.assign(verdict=[VERDICTS.get(pair, INCONCLUSIVE) for pair in both])
+
+
+def _any(answers: pd.Series) -> str:
+    """Yes where any shape says so, no where all deny it."""
+    return YES if answers.eq(YES).any() else NO if answers.eq(NO).all() else UNKNOWN

@@ -14,7 +14,7 @@ from siliconprof.stats import statistics
 from siliconprof.store import contents
 from siliconprof.store.cell import Cell
 from siliconprof.store.contents import Point, Record
-from siliconprof.store.point import WHOLE, Checkpoint, Series
+from siliconprof.store.point import WHOLE, Series
 from siliconprof.store.table_files import Block, Row
 
 T = TypeVar("T")
@@ -30,20 +30,16 @@ FEWEST_STEPS = 12  # below which quartiles say little of a run
 
 def point_columns(point: Point) -> Row:
     """Columns of points.csv, None where a point is of another kind."""
-    epoch = point.epoch
-    latest, best = (point.checkpoints.get(name, Checkpoint()) for name in ("latest", "best"))
+    autorange, epoch = point.blocked_autorange, point.epoch
     return {
         "point_status": point.status,
         "point_reason": point.reason,
         "predicted_peak_bytes": point.memory.predicted_bytes,
-        **_autorange(point),
+        "autorange_median_s": _median(autorange.times_s),
+        "autorange_min_run_time_s": autorange.min_run_time_s,
+        "autorange_reason": autorange.reason,
         "epoch_s": _median(epoch.epoch_s),
-        "epoch_train_s": _median(epoch.train_s),
-        "epoch_validation_s": _median(epoch.validation_s),
         **contents.columns(epoch, "epoch_", without=("epoch_s", "train_s", "validation_s")),
-        "checkpoint_latest_step": latest.step,
-        "checkpoint_best_step": best.step,
-        "checkpoint_bytes": latest.bytes,
         "resumed_at": ";".join(map(str, point.resumed_at)) or None,
         **contents.columns(point.test, "test_"),
         "diverged": point.outcome.diverged,
@@ -72,22 +68,6 @@ def common_settings(cell: Cell) -> Row:
 def single(value: Any) -> Any:
     """A value, or None for a list of them: a sweep's cell has no one value to show."""
     return value if isinstance(value, str | int | float) else None
-
-
-def _autorange(point: Point) -> Row:
-    """torch's own timing of the same iteration, and over ours; None where it is not asked for."""
-    autorange, ours = point.blocked_autorange, point.series(*WHOLE)
-    times = autorange.times_s
-    return {
-        "autorange_median_s": _median(times),
-        "autorange_iqr_s": statistics.iqr(times) if times else None,
-        "autorange_blocks": len(times) or None,
-        "autorange_number": autorange.number_per_run,
-        "autorange_min_run_time_s": autorange.min_run_time_s,
-        "autorange_shorter_than_iteration": autorange.shorter_than_one_iteration,
-        "autorange_reason": autorange.reason,
-        "autorange_over_ours": statistics.over(_median(times) or None, _median(ours)),
-    }
 
 
 def curve_blocks(record: Record) -> Iterator[Block]:

@@ -13,12 +13,12 @@ from siliconprof import closure, fingerprint
 from siliconprof.cells.matrix import PlannedCell, results_folder
 from siliconprof.datasets import (
     data_folder,
+    dataset_file,
     dataset_spec,
     image_data,
     image_synthesis,
     log_mel,
     prepare_text,
-    prepared,
     source_files,
     speech_data,
     speech_synthesis,
@@ -121,8 +121,8 @@ def verify_data(folder: Path, name: str, entry: Mapping[str, Any]) -> str:
     Raises:
         UserError: why it is not; one line.
     """
+    facts = dataset_file.read(folder)
     data = data_folder.load(folder)  # the arrays are those of dataset.json
-    facts = prepared.read_facts(folder)
     spec = dataset_spec.parse(canonical_json({"name": name} | dict(entry)))
     for key, today in dataset_spec.requested_facts(spec).items():
         _same(key, facts.get(key), today)

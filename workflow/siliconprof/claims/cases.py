@@ -21,7 +21,6 @@ from siliconprof.claims.claims_file import Claim, Question
 from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence, Rows
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.stats import inference
-from siliconprof.store import table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Row
 
@@ -137,7 +136,9 @@ class Reading:
 def fill(evidence: Evidence, every: Sequence[Asked]) -> None:
     """Find the cases of all questions, and the reasons why there are no more."""
     every = [asked for asked in every if asked.rows.any()]
-    by_quantity = table_files.grouped(every, lambda asked: asked.claim.quantity)
+    by_quantity: dict[str, list[Asked]] = {}
+    for asked in every:
+        by_quantity.setdefault(asked.claim.quantity, []).append(asked)
     read = {name: Reading(evidence, name, of) for name, of in by_quantity.items()}
     sides: list[list[np.ndarray]] = [[], []]
     for number, asked in enumerate(every):
@@ -290,7 +291,8 @@ def _combine(every: Sequence[Asked], pairs: pd.DataFrame, read: Mapping[str, Rea
             figures.difference(upper[differences], lower[differences]),
         ]
     ).sort_index()
-    n = _together(pairs.assign(module=[row["module"] for row in one]))
+    # How many intervals have to hold together: one where several count as one.
+    n = pairs.groupby("claim")["claim"].transform("size").mask(pairs["counted"].isin(MULTIPLES), 1)
     low, high = figures.interval(combined, 1 - (1 - inference.CONFIDENCE) / n)
     names = ["middle", "low", "high", "basis", "remark", "word"]
     texts = combined.assign(low=low, high=high)[names].itertuples(index=False)
@@ -300,16 +302,6 @@ def _combine(every: Sequence[Asked], pairs: pd.DataFrame, read: Mapping[str, Rea
             ([a], _label(a)) if a is b else ([a, b], _label_of_both(a, b, asked.claim.along))
         )
         asked.cases.append(Case(label, rows, *text))
-
-
-def _together(pairs: pd.DataFrame) -> np.ndarray:
-    """Of each case how many intervals have to hold together: one where several count as one."""
-    asked, module = pairs["claim"], pairs["module"]
-    of_module = asked.groupby([asked, module]).transform("size")
-    modules = module.groupby(asked).transform("nunique").where(of_module == 1, 1)
-    is_one = pairs["counted"].isin(MULTIPLES) & pairs["kind"].ne("share")
-    n = asked.groupby(asked).transform("size")
-    return np.select([pairs["kind"] == "largest", is_one], [modules, 1], n)
 
 
 # -- labels ----------------------------------------------------------------------------------------

@@ -6,38 +6,37 @@ and takes value, devices, model, batch size and source from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from siliconprof.analyse import published_values
-from siliconprof.analyse.published_values import Published, Unknown
 from siliconprof.claims import models
 from siliconprof.claims.figures import Region
 from siliconprof.claims.models import OWN_CPU
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.errors import UserError, nearest
 from siliconprof.hosts.registry import Registry
-from siliconprof.store import model, validation
+from siliconprof.store import model, published, table_files, validation
+from siliconprof.store.published import TABLES
+from siliconprof.store.table_files import Row
 
 PERCENT = "percent"  # of more, in a published row: 30 percent are 1.3 times
 SIGNS = ("direction", "trend")  # kinds without a number, whatever their row prints
-WITH_NUMBER = ("ratio", "range", "share")  # need a number: a published row's or their own
-UNITS = {kind: "times" for kind in ("ratio", "direction", "trend", "largest")} | {
-    "share": "of the points",
-    "finding": "",
-}
+WITH_NUMBER = ("ratio", "range")  # need a number: a published row's or their own
+UNITS = {"ratio": "times", "direction": "times", "trend": "times", "finding": ""}
 # Side -> the column in which a published row names its device.
 COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
-STATED = {"statement", "value_min", "value_max", "unit", "source"}  # columns of statements
-# Keys of an entry or its comparison that a claim has as they are.
-AS_GIVEN = {"id", "text", "untestable", "consistency", "kind", "quantity", "cases", "words"}
-AS_GIVEN |= {"largest", "along", "same", "any_batch", "similar_price"}
-AS_GIVEN |= {"tolerance", "tolerance_reason"}
+# What a column's unit has to be multiplied with to be an SI unit.
+SCALES = {"ms": 1e-3}
 Side = dict[str, Any]  # column of a row -> its value, or a list of them
+Read = Callable[[str], list[Row]]  # of a published table
+
+
+class Unknown(Exception):
+    """A column or a row that is not there; `.key: what`."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +64,16 @@ class Claim:
     source: str
     note: str
     untestable: str = ""  # why no cell can answer it
-    value: float | None
     printed: str  # the number as printed, with its meaning; empty where there is none
     printed_unit: str
-    consistency: Any = ()  # checks against published tables, or why there is none
+    consistency: str | None = None  # whether the source's own numbers agree with it
+    consistency_reason: str | None = None
     kind: str = ""  # of comparison; empty where it is untestable
     quantity: str = ""
     unit: str  # of the measured and claimed values
     cases: str = "all"  # how many of the cases must agree
-    region: Region | None  # the figures that agree; None where words or a workload do
+    region: Region | None  # the figures that agree; None where words do
     words: Sequence[str] = ()
-    largest: str = ""
     along: str = ""  # the parameter of a trend
     same: Sequence[str] = ()  # columns in which two sides must agree, where the claim says which
     any_batch: bool = False
@@ -92,31 +90,40 @@ class Claim:
 
     @property
     def expected(self) -> str:
-        """The figures, words or workload that agree."""
-        return " or ".join(self.words) or self.largest or str(self.region)
+        """The figures or words that agree."""
+        return " or ".join(self.words) or str(self.region)
 
 
-def load(path: Path, registry: Registry, published: Published) -> list[Claim]:
+# Keys of an entry or its comparison that a claim has as they are; others are made of them.
+AS_GIVEN = {field.name for field in fields(Claim) if field.default is not MISSING} | {"id", "text"}
+
+
+def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
     """The claims of a file.
 
     Args:
-        published: the published tables.
+        folder: of the published tables.
 
     Raises:
-        UserError: the mistakes of all claims, one line each.
+        UserError: the mistakes of all claims, or of a published table, one line each.
     """
     context = {
         "devices": [*registry["devices"]],
         "vendors": sorted({entry["vendor"] for entry in registry["devices"].values()}),
     }
     checked = model.checked(models.Claims, validation.load_yaml(path), f"{path}: ", context)
+
+    @cache
+    def read(table: str) -> list[Row]:
+        return table_files.rows(published.read(folder, table))
+
     problems = []
     claims: dict[str, Claim] = {}
     for entry in checked.model_dump(exclude_unset=True)["claims"]:
         try:
             if entry["id"] in claims:
                 raise Unknown(": the id is used twice")
-            claims[entry["id"]] = _claim(entry, published)
+            claims[entry["id"]] = _claim(entry, read)
         except Unknown as error:
             problems.append(validation.one_line(f"{path}: {entry['id']}{error}"))
     if problems:
@@ -124,23 +131,14 @@ def load(path: Path, registry: Registry, published: Published) -> list[Claim]:
     return list(claims.values())
 
 
-@contextmanager
-def _at(key: str) -> Iterator[None]:
-    """Says of whatever is not there in which key it stands."""
-    try:
-        yield
-    except Unknown as error:
-        raise Unknown(f"{key}{error}") from None
-
-
-def _claim(entry: Mapping[str, Any], published: Published) -> Claim:
+def _claim(entry: Mapping[str, Any], read: Read) -> Claim:
     """An entry, completed from its published rows.
 
     Raises:
         Unknown: the first mistake that no type expresses, `.key: what`.
     """
     compare = entry.get("compare", {})
-    rows = _rows(entry["published"], published) if "published" in entry else []
+    rows = _rows(read, **entry["published"]) if "published" in entry else []
     value, printed = _printed(rows)
     if value is not None and "value" in compare:
         raise Unknown(".compare.value: the published row has it; leave it out")
@@ -148,68 +146,79 @@ def _claim(entry: Mapping[str, Any], published: Published) -> Claim:
     own_unit = QUANTITIES[compare["quantity"]].unit if compare else ""
     if isinstance(compare.get("value"), Mapping):
         spec = compare["value"]
-        value = _number(spec, "a", published)
-        value /= _number(spec, "b", published) if "b" in spec else 1
+        value = _number(spec, "a", read)
+        value /= _number(spec, "b", read) if "b" in spec else 1
         printed, unit = f"{value:.4g}", "times" if "b" in spec else own_unit
     elif "value" in compare:
         value = float(compare["value"])
-    notes = [entry.get("note", ""), *dict.fromkeys(row["note"] for row in rows)]
+    notes = [entry.get("note"), *dict.fromkeys(row["note"] for row in rows)]
     source = "; ".join(dict.fromkeys(row["source"] for row in rows)) or entry.get("source", "")
     measured_unit = UNITS.get(kind, "times" if unit == PERCENT else unit or own_unit)
-    given = {key: each[key] for each in (entry, compare) for key in AS_GIVEN if key in each}
+    given = {key: each[key] for each in (entry, compare) for key in each if key in AS_GIVEN}
     return Claim(
         **given,
         source=f"{source}; again in {entry['also']}" if "also" in entry else source,
         note="; ".join(filter(None, notes)),
-        value=value,
         printed=printed,
         printed_unit=unit,
         unit="times the printed" if "over_printed" in compare else measured_unit,
         region=_region(compare, value),
         over_printed=compare.get("over_printed", {}).get("table", ""),
-        questions=_questions(compare, value, rows, published) if compare else (),
+        questions=_questions(compare, value, rows, read) if compare else (),
     )
 
 
-def _rows(statement: Mapping[str, str], published: Published) -> list[dict[str, str]]:
+def _rows(read: Read, table: str, statement: str) -> list[Row]:
     """The rows of a published statement."""
-    table, text = statement["table"], statement["statement"]
-    with _at(".published"):
-        rows = published.rows(table)
-    missing = ", ".join(sorted(STATED - set(rows[0] if rows else ())))
-    if missing:
-        raise Unknown(f".published.table: {table}.csv has no statements (no {missing})")
-    matching = [row for row in rows if row["statement"] == text]
-    if not matching:
-        near = nearest(text, {row["statement"] for row in rows})
+    rows = [row for row in read(table) if row["statement"] == statement]
+    if not rows:
+        near = nearest(statement, {row["statement"] for row in read(table)})
         raise Unknown(f".published.statement: no row of {table}.csv has it{near}")
-    if len({(row["value_min"], row["value_max"], row["unit"]) for row in matching}) > 1:
+    if len({(row["value_min"], row["value_max"], row["unit"]) for row in rows}) > 1:
         raise Unknown(f".published.statement: its rows in {table}.csv have different values")
-    return matching
+    return rows
 
 
-def _number(spec: Mapping[str, Any], name: str, published: Published) -> float:
+def _numbers(spec: Mapping[str, Any], key: str, read: Read) -> list[tuple[Row, float]]:
+    """The rows that a specification names, each with its number in the unit of its column."""
+    rows, where = read(spec["table"]), spec.get("where", {})
+    known = TABLES[spec["table"]].model_fields
+    for column in filter(None, (spec["column"], *where, spec.get("per"))):
+        if column not in known:
+            near = nearest(column, known)
+            raise Unknown(f"{key}: {spec['table']}.csv has no column '{column}'{near}")
+    rows = [row for row in rows if where.items() <= row.items()]
+    per = [float(row[spec["per"]]) if "per" in spec else 1.0 for row in rows]
+    return [(row, float(row[spec["column"]]) / of) for row, of in zip(rows, per, strict=True)]
+
+
+def _number(spec: Mapping[str, Any], name: str, read: Read) -> float:
     """A printed number."""
-    with _at(f".compare.value.{name}"):
-        numbers = published.numbers(spec[name])
-        if len(numbers) != 1:
-            raise Unknown(f": {len(numbers)} rows have it; expected one")
-    return numbers[0].value
+    numbers = _numbers(spec[name], f".compare.value.{name}", read)
+    if len(numbers) != 1:
+        raise Unknown(f".compare.value.{name}: {len(numbers)} rows have it; expected one")
+    return numbers[0][1]
+
+
+def _per_device(spec: Mapping[str, Any], read: Read) -> dict[str, float]:
+    """Device -> its printed number in an SI unit, by the column's ending."""
+    scale = SCALES.get(spec["column"].rpartition("_")[2], 1.0)
+    numbers = _numbers(spec, ".compare.over_printed", read)
+    return {row["device"]: scale * number for row, number in numbers}
 
 
 def _questions(
     compare: Mapping[str, Any],
     value: float | None,
-    rows: Sequence[Mapping[str, str]],
-    published: Published,
+    rows: Sequence[Row],
+    read: Read,
 ) -> list[Question]:
     """One question for each published row and each pair or device that the comparison names."""
     device_sets: list[dict[str, str]] = [{"a": a, "b": b} for a, b in compare.get("pairs", ())]
     device_sets += [dict.fromkeys(COLUMNS, name) for name in compare.get("devices", ())]
     printed: Mapping[str, float] = {}
     if "over_printed" in compare:
-        with _at(".compare.over_printed"):
-            printed = published_values.per_device(published, compare["over_printed"])
+        printed = _per_device(compare["over_printed"], read)
         for name in compare["devices"]:
             if name not in printed:
                 raise Unknown(f".compare.devices: no printed number of {name}")
@@ -217,15 +226,13 @@ def _questions(
         raise Unknown(".compare.value: is missing, here and in a published row")
     if QUANTITIES[compare["quantity"]].finding != (compare["kind"] == "finding"):
         raise Unknown(".compare.quantity: a finding is a word, all else a number")
-    if compare.get("largest", compare["workloads"][0]) not in compare["workloads"]:
-        raise Unknown(".compare.largest: expected one of its workloads")
     return [
         _question(compare, row, devices, printed)
         for row, devices in product(rows or ({},), device_sets or ({},))
     ]
 
 
-def _printed(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, str]:
+def _printed(rows: Sequence[Row]) -> tuple[float | None, str]:
     """(the number of published rows, its text); a bound of 1 is only a sign and has no text."""
     low, high = (rows[0]["value_min"], rows[0]["value_max"]) if rows else ("", "")
     if low and high:
@@ -250,7 +257,7 @@ def _region(compare: Mapping[str, Any], value: float | None) -> Region | None:
 
 def _question(
     compare: Mapping[str, Any],
-    row: Mapping[str, str],
+    row: Row,
     devices: Mapping[str, str],
     printed: Mapping[str, float],
 ) -> Question:

@@ -35,7 +35,7 @@ SAME_TRAINING = [
     *("batch_size", "training_steps", "learning_rate", "warmup_steps", "decay_steps"),
     *("weight_decay", "beta1", "beta2", "max_gradient_norm"),
 ]
-SHOWN = ["workload", "precision", "where", "record", "module", "n_parameters", "n_layer", "n_embd"]
+SHOWN = ["workload", "precision", "where", "module", "n_parameters", "n_layer", "n_embd"]
 SHOWN += ["seq_len", "batch_size", "any_batch_size", "batch", "m", "k", "n"]
 PARTS = ("median", "low", "high")  # of a time's columns
 ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
@@ -221,15 +221,15 @@ class Evidence:
             where = places.get(key, [])
             yield [array[where] for array in arrays]
 
-    def sampled(self, of: pd.DataFrame, column: str) -> Iterator[tuple[list[float], list[float]]]:
-        """Of each row (seconds, values) of a column of samples.csv from the first timed step on."""
+    def sampled(self, of: pd.DataFrame, column: str) -> Iterator[list[float]]:
+        """Of each row the values of a column of samples.csv from the first timed step on."""
         steps = self.courses("training_steps", of, "started_s", "kind", on=CELL)
         samples = self.courses("samples", of, "t_s", column, on=CELL)
         for (started_s, kinds), sampled in zip(steps, samples, strict=True):
             timed = started_s[kinds != "warm-up"]
             seconds, values = (array.astype(float) for array in sampled)
             used = (abs(values) < math.inf) & (seconds >= (timed[0] if len(timed) else math.inf))
-            yield seconds[used].tolist(), values[used].tolist()
+            yield values[used].tolist()
 
     def _bandwidths(self, points: pd.DataFrame) -> pd.DataFrame:
         """Of each point the bandwidth of its device's memory, as measured or by its data sheet."""

@@ -37,7 +37,11 @@ NUMBERS = dict.fromkeys(("middle", "low", "high", "error", "df"), float)
 
 def of(index: pd.Index, **fields: Any) -> pd.DataFrame:
     """Figures of some rows; each field is a value of all, or one of each."""
-    return pd.DataFrame(Figure()._asdict() | fields, index).astype(NUMBERS)
+    values = Figure()._asdict() | fields
+    made = {name: np.empty(len(index), NUMBERS.get(name, object)) for name in values}
+    for name, value in values.items():
+        made[name][:] = value
+    return pd.DataFrame(made, index, copy=False)
 
 
 def exact(values: pd.Series, basis: Any, why_not: Any) -> pd.DataFrame:
@@ -178,13 +182,6 @@ class Region:
         if math.isinf(self.low):
             return f"{'below' if self.strict else 'at most'} {shown(self.high)}"
         return f"{shown(self.low)} to {shown(self.high)}"
-
-    def meets(self, other: Region) -> bool:
-        """Whether a figure may agree with both."""
-        if self.apart or other.apart:
-            return True  # the figures outside a stretch lie on both sides of it
-        low, high = max(self.low, other.low), min(self.high, other.high)
-        return low < high or (low == high and not (self.strict or other.strict))
 
 
 def shown(value: float) -> str:

@@ -3,8 +3,7 @@
 `claims.csv`: one line per statement of config/claims.yaml with its verdict: reproduced,
 contradicted, inconclusive or not testable here. A claim that names devices is decided by those
 devices alone, wherever they were measured; one that names none by this host's cells. The columns
-`analogue_…` have what other devices show, which changes no verdict. `consistency` says whether the
-printed numbers themselves agree with the statement, and is no verdict either.
+`analogue_…` have what other devices show, which changes no verdict.
 """
 
 from __future__ import annotations
@@ -16,13 +15,10 @@ from typing import Any
 
 import pandas as pd
 
-from siliconprof.analyse.published_values import Published
-from siliconprof.claims import cases, claims_file, consistency, verdicts
+from siliconprof.claims import cases, claims_file, verdicts
 from siliconprof.claims.cases import OF_A_DEVICE, Asked, Case
 from siliconprof.claims.claims_file import Claim, Question, Side
-from siliconprof.claims.consistency import Answer
 from siliconprof.claims.evidence import CELLS, Evidence
-from siliconprof.claims.figures import AGAINST, AGREES, OPEN
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE
 from siliconprof.hosts.datasheet import DataSheets
@@ -43,12 +39,8 @@ NO_CASE = "no two of its cells did the same work in the same way"
 OF_POINTS = ("model", "shape_size")  # keys of a side that no cell has
 
 
-def row_of(claim: Claim, tables: Answer) -> Row:
-    """What a claim's line of claims.csv says of the claim itself.
-
-    Args:
-        tables: whether the sources' own numbers agree with it.
-    """
+def row_of(claim: Claim) -> Row:
+    """What a claim's line of claims.csv says of the claim itself."""
     row: Row = {
         "id": claim.id,
         "statement": claim.text,
@@ -57,8 +49,8 @@ def row_of(claim: Claim, tables: Answer) -> Row:
         "published_devices": ";".join(claim.devices) or None,
         "published_value": claim.printed or None,
         "published_unit": claim.printed_unit if claim.printed else None,
-        "consistency": tables.word or None,
-        "consistency_reason": tables.reason,
+        "consistency": claim.consistency,
+        "consistency_reason": claim.consistency_reason,
     }
     if not claim.kind:
         return row | {"verdict": NOT_TESTABLE, "reason": claim.untestable}
@@ -83,23 +75,18 @@ def judged(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> Row:
     if is_analogue and not cases:
         return {}
     missing = _missing(claim, every, evidence)
-    verdict, reason, case, answers = verdicts.judge(claim, cases, list(dict.fromkeys(missing)))
-    rows = [row for one in cases for row in one.rows]
-    case = case or Case()
-    values: Row = {"value": case.middle, "case": case.label}
-    values |= {name: getattr(case, name) for name in ("low", "high", "word", "basis")}
-    values |= {
-        "cases_agree": answers.count(AGREES),
-        "cases_against": answers.count(AGAINST),
-        "cases_open": answers.count(OPEN),
-        "devices": "; ".join(dict.fromkeys(row["where"] for row in rows)) or None,
-        "records": ";".join(dict.fromkeys(row["record"] for row in rows)) or None,
-    }
-    prefix = "analogue" if is_analogue else "measured"
-    row = {f"{prefix}_{name}": value for name, value in values.items()}
+    verdict, reason, case = verdicts.judge(claim, cases, list(dict.fromkeys(missing)))
     if is_analogue:
-        return row | {"analogue_says": ANALOGUE_WORDS[verdict], "analogue_reason": reason}
-    return row | {"verdict": verdict, "reason": reason}
+        return {"analogue_says": ANALOGUE_WORDS[verdict], "analogue_reason": reason}
+    devices = dict.fromkeys(row["where"] for one in cases for row in one.rows)
+    case = case or Case()
+    return {
+        "verdict": verdict,
+        "reason": reason,
+        "measured_value": case.middle,
+        **{f"measured_{name}": getattr(case, name) for name in ("low", "high", "word", "basis")},
+        "measured_devices": "; ".join(devices) or None,
+    }
 
 
 # -- whose cells decide ----------------------------------------------------------------------------
@@ -233,15 +220,12 @@ def _side_words(side: Side, devices: Mapping[str, Any]) -> str:
 
 def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    devices = sheets.registry
-    published = Published(arguments.published, devices)
-    claims = claims_file.load(arguments.claims, devices, published)
-    consistent = consistency.answers(claims, published, str(arguments.claims))
+    claims = claims_file.load(arguments.claims, sheets.registry, arguments.published)
     evidence = Evidence(results, sheets)
     tested = [claim for claim in claims if claim.kind]
     asked = [(claim, of(claim, evidence)) for claim in tested for of in (_own, _analogue)]
     cases.fill(evidence, [question for _, questions in asked for question in questions])
-    lines = {claim.id: row_of(claim, consistent[claim.id]) for claim in claims}
+    lines = {claim.id: row_of(claim) for claim in claims}
     for claim, questions in asked:
         lines[claim.id] |= judged(claim, questions, evidence)
     table_files.write_frame(arguments.output_dir / "claims.csv", pd.DataFrame(lines.values()))

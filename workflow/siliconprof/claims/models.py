@@ -1,4 +1,4 @@
-"""config/claims.yaml as models: every key that a claim, its comparison and its checks may have.
+"""config/claims.yaml as models: every key that a claim and its comparison may have.
 
 That a row of a published table exists is asked where the claims are made, see `claims_file`.
 """
@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.errors import nearest
 from siliconprof.store.model import Count, Number, Part, Text, matches, one_of
+from siliconprof.store.published import COLUMNS, STATEMENTS
 
 OWN_CPU = "cpu"  # as a device: the processor of the other side's computer
 
@@ -32,8 +33,7 @@ def _of_the_registry(part: str, *more: str) -> Any:
 
 Device = Annotated[str, _of_the_registry("devices")]
 Vendor = Annotated[str, _of_the_registry("vendors")]
-Table = Annotated[str, matches("[a-z0-9_]+")]  # its file in config/published, without .csv
-Where = dict[str, str | Number | list[Any]]  # which rows: column -> its value, or a list of them
+PublishedTable = Annotated[str, *one_of([*COLUMNS])]
 Texts = Annotated[list[Text], Field(min_length=1)]
 Share = Annotated[Number, Field(ge=0)]
 Times = Annotated[Number, Field(ge=1)]
@@ -46,14 +46,12 @@ Cases = Literal["all", "typical", "most", "least", "mean"]
 
 
 class Printed(Part):
-    """Numbers of a published table, or of the registry as the table `registry`."""
+    """Numbers of a published table."""
 
-    table: Table
+    table: PublishedTable
     column: Text  # that holds the number
-    where: Where = {}
-    match: dict[str, str] = {}  # which rows: column -> the column of `each` that it must equal
+    where: dict[str, str] = {}  # which rows: column -> its value
     per: str = ""  # a column that it is divided by, such as batch_size
-    times: Number = 1  # a factor
 
 
 class Over(Part):
@@ -164,15 +162,6 @@ class Difference(_Paired):
     expect: Expected
 
 
-class Largest(_Compare):
-    """In which workload a over b is largest."""
-
-    kind: Literal["largest"]
-    a: Side
-    b: Side
-    largest: str  # the module
-
-
 class Range(_Compare):
     """A quantity of each cell against a bound."""
 
@@ -188,15 +177,6 @@ class Range(_Compare):
         if self.over_printed and not self.devices:
             raise ValueError("over_printed: expected `devices` beside it")
         return self
-
-
-class ShareOfPoints(_Compare):
-    """How many points have more than a mark."""
-
-    kind: Literal["share"]
-    of: Side
-    value: Number | Over | None = None
-    expect: Literal["at_least", "at_most"]
 
 
 class Trend(_Compare):
@@ -219,63 +199,9 @@ class Finding(_Compare):
 
 
 Compare = Annotated[
-    Ratio | Direction | Difference | Largest | Range | ShareOfPoints | Trend | Finding,
+    Ratio | Direction | Difference | Range | Trend | Finding,
     Field(discriminator="kind"),
 ]
-
-# -- checks of printed numbers -------------------------------------------------------------------
-
-
-class Each(Part):
-    """A table for each of whose rows a and b are looked up."""
-
-    table: str
-    where: Where = {}
-
-
-class RatioCheck(Part):
-    """a over b, or a alone, for every two rows that belong together."""
-
-    kind: Literal["ratio"]
-    says: Text = ""  # what is computed
-    a: Printed
-    b: Printed | None = None
-    join: list[str] = []  # columns in which the rows of a and b must agree; all pairs without it
-    each: Each | None = None
-    similar_price: Times | None = None  # as of a comparison, by Table 1's prices
-    cases: Literal["all", "most"] = "all"  # how many pairs must agree
-    expect: Expected | Literal["claim"]  # claim: what the claim itself expects
-    value: Number | Literal["claim"] = 1  # claim: the claim's own printed number
-    tolerance: Share = 0
-
-
-class OneValueCheck(Part):
-    """Rows that agree in `of` have one value in `column`."""
-
-    kind: Literal["one_value"]
-    says: Text = ""
-    table: str
-    of: list[str]
-    column: str
-    where: Where = {}
-
-
-class ClaimCheck(Part):
-    """This statement and another can both hold."""
-
-    kind: Literal["claim"]
-    says: Text = ""
-    id: str
-
-
-class NoCheck(Part):
-    """Why no table speaks of the statement."""
-
-    none: Text
-
-
-Check = Annotated[RatioCheck | OneValueCheck | ClaimCheck, Field(discriminator="kind")]
-
 
 # -- the file ------------------------------------------------------------------------------------
 
@@ -283,7 +209,7 @@ Check = Annotated[RatioCheck | OneValueCheck | ClaimCheck, Field(discriminator="
 class Statement(Part):
     """The rows of a published table with the claim's numbers, devices, model, batch size and source."""
 
-    table: Table
+    table: Annotated[str, *one_of([name for name, of in COLUMNS.items() if of is STATEMENTS])]
     statement: Text  # the column of that name, to the letter; all rows that have it
 
 
@@ -298,8 +224,9 @@ class Entry(Part):
     untestable: Text = ""  # why no cell can answer it
     note: Text = ""  # how it is read here, and what is doubtful
     compare: Compare | None = None
-    # Whether the sources' own printed numbers agree with it, and never a verdict: all checks must hold.
-    consistency: Annotated[list[Check], Field(min_length=1)] | NoCheck | None = None
+    # Whether the source's own printed numbers agree with it, and which; never a verdict.
+    consistency: Literal["consistent", "inconsistent"] | None = None
+    consistency_reason: Text | None = None
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Entry:

@@ -248,8 +248,11 @@ def _fault_traffic(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     return found.where(faulted.ne(0), without)
 
 
-def _sampled(figure: Callable[..., Figure], column: str, none: str = NO_SAMPLES) -> Read:
-    """What is made of the samples of a column from the first timed step on.
+SPREAD_OF_THIRDS = "by the 95 % intervals of the medians of its first and last third; one process"
+
+
+def _sampled_growth(column: str, none: str = NO_SAMPLES) -> Read:
+    """The growth of the samples of a column from the first timed step on.
 
     The resident set is that above what the process had before the training.
     """
@@ -259,10 +262,10 @@ def _sampled(figure: Callable[..., Figure], column: str, none: str = NO_SAMPLES)
         above = start if column == "rss_bytes" else start * 0
         courses = zip(evidence.sampled(rows, column), above, strict=True)
         each = [
-            figure(seconds, [value - less for value in values])
+            _growth([value - less for value in values])
             if len(values) >= LEAST_SAMPLES
             else Figure(why_not=none)
-            for (seconds, values), less in courses
+            for values, less in courses
         ]
         return figures.listed(rows.index, each)
 
@@ -270,56 +273,34 @@ def _sampled(figure: Callable[..., Figure], column: str, none: str = NO_SAMPLES)
 
 
 def _rss_over_theory(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
-    most = [max(values, default=math.nan) for _, values in evidence.sampled(rows, "rss_bytes")]
+    most = [max(values, default=math.nan) for values in evidence.sampled(rows, "rss_bytes")]
     times = pd.Series(most, rows.index, float) / (BYTES_PER_PARAMETER * rows["n_parameters"])
     why = *_lacking(rows, "n_parameters"), (times.isna(), NO_SAMPLES)
     return figures.exact(times, "the largest sample", _why_not(*why))
 
 
-def _thirds(values: Sequence[float]) -> list[tuple[float, float, float]]:
-    """(median, low, high) of the first and of the last third of a course."""
+def _growth(values: Sequence[float]) -> Figure:
+    """The median of a course's last third over that of its first."""
     third = len(values) // 3
     ends = values[:third], values[-third:]
-    return [(plain.median(end), *statistics.median_interval(end)) for end in ends]
-
-
-SPREAD_OF_THIRDS = "by the 95 % intervals of the medians of its first and last third; one process"
-
-
-def _growth(seconds: Sequence[float], values: Sequence[float]) -> Figure:
-    """The median of a course's last third over that of its first."""
-    first, last = _thirds(values)
-    if first[0] <= 0 or first[1] <= 0:
+    (first, *first_ends), (last, *last_ends) = (
+        (plain.median(end), *statistics.median_interval(end)) for end in ends
+    )
+    if first <= 0 or first_ends[0] <= 0:
         return Figure(why_not="its memory did not exceed what it used before the training")
-    return Figure(last[0] / first[0], last[1] / first[2], last[2] / first[1], SPREAD_OF_THIRDS)
-
-
-def _growth_rate(seconds: Sequence[float], values: Sequence[float]) -> Figure:
-    """The growth of a course in a second, from its first third to its last."""
-    (begin_s, *_), (end_s, *_) = _thirds(seconds)
-    first, last = _thirds(values)
-    if end_s <= begin_s:
-        return Figure(why_not=NO_SAMPLES)
-    low, high = last[1] - first[2], last[2] - first[1]
-    middle, low, high = (by / (end_s - begin_s) for by in (last[0] - first[0], low, high))
-    return Figure(middle, low, high, SPREAD_OF_THIRDS)
+    low, high = last_ends[0] / first_ends[1], last_ends[1] / first_ends[0]
+    return Figure(last / first, low, high, SPREAD_OF_THIRDS)
 
 
 # -- energy, launches ------------------------------------------------------------------------------
 
 
-def _meters(evidence: Evidence, rows: pd.DataFrame, scope: Any) -> pd.DataFrame:
-    """The lines of energy.csv about each row, whose label is `row`, those of its scope first."""
-    of = rows[POINT].assign(row=rows.index, own=scope)
-    lines = of.merge(evidence.table("energy"), on=POINT)
-    lines["own"] = lines["scope"] == lines["own"]
-    return lines.sort_values("own", ascending=False, kind="stable")
-
-
 def _energy_per_sample(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     """Joules per sample of the GPU alone, or on a CPU of its package."""
     scope = rows["device_kind"].map(ENERGY_SCOPES).fillna("gpu")
-    lines = _meters(evidence, rows, scope)
+    lines = rows[POINT].assign(row=rows.index, own=scope).merge(evidence.table("energy"), on=POINT)
+    lines["own"] = lines["scope"] == lines["own"]
+    lines = lines.sort_values("own", ascending=False, kind="stable")
     measured = lines[lines["own"] & known(lines["energy_per_sample_j"])]
     measured = measured.drop_duplicates("row").set_index("row").reindex(rows.index)
     reasons = lines.dropna(subset="reason").drop_duplicates("row").set_index("row")["reason"]
@@ -328,16 +309,6 @@ def _energy_per_sample(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     found = _timed(rows, joules, (joules.isna(), "no energy of its " + scope + ": " + reasons))
     assumed = measured["name"].fillna("") + "; its power is assumed to be steady; its time: "
     return found.assign(basis=assumed + found["basis"])
-
-
-def _host_power(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
-    """Watts of the CPU's package, without memory, while a GPU trains."""
-    lines = _meters(evidence, rows, "cpu-package")
-    lines = lines[lines["own"]].drop_duplicates("row").set_index("row").reindex(rows.index)
-    none = rows["device_kind"].ne("gpu") | ~known(lines["energy_j"])
-    why = (none, "no energy of the CPU was measured beside a GPU's")
-    basis = lines["name"].fillna("") + " over one window"
-    return figures.exact(lines["energy_j"] / lines["window_s"], basis, _why_not(why))
 
 
 def _cold_launch(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
@@ -452,15 +423,12 @@ QUANTITIES = {
         "largest resident memory over 16 byte a parameter", "times", _rss_over_theory
     ),
     "rss_growth": Quantity(
-        "last third over first of the resident memory", "times", _sampled(_growth, "rss_bytes")
+        "last third over first of the resident memory", "times", _sampled_growth("rss_bytes")
     ),
     "device_memory_growth": Quantity(
         "last third over first of the device memory",
         "times",
-        _sampled(_growth, "device_memory_bytes", NO_DEVICE_SAMPLES),
-    ),
-    "rss_growth_rate": Quantity(
-        "growth of the resident memory", "byte/s", _sampled(_growth_rate, "rss_bytes")
+        _sampled_growth("device_memory_bytes", NO_DEVICE_SAMPLES),
     ),
     "faults_per_step": Quantity(
         "page faults of a step",
@@ -469,7 +437,6 @@ QUANTITIES = {
     ),
     "fault_traffic": Quantity("page faults' share of the memory's bandwidth", "", _fault_traffic),
     "energy_per_sample": Quantity("energy of a sample", "J", _energy_per_sample),
-    "host_power": Quantity("power of the host beside its GPU", "W", _host_power),
     "cold_launch": Quantity("cold launch", "s", _cold_launch),
     "followup_launch": Quantity("launch and wait", "s", _followup_launch),
     "cold_over_followup": Quantity(

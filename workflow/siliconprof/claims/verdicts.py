@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from siliconprof.claims.cases import MULTIPLES, Case
@@ -15,6 +15,8 @@ INCONCLUSIVE, NOT_TESTABLE = "inconclusive", "not testable here"
 VERDICTS = (REPRODUCED, CONTRADICTED, INCONCLUSIVE, NOT_TESTABLE)
 UNDECIDED = "inconclusive"  # the word of an analysis that came to nothing
 MOST_SHOWN = 4  # cases of a finding that its reason lists
+COMBINED: Mapping[str, Callable[[Sequence[float]], float]]  # see `MULTIPLES`
+COMBINED = {"most": max, "least": min, "mean": inference.geometric_mean}
 
 
 class Outcome(NamedTuple):
@@ -23,7 +25,6 @@ class Outcome(NamedTuple):
     verdict: str
     reason: str
     case: Case | None = None
-    answers: Sequence[str] = ()  # of the cases that are counted
 
 
 def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
@@ -36,11 +37,9 @@ def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcom
         return Outcome(NOT_TESTABLE, "; ".join(missing))
     if claim.kind == "finding":
         return _finding(claim, cases, missing)
-    if claim.kind == "largest":
-        return _largest(claim, cases, missing)
     assert claim.region
     region = claim.region
-    cases = _reduced(cases, "share" if claim.kind == "share" else claim.cases)
+    cases = _reduced(cases, claim.cases)
     answers = [region.answer(case.low, case.high) for case in cases]
     verdict = _together(answers, claim.cases, missing)
     decisive = {REPRODUCED: AGREES, CONTRADICTED: AGAINST, INCONCLUSIVE: OPEN}.get(verdict)
@@ -48,23 +47,18 @@ def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcom
     case = min(among, key=lambda case: region.favour(case.middle))
     lead = _lead(verdict, answers, case.remark, missing)
     reason = f"{lead}{case.label}: {_interval(case)}, claimed {region}"
-    return Outcome(verdict, reason, case, answers)
+    return Outcome(verdict, reason, case)
 
 
 def _reduced(cases: Sequence[Case], how: str) -> Sequence[Case]:
     """Several cases as one where they count together, else as they are."""
-    n, middles = len(cases), [case.middle for case in cases]
-    combine: Callable[[Sequence[float]], float]
-    if how == "share":  # the ends: those that certainly are above 1 and those that may be
-        combine = _share_above_1
-        label = f"{n} points, from {min(middles):.2g} to {max(middles):.2g} times"
-    elif how in MULTIPLES and n > 1:
-        combine = inference.geometric_mean if how == "mean" else max if how == "most" else min
-        label = f"{MULTIPLES[how]} of {n} cases"
-        if how != "mean":
-            label += f", {cases[middles.index(combine(middles))].label}"
-    else:
+    if how not in MULTIPLES or len(cases) == 1:
         return cases
+    combine = COMBINED[how]
+    middles = [case.middle for case in cases]
+    label = f"{MULTIPLES[how]} of {len(cases)} cases"
+    if how != "mean":
+        label += f", {cases[middles.index(combine(middles))].label}"
     return [
         Case(
             label,
@@ -72,13 +66,9 @@ def _reduced(cases: Sequence[Case], how: str) -> Sequence[Case]:
             low=combine([case.low for case in cases]),
             high=combine([case.high for case in cases]),
             basis=joined(case.basis for case in cases),
-            remark="" if how == "share" else joined(case.remark for case in cases),
+            remark=joined(case.remark for case in cases),
         )
     ]
-
-
-def _share_above_1(values: Sequence[float]) -> float:
-    return sum(value > 1 for value in values) / len(values)
 
 
 def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
@@ -133,24 +123,4 @@ def _finding(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Out
     leads = {NOT_TESTABLE: _partly(missing), INCONCLUSIVE: "the analysis is undecided: "}
     texts = "; ".join(f"{case.label}: {case.word}" for case in cases[:MOST_SHOWN])
     reason = f"{leads.get(verdict, '')}{texts}{more}, claimed {' or '.join(claim.words)}"
-    return Outcome(verdict, reason, Case(word=", ".join(dict.fromkeys(words))), answers)
-
-
-def _largest(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
-    """The verdict on the workload in which a over b is largest, each by its largest case."""
-    by_module: dict[str, list[Case]] = {}
-    for case in cases:
-        by_module.setdefault(case.rows[0]["module"], []).append(case)
-    most = {name: _reduced(of, "most")[0] for name, of in by_module.items()}
-    measured = ", ".join(f"{name} {_interval(case)}" for name, case in most.items())
-    target = most.pop(claim.largest, None)
-    if target is None or not most:
-        return Outcome(NOT_TESTABLE, f"{_partly(missing)}So far {measured}")
-    answers = [
-        AGREES if case.high < target.low else AGAINST if case.low > target.high else OPEN
-        for case in most.values()
-    ]
-    verdict = _together(answers, "most", missing)  # what is missing may be the largest
-    leads = {NOT_TESTABLE: f"{_partly(missing)}So far ", INCONCLUSIVE: "overlap of intervals: "}
-    reason = f"{leads.get(verdict, '')}{measured}; claimed largest: {claim.largest}"
-    return Outcome(verdict, reason, target)
+    return Outcome(verdict, reason, Case(word=", ".join(dict.fromkeys(words))))

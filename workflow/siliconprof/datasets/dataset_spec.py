@@ -1,19 +1,20 @@
 """The specification of a data set: the keys of an entry of `datasets`, and their allowed values.
 
-The config's check and the prepare stages call the same function, so that neither accepts what the
-other refuses. Standard library only.
+The config's check and the prepare stages ask the same model and function, so that neither accepts
+what the other refuses.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from typing import Any
 
 from siliconprof.errors import UserError
+from siliconprof.store import model
+from siliconprof.store.experiment import Dataset
+from siliconprof.store.model import Text
 
-SOURCES = ("builtin", "hub", "folder")
 KINDS = ("text", "speech", "images")
 OWN_KEYS = {
     "text": ("max_bytes",),
@@ -44,37 +45,16 @@ SHAPES: dict[str, tuple[str, ...]] = {
 # All 256 bytes, and the special tokens of a tokenizer that is trained here: the end of a text, and
 # for speech Whisper's prompt. With fewer, some text would have no tokens.
 MIN_VOCAB_SIZE = {"text": 257, "speech": 261}
-_CHOICES = {"kind": KINDS, "source": SOURCES}
 
 
 class PrepareError(UserError):
     """The data set cannot be prepared as specified; one line says how to fix it."""
 
 
-@dataclass(frozen=True)
-class DatasetSpec:
+class DatasetSpec(Dataset):
     """What to prepare; each source and kind ignores the keys of the others."""
 
-    name: str
-    source: str
-    vocab_size: int = 0  # 0 for images, which have no tokens
-    kind: str = "text"
-    path: str | None = None
-    subset: str | None = None
-    revision: str | None = None
-    split: str = "train"
-    text_column: str = "text"
-    tokenizer: str | None = None
-    max_bytes: int = 4_000_000
-    clip_seconds: int = 2
-    max_clips: int = 128
-    audio_column: str = "audio"
-    n_mels: int = 80
-    n_train: int = 50_000
-    n_validation: int = 10_000
-    n_test: int = 10_000
-    image_column: str = "image"
-    label_column: str = "label"
+    name: Text
 
     def error(self, message: str) -> PrepareError:
         """The error whose line names this data set."""
@@ -148,23 +128,8 @@ def parse(text: str) -> DatasetSpec:
     if not isinstance(entry, dict):
         raise PrepareError(f"--dataset: expected a JSON object, not {text}")
     entry = {key: value for key, value in entry.items() if value is not None}
-    for key, problem in [*_by_hand(entry), *problems(entry)]:
-        raise PrepareError(f"dataset '{entry.get('name')}': {key}: {problem}")
-    return DatasetSpec(**entry)
-
-
-def _by_hand(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(key, what is wrong) of mistakes that the config's schema has found unless a person calls."""
-    types = {field.name: str(field.type).split(" | ") for field in fields(DatasetSpec)}
-    for key in ("name", "source"):
-        if key not in entry:
-            yield key, "is missing"
-    for key, value in entry.items():
-        if key not in types:
-            yield key, f"is no key; expected: {', '.join(types)}"
-        elif type(value).__name__ not in types[key]:
-            yield key, f"is {value!r}; expected {types[key][0]}"
-        elif key in _CHOICES and value not in _CHOICES[key]:
-            yield key, f"is {value}; expected one of: {', '.join(_CHOICES[key])}"
-        elif isinstance(value, int) and value < 1:
-            yield key, f"is {value}; expected at least 1"
+    mistakes = model.problems(DatasetSpec, entry)
+    mistakes += [f"{key}: {what}" for key, what in problems(entry)]
+    if mistakes:
+        raise PrepareError(f"dataset '{entry.get('name')}': {'; '.join(mistakes)}")
+    return model.made(DatasetSpec, entry)

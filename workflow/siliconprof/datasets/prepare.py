@@ -26,7 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from siliconprof.datasets import dataset_spec, preparing, source_files
+from siliconprof.datasets import dataset_file, dataset_spec, preparing, source_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import stage
 from siliconprof.store import temporary
@@ -53,6 +53,7 @@ def prepare(
         "synthetic": origin.synthetic,
         **made.facts,
     }
+    dataset_file.check(facts, f"dataset '{spec.name}'")
     sources = source_files.read(spec, origin.files, origin.whole_folder, sources_state)
     files = {**made.files, source_files.FILE: json.dumps(sources, indent=1).encode() + b"\n"}
     files["dataset.json"] = json.dumps(facts, indent=2, ensure_ascii=False).encode() + b"\n"

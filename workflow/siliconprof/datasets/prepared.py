@@ -26,10 +26,10 @@ class DataError(UserError):
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """The content of a folder's dataset.json.
+    """The content of a folder's dataset.json; `dataset_file` checks what it holds.
 
     Raises:
-        DataError: it is missing or damaged.
+        DataError: it is missing or no JSON.
     """
     try:
         facts = documents.read(folder / "dataset.json")
@@ -41,8 +41,6 @@ def read_facts(folder: Path) -> dict[str, Any]:
         raise damaged_facts(folder, error) from None
     if not isinstance(facts, dict):
         raise damaged_facts(folder, TypeError("no mapping"))
-    if not str(facts.get("name")).isprintable():
-        raise damaged_facts(folder, ValueError("a name that cannot be printed"))
     return facts
 
 

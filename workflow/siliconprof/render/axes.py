@@ -166,7 +166,6 @@ def layout(
     titles: Sequence[str],
     entries: Sequence[Entry],
     columns: int = 1,
-    x_label: bool = True,
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a legend on top and axes below, in rows of so many, right of their labels.
 
@@ -183,7 +182,7 @@ def layout(
         for i in range(0, len(heights_in), columns)
     ]
     head = [TITLE_IN if any(titles[i] for i in row) else 0.06 for row in rows]
-    foot = TICKS_IN + (LABEL_IN if x_label else 0.0)
+    foot = TICKS_IN + LABEL_IN
     tall = [max(heights_in[i] for i in row) for row in rows]
     whole = n_legend * LEGEND_ROW_IN + sum(head) + sum(tall) + len(rows) * (foot + GAP_IN) - GAP_IN
     drawing = Figure(figsize=(WIDTH_IN, whole))

@@ -187,14 +187,12 @@ class StackedBars:
 
 @dataclass(frozen=True)
 class DotInterval:
-    """Values with their intervals on one axis: a line for each of `row`, a dot for each row.
+    """Values with their intervals on one logarithmic axis: a line for each of `row`, a dot for each row.
 
     Args:
         row: the column that names a line.
         value: the column of the values.
         x: label of the axis; `unit` is for the pointer.
-        panel: the column that names each pair of axes.
-        name: the column that tells the dots of a line apart, for the pointer.
         reference: a column of a value marked by an upright stroke, and what it means.
     """
 
@@ -202,41 +200,30 @@ class DotInterval:
     value: str
     x: str
     unit: str = ""
-    panel: str = ""
-    name: str = "setup"
-    log: bool = True
     reference: tuple[str, str] | None = None
 
     def columns(self, frame: pd.DataFrame) -> list[str]:
         """What names a dot, and its value."""
         more = self.reference[0] if self.reference else ""
-        return _known(frame, [self.panel, self.row, "place", self.name, self.value, more])
+        return _known(frame, [self.row, "place", "setup", self.value, more])
 
     @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Lines of dots below each other."""
-        own = panels(frame, self.panel)
-        labels = [[text(name) for name in dict.fromkeys(rows[self.row])] for _, rows in own]
+        labels = [text(name) for name in dict.fromkeys(frame[self.row])]
         entries = [*axes.kinds(frame), *axes.device_entries(frame), *axes.looks(frame)]
+        values = _spread(frame, self.value)
         if self.reference:
             entries.append((axes.stroke(style.INK), self.reference[1]))
-        drawing, all_axes = axes.layout(
-            [ROW_IN * len(each) + 0.06 for each in labels],
-            [label for each in labels for label in each],
-            [name for name, _ in own],
-            entries,
-        )
+            values.append(frame[self.reference[0]])
+        drawing, (ax,) = axes.layout([ROW_IN * len(labels) + 0.06], labels, [""], entries)
+        axes.scale(ax.xaxis, True, self.x, axes.limits(values, True))
+        axes.categories(ax, labels)
+        ax.grid(visible=True, axis="y", color=style.RULE, linewidth=0.4)
         shapes = axes.devices(frame)
-        for ax, each, (_, rows) in zip(all_axes, labels, own, strict=True):
-            values = _spread(rows, self.value)
-            if self.reference:
-                values.append(rows[self.reference[0]])
-            axes.scale(ax.xaxis, self.log, self.x, axes.limits(values, self.log, zero=True))
-            axes.categories(ax, each)
-            ax.grid(visible=True, axis="y", color=style.RULE, linewidth=0.4)
-            for row in records(rows):
-                if _is_known(row, self.value):
-                    self._dot(ax, each.index(text(row[self.row])), row, shapes)
+        for row in records(frame):
+            if _is_known(row, self.value):
+                self._dot(ax, labels.index(text(row[self.row])), row, shapes)
         return drawing
 
     def _dot(self, ax: Axes, y: int, row: dict[str, Any], shapes: Mapping[str, str]) -> None:
@@ -245,7 +232,7 @@ class DotInterval:
             axes.add_line(ax, ends, [y, y], color=hue, linewidth=0.9)
         look = {"marker": shapes.get(text(row.get("place")), "o"), "markersize": 3.6, "color": hue}
         dot = axes.add_line(ax, [row[self.value]], [y], linestyle="none", **look)
-        names = [text(row[self.row]), text(row.get(self.name)), text(row.get("place"))]
+        names = [text(row[self.row]), text(row.get("setup")), text(row.get("place"))]
         said = ", ".join(filter(None, names))
         mark(dot, row, f"{said}: {axes.measured(row, self.value, self.unit)}")
         if self.reference and _is_known(row, self.reference[0]):
@@ -278,7 +265,6 @@ class Lines:
     dashed: str = ""
     markers: bool = False
     dashed_markers: bool = False
-    high_in: float = PANEL_IN
 
     def columns(self, frame: pd.DataFrame) -> list[str]:
         """What names a line, and its values."""
@@ -301,7 +287,7 @@ class Lines:
             entries.append((axes.stroke(style.MUTED, "--"), f"dashed: {self.dashed}"))
         entries += axes.device_entries(frame) if self.markers else []
         drawing, all_axes = axes.layout(
-            [self.high_in] * len(own),
+            [PANEL_IN] * len(own),
             [],
             [name for name, _ in own],
             [*entries, *axes.looks(frame)],
@@ -345,7 +331,7 @@ class Scatter:
     Args:
         name: the column that says what a dot is.
         equal: whether the line of equal values is drawn, on axes of the same ends.
-        roofs: columns of a roofline: the highest level, and the slope; a line for each `roof_of`.
+        roofs: columns of a roofline: the highest level, the slope, and what it is of.
         panel: the column that names each pair of axes.
     """
 
@@ -355,15 +341,14 @@ class Scatter:
     y_label: str
     name: str = "setup"
     equal: bool = False
-    roofs: tuple[str, str] | None = None
-    roof_of: Sequence[str] = ("place", "backend", "precision")
+    roofs: tuple[str, str, str] | None = None
     panel: str = ""
-    columns_of_panels: int = 2
     high_in: float = 3.0
 
     def columns(self, frame: pd.DataFrame) -> list[str]:
         """What names a dot, and both values."""
-        return _known(frame, [self.panel, "place", self.name, self.x, self.y, *(self.roofs or ())])
+        roofs = self.roofs[:2] if self.roofs else ()
+        return _known(frame, [self.panel, "place", self.name, self.x, self.y, *roofs])
 
     @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
@@ -378,7 +363,7 @@ class Scatter:
             [],
             [name for name, _ in own],
             entries,
-            min(self.columns_of_panels, len(own)),
+            min(2, len(own)),
         )
         shapes = axes.devices(frame)
         for ax, (_, rows) in zip(all_axes, own, strict=True):
@@ -397,15 +382,14 @@ class Scatter:
         if self.equal:
             axes.add_line(ax, x_ends, x_ends, color=style.MUTED, linewidth=0.8, linestyle="--")
         if self.roofs:
-            level, slope = self.roofs
-            known = rows.dropna(subset=list(self.roofs)).drop_duplicates(list(self.roof_of))
+            level, slope, of = self.roofs
+            known = rows.dropna(subset=[level, slope]).drop_duplicates(of)
             for row in records(known):
                 xs = [x_ends[0], min(max(row[level] / row[slope], x_ends[0]), x_ends[1]), x_ends[1]]
                 ys = [min(row[level], row[slope] * x) for x in xs]
                 line = axes.add_line(ax, xs, ys, color=style.colour(row), linewidth=0.8)
-                named = ", ".join(text(row[name]) for name in self.roof_of)
                 high, steep = words.significant(row[level]), words.significant(row[slope])
-                roof = f"roof of {named}: {high}, {steep} a unit of x"
+                roof = f"roof of {row[of]}: {high}, {steep} a unit of x"
                 mark(line, row | {"disturbed": None, "hover": None}, roof)
         for row in records(rows):
             look = {"marker": shapes.get(text(row.get("place")), "o"), "markersize": 3.4}

@@ -31,7 +31,6 @@ class Text:
         folds: left out of the page, and named below the table, where all rows agree.
         prose: words wrap.
         code: in a font of fixed width.
-        href: a column of links, relative to the page.
     """
 
     column: str
@@ -41,7 +40,6 @@ class Text:
     folds: bool = False
     prose: bool = False
     code: bool = False
-    href: str = ""
     help: str = ""
     unit: str = ""
 

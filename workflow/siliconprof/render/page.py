@@ -29,18 +29,7 @@ from siliconprof.render import compared, exhibit, style, summary, svg, tables
 from siliconprof.render.exhibit import Exhibit, fitting
 from siliconprof.store import names, temporary, validation
 
-SCRIPTS = ("page.js", "save.js", "compared.js")
 PASSED_ON = (UserError, OSError, MemoryError)  # no exhibit is to blame
-
-
-@dataclass(frozen=True)
-class Template:
-    """The files of the page's words and looks."""
-
-    page: Any  # compiled by jinja2
-    style: str
-    script: str
-    captions: Captions
 
 
 @dataclass(frozen=True)
@@ -155,23 +144,18 @@ def all_shown(frames: Frames, report: ReportBuilder) -> Iterator[Shown]:
         yield shown(module, section, number, frames, report)
 
 
-def read_template(folder: Path) -> Template:
-    """The template, its inlined files and its captions.
+def read_template(folder: Path) -> tuple[Any, Captions]:
+    """The template, which includes style sheet and scripts, and the captions.
 
     Raises:
-        UserError: a file is missing or broken.
+        jinja2.TemplateError: a file is missing or broken.
+        UserError: there are no captions.
     """
     import jinja2
 
     captions = validation.load_yaml(folder / "captions.yaml")
     if not isinstance(captions, dict):
         raise UserError(f"{folder / 'captions.yaml'}: expected a map of texts")
-    inlined = {}
-    for name in ("style.css", *SCRIPTS):
-        try:
-            inlined[name] = (folder / name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{folder / name}: cannot be read ({error.strerror})") from None
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
@@ -179,21 +163,15 @@ def read_template(folder: Path) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    try:
-        page = environment.get_template("page.html.j2")
-    except jinja2.TemplateNotFound:
-        raise UserError(f"{folder / 'page.html.j2'}: no such file") from None
-    except jinja2.TemplateSyntaxError as error:
-        raise UserError(f"{folder / 'page.html.j2'}: line {error.lineno}: {error}") from None
-    script = "\n".join(inlined[name] for name in SCRIPTS)
-    texts = Captions(folder / "captions.yaml", captions)
-    return Template(page, inlined["style.css"], script, texts)
+    return environment.get_template("page.html.j2"), Captions(folder / "captions.yaml", captions)
 
 
-def _html(frames: Frames, template: Template, exhibits: Sequence[Shown], cells: svg.Cells) -> str:
+def _html(
+    frames: Frames, template: Any, captions: Captions, exhibits: Sequence[Shown], cells: svg.Cells
+) -> str:
     """The page."""
     sections = [
-        (name, *template.captions.of("sections", name), [e for e in exhibits if e.section == name])
+        (name, *captions.of("sections", name), [e for e in exhibits if e.section == name])
         for name in exhibit.SECTIONS
     ]
     own = frames.cells[frames.cells["here"]]
@@ -207,7 +185,7 @@ def _html(frames: Frames, template: Template, exhibits: Sequence[Shown], cells: 
         lambda device: names.get(device, device),
         lambda name: trainers.fillna("none").get(name, "none"),
     )
-    return template.page.render(
+    return template.render(
         title=frames.matrix.report.get("title") or "siliconprof",
         host_line=summary.host_line(frames.matrix.host),
         meta=" · ".join(filter(None, [counts, summary.when(own)])),
@@ -215,8 +193,7 @@ def _html(frames: Frames, template: Template, exhibits: Sequence[Shown], cells: 
         sections=sections,
         answer=exhibit.ANSWER,
         facets=facets | compared.listed(frames, cells),
-        css=f"{style.css()}{template.style}",
-        script=template.script,
+        colours=style.css(),
     )
 
 
@@ -224,22 +201,22 @@ def write(arguments: argparse.Namespace) -> None:
     """Write the page and its files beside the old ones, which they replace once they are whole."""
     import jinja2
 
-    template = read_template(arguments.template)
-    frames = Frames.load(
-        arguments.matrix, arguments.tables, arguments.published, arguments.registry
-    )
     folder = arguments.matrix.with_name("print") if arguments.print else arguments.figures
     staged = temporary.beside(folder)
     try:
+        template, captions = read_template(arguments.template)
+        frames = Frames.load(
+            arguments.matrix, arguments.tables, arguments.published, arguments.registry
+        )
         temporary.remove(staged)
         staged.mkdir(parents=True)
-        report = ReportBuilder(template.captions, staged, folder.as_posix(), arguments.print)
+        report = ReportBuilder(captions, staged, folder.as_posix(), arguments.print)
         exhibits = list(islice(all_shown(frames, report), arguments.most_exhibits))
         if arguments.print:
             temporary.replace_files(folder, staged)
             return
-        write_index(exhibits, template.captions, staged)
-        text = _html(frames, template, exhibits, report.cells)
+        write_index(exhibits, captions, staged)
+        text = _html(frames, template, captions, exhibits, report.cells)
         errors = "".join(f"{one.error}\n" for one in exhibits if one.error)
         with temporary.opened(arguments.output) as stream:
             stream.write(text.encode("utf-8"))
@@ -249,8 +226,11 @@ def write(arguments: argparse.Namespace) -> None:
         beside: Callable[[str], Path] = arguments.output.with_name
         temporary.write(beside(ending.SUMMARY), summary.text(frames))
         temporary.write(beside(ending.ERRORS), errors)
-    except jinja2.UndefinedError as error:
-        raise UserError(f"{arguments.template / 'page.html.j2'}: {error}") from None
+    except jinja2.TemplateNotFound as error:
+        raise UserError(f"{arguments.template / str(error)}: no such file") from None
+    except jinja2.TemplateError as error:
+        line = f"line {error.lineno}: " if isinstance(error, jinja2.TemplateSyntaxError) else ""
+        raise UserError(f"{arguments.template / 'page.html.j2'}: {line}{error}") from None
     except OSError as error:
         where = error.filename or arguments.output
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None

@@ -111,8 +111,6 @@ def _words(row: Mapping[str, Any], column: Text) -> Markup:
     inner = escape(value or words.DASH)
     if column.code:
         inner = Markup("<code>{}</code>").format(value)
-    if column.href and words_of(row.get(column.href)):
-        inner = Markup('<a href="{}">{}</a>').format(row[column.href], inner)
     if column.badge and (badge := words_of(row.get(column.badge))):
         inner += Markup(' <span class="badge">{}</span>').format(badge)
     if column.below and (below := words_of(row.get(column.below))):

@@ -84,11 +84,6 @@ def of(table: str) -> dict[str, Column]:
     return own(table)
 
 
-def besides_key(table: str) -> dict[str, Any]:
-    """The same without the columns that name a cell."""
-    return {name: None for name in own(table) if name not in _document()["shared"]["cell"]}
-
-
 def _parameters() -> dict[str, Column]:
     """The parameters of points."""
     return {

@@ -16,7 +16,6 @@ from pydantic import AfterValidator, Field, model_validator
 from siliconprof.store.cell import AskedPrecision, AskedScenario, Cell
 from siliconprof.store.model import Count, Label, Open, Part, Sha256, matches
 from siliconprof.store.point import (
-    NONE,
     NOTHING,
     Bytes,
     Cache,
@@ -124,27 +123,11 @@ class Precision(Part):
     evidence: Evidence
 
 
-class KernelCheck(Open):
-    """Twice the work of one kernel."""
-
-    kernel: str
-    ratio: Figure  # of the lower quartiles
-
-
 class Check(Open):
-    """One check of the clock or of the repeats; None throughout where it was not reached."""
+    """One check of the clock or of the repeats, whose figures are in the file alone; None: not reached."""
 
     verdict: Literal["ok", "failed", "not checked"] | None = None
     reason: str | None = None
-    ratio: Figure = None
-    resolution_s: Figure = None
-    reading_cost_s: Figure = None
-    asked_s: Figure = None
-    measured_s: Figure = None
-    worst_ratio: Figure = None
-    given_up: Figure = None
-    waited_shares: dict[str, float] = NOTHING
-    kernels: list[KernelCheck] = NONE
 
 
 class Probe(Part, extra="allow"):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from siliconprof.store.cell import point_name
-from siliconprof.store.model import Count, Open, Part, Sha256
+from siliconprof.store.model import Count, Open, Part
 
 SHORTEST_S = 1e-12  # of a time; a sum of differences of clock readings is a multiple of more
 WHOLE = ("unsplit_step_s", "step_s")  # the first of these that a point has is its time
@@ -204,15 +204,6 @@ class Text(Part):
     text: str
 
 
-class Checkpoint(Part):
-    """A checkpoint of a whole training."""
-
-    path: str | None = None  # below the folder that was given for them
-    step: Whole | None = None
-    bytes: Count | None = None
-    sha256: Sha256 | None = None
-
-
 class Epoch(Part):
     """Passes over the training and the validation data; each list has one entry per epoch."""
 
@@ -284,7 +275,7 @@ class Point(Part):
     evaluations: list[Evaluation] = NONE
     outcome: Outcome = Outcome()
     texts: list[Text] = NONE
-    checkpoints: dict[str, Checkpoint] = NOTHING  # `latest` and `best`
+    checkpoints: Facts = NOTHING  # `latest` and `best`
     resumed_at: list[Whole] = NONE  # steps from which a killed training went on, in order
     epoch: Epoch = Epoch()
     test: Test = Test()

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 5  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
-ORDER = "order.txt"  # in a cell's folder of the history: hashes, the latest last
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
 
 
@@ -200,7 +199,7 @@ def cell_path(record: Mapping[str, Any]) -> str:
 
 
 def keep_in_history(folder: Path, sha256: str, text: str) -> None:
-    """Save a record under its hash, unless it is there already, and note that it is the latest.
+    """Save a record under its hash, unless it is there already.
 
     Args:
         folder: the history's, of all records of the same cell: `history / cell.path`.
@@ -211,17 +210,7 @@ def keep_in_history(folder: Path, sha256: str, text: str) -> None:
     copy = folder / f"{sha256}.json"
     if copy.exists():
         return
-    _note_latest(folder, sha256)
     temporary.write(copy, text)
-
-
-def _note_latest(folder: Path, sha256: str) -> None:
-    with writing(folder / ORDER):
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / ORDER, "a", encoding="ascii") as stream:
-            stream.write(f"\n{sha256}")  # the line before may have been cut off
-            stream.flush()
-            os.fsync(stream.fileno())
 
 
 def restore(path: Path, copy: Path) -> None:
@@ -230,32 +219,12 @@ def restore(path: Path, copy: Path) -> None:
     Raises:
         CannotWrite: one line.
     """
-    _note_latest(copy.parent, copy.stem)
+    with writing(copy):
+        os.utime(copy)
     temporary.write(path, copy.read_text(encoding="utf-8"))
 
 
 def earlier(folder: Path, sha256: str = "") -> list[Path]:
-    """The records of a cell in the history but for this one, newest first.
-
-    In the order in which they were saved or given back, since a clock may have been set meanwhile;
-    those that are not in that order count as older, sorted by their own `started_at`.
-    """
-    others = [path for path in folder.glob("*.json") if path.stem != sha256]
-    try:
-        lines = (folder / ORDER).read_text(encoding="ascii", errors="replace").split()
-    except OSError:
-        lines = []
-    place = {line: number for number, line in enumerate(lines)}
-
-    def order(path: Path) -> tuple[int, str]:
-        return (place[path.stem], "") if path.stem in place else (-1, _started_at(path))
-
-    return sorted(others, key=order, reverse=True)
-
-
-def _started_at(path: Path) -> str:
-    """When a saved record was measured; a copied file's own time does not show it."""
-    try:
-        return str(documents.read(path)["started_at"])
-    except (ValueError, KeyError, TypeError, OSError):
-        return ""
+    """The records of a cell in the history but for this one, the last saved or given back first."""
+    others = (path for path in folder.glob("*.json") if path.stem != sha256)
+    return sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)

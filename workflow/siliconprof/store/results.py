@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from siliconprof.errors import UserError, nearest
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.store import columns, matrix_file, table_files
-from siliconprof.store.table_files import KEY, Row
+from siliconprof.store.table_files import KEY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ class Results:
 
     tables: Path
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
-    _rows: dict[str, list[Row]] = field(default_factory=dict, init=False, repr=False)
+    _of_ok_cells: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """A table by its name, such as `points`.
@@ -52,15 +52,6 @@ class Results:
             self._frames[name] = table_files.read(table_files.path(self.tables, name))
         return self._frames[name]
 
-    def rows(self, name: str) -> list[Row]:
-        """The lines of a table as dictionaries, in which a missing value is None.
-
-        They are made once and shared: who changes one copies it.
-        """
-        if name not in self._rows:
-            self._rows[name] = table_files.rows(self.frame(name))
-        return self._rows[name]
-
     def of_ok_cells(self, name: str = "points", cells: pd.DataFrame | None = None) -> pd.DataFrame:
         """The lines of a table that are about cells whose status is ok, with the cells' columns.
 
@@ -70,7 +61,11 @@ class Results:
         Args:
             cells: the table of cells with more columns; None = as it is in its file.
         """
-        cells, lines = self.frame("cells") if cells is None else cells, self.frame(name)
+        if cells is None:
+            if name not in self._of_ok_cells:  # the stages of one process ask for it one by one
+                self._of_ok_cells[name] = self.of_ok_cells(name, self.frame("cells"))
+            return self._of_ok_cells[name].copy(deep=False)
+        lines = self.frame(name)
         ok = cells[cells["status"] == "ok"]
         joined = lines.merge(ok, on=list(KEY), suffixes=("", "_of_cell"))
         for column in lines.columns.intersection(ok.columns).difference(list(KEY)):

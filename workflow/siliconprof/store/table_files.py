@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from siliconprof.errors import UserError, printable
 from siliconprof.store import columns, temporary
@@ -19,8 +18,6 @@ from siliconprof.store.cell import AXES, Cell
 if TYPE_CHECKING:
     import pandas as pd
 
-K = TypeVar("K")
-T = TypeVar("T")
 Row = dict[str, Any]
 Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
 KEY = ("source", *AXES)  # the columns that name a cell
@@ -106,24 +103,6 @@ def _shown(value: Any) -> Any:
 def key_of(source: str, cell: Cell) -> Row:
     """The columns that name a cell."""
     return {"source": source} | {axis: getattr(cell, axis) for axis in AXES}
-
-
-def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What names a cell; None for each column that the row lacks."""
-    return tuple(row.get(name) for name in KEY)
-
-
-def point_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What names a point: its cell and the point's index."""
-    return (*key(row), int(row["point"]))
-
-
-def grouped(values: Iterable[T], name: Callable[[T], K]) -> dict[K, list[T]]:
-    """Values by what each is named, names and values in the order in which they come."""
-    groups = defaultdict[K, list[T]](list)
-    for value in values:
-        groups[name(value)].append(value)
-    return dict(groups)
 
 
 def path(tables: Path, name: str) -> Path:

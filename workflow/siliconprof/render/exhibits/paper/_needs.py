@@ -6,7 +6,6 @@ import pandas as pd
 
 from siliconprof import plugins
 from siliconprof.analyse.frames import BACKENDS, DEVICE, Frames, rank
-from siliconprof.analyse.published_values import model_and_size
 from siliconprof.analyse.record_rows import PARTS
 from siliconprof.hosts import registry
 from siliconprof.memory import footprint, memory_model
@@ -18,6 +17,12 @@ LENGTHS = {"gpt2": {"seq_len": 128}, "whisper": {"target_len": 128, "dataset_cli
 CHECKPOINTED = ("Whisper-large",)
 PRECISION = "fp32"
 SHARED_WORDS = "NVIDIA |GeForce |Apple | GPU cores"  # of a vendor's devices
+
+
+def model_and_size(workload: str) -> tuple[str, str]:
+    """`Whisper-medium`, as the paper names it, in our names: module and size."""
+    name, _, size = workload.lower().partition("-")
+    return name, size
 
 
 def short_place(cells: pd.DataFrame) -> pd.Series:

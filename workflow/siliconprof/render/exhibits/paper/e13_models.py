@@ -3,10 +3,9 @@
 import pandas as pd
 
 from siliconprof.analyse.frames import Frames
-from siliconprof.analyse.published_values import model_and_size
 from siliconprof.memory.memory_model import BYTES_PER_PARAMETER
 from siliconprof.render.exhibit import Exhibit, Num, Text
-from siliconprof.render.exhibits.paper._needs import short_place, texts
+from siliconprof.render.exhibits.paper._needs import model_and_size, short_place, texts
 
 GIB = 2.0**30
 MODEL = ["module", "size"]

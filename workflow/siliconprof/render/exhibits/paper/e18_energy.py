@@ -41,7 +41,6 @@ def printed(frames: Frames) -> pd.DataFrame:
 
 
 QUALITY = "counter: counted by hardware; model: estimated by firmware; integral: power over time"
-ASSUMED = "the paper adds a power for the host of an NVIDIA GPU: an assumption, measured nowhere"
 EXHIBIT = Exhibit(
     id="paper-table-5",
     rows=rows,
@@ -53,7 +52,6 @@ EXHIBIT = Exhibit(
         Num("energy_per_step_j", "Energy", "J per step", digits=4),
         Num("energy_per_sample_j", "Energy", "J per sample", digits=4),
         Num("net_energy_per_step_j", "Above idle", "J per step", digits=4),
-        Num("energy_per_step_plus_assumed_host_j", "With a host", "J per step", 4, help=ASSUMED),
         Num("idle_before_w", "Idle", "W", help="context open, nothing running"),
     ),
     needs="It needs a training with energy_window_s of at least 10.",

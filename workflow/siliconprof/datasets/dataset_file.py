@@ -1,0 +1,111 @@
+"""dataset.json of a prepared folder, typed by kind: checked where it is written and by the pipeline.
+
+What measures reads it without this file, see `prepared`, since a bare host has no pydantic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from siliconprof.datasets import prepared
+from siliconprof.store import model
+from siliconprof.store.model import Count, Part, Sha256, Text, matches
+from siliconprof.store.point import Whole
+
+Name = Annotated[str, matches(r"[^\x00-\x1f\x7f-\x9f]+", "printable text")]
+
+
+class _Prepared(Part):
+    """What every kind has; what was asked for is None where its source ignores it."""
+
+    name: Name
+    source: Literal["builtin", "hub", "folder"]
+    path: str | None
+    subset: str | None
+    asked_revision: str | None
+    revision: str | None  # the hub's commit, where known
+    synthetic: bool
+    sha256: Sha256  # of all arrays
+
+
+class _Tokenised(_Prepared):
+    split: str | None
+    text_column: str | None
+    vocab_size: Count  # as asked for
+    vocab_size_actual: Count
+    tokenizer: str | None
+    tokenizer_revision: str | None
+    tokenizer_sha256: Sha256
+    tokenizers_version: str
+    n_bytes: Count
+    n_tokens: Count
+    text_sha256: Sha256
+
+
+class TextFacts(_Tokenised):
+    kind: Literal["text"]
+    max_bytes: Count
+    left_out: list[str]  # names of what a known download holds besides
+    n_documents: Count
+    tokens_sha256: Sha256
+
+
+class SpeechFacts(_Tokenised):
+    kind: Literal["speech"]
+    audio_column: str | None
+    clip_seconds: Count
+    max_clips: Count
+    n_mels: Count
+    n_clips: Count
+    sampling_rate_hz: Count
+    audio_s: Annotated[float, Field(gt=0)]
+    left_out: dict[Text, Count]  # why -> how many clips
+    label_length: Count
+    audio_sha256: Sha256
+    features_sha256: Sha256
+    decoder_input_ids_sha256: Sha256
+    labels_sha256: Sha256
+    transformers_version: str
+    soundfile_version: str | None = None  # of speech that is not generated
+    soxr_version: str | None = None
+
+
+class ImageFacts(_Prepared):
+    kind: Literal["images"]
+    image_column: str | None
+    label_column: str | None
+    n_train: Whole
+    n_validation: Whole
+    n_test: Whole
+    n_images: Count
+    n_classes: Count
+    images_sha256: Sha256
+    labels_sha256: Sha256
+
+
+Facts = Annotated[TextFacts | SpeechFacts | ImageFacts, Field(discriminator="kind")]
+
+
+def check(facts: Mapping[str, Any], where: str) -> None:
+    """See that this is the content of a dataset.json.
+
+    Raises:
+        DataError: every mistake, in one line.
+    """
+    if mistakes := model.problems(Facts, facts):
+        raise prepared.DataError(f"{where}: {'; '.join(mistakes)}; {prepared.FIX}")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The content of a folder's dataset.json.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    facts = prepared.read_facts(folder)
+    check(facts, f"data {folder}: dataset.json is damaged")
+    return facts
