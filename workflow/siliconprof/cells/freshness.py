@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, fingerprint
+from siliconprof import fingerprint
 from siliconprof.cells.matrix import PlannedCell, results_folder
 from siliconprof.datasets import (
     data_folder,
@@ -79,7 +79,7 @@ def _weight_changes(planned: PlannedCell, record: Record) -> list[str]:
 @cache
 def _sha256(path: Path, mtime_ns: int) -> str:
     """Of a file of weights, which may be large and which many cells begin with."""
-    return closure.sha256(path)
+    return fingerprint.of_file(path)
 
 
 def _data_changes(planned: PlannedCell, record: Record, tokens: Mapping[str, str]) -> list[str]:
@@ -134,7 +134,7 @@ def verify_data(folder: Path, name: str, entry: Mapping[str, Any]) -> str:
         tokenizer = folder / "tokenizer.json"
         if not tokenizer.is_file():
             raise UserError("tokenizer.json is missing")
-        if closure.sha256(tokenizer) != facts.get("tokenizer_sha256"):
+        if fingerprint.of_file(tokenizer) != facts.get("tokenizer_sha256"):
             raise UserError("tokenizer.json is damaged: its SHA-256 is not that of dataset.json")
     return data.sha256
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure
+from siliconprof import fingerprint
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.store import documents
 
@@ -110,10 +110,10 @@ def _facts(path: Path, before: dict[str, Any] | None = None) -> dict[str, Any] |
         if before and before["bytes"] == facts["bytes"]:
             if before["mtime_ns"] == facts["mtime_ns"]:
                 return before
-            if before["sha256"] and before["sha256"] == closure.sha256(path):
+            if before["sha256"] and before["sha256"] == fingerprint.of_file(path):
                 return before
         elif status.st_size <= SMALL_BYTES and before is None:
-            facts["sha256"] = closure.sha256(path)
+            facts["sha256"] = fingerprint.of_file(path)
     except OSError:
         return None
     return facts

@@ -18,7 +18,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, fingerprint
+from siliconprof import fingerprint
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.cells.plan import expected_seconds
 from siliconprof.datasets import dataset_spec, prepare_text, preparing, source_files
@@ -220,7 +220,7 @@ class Experiment:
         code = fingerprint.of([preparing.MAKERS[kind], "siliconprof.datasets.prepare"]).sha256
         makes = {"code": code, "libraries": libraries}
         if kind == "text":  # of the package's own data sets
-            makes["builtin"] = closure.sha256(prepare_text.BUILTIN_TEXT)
+            makes["builtin"] = fingerprint.of_file(prepare_text.BUILTIN_TEXT)
         return canonical_json(makes)
 
     # -- cells --------------------------------------------------------------------------------
