@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -78,6 +79,7 @@ class Package:
     def __init__(self, folder: Path = PACKAGE_DIR) -> None:
         self.folder = folder
         self.file = cache(self._find)
+        self._code = cache(_code)
         self.fingerprint = cache(self._fingerprint)
 
     def _fingerprint(self, roots: frozenset[str]) -> Fingerprint:
@@ -92,7 +94,7 @@ class Package:
             inside = path.relative_to(self.folder).parts if path else ()
             if path is None or len(inside) == 1 or inside[0] in SUPERVISION:
                 continue
-            sha256, imports = _code(path)
+            sha256, imports = self._code(path)
             if sha256:
                 modules[name.removeprefix(f"{self.folder.name}.")] = sha256
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
@@ -110,10 +112,10 @@ class Package:
     def _find(self, module: str) -> Path | None:
         """The file of a dotted module; None for one that is no part of the package."""
         top, *parts = module.split(".")
-        base = self.folder.joinpath(*parts)
+        base = os.path.join(self.folder, *parts)
         # A folder without an `__init__.py` may be what an older checkout left of a package.
-        candidates = (base / "__init__.py", base.with_suffix(".py"))
-        return next(filter(Path.is_file, candidates), None) if top == self.folder.name else None
+        found = [file for file in (f"{base}/__init__.py", f"{base}.py") if os.path.isfile(file)]
+        return Path(found[0]) if found and top == self.folder.name else None
 
 
 @cache
