@@ -275,14 +275,6 @@ class Record(Part):
         return number if isinstance(number, int | float) else None
 
 
-class Manifest(Part):
-    """The manifest.json of a bundle of records."""
-
-    bundle_version: Literal[1]
-    siliconprof_version: str  # that packed it
-    files: dict[str, Sha256]  # member -> of its content
-
-
 def columns(value: Part, prefix: str = "", without: Collection[str] = ()) -> dict[str, Any]:
     """The fields of one of these as columns of a table; those within are not taken apart."""
     return {prefix + name: field for name, field in value if name not in without}
