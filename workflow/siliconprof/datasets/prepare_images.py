@@ -24,17 +24,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from siliconprof.datasets import git_lfs, image_data, image_synthesis, preparing, repository
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.image_data import N_CLASSES, SHAPE
 from siliconprof.errors import in_one_line
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Labelled = tuple[np.ndarray, np.ndarray]  # images uint8 (n, 28, 28), labels uint8 (n,)
+Labelled = tuple[np.ndarray, np.ndarray]  # images uint8 (n, 28, 28), labels uint8 (n,)
 
 # An IDX file begins with two zeros, the type of its values (8: unsigned bytes) and the number of
 # its dimensions; their lengths follow, four bytes each, the most significant first.
@@ -78,8 +77,6 @@ def _read(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
 
 
 def _joined(pieces: Sequence[Labelled]) -> Labelled:
-    import numpy as np
-
     images, labels = zip(*pieces, strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
@@ -144,8 +141,6 @@ def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: st
 
 def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) -> np.ndarray:
     """The unsigned bytes of an IDX file, plain or .gz, in the shape that its header gives."""
-    import numpy as np
-
     plain, packed = folder / name, folder / f"{name}.gz"
     try:
         data = plain.read_bytes() if plain.is_file() else packed.read_bytes()
@@ -190,8 +185,6 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
 
 def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> Labelled:
     """The images and labels of some rows."""
-    import numpy as np
-
     preparing.versions(spec, "PIL")  # or a line that says that it is missing
     from PIL import Image
 

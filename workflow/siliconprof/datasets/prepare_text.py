@@ -11,17 +11,14 @@ with a token END_OF_TEXT between documents. `token_data.py` reads them back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from siliconprof.datasets import preparing, repository, tokenizer
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.tokenizer import END_OF_TEXT
 
-if TYPE_CHECKING:
-    import numpy as np
-
-BUILTIN_TEXT = Path(__file__).resolve().parent / "data" / "builtin_text.txt"
 LABELS = ("neg", "pos")  # folders of IMDb's reviews
 
 
@@ -31,8 +28,6 @@ def make(spec: DatasetSpec) -> preparing.Material:
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
     """
-    import numpy as np
-
     versions = preparing.versions(spec, "tokenizers")
     documents, origin = read_documents(spec)
     text = END_OF_TEXT.join(documents).encode("utf-8")
@@ -79,7 +74,7 @@ def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
         PrepareError: the source cannot be read, or holds no text.
     """
     if spec.source == "builtin":
-        documents = limited([BUILTIN_TEXT.read_text(encoding="utf-8")], spec.max_bytes)
+        documents = limited([preparing.BUILTIN_TEXT.read_text(encoding="utf-8")], spec.max_bytes)
         return documents, preparing.Origin()
     download = _download(spec) if spec.source == "folder" else None
     if download:

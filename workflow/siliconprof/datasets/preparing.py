@@ -15,6 +15,7 @@ from siliconprof.datasets.dataset_spec import KINDS, DatasetSpec
 if TYPE_CHECKING:
     import numpy as np
 
+BUILTIN_TEXT = Path(__file__).resolve().parent / "data" / "builtin_text.txt"
 # Kind of data set -> the module that makes its arrays: `make(spec)`, and `summary(facts)`, a line.
 MAKERS = {kind: f"siliconprof.datasets.prepare_{kind}" for kind in KINDS}
 

@@ -21,7 +21,7 @@ from typing import Any
 from siliconprof import fingerprint
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.cells.plan import expected_seconds
-from siliconprof.datasets import dataset_spec, prepare_text, preparing, source_files
+from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
 from siliconprof.hosts import detect, environment, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
@@ -220,7 +220,7 @@ class Experiment:
         code = fingerprint.of([preparing.MAKERS[kind], "siliconprof.datasets.prepare"]).sha256
         makes = {"code": code, "libraries": libraries}
         if kind == "text":  # of the package's own data sets
-            makes["builtin"] = fingerprint.of_file(prepare_text.BUILTIN_TEXT)
+            makes["builtin"] = fingerprint.of_file(preparing.BUILTIN_TEXT)
         return canonical_json(makes)
 
     # -- cells --------------------------------------------------------------------------------
