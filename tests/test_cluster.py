@@ -41,7 +41,7 @@ def hall(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     copy = copy_project(tmp_path_factory.mktemp("hall") / "project")
     copy.configure(**SMALL)
     arguments = ("--registry", "config/devices.yaml", "--output", HALL_FILE)
-    copy.stage("hosts.cluster_host", "--label", "hall", *arguments)
+    copy.stage("hosts.host_file", "--label", "hall", *arguments)
     copy.snakemake(HALL_FILE, "--touch", "--force", *SUBMIT)
     return copy
 

@@ -205,7 +205,7 @@ def test_auto_belongs_to_the_machine_that_made_it(
         resolve("auto")
     line = str(refused.value)
     assert "\n" not in line and line.startswith(f"{tmp_path / 'hosts' / 'auto.json'} was made on")
-    assert f"host '{label}'" in line and "Another CPU here" in line
+    assert f"host '{label}'" in line
     assert "set `host:`" in line and "delete that file" in line
     with pytest.raises(UserError, match=f"{label}.json was made on another machine"):
         resolve(label)

@@ -1,7 +1,7 @@
 """The nodes that a cluster lends: what the config's `cluster` says of them, and which are chosen.
 
 A label stands for a kind of node. The scheduler decides which node of that kind a job gets; the
-node is detected by a job on it, see `cluster_host`.
+node is detected by a job on it, see `host_file`.
 """
 
 from __future__ import annotations

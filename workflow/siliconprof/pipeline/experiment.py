@@ -77,7 +77,7 @@ class Experiment:
         self._began_s, self._load = time.time(), interference.ForeignLoad()
         self._checkpoints = checkpoints
         self._known: dict[str, tuple[int, _Cells]] = {}
-        self.config, self._devices = _checked(raw)
+        self.config, self._devices = config.resolve(raw), registry.load(registry.shipped())
         self.results = matrix.results_folder(self.config)
         self._folder = Path(self.results)
         fingerprint.load_cache(self._folder / "history" / fingerprint.CACHE)
@@ -313,7 +313,7 @@ class Experiment:
         """What is known of this host, or what leads to a node and is installed for it, as JSON."""
         if not self.nodes:
             return canonical_json(self._host)
-        method = fingerprint.of([*host_file.DETECTOR, "siliconprof.hosts.cluster_host"]).sha256
+        method = fingerprint.of(host_file.DETECTOR).sha256
         entry, packages = self.config["cluster"][wildcards.host], detect.package_versions()
         return canonical_json({"entry": entry, "packages": packages, "method": method})
 
@@ -385,20 +385,6 @@ class Experiment:
 
 def _environment(name: str) -> str:
     return (CHECKOUT / "envs" / f"{name}.yaml").as_posix()
-
-
-def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]:
-    """(experiment, registry), or all mistakes of both at once."""
-    found: list[Any] = []
-    mistakes = []
-    for read in (partial(config.resolve, raw), partial(registry.load, registry.shipped())):
-        try:
-            found.append(read())
-        except UserError as error:
-            mistakes.append(str(error))
-    if mistakes:
-        raise UserError("\n".join(mistakes))
-    return found[0], found[1]
 
 
 def set_environment_of_jobs(nodes: bool) -> None:
