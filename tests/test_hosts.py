@@ -499,7 +499,6 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
         "devices.RTX 4090 Ti: bad id; expected at most 64 lower-case letters, digits and single hyphens, "
         "such as rtx-4090-ti",
         "devices.RTX 4090 Ti.power: unknown key",
-        "devices.twin.match: matches the same hosts as rtx-3090",
         "devices.rtx-4090.memory_gib.value: is -1",
         "devices.rtx-4090.memory_gib.source: is 'nvidia-adda'; expected a key of sources; did you "
         "mean 'nvidia-ada'?",

@@ -222,12 +222,11 @@ class Environment(Open):
     power_source: str | None = None
     packages: Annotated[dict[str, str | None], or_empty(dict)] = NOTHING
     backend: Annotated[BackendFacts, or_empty(BackendFacts)] = BackendFacts()
-    scheduler_job: Facts = NOTHING  # of the cluster that measured it
     declared: Facts = NOTHING  # by the pipeline
 
 
 class Code(Part):
-    """The method code: a hash of each module by its name, and one of all whatever they are called."""
+    """The method code: a hash of each module by its name, and one of all."""
 
     fingerprint: Sha256
     modules: dict[str, Sha256]
