@@ -48,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     if not MATRIX.is_file():
         raise UserError(f"{MATRIX}: no such file; run `make report` first")
-    cells = dict(flagged(matrix_file.read(MATRIX), arguments.flagged))
+    with options.at_work("reading the records of the last run"):
+        cells = dict(flagged(matrix_file.read(MATRIX), arguments.flagged))
     for path, codes in cells.items():
         print(f"{path}: {', '.join(codes)}")
     if not cells:
