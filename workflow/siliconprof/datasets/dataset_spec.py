@@ -1,18 +1,15 @@
-"""The specification of a data set: the keys of an entry of `datasets`, and their allowed values.
-
-Standard library only.
-"""
+"""The specification of a data set: which keys of an entry of `datasets` belong to which kind."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from siliconprof.errors import UserError
+from siliconprof.store import model
+from siliconprof.store.experiment import Dataset
 
-SOURCES = ("builtin", "hub", "folder")
 KINDS = ("text", "speech", "images")
 OWN_KEYS = {
     "text": ("max_bytes",),
@@ -49,30 +46,10 @@ class PrepareError(UserError):
     """The data set cannot be prepared as specified; one line says how to fix it."""
 
 
-@dataclass(frozen=True)
-class DatasetSpec:
-    """What to prepare; each source and kind ignores the keys of the others."""
+class DatasetSpec(Dataset):
+    """What to prepare: a named entry of the config; each source and kind ignores others' keys."""
 
     name: str
-    source: str
-    vocab_size: int = 0  # 0 for images, which have no tokens
-    kind: str = "text"
-    path: str | None = None
-    subset: str | None = None
-    revision: str | None = None
-    split: str = "train"
-    text_column: str = "text"
-    tokenizer: str | None = None
-    max_bytes: int = 4_000_000
-    clip_seconds: int = 2
-    max_clips: int = 128
-    audio_column: str = "audio"
-    n_mels: int = 80
-    n_train: int = 50_000
-    n_validation: int = 10_000
-    n_test: int = 10_000
-    image_column: str = "image"
-    label_column: str = "label"
 
     def error(self, message: str) -> PrepareError:
         """The error whose line names this data set."""
@@ -134,13 +111,13 @@ def problems(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def parse(text: str) -> DatasetSpec:
-    """Read the JSON of `--dataset`: `name`, and an entry of the checked config or a part of one.
+    """Read the JSON of `--dataset`: `name`, and an entry of the config.
 
     Raises:
-        PrepareError: the text is no JSON object, or a key is missing or unknown.
+        UserError: what is wrong with it, one line each.
     """
     try:
         entry = json.loads(text)
-        return DatasetSpec(**{key: value for key, value in entry.items() if value is not None})
-    except (ValueError, TypeError, AttributeError) as error:
-        raise PrepareError(f"--dataset: {error}") from None
+    except ValueError as error:
+        raise PrepareError(f"--dataset: not JSON: {error}") from None
+    return model.checked(DatasetSpec, entry, "--dataset: ")

@@ -21,7 +21,6 @@ import io
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -167,7 +166,8 @@ def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) ->
 def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
     """The images of a data set that `datasets` reads."""
     opened = repository.open_repository(spec)
-    parts = (replace(spec, split="train"), None), (replace(spec, split="test"), spec.n_test)
+    train, test = (spec.model_copy(update={"split": split}) for split in ("train", "test"))
+    parts = (train, None), (test, spec.n_test)
     # Undecoded rows take a few bytes each, so all are held until the last ones are known.
     cells = [
         [*islice(repository.rows(opened, part, "image_column", "label_column"), limit)]
