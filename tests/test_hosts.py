@@ -272,7 +272,7 @@ H200 = {QUERY: "NVIDIA H200, 143771, 580.159.03\n"}
 def linux(torch: dict[str, Any], **more: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What the frameworks of a machine with Linux say; `_` in a name is a hyphen."""
     answers = {name.replace("_", "-"): answer for name, answer in more.items()}
-    return {"torch": torch, "mlx": MLX_CPU, "numpy": {"blas": None}} | answers
+    return {"torch": torch, "mlx": MLX_CPU} | answers
 
 
 @pytest.fixture
@@ -321,7 +321,6 @@ MAC_ANSWERS: dict[str, dict[str, Any]] = {
     "torch-mps": {"working_set_bytes": 72 * GIB},
     "mlx": {"blas": ACCELERATE, "gpu": "metal"},
     "mlx-gpu": {"devices": [{"name": "Apple M2 Max", "memory_bytes": 96 * GIB, "error": None}]},
-    "numpy": {"blas": ACCELERATE},
 }
 
 

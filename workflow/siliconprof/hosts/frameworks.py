@@ -141,15 +141,6 @@ def _mlx_gpu() -> dict[str, Any]:
     return _some_work(devices)
 
 
-def _numpy() -> dict[str, Any]:
-    """The BLAS that numpy was built with; numpy prepares data and checks products."""
-    import numpy
-
-    built = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    name = f"{built['name']} {built.get('version', '')}".strip()
-    return {"blas": blas.of_the_system() or name}
-
-
 def _plugin(name: str) -> dict[str, Any]:
     """Any other backend: whether its plug-in works here, and the GPUs that it works on."""
     backend = plugins.load("backends", name)()
@@ -165,7 +156,6 @@ PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "torch-mps": _torch_mps,
     "mlx": _mlx,
     "mlx-gpu": _mlx_gpu,
-    "numpy": _numpy,
 }
 
 
