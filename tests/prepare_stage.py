@@ -71,7 +71,7 @@ def made(output: Path, run: subprocess.CompletedProcess[str] | None = None) -> t
     names = {path.name for path in output.glob("[!.]*")}
     assert names == {*dataset_spec.files(kind), "sources.json"}
     decoders = ("soundfile_version", "soxr_version")  # of speech that is not generated
-    assert [key for key in facts if key not in decoders] == FACTS[kind].split()
+    assert facts.keys() - decoders == {*FACTS[kind].split()}
     for name in dataset_spec.ARRAYS[kind]:
         values = np.load(output / name)
         assert facts[f"{name.removesuffix('.npy')}_sha256"] == prepared.array_sha256(values)

@@ -57,15 +57,10 @@ class DatasetSpec(Dataset):
 
 
 def requested_facts(spec: DatasetSpec) -> dict[str, Any]:
-    """The part of dataset.json that repeats the spec; null where `builtin` ignores a key."""
-    tokenised = spec.kind in TOKENISED
-    read = ["path", "subset", *(["split", "text_column"] if tokenised else [])]
-    read += [key for key in OWN_KEYS[spec.kind] if key.endswith("_column")]
-    own = [*(["vocab_size", "tokenizer"] if tokenised else []), *OWN_KEYS[spec.kind]]
-    facts = {key: getattr(spec, key) for key in ("name", "kind", "source")}
-    facts |= {key: getattr(spec, key) if spec.source != "builtin" else None for key in read}
-    facts["asked_revision"] = spec.revision if spec.source != "builtin" else None
-    return facts | {key: getattr(spec, key) for key in own if key not in read}
+    """The part of dataset.json that repeats the spec: the keys of its kind."""
+    facts = spec.model_dump(exclude={*foreign_keys(spec.kind)})
+    facts["asked_revision"] = facts.pop("revision")  # beside the one that was found
+    return facts
 
 
 def foreign_keys(kind: Any) -> dict[str, str]:

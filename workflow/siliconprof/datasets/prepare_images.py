@@ -20,7 +20,7 @@ import gzip
 import io
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -55,12 +55,6 @@ def make(spec: DatasetSpec) -> preparing.Material:
     counts = {f"n_{part}": getattr(spec, f"n_{part}") for part in image_data.PARTS}
     facts["sha256"] = image_data.combined_sha256(facts | counts)
     return preparing.Material(origin, arrays, facts)
-
-
-def summary(facts: Mapping[str, Any]) -> str:
-    """What was prepared, for a line."""
-    counts = ", ".join(f"{facts[f'n_{part}']} {part}" for part in image_data.PARTS)
-    return f"images of {facts['n_classes']} classes: {counts}"
 
 
 def _read(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:

@@ -27,7 +27,7 @@ import csv
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,15 +112,6 @@ def make(spec: DatasetSpec) -> preparing.Material:
     shape = {"n_mels": spec.n_mels, "clip_seconds": spec.clip_seconds}
     facts |= {"sha256": speech_data.combined_sha256(facts | shape), **versions}
     return preparing.Material(origin, arrays, facts, {tokenizer.FILE: dataset_tokenizer.json})
-
-
-def summary(facts: Mapping[str, Any]) -> str:
-    """What was prepared, for a line."""
-    skipped = ", ".join(f"{n} {why}" for why, n in facts["left_out"].items()) or "none"
-    return (
-        f"{facts['n_clips']} clips, {facts['audio_s']:.1f} s in all, left out: {skipped}; "
-        f"{facts['n_tokens']} tokens of {facts['vocab_size_actual']}"
-    )
 
 
 def _padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.ndarray, np.ndarray]:

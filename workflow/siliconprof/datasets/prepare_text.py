@@ -10,8 +10,7 @@ with a token END_OF_TEXT between documents. `token_data.py` reads them back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -55,15 +54,6 @@ def make(spec: DatasetSpec) -> preparing.Material:
     }
     return preparing.Material(
         origin, {"tokens": tokens}, facts, {tokenizer.FILE: dataset_tokenizer.json}
-    )
-
-
-def summary(facts: Mapping[str, Any]) -> str:
-    """What was prepared, for a line."""
-    left_out = f", left out: {', '.join(facts['left_out'])}" if facts["left_out"] else ""
-    return (
-        f"{facts['n_documents']} documents, {facts['n_bytes']} bytes, "
-        f"{facts['n_tokens']} tokens of {facts['vocab_size_actual']}{left_out}"
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 BUILTIN_TEXT = Path(__file__).resolve().parent / "data" / "builtin_text.txt"
-# Kind of data set -> the module that makes its arrays: `make(spec)`, and `summary(facts)`, a line.
+# Kind of data set -> the module that makes its arrays by `make(spec)`.
 MAKERS = {kind: f"siliconprof.datasets.prepare_{kind}" for kind in KINDS}
 
 
