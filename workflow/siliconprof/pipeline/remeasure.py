@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"no cell of the last run is flagged {' or '.join(arguments.flagged)}")
     if arguments.list or not cells:
         return 0
+    print("measuring them again by Snakemake ...", flush=True)
     return run.main(["--cores", "1", *others, "--forcerun", *cells, "--", "report"])
 
 
