@@ -58,8 +58,9 @@ def of_package() -> str:
 
     What is made of records is made again when any of it changes: it takes seconds.
     """
-    modules = [f"{path} {_code(path)[0]}" for path in PACKAGE_DIR.rglob("*.py")]
-    return _hash(sorted([*modules, *map(of_file, PACKAGE_DIR.rglob("*.yaml"))]))
+    folder = PACKAGE_DIR
+    modules = [f"{path.relative_to(folder)} {_code(path)[0]}" for path in folder.rglob("*.py")]
+    return _hash(sorted([*modules, *map(of_file, folder.rglob("*.yaml"))]))
 
 
 def of_file(path: Path | str) -> str:
