@@ -78,6 +78,8 @@ def test_does_something_else(tmp_path: Path, what: str) -> None:
         (ONE + "one.f()", ["method.one"]),
         ("def f():\n    " + ONE + "    one.f()", ["method.one"]),
         ("import siliconprof.method.one as o\no.f()", ["method.one"]),
+        ("from . import one\none.f()", ["method.one"]),
+        ("from .one import f\nf()", ["method.one"]),
         ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    " + ONE + "x = 1", []),
         ("from siliconprof.errors import UserError\nraise UserError()", []),
         ("from siliconprof.store import files\nfiles.write()", []),

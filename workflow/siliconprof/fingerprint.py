@@ -16,9 +16,11 @@ import ast
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +101,8 @@ class Package:
             if sha256:
                 modules[name.removeprefix(f"{self.folder.name}.")] = sha256
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-            reached = {package, *map(self._module_of, imports)} - seen
+            dotted = (resolve_name(imported, package) for imported in imports)
+            reached = {package, *map(self._module_of, dotted)} - seen
             todo += reached
             seen |= reached
         return Fingerprint(dict(sorted(modules.items())))
@@ -155,26 +158,33 @@ class _Effective(ast.NodeTransformer):
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
-    """The dotted names behind import statements: `siliconprof.hosts.blas`, `os.path`."""
+    """The dotted names behind import statements: `siliconprof.hosts.blas`, `os.path`, `.base`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            base = "." * node.level + (f"{node.module}." if node.module else "")
+            yield from (f"{base}{alias.name}" for alias in node.names)
 
 
 # Reading a hundred modules takes half a second, and every start of a run and every cell does it.
-_read_before: dict[str, tuple[str, list[str]]] = {}  # by source
+_read_before: dict[str, tuple[str, list[str]]] = {}  # by source, reader and Python
 _unstored: list[str] = []
+
+
+@cache
+def _reader() -> str:
+    """What the same source is read by: this module, and Python, whose trees change with versions."""
+    return f"{of_file(__file__)} {sys.version}"
 
 
 def _code(path: Path) -> tuple[str, list[str]]:
     """(hash of what a module does, empty for nothing; names of this package that it imports)."""
     source = path.read_text(encoding="utf-8")
-    key = _hash([source])
+    key = _hash([_reader(), source])
     if key not in _read_before:
         tree = _Effective().visit(ast.parse(source, str(path)))
-        own = {name for name in _imports(tree) if name.startswith(f"{PACKAGE_DIR.name}.")}
+        own = {name for name in _imports(tree) if name.startswith((".", f"{PACKAGE_DIR.name}."))}
         _read_before[key] = _hash([ast.dump(tree)]) if tree.body else "", sorted(own)
         _unstored.append(key)
     return _read_before[key]
