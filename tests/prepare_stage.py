@@ -17,6 +17,11 @@ from siliconprof.datasets import data_folder, dataset_file, dataset_spec, prepar
 WORKFLOW = ROOT / "workflow"
 
 
+def as_json(dataset: dict[str, Any]) -> str:
+    """An entry without what it leaves to its default."""
+    return json.dumps({key: value for key, value in dataset.items() if value is not None})
+
+
 def run_stage(
     dataset: dict[str, Any], output: Path, home: Path, pythonpath: Path | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
@@ -31,7 +36,7 @@ def run_stage(
         **env,
     }
     command = [sys.executable, "-m", "siliconprof.datasets.prepare"]
-    command += ["--dataset", json.dumps(dataset), "--output-dir", str(output)]
+    command += ["--dataset", as_json(dataset), "--output-dir", str(output)]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
     )
@@ -39,7 +44,7 @@ def run_stage(
 
 def prepare_here(dataset: dict[str, Any], output: Path, **more: str) -> dict[str, Any]:
     """The same in this process; the content of dataset.json."""
-    return prepare.prepare(dataset_spec.parse(json.dumps(dataset)), output, **more)
+    return prepare.prepare(dataset_spec.parse(as_json(dataset)), output, **more)
 
 
 def made(output: Path, run: subprocess.CompletedProcess[str] | None = None) -> tuple[Any, Any]:

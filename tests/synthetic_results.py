@@ -109,7 +109,7 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
             "torch-cuda": {"available": False, "devices": []} | no_driver,
         },
         "packages": {"python": "3.11.7", "torch": "2.13.0+cpu", "triton": None},
-        "blas": {"torch": "oneMKL 2024.2", "mlx": None, "numpy": None},
+        "blas": {"torch": "oneMKL 2024.2", "mlx": None},
         "driver": dict.fromkeys(("nvidia", "macos", "cuda_runtime", "rocm_runtime", "cublas")),
         "quick_facts_sha256": SHA,
     }

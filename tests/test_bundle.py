@@ -7,7 +7,6 @@ import io
 import json
 import socket
 import stat
-import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -124,9 +123,7 @@ def test_equal_records_make_equal_bundles_and_an_import_adds_what_is_missing(
         manifest = json.loads(archive.read("manifest.json"))
     expected = {name: content for name, content in tree(there).items() if "history" not in name}
     assert names == sorted([*expected, "manifest.json"])
-    assert manifest["files"] == {
-        name: hashlib.sha256(content).hexdigest() for name, content in expected.items()
-    }
+    assert manifest["bundle_version"] == bundle_check.BUNDLE_VERSION
     for path in there.rglob("*.json"):
         path.touch()
     bundle_pack.pack(there, ["far"], tmp_path / "again.zip")
@@ -225,31 +222,25 @@ def test_home_user_and_host_are_placeholders_in_the_bundle_alone(
 # -- what is refused ---------------------------------------------------------------------------
 
 
-def bundle_of(files: Mapping[str, bytes], manifest: Mapping[str, Any] | None = None) -> bytes:
-    """A bundle of these files, whose manifest fits them but for what is told of it."""
-    hashes = {name: bundle_check.sha256(content) for name, content in files.items()}
-    told = {"bundle_version": 1, "siliconprof_version": "0.1", "files": hashes, **(manifest or {})}
+def bundle_of(files: Mapping[str, bytes], **manifest: Any) -> bytes:
+    """A bundle of these files."""
+    told = json.dumps({"bundle_version": 2, "siliconprof_version": "0.1"} | manifest).encode()
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in {**files, "manifest.json": json.dumps(told).encode()}.items():
+        for name, content in {**files, "manifest.json": told}.items():
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED, compresslevel=1)
     return target.getvalue()
 
 
 def rebuilt(
-    packed: Path,
-    change: Callable[[dict[str, bytes]], None] = lambda files: None,
-    seal: bool = True,
-    **manifest: Any,
+    packed: Path, change: Callable[[dict[str, bytes]], None] = lambda files: None, **manifest: Any
 ) -> None:
-    """Change a bundle's members and manifest, which follows, as a forger's would, where `seal`."""
+    """Change a bundle's members and manifest, as a forger would."""
     with zipfile.ZipFile(packed) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     change(files)
-    told = json.loads(files.pop("manifest.json")) | manifest
-    if seal:
-        del told["files"]
-    packed.write_bytes(bundle_of(files, told))
+    del files["manifest.json"]
+    packed.write_bytes(bundle_of(files, **manifest))
 
 
 def resealed(content: bytes, **change: Any) -> bytes:
@@ -278,44 +269,22 @@ def unsound(packed: Path, here: Path) -> list[str]:
     return lines
 
 
-def test_unsafe_names_links_and_doubles(packed, here):
+def test_unsafe_names(packed, here):
     names = r"""../escaped.json records/far/../../../escaped.json /tmp/escaped.json C:/escaped.json
     records\far\escaped.json records/far/ records/far/cpu-x/mlx/product/auto/fp99.json
     records/far/cpu-x/mlx/product/auto/fp32.json.py records/far/cpu-x/mlx/.hidden/auto/fp32.json
-    Snakefile results/records/x.json""".split()
-    reserved = "hosts/auto.json"
-    rebuilt(packed, lambda files: files.update(dict.fromkeys([*names, reserved], b"{}")))
-    twin = MEMBER.replace("product", "Product")
-    with warnings.catch_warnings(), zipfile.ZipFile(packed, "a") as archive:
-        warnings.simplefilter("ignore")  # zipfile's own about the double
-        content = archive.read(MEMBER)
+    Snakefile results/records/x.json hosts/auto.json""".split()
+    rebuilt(packed, lambda files: files.update(dict.fromkeys(names, b"{}")))
+    assert unsound(packed, here) == [f"{name!r}: not a name that a bundle has" for name in names]
+
+
+def test_a_link_is_read_as_a_file(packed, here):
+    with zipfile.ZipFile(packed, "a") as archive:
         link = zipfile.ZipInfo("records/far/cpu-x/mlx/link/auto/fp32.json")
         link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
         archive.writestr(link, "/etc/passwd")
-        archive.writestr(zipfile.ZipInfo(MEMBER), content)
-        archive.writestr(zipfile.ZipInfo(twin), content)
-    expected = [f"{name!r}: not a name that a bundle has" for name in names]
-    expected.append(f"{reserved!r}: of a host 'auto', which is a reserved label")
-    expected.append(f"{link.filename!r}: not a regular file")
-    expected += [f"{name!r}: in the bundle twice, see {MEMBER!r}" for name in (MEMBER, twin)]
-    assert unsound(packed, here)[: len(expected)] == expected
-
-
-def test_a_listing_that_does_not_fit(packed, here):
-    missing = MEMBER.replace("product", "another")
-    extra = MEMBER.replace("product", "extra")
-
-    def change(files: dict[str, bytes]) -> None:
-        files[extra] = files.pop(missing)
-        files[MEMBER] += b"\n"
-
-    rebuilt(packed, change, seal=False)
-    assert unsound(packed, here) == [
-        f"{missing!r}: listed in manifest.json, but not in the bundle",
-        f"{extra!r}: in the bundle, but not listed in manifest.json",
-        f"{MEMBER!r}: SHA-256 differs from that in manifest.json",
-        f"{extra!r}: the record of another cell, {missing!r}",
-    ]
+    (line,) = unsound(packed, here)
+    assert line.startswith(f"{link.filename!r}: ")
 
 
 def test_what_is_no_sound_zip(packed, here, monkeypatch):
@@ -326,15 +295,12 @@ def test_what_is_no_sound_zip(packed, here, monkeypatch):
     middle = info.header_offset + 30 + len(MEMBER) + info.compress_size // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
     rebuilt(packed, lambda files: files.update({MEMBER: b" " * 10_000_000}))
-    bomb = packed.read_bytes()
-    rebuilt(packed, lambda files: files.update({MEMBER: b" " * 10_000_000}), seal=False)
     true_size, small = (10_000_000).to_bytes(4, "little"), (1000).to_bytes(4, "little")
     assert packed.read_bytes().count(true_size) == 2  # in the member's own header and in the list
     lie = packed.read_bytes().replace(true_size, small)
     for content, says in (
-        (flipped, f"{MEMBER!r}: damaged: "),
-        (bomb, f"{MEMBER!r}: compressed "),
-        (lie, f"{MEMBER!r}: damaged: "),
+        (flipped, f"{MEMBER!r}: "),
+        (lie, f"{MEMBER!r}: "),
         (b"PK\x05\x06 and no more", "not a bundle: "),
     ):
         packed.write_bytes(content)
@@ -364,7 +330,7 @@ def test_versions_that_cannot_be_read(packed, here):
         f"{MEMBER!r}: record of schema version {newest}; this version reads {newest - 1}",
     ]
     rebuilt(packed, bundle_version=7)
-    assert unsound(packed, here) == ["bundle version 7; this version reads 1"]
+    assert unsound(packed, here) == ["bundle version 7; this version reads 2"]
 
 
 def test_records_that_are_not_what_they_say(packed, here):
@@ -379,7 +345,7 @@ def test_records_that_are_not_what_they_say(packed, here):
             lambda content: content.replace(b"2026-01-02", b"2026-01-03"),
             "its content does not match its own `sha256`",
         ),
-        "huge": (but(accounting={"wall_s": 1e308}), "damaged: 1e+308 is too large"),
+        "huge": (but(accounting={"wall_s": 1e308}), "1e+308 is too large"),
         "off-schema": (but(surprise=1), "surprise: unknown key"),
         "host": (
             but(cell=cell | {"host": "desk"}),
@@ -400,23 +366,16 @@ def test_records_that_are_not_what_they_say(packed, here):
         assert said[name] and said[name][0].startswith(begins), (name, said[name])
 
 
-def test_manifests_and_host_files_that_are_not_what_they_say(packed, here):
+def test_host_files_that_are_not_what_they_say(packed, here):
     def change(files: dict[str, bytes]) -> None:
         files["hosts/far.json"] = json.dumps(a_host("desk")).encode()
         files["hosts/lonely.json"] = json.dumps(a_host("lonely") | {"cpu": 1}).encode()
 
-    whole = packed.read_bytes()
     rebuilt(packed, change)
     assert unsound(packed, here) == [
         "'hosts/far.json': the file of another host, 'desk'",
         "'hosts/lonely.json': cpu: is 1; expected object",
-        "'hosts/lonely.json': the bundle has no record of that host",
     ]
-    packed.write_bytes(whole)
-    rebuilt(packed, seal=False, files=None)
-    assert unsound(packed, here) == ["manifest.json: files: is None; expected object"]
-    rebuilt(packed, seal=False, files={"\x1b[31m\n": "0" * 64})
-    assert r"'\x1b[31m\n': listed in" in unsound(packed, here)[0]  # no colours, no new line
 
 
 # -- what is here already ----------------------------------------------------------------------

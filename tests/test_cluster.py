@@ -41,7 +41,7 @@ def hall(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     copy = copy_project(tmp_path_factory.mktemp("hall") / "project")
     copy.configure(**SMALL)
     arguments = ("--registry", "config/devices.yaml", "--output", HALL_FILE)
-    copy.stage("hosts.cluster_host", "--label", "hall", *arguments)
+    copy.stage("hosts.host_file", "--label", "hall", *arguments)
     copy.snakemake(HALL_FILE, "--touch", "--force", *SUBMIT)
     return copy
 
@@ -87,18 +87,16 @@ def planned(copy: Checkout) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "expected"),
+    ("key", "value"),
     [
-        ("constraint", "x; touch pwned", "letters, digits and"),
-        ("slurm_partition", "$(touch pwned)", "letters, digits and"),
-        ("slurm_extra", "--exclusive; touch pwned", "letters, digits and spaces"),
-        ("mem_mb", "16 GB", "a whole number of megabytes"),
-        ("runtime", "2h", "a whole number of minutes"),
+        ("constraint", "x; touch pwned"),
+        ("slurm_partition", "$(touch pwned)"),
+        ("slurm_extra", "--exclusive; touch pwned"),
     ],
 )
-def test_what_reaches_a_shell_is_restricted(key: str, value: Any, expected: str) -> None:
+def test_what_reaches_a_shell_is_restricted(key: str, value: str) -> None:
     (line,) = mistakes(cluster={"hall": {"device": "cpu", "resources": {key: value}}})
-    assert line.startswith(f"cluster.hall.resources.{key}: ") and expected in line
+    assert line.startswith(f"cluster.hall.resources.{key}: ") and "letters, digits" in line
     assert "\n" not in line
 
 

@@ -329,40 +329,34 @@ EVIL = "x; touch pwned"
 
 
 def test_every_mistake_in_the_hosts_file_is_one_line(project, tmp_path):
-    good = {"ssh": "a@b:22", "folder": "~/x", "environment": "make"}
+    good = {"ssh": "a@b", "folder": "~/x", "environment": "make"}
     wrong = {
         EVIL: (good, ["is not a valid label"]),
         "target": (good | {"ssh": EVIL}, ["ssh: is "]),
         "option": (good | {"ssh": "-oProxyCommand=touch pwned"}, ["ssh: is "]),
         "folder": (good | {"folder": f"$({EVIL})"}, ["folder: is "]),
         "hidden": (good | {"folder": "./-rf"}, ["folder: is "]),
-        "environment": (
-            good | {"environment": EVIL, "identity": "--"},
-            ["environment: is ", "identity: is "],
-        ),
+        "environment": (good | {"environment": EVIL}, ["environment: is "]),
+        "auto": (good, ["is not a valid label"]),
+        "root": (good | {"folder": "/"}, ["folder: is "]),
+        "up": (good | {"folder": "x/../.."}, ["folder: is "]),
         "key": (good | {"foldr": 1, "folder": 2}, ["foldr: unknown key", "folder: is 2; expected"]),
         "empty": ({}, ["ssh: is missing", "folder: is missing"]),
     }
-    late = {"auto": good, "root": good | {"folder": "/"}, "up": good | {"folder": "x/../.."}}
     write_hosts(project)
     path = tmp_path / "hosts.yaml"
-    path.write_text(yaml.safe_dump({label: entry for label, (entry, _) in wrong.items()} | late))
+    path.write_text(yaml.safe_dump({label: entry for label, (entry, _) in wrong.items()}))
     with pytest.raises(UserError) as error:
         collect_hosts.load(path)
     lines = str(error.value).splitlines()
     for label, (_, problems) in wrong.items():
-        where = f"{path}: {label!r}: " if label == EVIL else f"{path}: {label}."
+        where = f"{path}: {label!r}: " if label in (EVIL, "auto") else f"{path}: {label}."
         for problem in problems:
             assert [line for line in lines if line.startswith(where + problem)], (problem, lines)
     assert "did you mean 'folder'?" in str(error.value)
-    path.write_text(yaml.safe_dump(late))
-    with pytest.raises(UserError) as error:
+    path.write_text(yaml.safe_dump({"one": good, "two": good}))
+    with pytest.raises(UserError, match="two.folder: 'one' has it too"):
         collect_hosts.load(path)
-    assert [line.split(":")[1].strip() for line in str(error.value).splitlines()] == [
-        "auto.ssh",
-        "root.folder",
-        "up.folder",
-    ]
     shipped = Path(conftest.ROOT / "config" / "hosts.yaml")
     assert collect_hosts.load(shipped) == {}
     example = re.findall("^# (  .*|studio:.*|server:.*)$", shipped.read_text(), re.M)

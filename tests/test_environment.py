@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from conftest import ROOT
-from siliconprof import closure, fingerprint, plugins
+from siliconprof import fingerprint, plugins
 from siliconprof.cells.method import ALWAYS
 from siliconprof.hosts import environment
 
@@ -66,7 +66,8 @@ def test_a_record_has_the_version_of_all_that_its_numbers_depend_on():
         plugins.module_name(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)
     ]
     method = fingerprint.of([*ALWAYS, "siliconprof.session.inventory", *every]).modules
-    files = [closure.module_file(f"siliconprof.{name}") for name in method]
+    package = fingerprint.Package()
+    files = [package.file(f"siliconprof.{name}") for name in method]
     modules = set().union(*(imported(path) for path in files if path))
     assert {"torch", "mlx_audio", "pynvml", "zeus_apple_silicon", "safetensors"} <= modules
     foreign = modules - set(sys.stdlib_module_names) - {"siliconprof"}

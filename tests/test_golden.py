@@ -48,7 +48,7 @@ def test_a_dry_run_through_slurm_lists_the_same_cells(checkout: Checkout) -> Non
     checkout.configure(**config | {"host": "desk", "cluster": {"hall": hall}})
     host = "results/hosts/hall.json"
     arguments = ("--registry", "config/devices.yaml", "--output", host)
-    checkout.stage("hosts.cluster_host", "--label", "hall", *arguments)
+    checkout.stage("hosts.host_file", "--label", "hall", *arguments)
     checkout.snakemake(host, "--touch", "--force", *SUBMIT)
     expected = (HERE / "cells" / "config.txt").read_text(encoding="utf-8").split()
     assert cells(checkout, *SUBMIT) == expected

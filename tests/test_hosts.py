@@ -205,7 +205,7 @@ def test_auto_belongs_to_the_machine_that_made_it(
         resolve("auto")
     line = str(refused.value)
     assert "\n" not in line and line.startswith(f"{tmp_path / 'hosts' / 'auto.json'} was made on")
-    assert f"host '{label}'" in line and "Another CPU here" in line
+    assert f"host '{label}'" in line
     assert "set `host:`" in line and "delete that file" in line
     with pytest.raises(UserError, match=f"{label}.json was made on another machine"):
         resolve(label)
@@ -272,7 +272,7 @@ H200 = {QUERY: "NVIDIA H200, 143771, 580.159.03\n"}
 def linux(torch: dict[str, Any], **more: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What the frameworks of a machine with Linux say; `_` in a name is a hyphen."""
     answers = {name.replace("_", "-"): answer for name, answer in more.items()}
-    return {"torch": torch, "mlx": MLX_CPU, "numpy": {"blas": None}} | answers
+    return {"torch": torch, "mlx": MLX_CPU} | answers
 
 
 @pytest.fixture
@@ -322,7 +322,6 @@ MAC_ANSWERS: dict[str, dict[str, Any]] = {
     "torch-mps": {"devices": [APPLE | {"working_set_bytes": 72 * GIB}]},
     "mlx": {"blas": ACCELERATE, "gpu": "metal"},
     "mlx-gpu": {"devices": [APPLE]},
-    "numpy": {"blas": ACCELERATE},
 }
 
 
@@ -500,7 +499,6 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
         "devices.RTX 4090 Ti: bad id; expected at most 64 lower-case letters, digits and single hyphens, "
         "such as rtx-4090-ti",
         "devices.RTX 4090 Ti.power: unknown key",
-        "devices.twin.match: matches the same hosts as rtx-3090",
         "devices.rtx-4090.memory_gib.value: is -1",
         "devices.rtx-4090.memory_gib.source: is 'nvidia-adda'; expected a key of sources; did you "
         "mean 'nvidia-ada'?",

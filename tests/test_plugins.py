@@ -216,8 +216,11 @@ def test_a_workload_declares_its_keys_and_its_numbers(name: str) -> None:
         assert quantity.label and quantity.better in ("lower", "higher", ""), key
         assert not quantity.series or (key.endswith("_s") and quantity.unit == "s"), key
     assert not TABLE_COLUMNS & {*plugin.POINT, *plugin.QUANTITIES}
-    declarations.parameters()  # names of all workloads agree
-    declarations.quantities()
+    for key, parameter in plugin.POINT.items():  # names of all workloads agree
+        assert declarations.parameters()[key].type == parameter.type, key
+    for key, quantity in plugin.QUANTITIES.items():
+        assert declarations.quantities()[key].series == quantity.series, key
+        assert key not in declarations.parameters(), key
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

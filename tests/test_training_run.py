@@ -16,7 +16,7 @@ import psutil
 import pytest
 from conftest import QUICK, Checkout, NoClock, cpu_cell, opened, own_project
 from siliconprof import plugins
-from siliconprof.closure import sha256
+from siliconprof.fingerprint import of_file
 from siliconprof.measure import fork_server
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
@@ -202,7 +202,7 @@ def test_checkpoints_are_safetensors_with_the_models_names(
         lowest = min(told, key=lambda e: e["loss"])
         assert point["checkpoints"]["best"]["step"] == lowest["step"]
         for entry in point["checkpoints"].values():
-            assert sha256(folder / entry["path"]) == entry["sha256"]
+            assert of_file(folder / entry["path"]) == entry["sha256"]
             assert (folder / entry["path"]).stat().st_size == entry["bytes"]
             arrays = load_file(folder / entry["path"])
             moments = {f"optimizer.{n}.{m}" for n in shapes for m in ("exp_avg", "exp_avg_sq")}

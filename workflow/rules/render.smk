@@ -54,7 +54,11 @@ rule complete:
     conda:
         "../../envs/base.yaml"
     shell:
-        "python -m siliconprof.pipeline.ending {input:q} 2>{log:q}"
+        """
+        cat {input:q} | tee {log:q}
+        test ! -s {input:q} ||
+            {{ echo "the page stands, but for what could not be drawn" | tee -a {log:q}; exit 1; }}
+        """
 
 
 use rule render as figures with:

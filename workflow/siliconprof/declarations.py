@@ -13,7 +13,6 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from siliconprof import plugins
-from siliconprof.errors import UserError
 
 # The first of these series that a point has is the time that it is about.
 TIMES = ("unsplit_step", "step", "launch_and_wait")
@@ -132,40 +131,21 @@ def workload_of(point: Mapping[str, Any]) -> Any:
 
 @cache
 def parameters() -> dict[str, Parameter]:
-    """The parameters of the points of all workloads, by name.
-
-    Raises:
-        UserError: two workloads give one name two types.
-    """
-    union: dict[str, Parameter] = {}
-    owners: dict[str, str] = {}
-    for module in plugins.names("workloads"):
-        for name, parameter in plugins.load("workloads", module).POINT.items():
-            first = union.setdefault(name, parameter)
-            owner = owners.setdefault(name, module)
-            if first.type != parameter.type:
-                raise UserError(
-                    f"workloads/{module}.py: POINT.{name} is of type {parameter.type}; in "
-                    f"workloads/{owner}.py it is of type {first.type}; rename one of them"
-                )
-    return union
+    """The parameters of the points of all workloads, by name; one name is of one type in all."""
+    return _of_workloads("POINT")
 
 
 @cache
 def quantities() -> dict[str, Quantity]:
-    """The quantities of the points of all workloads, by name.
+    """The quantities of the points of all workloads, by name; none is a parameter of another."""
+    return _of_workloads("QUANTITIES")
 
-    Raises:
-        UserError: a name is a parameter too, or is a series in one workload and not in another.
-    """
-    union: dict[str, Quantity] = {}
+
+def _of_workloads(attribute: str) -> dict[str, Any]:
+    union: dict[str, Any] = {}
     for module in plugins.names("workloads"):
-        for name, quantity in plugins.load("workloads", module).QUANTITIES.items():
-            if name in parameters() or union.setdefault(name, quantity).series != quantity.series:
-                raise UserError(
-                    f"workloads/{module}.py: QUANTITIES.{name} is something else in another "
-                    "workload; rename it"
-                )
+        for name, declared in getattr(plugins.load("workloads", module), attribute).items():
+            union.setdefault(name, declared)
     return union
 
 

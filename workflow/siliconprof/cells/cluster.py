@@ -1,7 +1,7 @@
 """The nodes that a cluster lends: what the config's `cluster` says of them, and which are chosen.
 
 A label stands for a kind of node. The scheduler decides which node of that kind a job gets; the
-node is detected by a job on it, see `cluster_host`.
+node is detected by a job on it, see `host_file`.
 """
 
 from __future__ import annotations
@@ -17,44 +17,10 @@ HOW = "snakemake --workflow-profile profiles/slurm report"
 RESERVED = "auto"  # results/hosts/auto.json is no host
 ANY_CPU = "cpu"
 GENERIC = re.compile(r"[cg]pu-[a-z0-9-]+")  # ids without an entry, see `registry.generic_id`
-# A resource ends in somebody's shell. The Slurm plug-in quotes a constraint, whose operators are a
-# shell's too; it inserts `slurm_extra` unquoted, so that may hold plain words only.
-WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:,=@%+/-]*")
-OPTION_PATTERNS = {
-    "constraint": (
-        re.compile(r"[A-Za-z0-9\[(][A-Za-z0-9._:,=+&|*()\[\]-]*"),
-        ". _ : , = + - & | * ( ) [ ]",
-    ),
-    "slurm_extra": (re.compile(r"--[A-Za-z0-9._:,=@%+/ -]*"), "spaces and . _ : , = @ % + / -"),
-}
-UNITS = {"runtime": "minutes"}  # what ends in _mb or _mib: megabytes
 START_S = 300.0  # of Snakemake, and a cell's end, on a slow shared disk; a guess
 
 
 # -- what the config says ----------------------------------------------------------------------
-
-
-def problems(section: Mapping[str, Any]) -> list[str]:
-    """Mistakes of the section that no type expresses, one line each."""
-    return [line for label, entry in section.items() for line in _of_label(label, entry)]
-
-
-def _of_label(label: Any, entry: Any) -> Iterator[str]:
-    if label == RESERVED:
-        yield f"cluster.{label}: is no name that a host can have; choose another label"
-    resources = entry.get("resources") if isinstance(entry, Mapping) else None
-    if not isinstance(resources, Mapping):
-        return  # absent, or its type is wrong, which the model has said
-    for key, value in resources.items():
-        where = f"cluster.{label}.resources.{key}"
-        if isinstance(key, str) and (key in UNITS or key.endswith(("_mb", "_mib"))):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                unit = UNITS.get(key, "megabytes")
-                yield f"{where}: is {value!r}; expected a whole number of {unit}"
-        elif isinstance(value, str):
-            allowed, signs = OPTION_PATTERNS.get(key, (WORD, ". _ : , = @ % + / -"))
-            if not allowed.fullmatch(value):
-                yield f"{where}: is {value!r}; expected letters, digits and {signs}"
 
 
 def chosen(experiment: Mapping[str, Any]) -> list[str]:

@@ -93,7 +93,8 @@ def check(config: Mapping[str, Any]) -> list[str]:
             mistakes += _workload_problems(f"workloads.{name}", entry, config)
     for key in ("emulated_workloads", "quick"):
         mistakes += _unknown_workloads(key, config)
-    mistakes += cluster.problems(_mapping(config.get("cluster")))
+    if cluster.RESERVED in _mapping(config.get("cluster")):
+        mistakes.append(f"cluster.{cluster.RESERVED}: is no host's name; choose another label")
     mistakes = [_other_name(line, config) + line for line in mistakes]
     return list(dict.fromkeys(map(one_line, mistakes)))
 

@@ -1,4 +1,4 @@
-"""What a run would do, before it does it: cells, scenario, memory, time and disk.
+"""What a run would do, before it does it: cells, scenario, memory and time.
 
 `siliconprof plan` prints tables of 100 columns, `--json` the same as data. A cell is due when its record differs from
 the cell's description, code or versions of today; `snakemake -n report` shows Snakemake's decision.
@@ -7,7 +7,6 @@ the cell's description, code or versions of today; `snakemake -n report` shows S
 from __future__ import annotations
 
 import json
-import math
 import sys
 import textwrap
 from collections import Counter
@@ -17,17 +16,13 @@ from typing import Any
 
 from siliconprof import options, words
 from siliconprof.cells import cluster, config, freshness, matrix
-from siliconprof.datasets import image_data
 from siliconprof.errors import UserError, stage
-from siliconprof.hosts import host_file, registry, remedies
+from siliconprof.hosts import host_file, registry
 from siliconprof.session import memory_limit
 from siliconprof.store import record
 from siliconprof.store.contents import Record
 
 START_UP_S = 2.0  # model and checks, once imports are done, as seen on two cores; a guess
-RECORD_BYTES = 40_000  # a record with its copy in the history is twice this; a guess
-TOKENS_BYTES = 1_300_000  # the built-in text as arrays
-MEL_FRAMES_PER_S = 100  # of 4 bytes for every band
 NEVER = "never measured"
 # What a row of the plan says of its scenario under the same name, see `Trial.scenario`.
 OF_THE_SCENARIO = (
@@ -94,16 +89,6 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
     }
 
 
-def data_bytes(entry: Mapping[str, Any]) -> int:
-    """About how many bytes a data set takes on disk once it is prepared."""
-    if entry["kind"] == "text":
-        return TOKENS_BYTES
-    if entry["kind"] == "images":
-        n_images = sum(entry[f"n_{part}"] for part in image_data.PARTS)
-        return n_images * (math.prod(image_data.SHAPE) + 1)  # and a label
-    return entry["max_clips"] * entry["clip_seconds"] * MEL_FRAMES_PER_S * entry["n_mels"] * 4
-
-
 def on_cluster(
     experiment: Mapping[str, Any], devices: registry.Registry, tokens: Mapping[str, str]
 ) -> list[dict[str, Any]]:
@@ -138,12 +123,6 @@ def make(
     tokens, refused = freshness.verified_data(experiment)
     rows = [row(planned, tokens) for planned in expansion.cells]
     due = [entry for entry in rows if entry["due"]]
-    missing_data = {
-        Path(path).parent.name
-        for planned in expansion.cells
-        for path in planned.data
-        if not Path(path).exists()
-    }
     return {
         "experiment": experiment["experiment"],
         "host": host["label"] if host else None,
@@ -151,7 +130,6 @@ def make(
         "not_measured": expansion.not_measured,
         "cluster": on_cluster(experiment, devices, tokens),
         "data_refused": refused,
-        "emulated": _emulated(host, rows) if host else [],
         "backends_unavailable": {
             name: {"reason": entry["reason"], "mend": entry.get("mend")}
             for name, entry in (host["backends"].items() if host else ())
@@ -161,20 +139,8 @@ def make(
             "cells": len(rows),
             "due": len(due),
             "expected_s": sum(entry["expected_s"] for entry in due),
-            "expected_disk_bytes": 2 * RECORD_BYTES * len(due)
-            + sum(data_bytes(experiment["datasets"][name]) for name in missing_data),
-            "largest_predicted_memory_bytes": max(
-                (entry["predicted_memory_bytes"] or 0 for entry in rows), default=0
-            ),
         },
     }
-
-
-def _emulated(host: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each precision of cells on the CPU that it has no instructions for."""
-    asked = [entry["cell"]["precision"] for entry in rows if entry["cell"]["device_kind"] == "cpu"]
-    reasons = (remedies.emulation(host["cpu"], precision) for precision in asked)
-    return list(dict.fromkeys(filter(None, reasons)))
 
 
 def mebibytes(value: int | None) -> str:
@@ -220,11 +186,10 @@ def _summary(plan: Mapping[str, Any]) -> Iterator[str]:
     totals = plan["totals"]
     if plan["host"] is None:
         return
+    cells = words.count(totals["cells"], "cell")
     yield (
-        f"{totals['due']} of {words.count(totals['cells'], 'cell')} would run on host '{plan['host']}': about "
-        f"{totals['expected_s']:.0f} s of measuring, {mebibytes(totals['expected_disk_bytes'])} MiB "
-        f"of disk; the largest cell is predicted to need "
-        f"{mebibytes(totals['largest_predicted_memory_bytes'])} MiB"
+        f"{totals['due']} of {cells} would run on host '{plan['host']}': about "
+        f"{totals['expected_s']:.0f} s of measuring"
     )
     states = Counter("new" if entry["why"] == NEVER else entry["state"] for entry in plan["cells"])
     yield ", ".join(f"{count} {state}" for state, count in states.most_common())
@@ -266,7 +231,6 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
     limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
     for how, source in sorted(limit for limit in limits if limit[0]):
         yield f"limit ({source}): {how}"
-    yield from plan["emulated"]
     for folder, reason in plan["data_refused"].items():
         yield f"prepared again: {folder}: {reason}"
     for nodes in plan["cluster"]:

@@ -1,8 +1,4 @@
-"""The specification of a data set: the keys of an entry of `datasets`, and their allowed values.
-
-The config's check and the prepare stages ask the same model and function, so that neither accepts
-what the other refuses.
-"""
+"""The specification of a data set: which keys of an entry of `datasets` belong to which kind."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from typing import Any
 from siliconprof.errors import UserError
 from siliconprof.store import model
 from siliconprof.store.experiment import Dataset
-from siliconprof.store.model import Text
 
 KINDS = ("text", "speech", "images")
 OWN_KEYS = {
@@ -52,9 +47,9 @@ class PrepareError(UserError):
 
 
 class DatasetSpec(Dataset):
-    """What to prepare; each source and kind ignores the keys of the others."""
+    """What to prepare: a named entry of the config; each source and kind ignores others' keys."""
 
-    name: Text
+    name: str
 
     def error(self, message: str) -> PrepareError:
         """The error whose line names this data set."""
@@ -62,15 +57,10 @@ class DatasetSpec(Dataset):
 
 
 def requested_facts(spec: DatasetSpec) -> dict[str, Any]:
-    """The part of dataset.json that repeats the spec; null where `builtin` ignores a key."""
-    tokenised = spec.kind in TOKENISED
-    read = ["path", "subset", *(["split", "text_column"] if tokenised else [])]
-    read += [key for key in OWN_KEYS[spec.kind] if key.endswith("_column")]
-    own = [*(["vocab_size", "tokenizer"] if tokenised else []), *OWN_KEYS[spec.kind]]
-    facts = {key: getattr(spec, key) for key in ("name", "kind", "source")}
-    facts |= {key: getattr(spec, key) if spec.source != "builtin" else None for key in read}
-    facts["asked_revision"] = spec.revision if spec.source != "builtin" else None
-    return facts | {key: getattr(spec, key) for key in own if key not in read}
+    """The part of dataset.json that repeats the spec: the keys of its kind."""
+    facts = spec.model_dump(exclude={*foreign_keys(spec.kind)})
+    facts["asked_revision"] = facts.pop("revision")  # beside the one that was found
+    return facts
 
 
 def foreign_keys(kind: Any) -> dict[str, str]:
@@ -116,20 +106,13 @@ def problems(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def parse(text: str) -> DatasetSpec:
-    """Read the JSON of `--dataset`; a missing or null optional key takes its default.
+    """Read the JSON of `--dataset`: `name`, and an entry of the config.
 
     Raises:
-        PrepareError: the text is no JSON object, or a key is missing, unknown or of the wrong type.
+        UserError: what is wrong with it, one line each.
     """
     try:
         entry = json.loads(text)
     except ValueError as error:
         raise PrepareError(f"--dataset: not JSON: {error}") from None
-    if not isinstance(entry, dict):
-        raise PrepareError(f"--dataset: expected a JSON object, not {text}")
-    entry = {key: value for key, value in entry.items() if value is not None}
-    mistakes = model.problems(DatasetSpec, entry)
-    mistakes += [f"{key}: {what}" for key, what in problems(entry)]
-    if mistakes:
-        raise PrepareError(f"dataset '{entry.get('name')}': {'; '.join(mistakes)}")
-    return model.made(DatasetSpec, entry)
+    return model.checked(DatasetSpec, entry, "--dataset: ")

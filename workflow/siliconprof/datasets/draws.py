@@ -7,10 +7,8 @@ NumPy's `Generator` makes of that stream may change.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 
 class Draws:
@@ -20,13 +18,9 @@ class Draws:
     """
 
     def __init__(self, *seed: int) -> None:
-        import numpy as np
-
         self._bits = np.random.PCG64(seed)
 
     def between(self, low: int, high: int, *shape: int) -> np.ndarray:
         """int64 of a shape, from low to high, both included."""
-        import numpy as np
-
         raw = self._bits.random_raw(math.prod(shape)) >> np.uint64(32)
         return low + (raw % np.uint64(high - low + 1)).astype(np.int64).reshape(shape)

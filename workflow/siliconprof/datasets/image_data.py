@@ -80,18 +80,8 @@ def load(folder: Path) -> ImageData:
     Raises:
         DataError: a file is missing or damaged, or the arrays are not those of dataset.json.
     """
-    import numpy as np
-
     numbers = [f"n_{part}" for part in PARTS]
     facts, arrays = prepared.read(folder, numbers, ("images", "labels"), combined_sha256)
     images, labels = arrays.values()
     counts = {part: facts[f"n_{part}"] for part in PARTS}
-    n_images = sum(counts.values())
-    actual = (images.shape, labels.shape, images.dtype, labels.dtype)
-    if actual != ((n_images, *SHAPE), (n_images,), np.uint8, np.uint8):
-        raise DataError(
-            f"data '{facts['name']}' in {folder}: the arrays have shapes {images.shape} and {labels.shape} "
-            f"of {images.dtype} and {labels.dtype}, dataset.json says {n_images} images of "
-            f"{SHAPE[0]} x {SHAPE[1]} bytes with a label each; {prepared.FIX}"
-        )
     return ImageData(images, labels, counts, facts["sha256"], facts["name"])

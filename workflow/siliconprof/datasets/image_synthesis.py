@@ -10,13 +10,11 @@ The pixels are the same on every host: all of it is integer arithmetic, see `dra
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from siliconprof.datasets.draws import Draws
 from siliconprof.datasets.image_data import N_CLASSES
-
-if TYPE_CHECKING:
-    import numpy as np
 
 STREAM = 20_250_117  # the seed of the images: another seed gives another data set
 TEMPLATE_STREAM = 20_250_118
@@ -29,8 +27,6 @@ CHUNK = 1_000  # images that are made at a time; each chunk has random numbers o
 @cache
 def templates() -> np.ndarray:
     """int64 (N_CLASSES, SIDE + MARGIN, SIDE + MARGIN), 0 to 255: soft squares, half black."""
-    import numpy as np
-
     side = SIDE + MARGIN
     n = -(-side // CELL) + 1
     levels = Draws(TEMPLATE_STREAM).between(-255, 255, N_CLASSES, n, n)
@@ -41,8 +37,6 @@ def templates() -> np.ndarray:
 
 def chunk(part: int, number: int) -> tuple[np.ndarray, np.ndarray]:
     """CHUNK images, uint8 (CHUNK, SIDE, SIDE), and their labels, uint8 (CHUNK,)."""
-    import numpy as np
-
     draws = Draws(STREAM, part, number)
     labels = draws.between(0, N_CLASSES - 1, CHUNK)
     down, right = draws.between(0, MARGIN, 2, CHUNK)
@@ -58,8 +52,6 @@ def images(part: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 
     Parts share no image, and the first ones are the same for every n.
     """
-    import numpy as np
-
     chunks = [chunk(part, number) for number in range(-(-n // CHUNK))]
     made, labels = (np.concatenate(arrays)[:n] for arrays in zip(*chunks, strict=True))
     return made, labels

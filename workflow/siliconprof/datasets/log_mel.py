@@ -10,10 +10,8 @@ float64, which hosts round differently by some 1e-15, and the result is rounded 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 SAMPLING_RATE_HZ = 16_000
 N_FFT = 400
@@ -49,7 +47,6 @@ def log_mel(samples: np.ndarray, clip_seconds: int, n_mels: int) -> np.ndarray:
     Raises:
         ValueError: there are more samples.
     """
-    import numpy as np
     from transformers.audio_utils import spectrogram, window_function
 
     n_samples = clip_seconds * SAMPLING_RATE_HZ

@@ -17,7 +17,6 @@ The source is the package (`builtin`), a dataset repository on disk as the hub l
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -26,6 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from siliconprof import options
 from siliconprof.datasets import dataset_file, dataset_spec, preparing, source_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import stage
@@ -80,25 +80,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         PrepareError: see `prepare`.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m siliconprof.datasets.prepare",
-        description=(__doc__ or "").split("\n")[0],
-    )
+    parser = options.parser("siliconprof.datasets.prepare", __doc__)
     parser.add_argument("--dataset", required=True, help="the data set as JSON: name, source, ...")
+    parser.add_argument("--output-dir", required=True, type=Path, help="results/data/NAME")
     parser.add_argument(
-        "--output-dir", required=True, type=Path, help="the folder to write, results/data/NAME"
-    )
-    parser.add_argument(
-        "--sources-state",
-        default=source_files.NEW,
-        help="a state that the pipeline finds in sources.json again",
+        "--sources-state", default=source_files.NEW, help="what `source_files.state` says of it"
     )
     arguments = parser.parse_args(argv)
     spec = dataset_spec.parse(arguments.dataset)
     facts = prepare(spec, arguments.output_dir, arguments.sources_state)
-    summary = import_module(preparing.MAKERS[spec.kind]).summary(facts)
     label = "synthetic, " if facts["synthetic"] else ""
-    print(f"dataset '{spec.name}': {label}{summary}, SHA-256 {facts['sha256']}")
+    counts = [f"{n} {key[2:]}" for key, n in facts.items() if key.startswith("n_")]
+    left_out = json.dumps(facts.get("left_out") or [])
+    print(
+        f"dataset '{spec.name}': {label}{', '.join(counts)}; left out: {left_out}; "
+        f"SHA-256 {facts['sha256']}"
+    )
     return 0
 
 

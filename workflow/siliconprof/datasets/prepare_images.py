@@ -20,20 +20,19 @@ import gzip
 import io
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from siliconprof.datasets import git_lfs, image_data, image_synthesis, preparing, repository
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.image_data import N_CLASSES, SHAPE
 from siliconprof.errors import in_one_line
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Labelled = tuple[np.ndarray, np.ndarray]  # images uint8 (n, 28, 28), labels uint8 (n,)
+Labelled = tuple[np.ndarray, np.ndarray]  # images uint8 (n, 28, 28), labels uint8 (n,)
 
 # An IDX file begins with two zeros, the type of its values (8: unsigned bytes) and the number of
 # its dimensions; their lengths follow, four bytes each, the most significant first.
@@ -58,12 +57,6 @@ def make(spec: DatasetSpec) -> preparing.Material:
     return preparing.Material(origin, arrays, facts)
 
 
-def summary(facts: Mapping[str, Any]) -> str:
-    """What was prepared, for a line."""
-    counts = ", ".join(f"{facts[f'n_{part}']} {part}" for part in image_data.PARTS)
-    return f"images of {facts['n_classes']} classes: {counts}"
-
-
 def _read(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
     """The images of train, validation and test, in this order, from their source."""
     if spec.source == "builtin":
@@ -77,8 +70,6 @@ def _read(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
 
 
 def _joined(pieces: Sequence[Labelled]) -> Labelled:
-    import numpy as np
-
     images, labels = zip(*pieces, strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
@@ -143,8 +134,6 @@ def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: st
 
 def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) -> np.ndarray:
     """The unsigned bytes of an IDX file, plain or .gz, in the shape that its header gives."""
-    import numpy as np
-
     plain, packed = folder / name, folder / f"{name}.gz"
     try:
         data = plain.read_bytes() if plain.is_file() else packed.read_bytes()
@@ -171,8 +160,8 @@ def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) ->
 def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
     """The images of a data set that `datasets` reads."""
     opened = repository.open_repository(spec)
-    splits = [spec.model_copy(update={"split": split}) for split in ("train", "test")]
-    parts = (splits[0], None), (splits[1], spec.n_test)
+    train, test = (spec.model_copy(update={"split": split}) for split in ("train", "test"))
+    parts = (train, None), (test, spec.n_test)
     # Undecoded rows take a few bytes each, so all are held until the last ones are known.
     cells = [
         [*islice(repository.rows(opened, part, "image_column", "label_column"), limit)]
@@ -190,8 +179,6 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
 
 def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> Labelled:
     """The images and labels of some rows."""
-    import numpy as np
-
     preparing.versions(spec, "PIL")  # or a line that says that it is missing
     from PIL import Image
 

@@ -27,9 +27,11 @@ import csv
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from siliconprof.datasets import (
     log_mel,
@@ -43,10 +45,7 @@ from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.log_mel import SAMPLING_RATE_HZ
 from siliconprof.errors import in_one_line
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Rows = Iterator[tuple[Any, Any]]  # (transcript or None, samples or where the audio is)
+Rows = Iterator[tuple[Any, Any]]  # (transcript or None, samples or where the audio is)
 
 # Whisper's prompt as `transformers` spells it; a tokenizer that is trained here has these as its
 # first ids, in this order. The language is `en` for every transcript: it only has to be one token.
@@ -71,8 +70,6 @@ def make(spec: DatasetSpec) -> preparing.Material:
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
     """
-    import numpy as np
-
     decoders = () if spec.source == "builtin" else ("soundfile", "soxr")
     versions = preparing.versions(spec, "tokenizers", "transformers", *decoders)
     rows, origin = _source(spec)
@@ -117,19 +114,8 @@ def make(spec: DatasetSpec) -> preparing.Material:
     return preparing.Material(origin, arrays, facts, {tokenizer.FILE: dataset_tokenizer.json})
 
 
-def summary(facts: Mapping[str, Any]) -> str:
-    """What was prepared, for a line."""
-    skipped = ", ".join(f"{n} {why}" for why, n in facts["left_out"].items()) or "none"
-    return (
-        f"{facts['n_clips']} clips, {facts['audio_s']:.1f} s in all, left out: {skipped}; "
-        f"{facts['n_tokens']} tokens of {facts['vocab_size_actual']}"
-    )
-
-
 def _padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.ndarray, np.ndarray]:
     """(decoder_input_ids, labels), int32 (n, L), of sequences of up to L + 1 tokens."""
-    import numpy as np
-
     length = max(map(len, sequences)) - 1
     inputs = np.full((len(sequences), length), end_of_text, "<i4")
     labels = np.full((len(sequences), length), IGNORED, "<i4")
@@ -209,8 +195,6 @@ def _usable(
     Args:
         origin: gets the files that are read.
     """
-    import numpy as np
-
     clips: list[Clip] = []
     left_out: Counter[str] = Counter()
     audio_sha256, example = hashlib.sha256(), ""
@@ -253,7 +237,6 @@ def _usable(
 
 def _decoded(audio: Any, clip_seconds: int) -> np.ndarray | None:
     """An audio file as int16 (n,) samples at 16 kHz, channels averaged; None when it is too long."""
-    import numpy as np
     import soundfile
     import soxr
 

@@ -10,18 +10,14 @@ with a token END_OF_TEXT between documents. `token_data.py` reads them back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from siliconprof.datasets import preparing, repository, tokenizer
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.tokenizer import END_OF_TEXT
 
-if TYPE_CHECKING:
-    import numpy as np
-
-BUILTIN_TEXT = Path(__file__).resolve().parent / "data" / "builtin_text.txt"
 LABELS = ("neg", "pos")  # folders of IMDb's reviews
 
 
@@ -31,8 +27,6 @@ def make(spec: DatasetSpec) -> preparing.Material:
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
     """
-    import numpy as np
-
     versions = preparing.versions(spec, "tokenizers")
     documents, origin = read_documents(spec)
     text = END_OF_TEXT.join(documents).encode("utf-8")
@@ -63,15 +57,6 @@ def make(spec: DatasetSpec) -> preparing.Material:
     )
 
 
-def summary(facts: Mapping[str, Any]) -> str:
-    """What was prepared, for a line."""
-    left_out = f", left out: {', '.join(facts['left_out'])}" if facts["left_out"] else ""
-    return (
-        f"{facts['n_documents']} documents, {facts['n_bytes']} bytes, "
-        f"{facts['n_tokens']} tokens of {facts['vocab_size_actual']}{left_out}"
-    )
-
-
 def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
     """Read the text from its source, up to `max_bytes`.
 
@@ -79,7 +64,7 @@ def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
         PrepareError: the source cannot be read, or holds no text.
     """
     if spec.source == "builtin":
-        documents = limited([BUILTIN_TEXT.read_text(encoding="utf-8")], spec.max_bytes)
+        documents = limited([preparing.BUILTIN_TEXT.read_text(encoding="utf-8")], spec.max_bytes)
         return documents, preparing.Origin()
     download = _download(spec) if spec.source == "folder" else None
     if download:

@@ -15,7 +15,8 @@ from siliconprof.datasets.dataset_spec import KINDS, DatasetSpec
 if TYPE_CHECKING:
     import numpy as np
 
-# Kind of data set -> the module that makes its arrays: `make(spec)`, and `summary(facts)`, a line.
+BUILTIN_TEXT = Path(__file__).resolve().parent / "data" / "builtin_text.txt"
+# Kind of data set -> the module that makes its arrays by `make(spec)`.
 MAKERS = {kind: f"siliconprof.datasets.prepare_{kind}" for kind in KINDS}
 
 

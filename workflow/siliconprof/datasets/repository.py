@@ -24,7 +24,7 @@ FIXES = {
     "scripts are no longer supported": f"set revision: {CONVERTED}, the hub's parquet copy, and "
     "subset: its folder there",
     # Such as Common Voice since October 2025, which Mozilla distributes itself.
-    "EmptyDatasetError": "set source: folder and path: a copy that holds them",
+    "EmptyDatasetError": "correct subset, or set source: folder and path: a copy that holds them",
     # The hub has it: its owner asks who reads it.
     "DatasetNotFoundError": "log in by `hf auth login`, or set source: folder and path: a copy",
     "split": "correct split",
@@ -159,8 +159,8 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
 
 
 def _open_hub(spec: DatasetSpec) -> Repository:
-    """Open a dataset on the hub, or in the hub's cache when the hub cannot be reached."""
-    from huggingface_hub import HfApi
+    """Open a dataset on the hub, or what `hf download` left in its cache where it is not reachable."""
+    from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import (
         HFValidationError,
         RepositoryNotFoundError,
@@ -171,52 +171,31 @@ def _open_hub(spec: DatasetSpec) -> Repository:
     if Path(path).expanduser().exists():  # `datasets` would read it instead of the hub
         raise spec.error(f"'{path}' is a file or folder here; set source: folder")
     try:
-        info = HfApi().dataset_info(path, revision=spec.revision)
-        commit = revision = info.sha
-        names = [file.rfilename for file in info.siblings or ()]
+        commit = revision = HfApi().dataset_info(path, revision=spec.revision).sha
     except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
-        revision = f" with revision '{spec.revision}'" if spec.revision else ""
+        asked = f" with revision '{spec.revision}'" if spec.revision else ""
         raise spec.error(
-            f"the hub has no data set '{path}'{revision}, or it needs a login (`hf auth login`); "
+            f"the hub has no data set '{path}'{asked}, or it needs a login (`hf auth login`); "
             "correct path, or set source: builtin"
         ) from error
     except Exception as error:  # which one depends on the HTTP library of the hub's client
-        folder, names = _cached(spec, error)
-        where, commit, revision = str(folder), folder.name, None
-    if spec.revision == CONVERTED:
-        subsets = sorted({name.partition("/")[0] for name in names if name.endswith(".parquet")})
-        subset = spec.subset or (subsets[0] if len(subsets) == 1 else "")
-        if subset not in subsets:
-            listed = ", ".join(subsets) or "(none)"
-            raise spec.error(
-                f"{place(spec)} has no subset '{subset}'; set subset to one of: {listed}"
-            )
-        builder = _builder(spec, where, revision=revision, data_dir=subset)
-    else:
-        builder = _builder(spec, where, spec.subset, revision=revision)
-    return Repository(builder, commit)
-
-
-def _cached(spec: DatasetSpec, error: Exception) -> tuple[Path, list[str]]:
-    """(folder, files) of what `hf download` left in the hub's cache; `error`: why the hub failed."""
-    from huggingface_hub import snapshot_download
-
-    path, names = spec.path or "", []
-    try:
-        folder = Path(
-            snapshot_download(
+        revision = None
+        try:
+            where = snapshot_download(
                 path, repo_type="dataset", revision=spec.revision, local_files_only=True
             )
-        )
-        names = [file.relative_to(folder).as_posix() for file in folder.rglob("*.*")]
-    except OSError:  # it is not cached
-        pass
-    if not {*names} - {"README.md", ".gitattributes"}:
-        raise spec.error(
-            f"the hub is not reachable and its cache has no copy of '{path}' "
-            f"({in_one_line(error)}); set source: folder and path: ..., or source: builtin"
-        ) from error
-    return folder, names
+        except OSError:
+            where = ""
+        commit = Path(where).name  # …/snapshots/COMMIT
+        # Reading online leaves the README alone there.
+        if not where or not {file.name for file in Path(where).iterdir()} - {"README.md"}:
+            raise spec.error(
+                f"the hub is not reachable and its cache has no copy of '{path}' "
+                f"({in_one_line(error)}); set source: folder and path: ..., or source: builtin"
+            ) from error
+    if spec.revision == CONVERTED:  # which has no README with the subsets
+        return Repository(_builder(spec, where, revision=revision, data_dir=spec.subset), commit)
+    return Repository(_builder(spec, where, spec.subset, revision=revision), commit)
 
 
 # -- rows ------------------------------------------------------------------------------------------

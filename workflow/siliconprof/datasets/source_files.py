@@ -13,15 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.store import documents
 
 FILE = "sources.json"
 NEW = "new"  # the state of a data set without a readable sources.json
-# A copied file has a new time and the same content, and must prepare nothing again; for a file too
-# large to read at every parse, the time decides.
-SMALL_BYTES = 64 * 2**20
 
 
 def read(
@@ -46,17 +42,11 @@ def read(
 
 
 def _root(folder: Path, files: Iterable[Path], names_sha256: str | None) -> dict[str, Any]:
-    """A folder with the facts of files by their names in it, absolute where they lie elsewhere."""
-    found = {}
-    for file in files:
-        path = file.absolute()
-        # Libraries name files by absolute paths, with links in the folder's own path resolved.
-        for root in (folder.absolute(), folder.resolve()):
-            if path.is_relative_to(root):
-                path = path.relative_to(root)
-                break
-        found[path.as_posix()] = _facts(file)
-    return {"names_sha256": names_sha256, "files": dict(sorted(found.items()))}
+    """A folder with the facts of files by their names in it."""
+    # Libraries name files by absolute paths, with links in the folder's own path resolved.
+    places = {file.parent.resolve() / file.name for file in files}
+    names = sorted(os.path.relpath(place, folder.resolve()) for place in places)
+    return {"names_sha256": names_sha256, "files": {name: _facts(folder / name) for name in names}}
 
 
 def state(output_dir: Path) -> str:
@@ -93,30 +83,18 @@ def _changes(sources: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         if recorded["names_sha256"] and recorded["names_sha256"] != (names := _names(folder)):
             yield root, names
         for name, before in recorded["files"].items():
-            now = _facts(folder / name, before)
+            now = _facts(folder / name)
             if now != before:
                 yield str(folder / name), now
 
 
-def _facts(path: Path, before: dict[str, Any] | None = None) -> dict[str, Any] | None:
-    """Size, time and SHA-256 of a file, None where there is none; `before` where it is as before."""
+def _facts(path: Path) -> list[int] | None:
+    """Size in bytes and time of a file in ns; None where there is none."""
     try:
         status = path.stat()
-        facts: dict[str, Any] = {
-            "bytes": status.st_size,
-            "mtime_ns": status.st_mtime_ns,
-            "sha256": None,
-        }
-        if before and before["bytes"] == facts["bytes"]:
-            if before["mtime_ns"] == facts["mtime_ns"]:
-                return before
-            if before["sha256"] and before["sha256"] == closure.sha256(path):
-                return before
-        elif status.st_size <= SMALL_BYTES and before is None:
-            facts["sha256"] = closure.sha256(path)
     except OSError:
         return None
-    return facts
+    return [status.st_size, status.st_mtime_ns]
 
 
 def _names(folder: Path) -> str:

@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from siliconprof.datasets.draws import Draws
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SAMPLING_RATE_HZ = 16_000
 STREAM = 20_240_607  # the seed of the clips: another seed gives another data set
@@ -38,15 +36,11 @@ WORDS = (
 @cache
 def sine() -> np.ndarray:
     """int64 (4096,): one period, from -32767 to 32767."""
-    import numpy as np
-
     return np.rint(32767 * np.sin(2 * np.pi * np.arange(4096) / 4096)).astype(np.int64)
 
 
 def sound(letter: str, pitch_percent: int) -> np.ndarray:
     """int64 (LETTER,), within 16 bits: a letter's three sines, higher or lower by a pitch."""
-    import numpy as np
-
     n = np.arange(LETTER)
     own_hz = Draws(LETTER_STREAM, ord(letter)).between(200, 4000, 3, 1)
     sung_hz = own_hz * pitch_percent // 100
@@ -57,8 +51,6 @@ def sound(letter: str, pitch_percent: int) -> np.ndarray:
 
 def clip(number: int, clip_seconds: int) -> tuple[np.ndarray, str]:
     """One clip: (int16 samples at 16 kHz, at most `clip_seconds` of them; the words in it)."""
-    import numpy as np
-
     draws = Draws(STREAM, number)
     pitch_percent, loudness, background, lead = (
         int(draws.between(low, high))

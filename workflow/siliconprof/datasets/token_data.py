@@ -91,10 +91,4 @@ def load(folder: Path) -> TokenData:
     facts, arrays = prepared.read(
         folder, ["vocab_size"], ["tokens"], lambda facts: str(facts["tokens_sha256"])
     )
-    name, tokens = facts["name"], arrays["tokens"]
-    if tokens.ndim != 1 or tokens.dtype.kind != "u":
-        raise DataError(
-            f"data '{name}' in {folder}: tokens.npy holds {tokens.dtype} of shape {tokens.shape}, "
-            f"expected unsigned integers of shape (n,); {prepared.FIX}"
-        )
-    return TokenData(tokens, facts["sha256"], facts["vocab_size"], name)
+    return TokenData(arrays["tokens"], facts["sha256"], facts["vocab_size"], facts["name"])

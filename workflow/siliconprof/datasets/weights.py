@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof.closure import sha256
 from siliconprof.datasets import git_lfs
 from siliconprof.errors import UserError, in_one_line
+from siliconprof.fingerprint import of_file
 
 INDEX = "model.safetensors.index.json"
 # transformers adds or omits these in front of a bare model's names.
@@ -42,7 +42,7 @@ class Checkpoint:
             "weights": "pretrained",
             "weights_path": self.path,
             "weights_revision": self.revision,
-            "weights_sha256": {file.name: sha256(file) for file in self.files},
+            "weights_sha256": {file.name: of_file(file) for file in self.files},
         }
 
     def check(self, model: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ from siliconprof.plugins import PACKAGE_DIR
 
 PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
 
-IMPORTED = ("torch", "mlx", "numpy")  # what is probed first
+IMPORTED = ("torch", "mlx")  # what is probed first
 # Backends that are detected by their frameworks' own facts; any other is asked itself.
 PROBED = ("torch-cpu", "torch-cuda", "torch-mps", "mlx")
 NO_AMD = "this torch is built for AMD's GPUs, which are not supported: NVIDIA's and Apple's are"
@@ -285,7 +285,7 @@ def detect() -> dict[str, Any]:
     cpu = machine.cpu()
     system = machine.operating_system()
     nvidia = nvidia_driver()
-    with ThreadPoolExecutor(max_workers=3) as pool:
+    with ThreadPoolExecutor() as pool:
         answers = dict(zip(IMPORTED, pool.map(probe, IMPORTED), strict=True))
         torch, mlx = answers["torch"], answers["mlx"]
         more = []

@@ -106,34 +106,15 @@ def load_average() -> float | None:
         return None
 
 
-def scheduler_job() -> dict[str, str] | None:
-    """The scheduler's job that this process runs in; None outside one.
-
-    The variables: sbatch(1), slurmd(8).
-    """
-    job_id = os.environ.get("SLURM_JOB_ID")
-    if not os.environ.get(NODE_VARIABLE) or not job_id:
-        return None
-    return {"scheduler": "slurm", "job_id": job_id}
-
-
 def capture(checkout: Path) -> dict[str, Any]:
     """Host, system, versions and load; no framework is imported."""
-    job, commit = scheduler_job(), git_commit(checkout)
-    reason = {} if commit else {"git_commit_reason": why_no_commit(checkout)}
-    return (
-        ({"scheduler_job": job} if job else {})
-        | reason
-        | {
-            "node": node_id(),
-            "system": f"macOS-{machine.mac_version()}-{platform.machine()}"
-            if machine.is_mac()
-            else platform.platform(),
-            "machine": platform.machine(),
-            "packages": declarations.installed_versions(),
-            "git_commit": commit,
-            "power_source": power_source(),
-            "load_average_1min": load_average(),
-            "cpus_logical": os.cpu_count(),
-        }
-    )
+    commit = git_commit(checkout)
+    mac = f"macOS-{machine.mac_version()}-{platform.machine()}" if machine.is_mac() else ""
+    return ({} if commit else {"git_commit_reason": why_no_commit(checkout)}) | {
+        "node": node_id(),
+        "system": mac or platform.platform(),
+        "packages": declarations.installed_versions(),
+        "git_commit": commit,
+        "power_source": power_source(),
+        "load_average_1min": load_average(),
+    }

@@ -75,15 +75,6 @@ def _gpus(name: str) -> dict[str, Any]:
     return {"devices": devices}
 
 
-def _numpy() -> dict[str, Any]:
-    """The BLAS that numpy was built with; numpy prepares data and checks products."""
-    import numpy
-
-    built = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    name = f"{built['name']} {built.get('version', '')}".strip()
-    return {"blas": blas.of_the_system() or name}
-
-
 def _plugin(name: str) -> dict[str, Any]:
     """Any other backend: whether its plug-in works here, and the GPUs that it works on."""
     backend = plugins.load("backends", name)()
@@ -99,7 +90,6 @@ PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "torch-mps": partial(_gpus, "torch-mps"),
     "mlx": _mlx,
     "mlx-gpu": partial(_gpus, "mlx"),
-    "numpy": _numpy,
 }
 
 

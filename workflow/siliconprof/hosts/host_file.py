@@ -2,7 +2,8 @@
 
     python -m siliconprof.hosts.host_file --facts JSON --output F
 
-writes what `resolve` has found, which Snakemake's process calls while it plans. No framework is
+writes what `resolve` has found, which Snakemake's process calls while it plans; with `--label` this
+node of a cluster is detected, whichever machine the label led to before. No framework is
 imported here: the file is used as it is while the quick facts are those that it was made from;
 otherwise `detect` runs again in a process of its own.
 """
@@ -16,9 +17,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from siliconprof import declarations, options, plugins
 from siliconprof.errors import UserError, stage
@@ -75,7 +75,7 @@ def quick_facts() -> dict[str, Any]:
         "os": machine.operating_system(),
         "nvidia": machine.read_text("/proc/driver/nvidia/version"),
         "gpus": sorted(_nvidia_models()),
-        "blas": list(_blas_files()),
+        "blas": _blas_files(),
         "cpu_adam": offload_ops.built(),
         "variables": {name: os.environ.get(name) for name in DECIDING_VARIABLES},
     }
@@ -88,19 +88,12 @@ def _nvidia_models() -> Iterator[str]:
             yield model[1].strip()
 
 
-def _blas_files() -> Iterator[tuple[str, str, int, int]]:
-    """(name, real path, bytes, mtime in ns) of the BLAS libraries that the loader finds."""
-    folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), f"{sys.prefix}/lib"]
-    candidates = [f"{folder}/{name}" for folder in folders if folder for name in BLAS_LIBRARIES]
-    if not machine.is_mac():
-        for line in machine.run(["/sbin/ldconfig", "-p"]).splitlines():
-            name, _, path = line.strip().partition(" => ")
-            if name.split(" ")[0] in BLAS_LIBRARIES:
-                candidates.append(path)
-    for candidate in [*candidates, *map(str, mlx_blas.built())]:
-        with suppress(OSError):
-            status, real = os.stat(candidate), os.path.realpath(candidate)
-            yield os.path.basename(candidate), real, status.st_size, status.st_mtime_ns
+def _blas_files() -> list[str]:
+    """The BLAS libraries that the loader finds, links resolved, whose names have their versions."""
+    listed = [] if machine.is_mac() else machine.run(["/sbin/ldconfig", "-p"]).splitlines()
+    found = dict(line.strip().partition(" => ")[::2] for line in listed)
+    files = [file for name, file in found.items() if name.partition(" ")[0] in BLAS_LIBRARIES]
+    return sorted(os.path.realpath(file) for file in [*files, *map(str, mlx_blas.built())])
 
 
 def _has_broken_framework(host: Mapping[str, Any]) -> bool:
@@ -168,15 +161,14 @@ def label(results_dir: Path | str, configured_label: str) -> str:
         UserError: the stored files are another machine's or damaged, or the label cannot be a file's
                 name.
     """
-    folder, parts = Path(results_dir) / "hosts", machine.fingerprint_parts()
-    auto_path, own = folder / AUTO, configured_label
+    auto_path, own = Path(results_dir) / "hosts" / AUTO, configured_label
     if configured_label == "auto":
         own = default_label()
         if auto_path.exists():
             saved = _read_auto(auto_path)
             own = saved["label"]
-            if saved["fingerprint"] != fingerprint(parts):
-                _refuse(auto_path, own, folder / f"{own}.json", parts)
+            if saved["fingerprint"] != fingerprint():
+                _refuse(auto_path, own)
     elif not re.fullmatch(names.LABEL, configured_label):
         raise UserError(f"host: is '{configured_label}'; expected auto, or {names.RULE}")
     return own
@@ -198,11 +190,11 @@ def resolve(
     Raises:
         UserError: see `label`; or the file of this label is another machine's.
     """
-    own, parts = label(results_dir, configured_label), machine.fingerprint_parts()
+    own = label(results_dir, configured_label)
     path = Path(results_dir) / "hosts" / f"{own}.json"
     old = load(path) if path.exists() else None
-    if old is not None and old["fingerprint"] != fingerprint(parts):
-        _refuse(path, own, path, parts)
+    if old is not None and old["fingerprint"] != fingerprint():
+        _refuse(path, own)
     quick_sha256 = canonical_sha256(quick_facts())
     up_to_date = old is not None and old["quick_facts_sha256"] == quick_sha256
     if old is None or again or not up_to_date or _has_broken_framework(old):
@@ -220,26 +212,11 @@ def _read_auto(path: Path) -> dict[str, str]:
         raise UserError(f"{path}: damaged; {AGAIN}") from None
 
 
-def _refuse(path: Path, label: str, host_path: Path, here: Mapping[str, str | None]) -> None:
-    """Refuse the files of another machine; one line says what differs.
-
-    Raises:
-        UserError: always.
-    """
-    detail = ""
-    with suppress(UserError):
-        there = load(host_path)["fingerprint_parts"]
-        differs = ", ".join(
-            f"{key.replace('_', ' ')} {there.get(key)} there, {value} here"
-            if key != "machine_id_sha256"
-            else "machine id"
-            for key, value in here.items()
-            if there.get(key) != value
-        )
-        detail = f": {differs}" if differs else ""
+def _refuse(path: Path, label: str) -> NoReturn:
+    """Refuse the files of another machine, in one line."""
     raise UserError(
-        f"{path} was made on another machine (host '{label}'{detail}); set `host:` in the config "
-        "to a label of your own, or delete that file to start one for this machine"
+        f"{path} was made on another machine (host '{label}'); set `host:` in the config to a label "
+        "of your own, or delete that file to start one for this machine"
     )
 
 
@@ -388,11 +365,19 @@ def _version(host: Mapping[str, Any], package: str) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write a host file, and which label this host has from now on."""
+    """Write a host file, and which label this host has from now on; of a node its file alone."""
     parser = options.parser("siliconprof.hosts.host_file", __doc__)
-    parser.add_argument("--facts", type=json.loads, required=True, help="the file's content")
+    parser.add_argument("--facts", type=json.loads, help="the file's content")
+    parser.add_argument("--label", help="in its place: of a cluster's nodes, of which this is one")
+    parser.add_argument("--registry", type=Path, default=registry.shipped())
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
+    if arguments.label:
+        host = detected(arguments.label, registry.load(arguments.registry))
+        store(arguments.output, host)
+        devices = ", ".join(device["id"] for device in host["devices"])
+        print(f"{arguments.label}: node {socket.gethostname()}: {devices}", file=sys.stderr)
+        return 0
     host, auto = arguments.facts, arguments.output.with_name(AUTO)
     store(arguments.output, host)
     if not auto.exists():

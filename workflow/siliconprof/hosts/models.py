@@ -216,7 +216,6 @@ class Blas(Part, extra="allow"):
     __pydantic_extra__: dict[str, str | None]
     torch: str | None
     mlx: str | None
-    numpy: str | None
 
 
 class Host(Part):

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from siliconprof import closure, options
+from siliconprof import fingerprint, options
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import machine
 
@@ -57,7 +57,7 @@ def built() -> str | None:
     With it an offloaded cell has another optimizer; pure bf16 needs it.
     """
     try:
-        return closure.sha256(library())
+        return fingerprint.of_file(library())
     except (metadata.PackageNotFoundError, OSError):
         return None
 

@@ -53,20 +53,15 @@ def _part(document: Any, name: str) -> dict[str, Any]:
 
 
 def _beyond_types(document: Any) -> Iterator[str]:
-    """Mistakes: sources that are not there, devices of the same hosts, or that none recognises."""
+    """Mistakes: sources that are not there, and devices that no host recognises."""
     from siliconprof.errors import nearest
 
     sources = _part(document, "sources")
-    first: dict[tuple, str] = {}
     for device_id, entry in _part(document, "devices").items():
         where = f"devices.{device_id}"
         for place, source in _sources(entry, where):
             if source not in sources:
                 yield f"{place}: is '{source}'; expected a key of sources{nearest(source, sources)}"
-        for identity in _identities(entry):
-            if identity in first:
-                yield f"{where}.match: matches the same hosts as {first[identity]}"
-            first.setdefault(identity, device_id)
         if not isinstance(entry, dict):
             continue
         own = {"chip", "gpu_cores"} if entry.get("vendor") == "apple" else {"names"}
@@ -87,16 +82,6 @@ def _sources(value: Any, where: str) -> Iterator[tuple[str, str]]:
                 yield f"{where}.source", inner
             else:
                 yield from _sources(inner, f"{where}.{key}")
-
-
-def _identities(entry: Any) -> Iterator[tuple]:
-    """The ways in which a host can match an entry, one tuple each."""
-    match = _part(entry, "match")
-    if "chip" in match:
-        yield ("chip", str(match["chip"]), str(match.get("gpu_cores")))
-    names = match.get("names")
-    for name in map(str, names if isinstance(names, list) else ()):
-        yield ("name", name, str(_part(entry, "memory_gib").get("value")))
 
 
 def recognise(registry: Registry, facts: Mapping[str, Any]) -> str | None:

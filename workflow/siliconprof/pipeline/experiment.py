@@ -18,10 +18,10 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, fingerprint
+from siliconprof import fingerprint
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.cells.plan import expected_seconds
-from siliconprof.datasets import dataset_spec, prepare_text, preparing, source_files
+from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
 from siliconprof.hosts import detect, environment, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
@@ -77,7 +77,7 @@ class Experiment:
         self._began_s, self._load = time.time(), interference.ForeignLoad()
         self._checkpoints = checkpoints
         self._known: dict[str, tuple[int, _Cells]] = {}
-        self.config, self._devices = _checked(raw)
+        self.config, self._devices = config.resolve(raw), registry.load(registry.shipped())
         self.results = matrix.results_folder(self.config)
         self._folder = Path(self.results)
         fingerprint.load_cache(self._folder / "history" / fingerprint.CACHE)
@@ -220,7 +220,7 @@ class Experiment:
         code = fingerprint.of([preparing.MAKERS[kind], "siliconprof.datasets.prepare"]).sha256
         makes = {"code": code, "libraries": libraries}
         if kind == "text":  # of the package's own data sets
-            makes["builtin"] = closure.sha256(prepare_text.BUILTIN_TEXT)
+            makes["builtin"] = fingerprint.of_file(preparing.BUILTIN_TEXT)
         return canonical_json(makes)
 
     # -- cells --------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class Experiment:
         """What is known of this host, or what leads to a node and is installed for it, as JSON."""
         if not self.nodes:
             return canonical_json(self._host)
-        method = fingerprint.of([*host_file.DETECTOR, "siliconprof.hosts.cluster_host"]).sha256
+        method = fingerprint.of(host_file.DETECTOR).sha256
         entry, packages = self.config["cluster"][wildcards.host], detect.package_versions()
         return canonical_json({"entry": entry, "packages": packages, "method": method})
 
@@ -385,20 +385,6 @@ class Experiment:
 
 def _environment(name: str) -> str:
     return (CHECKOUT / "envs" / f"{name}.yaml").as_posix()
-
-
-def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]:
-    """(experiment, registry), or all mistakes of both at once."""
-    found: list[Any] = []
-    mistakes = []
-    for read in (partial(config.resolve, raw), partial(registry.load, registry.shipped())):
-        try:
-            found.append(read())
-        except UserError as error:
-            mistakes.append(str(error))
-    if mistakes:
-        raise UserError("\n".join(mistakes))
-    return found[0], found[1]
 
 
 def set_environment_of_jobs(nodes: bool) -> None:

@@ -48,13 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     if not MATRIX.is_file():
         raise UserError(f"{MATRIX}: no such file; run `make report` first")
-    cells = dict(flagged(matrix_file.read(MATRIX), arguments.flagged))
+    with options.at_work("reading the records of the last run"):
+        cells = dict(flagged(matrix_file.read(MATRIX), arguments.flagged))
     for path, codes in cells.items():
         print(f"{path}: {', '.join(codes)}")
     if not cells:
         print(f"no cell of the last run is flagged {' or '.join(arguments.flagged)}")
     if arguments.list or not cells:
         return 0
+    print("measuring them again by Snakemake ...", flush=True)
     return run.main(["--cores", "1", *others, "--forcerun", *cells, "--", "report"])
 
 

@@ -11,10 +11,9 @@ import hashlib
 import io
 import json
 import re
-import stat
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,10 +27,10 @@ from siliconprof.store.validation import one_line
 if TYPE_CHECKING:
     from siliconprof.store.contents import Record
 
-BUNDLE_VERSION = 1
+BUNDLE_VERSION = 2
+READ_VERSIONS = (1, BUNDLE_VERSION)  # the first has checksums beside the records' own and the zip's
 MANIFEST = "manifest.json"
-LIMIT_BYTES = 2**30  # of all members, unpacked; a cell has about 55 kB
-RATIO_LIMIT = 200  # records shrink about tenfold; deflate's own limit is near 1030
+LIMIT_BYTES = 2**30  # of all members, unpacked: they are held in memory; a cell has about 55 kB
 MOST_PROBLEMS = 20  # named: a bundle of another version has one for each record
 RESERVED_LABEL = "auto"  # results/hosts/auto.json says which label is this host's
 
@@ -78,44 +77,6 @@ def as_json(document: Any) -> str:
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
-def _member_problem(info: zipfile.ZipInfo) -> str | None:
-    """Why a member must not be read; None when it may be."""
-    name = info.orig_filename  # zipfile has tidied up `filename`
-    if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-        return "not a regular file"
-    if not _MEMBER.fullmatch(name):
-        return "not a name that a bundle has"
-    if name != MANIFEST and label_of(name).lower() == RESERVED_LABEL:
-        return f"of a host '{RESERVED_LABEL}', which is a reserved label"
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return "compressed with a method other than deflate"
-    ratio = info.file_size / max(info.compress_size, 1)
-    if ratio > RATIO_LIMIT:
-        return f"compressed {ratio:.0f}:1, over the limit of {RATIO_LIMIT}:1 (a zip bomb?)"
-    return None
-
-
-def _contents(
-    archive: zipfile.ZipFile, problems: list[str]
-) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
-    """(name, content, JSON object) of every sound member; the others' problems are appended."""
-    spellings: dict[str, str] = {}  # some file systems ignore case
-    for info in archive.infolist():
-        name = info.orig_filename
-        problem = _member_problem(info)
-        if name.casefold() in spellings:
-            problem = f"in the bundle twice, see {spellings[name.casefold()]!r}"
-        spellings.setdefault(name.casefold(), name)
-        try:
-            if problem is None:
-                content = archive.read(info)
-                yield name, content, parsed(content)
-        except _READ_ERRORS as error:
-            problem = f"damaged: {error}"
-        if problem:
-            problems.append(f"{name!r}: {problem}")
-
-
 def parsed(content: bytes) -> dict[str, Any]:
     """A JSON object.
 
@@ -128,55 +89,30 @@ def parsed(content: bytes) -> dict[str, Any]:
     return document
 
 
-def _listing_problems(
-    manifest: Mapping[str, Any], files: Mapping[str, bytes], present: set[str]
-) -> Iterator[str]:
-    """Where the manifest's hashes and the members differ.
-
-    Args:
-        files: the members that could be read; `present` has the names of all.
-    """
-    from siliconprof.store import contents, model
-
-    if mistakes := model.problems(contents.Manifest, manifest, f"{MANIFEST}: "):
-        yield from mistakes
-        return
-    listed = manifest["files"]
-    for name in sorted(listed.keys() - present):
-        yield f"{name!r}: listed in {MANIFEST}, but not in the bundle"
-    for name in sorted(files.keys() - listed.keys()):
-        yield f"{name!r}: in the bundle, but not listed in {MANIFEST}"
-    for name in sorted(files.keys() & listed.keys()):
-        if sha256(files[name]) != listed[name]:
-            yield f"{name!r}: SHA-256 differs from that in {MANIFEST}"
-
-
 def _record(name: str, data: Mapping[str, Any]) -> Record:
     """The record that a member is.
 
     Raises:
-        ValueError, UserError: it is none, or another cell's; a line for each mistake.
+        UserError: it is none, or another cell's; a line for each mistake.
     """
     if data.get("sha256") != record.content_sha256(data):
-        raise ValueError("its content does not match its own `sha256`")
+        raise UserError("its content does not match its own `sha256`")
     record.refuse_other_versions(data)
     made = record.typed(data)
     if (own := f"records/{made.cell.path}.json") != name:
-        raise ValueError(f"the record of another cell, {own!r}")
+        raise UserError(f"the record of another cell, {own!r}")
     return made
 
 
-def _host_problems(name: str, host: Mapping[str, Any], with_records: Collection[str]) -> list[str]:
-    """What is wrong with a bundle's host file."""
+def _check_host(name: str, host: Mapping[str, Any]) -> None:
+    """Refuse what is no host file, or another host's."""
     from siliconprof.hosts import models
     from siliconprof.store import model
 
-    problems = model.problems(models.Host, host)
-    if not problems and host["label"] != label_of(name):
-        problems = [f"the file of another host, '{host['label']}'"]
-    if label_of(name) not in with_records:
-        problems.append("the bundle has no record of that host")
-    return problems
+    if mistakes := model.problems(models.Host, host):
+        raise UserError("\n".join(mistakes))
+    if host["label"] != label_of(name):
+        raise UserError(f"the file of another host, '{host['label']}'")
 
 
 def read_bundle(path: Path) -> Bundle:
@@ -212,32 +148,36 @@ def check(packed: bytes, path: Path) -> Bundle:
         archive = zipfile.ZipFile(io.BytesIO(packed))
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise UserError(f"{path}: not a bundle: {error}") from None
-    problems: list[str] = []
     total = sum(info.file_size for info in archive.infolist())
-    if total > LIMIT_BYTES:  # it is held in memory
+    if total > LIMIT_BYTES:
         raise _refusal(path, [f"{total} bytes unpacked, over the limit of {LIMIT_BYTES}"])
-    files: dict[str, bytes] = {}
-    found: dict[str, dict[str, Any]] = {}
-    for name, content, document in _contents(archive, problems):
-        files[name], found[name] = content, document
-    manifest = found.pop(MANIFEST, None)
-    if manifest is None:
-        raise _refusal(path, problems or [f"no {MANIFEST}: not a bundle of this program"])
-    if (version := manifest.get("bundle_version")) != BUNDLE_VERSION:
+    try:
+        version = parsed(archive.read(MANIFEST)).get("bundle_version")
+    except KeyError:
+        raise _refusal(path, [f"no {MANIFEST}: not a bundle of this program"]) from None
+    except _READ_ERRORS as error:
+        raise _refusal(path, [f"{MANIFEST!r}: damaged: {error}"]) from None
+    if version not in READ_VERSIONS:
         raise _refusal(path, [f"bundle version {version!r}; this version reads {BUNDLE_VERSION}"])
-    del files[MANIFEST]
-    problems += _listing_problems(manifest, files, set(archive.namelist()))
+    problems: list[str] = []
+    files: dict[str, bytes] = {}
     records: dict[str, Record] = {}
-    with_records = {label_of(name) for name in files if name.startswith("records/")}
-    for name, document in found.items():
-        if name.startswith("records/"):
-            try:
-                records[name], own_problems = _record(name, document), []
-            except (ValueError, UserError) as error:
-                own_problems = str(error).splitlines()
-        else:
-            own_problems = _host_problems(name, document, with_records)
-        problems += [f"{name!r}: {problem}" for problem in own_problems[:5]]
+    for info in archive.infolist():
+        name = info.orig_filename  # zipfile has tidied up `filename`
+        try:
+            if name == MANIFEST:
+                continue
+            if not _MEMBER.fullmatch(name) or label_of(name).lower() == RESERVED_LABEL:
+                raise UserError("not a name that a bundle has")
+            files[name] = archive.read(info)
+            document = parsed(files[name])
+            if name.startswith("records/"):
+                records[name] = _record(name, document)
+            else:
+                _check_host(name, document)
+        except (UserError, *_READ_ERRORS) as error:
+            lines = str(error).splitlines() or ["damaged"]
+            problems += [f"{name!r}: {line}" for line in lines[:5]]
     if problems:
         raise _refusal(path, problems)
     return Bundle(path, sha256(packed), files, records)

@@ -1,7 +1,6 @@
 """Pack records into a bundle: a zip of the records of some hosts, their host files and a manifest.
 
-It holds `records/{host}/….json`, `hosts/{label}.json` and a `manifest.json` with the SHA-256 of
-each. The home folder, the user and the host's names of whoever packs are placeholders in it; a record
+It holds `records/{host}/….json`, `hosts/{label}.json` and a `manifest.json` with versions. The home folder, the user and the host's names of whoever packs are placeholders in it; a record
 that held one of them gets a hash of its new content. Labels of hosts stay.
 """
 
@@ -26,7 +25,6 @@ from siliconprof.remote.bundle_check import (
     MANIFEST,
     as_json,
     check,
-    sha256,
 )
 from siliconprof.store import record, temporary
 
@@ -83,11 +81,7 @@ def pack(
             members[f"hosts/{label}.json"] = _host_file(path, names)
     if problems:
         raise UserError("\n".join(problems))
-    manifest = {
-        "bundle_version": BUNDLE_VERSION,
-        "siliconprof_version": __version__,
-        "files": {name: sha256(content) for name, content in members.items()},
-    }
+    manifest = {"bundle_version": BUNDLE_VERSION, "siliconprof_version": __version__}
     packed = _zipped(members | {MANIFEST: as_json(manifest).encode()})
     if record.can_check():
         check(packed, output)  # what leaves here can be imported

@@ -6,7 +6,6 @@ the model allows no character that a shell interprets, and every remote command 
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -31,29 +30,27 @@ PARTS = (
 LEFT_OUT = ("/config/measured", "/config/hosts.yaml", "__pycache__", "*.egg-info", ".DS_Store")
 
 
-FOLDER = r"(?!.*/-)(~/)?[A-Za-z0-9_./][A-Za-z0-9_./@+-]*"
+# Below the home folder or absolute, and neither of these two itself.
+FOLDER = r"(?=.*[A-Za-z0-9_])(?!.*/-)(?!(.*/)?\.\.(/|$))(~/)?[A-Za-z0-9_./][A-Za-z0-9_./@+-]*"
 
 
 class Entry(Part):
-    """One entry of config/hosts.yaml as it is written.
-
-    Texts that reach a command line hold no character that a shell interprets, and none begins with '-'.
-    """
+    """An entry of config/hosts.yaml; no text that reaches a command line has a shell's characters."""
 
     ssh: Annotated[
         str,
         matches(
-            r"([A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9._-]*(:[1-9][0-9]{0,4})?",
-            "user@name, name or name:port, or the alias of an entry in the ssh configuration (there is "
-            "the place for addresses of version 6, jump hosts and all else)",
+            r"([A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9._-]*",
+            "user@name, name, or the alias of an entry in the ssh configuration, which is the place for "
+            "ports, keys, addresses of version 6 and jump hosts",
         ),
     ]
     folder: Annotated[
         str,
         matches(
             FOLDER,
-            "a folder on that host, made when absent, of letters, digits and . _ - @ + without spaces; "
-            "relative to the home folder, or absolute; empty, or one that an earlier collect made",
+            "a folder of its own on that host, made when absent, of letters, digits and . _ - @ + without "
+            "spaces; relative to the home folder, or absolute; empty, or one that an earlier collect made",
         ),
     ]
     environment: Annotated[
@@ -65,8 +62,6 @@ class Entry(Part):
             "network)",
         ),
     ]
-    # File of the private key, on this host; without it as ssh finds it.
-    identity: Annotated[str, matches(r"[^-'\"\s][^'\"\x00-\x1f]*")] | None = None
     configfile: Text | None = None  # experiment for this host instead of --configfile, on this host
 
 
@@ -76,12 +71,10 @@ class Host:
 
     label: str
     target: str  # what ssh takes: user@name or an alias
-    port: int | None
     folder: str  # on that host; absolute, or from its home folder
     environment: str  # folder on that host, or `make`, which is set up by `make env`
-    identity: str | None = None
-    configfile: str | None = None
-    ssh_config: str | None = None  # a file instead of ~/.ssh/config
+    configfile: str | None
+    ssh_config: str | None  # a file instead of ~/.ssh/config
 
     def ssh(self, patience_s: float) -> list[str]:
         """The ssh command up to the target; it fails rather than prompt.
@@ -104,9 +97,6 @@ class Host:
         command += ["-F", self.ssh_config] if self.ssh_config else []
         for name, value in options.items():
             command += ["-o", f"{name}={value}"]
-        command += ["-p", str(self.port)] if self.port else []
-        if self.identity:
-            command += ["-o", "IdentitiesOnly=yes", "-i", os.path.expanduser(self.identity)]
         return command
 
     def prepare(self, patience_s: float) -> list[str]:
@@ -144,37 +134,17 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
     content = {} if content is None else content  # all of it is comments
     problems = model.problems(dict[str, Entry], content, f"{path}: ")
     for label in content if isinstance(content, dict) else ():
-        if not re.fullmatch(names.LABEL, str(label)):
+        if not re.fullmatch(names.LABEL, str(label)) or str(label).casefold() == "auto":
             problems.append(f"{path}: {label!r}: is not a valid label; use {names.RULE}")
-    if problems:
-        raise UserError("\n".join(problems))
     hosts: dict[str, Host] = {}
-    places: dict[tuple[str, int | None, str], str] = {}
-    for label, entry in content.items():
-        target, _, port = entry["ssh"].partition(":")
-        folder, environment = (
-            os.path.normpath(entry[key].removeprefix("~/")) for key in ("folder", "environment")
-        )
-        number = int(port) if port else None
-        optional = {key: entry.get(key) for key in ("identity", "configfile")}
-        host = Host(label, target, number, folder, environment, **optional, ssh_config=ssh_config)
-        where = f"{path}: {label}"
-        if label.casefold() == "auto":
-            problems.append(f"{where}.ssh: the label 'auto' is reserved; choose another")
-        if folder in (".", "/", "//") or ".." in folder.split("/"):
-            problems.append(
-                f"{where}.folder: is {entry['folder']!r}; name a folder of its own below the home "
-                "folder, or an absolute one"
-            )
-        for key, name in optional.items():
-            if name is not None and not os.path.isfile(os.path.expanduser(name)):
-                problems.append(
-                    f"{where}.{key}: {validation.one_line(name)}: no such file on this host"
-                )
-        first = places.setdefault((target, host.port, folder), label)
+    places: dict[tuple[str, str], str] = {}
+    for label, entry in content.items() if not problems else ():
+        target, folder = entry["ssh"], entry["folder"].removeprefix("~/")
+        first = places.setdefault((target, folder), label)
         if first != label:
-            problems.append(f"{where}.folder: '{first}' has it too; give each its own")
-        hosts[label] = host
+            problems.append(f"{path}: {label}.folder: '{first}' has it too; give each its own")
+        environment = entry["environment"].removeprefix("~/")
+        hosts[label] = Host(label, target, folder, environment, entry.get("configfile"), ssh_config)
     if problems:
         raise UserError("\n".join(problems))
     return hosts

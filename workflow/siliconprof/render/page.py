@@ -23,7 +23,7 @@ from markupsafe import Markup
 from siliconprof import options, words
 from siliconprof.analyse.frames import Frames
 from siliconprof.errors import UserError, explained, stage
-from siliconprof.pipeline import ending, provenance
+from siliconprof.pipeline import provenance
 from siliconprof.plugins import CHECKOUT
 from siliconprof.render import compared, exhibit, style, summary, svg, tables
 from siliconprof.render.exhibit import Exhibit, fitting
@@ -224,8 +224,8 @@ def write(arguments: argparse.Namespace) -> None:
             temporary.replace_files(folder, staged)
         sys.stderr.write(errors)
         beside: Callable[[str], Path] = arguments.output.with_name
-        temporary.write(beside(ending.SUMMARY), summary.text(frames))
-        temporary.write(beside(ending.ERRORS), errors)
+        temporary.write(beside("summary.txt"), summary.text(frames))
+        temporary.write(beside("errors.txt"), errors)
     except jinja2.TemplateNotFound as error:
         raise UserError(f"{arguments.template / str(error)}: no such file") from None
     except jinja2.TemplateError as error:

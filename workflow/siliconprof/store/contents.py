@@ -205,12 +205,11 @@ class Environment(Open):
     power_source: str | None = None
     packages: Annotated[dict[str, str | None], or_empty(dict)] = NOTHING
     backend: Annotated[BackendFacts, or_empty(BackendFacts)] = BackendFacts()
-    scheduler_job: Facts = NOTHING  # of the cluster that measured it
     declared: Facts = NOTHING  # by the pipeline
 
 
 class Code(Part):
-    """The method code: a hash of each module by its name, and one of all whatever they are called."""
+    """The method code: a hash of each module by its name, and one of all."""
 
     fingerprint: Sha256
     modules: dict[str, Sha256]
@@ -256,14 +255,6 @@ class Record(Part):
         """A number in a probe's summary; None where it has none."""
         number = self.probes.get(probe, Probe()).figures.get(name)
         return number if isinstance(number, int | float) else None
-
-
-class Manifest(Part):
-    """The manifest.json of a bundle of records."""
-
-    bundle_version: Literal[1]
-    siliconprof_version: str  # that packed it
-    files: dict[str, Sha256]  # member -> of its content
 
 
 def columns(value: Part, prefix: str = "", without: Collection[str] = ()) -> dict[str, Any]:

@@ -33,6 +33,14 @@ Kinds = Annotated[list[Literal["cpu", "gpu"]], Field(min_length=1)]
 Repeats = Annotated[int, Field(ge=1, le=100)]
 NotNegative = Annotated[Number, Field(ge=0)]
 Resource = Annotated[str, matches("[a-z][a-z0-9_]*")]
+# Executor plug-ins insert some resources into a shell's command as they are.
+OfAShell = Annotated[
+    str,
+    matches(
+        r"[A-Za-z0-9 ._:,=@%+/&|*()\[\]-]+",
+        "letters, digits, spaces and . _ : , = @ % + / & | * ( ) [ ] -",
+    ),
+]
 
 
 class Timing(Part):
@@ -75,7 +83,7 @@ class Node(Part):
         "`h200`, one that begins with `cpu-` or `gpu-` of a device without an entry, or `cpu` for "
         "whatever CPU the node has; a cell that reaches a node without it fails and says so"
     )
-    resources: dict[Resource, str | int] = key(
+    resources: dict[Resource, OfAShell | int] = key(
         {},
         "what leads to such a node, as the executor plug-in takes it: for Slurm `slurm_partition`, "
         "`constraint`, `gres`, `cpus_per_task`, `mem_mb`, ...; `runtime`, in minutes, is computed from "

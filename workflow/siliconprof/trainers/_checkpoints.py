@@ -12,8 +12,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from siliconprof import fingerprint
 from siliconprof.backends.base import Stepper
-from siliconprof.closure import sha256
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.session.session import COURSE
 from siliconprof.store import temporary
@@ -56,7 +56,8 @@ class Checkpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             stepper.save(unfinished)
-            of_file = {"bytes": unfinished.stat().st_size, "sha256": sha256(unfinished)}
+            sha256 = fingerprint.of_file(unfinished)
+            of_file = {"bytes": unfinished.stat().st_size, "sha256": sha256}
             unfinished.replace(path)
             self.files |= dict.fromkeys(roles, {"path": path.name, "step": step, **of_file})
             document = {"files": self.files, "course": course}
