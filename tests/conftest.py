@@ -12,12 +12,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import snakemake_fork
 import yaml
 from filelock import FileLock
 
@@ -94,6 +96,14 @@ def cpu_cell(**fields: Any) -> Cell:
     return Cell(**(usual | fields))
 
 
+def checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """A command that has ended well."""
+    if done.returncode:
+        said = f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        raise AssertionError(f"{' '.join(done.args)}: {said}")
+    return done
+
+
 @dataclass
 class Checkout:
     """A copy of the project in a folder of its own, and how to run things in it."""
@@ -122,11 +132,7 @@ class Checkout:
         done = subprocess.run(
             command, cwd=self.path, env=environment, capture_output=True, text=True, **more
         )
-        if check and done.returncode:
-            raise AssertionError(
-                f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-            )
-        return done
+        return checked(done) if check else done
 
     def share_imports(self) -> Checkout:
         """Have cells forked from processes that all tests of this worker share.
@@ -138,9 +144,18 @@ class Checkout:
         return self
 
     def snakemake(self, *arguments: str, check: bool = True, **more: Any) -> Any:
-        """`snakemake --cores 1 …` with this interpreter."""
-        command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
-        return self.run(*command, check=check, **more)
+        """`snakemake --cores 1 …` with this interpreter.
+
+        In a fork of a process that has imported it, unless variables are for the interpreter.
+        """
+        arguments = ("--cores", "1", *arguments)
+        own = self.environment | more.get("env", {})
+        for_python = any(name.startswith("PYTHON") for name in own)
+        if for_python or more.keys() - {"env"} or sys.platform != "linux":
+            command = [sys.executable, "-m", "snakemake", *arguments]
+            return self.run(*command, check=check, **more)
+        done = snakemake_fork.run(arguments, self.path, self.variables(own))
+        return checked(done) if check else done
 
     def stage(self, module: str, *arguments: str, check: bool = True, **more: Any) -> Any:
         """`python -m siliconprof.{module} …` with this copy's code."""
@@ -286,20 +301,49 @@ def with_own_lock(copy: Checkout, shared: bool = True) -> Checkout:
     return copy
 
 
+@contextmanager
+def once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
+    """(a folder that all workers share, whether its content is to be made now)."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if WORKER else base) / name
+    made = folder.with_suffix(".made")
+    with FileLock(f"{folder}.lock"):
+        if not made.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        yield folder, not made.exists()
+        made.touch()
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """`TINY`, measured to the page once for all workers; nobody may change it."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if WORKER else base) / "tiny"
-    output = folder / "output.txt"
-    with FileLock(f"{folder}.lock"):
-        if not output.exists():
-            shutil.rmtree(folder, ignore_errors=True)
+    """`TINY`, measured to the page and its files for print; nobody may change it."""
+    with once(tmp_path_factory, "tiny") as (folder, missing):
+        if missing:
             copy = own_project(folder)
             copy.configure(**TINY)
-            done = copy.snakemake("report")
-            output.write_text(done.stdout + done.stderr, encoding="utf-8")
+            done = copy.snakemake("report", "figures")
+            (folder / "output.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
     return with_own_lock(Checkout(folder / "project"))
+
+
+@pytest.fixture
+def clone(tiny: Checkout, tmp_path: Path) -> Checkout:
+    """`tiny` copied into another folder, with its results and Snakemake's notes."""
+    target = tmp_path / "clone"
+    shutil.copytree(tiny.path, target, ignore=shutil.ignore_patterns("log", "locks"))
+    return with_own_lock(Checkout(target))
+
+
+@pytest.fixture(scope="session")
+def golden_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the golden default run, to the page; made once, and nobody may change it."""
+    from golden import update
+
+    with once(tmp_path_factory, "golden") as (folder, missing):
+        if missing:
+            update.make_tables("default", folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
-"""Why one training is slower than another: which are paired, and what is said without operators.
+"""Why one training is slower than another: what is said without operators.
 
-Gaps that are taken apart by operators are tested in `test_operators.py`.
+Gaps that are taken apart by operators are tested in `test_operators.py`, which trainings are paired
+in `test_page_statements.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ import pytest
 from siliconprof.analyse import attribution
 from siliconprof.compare import explain
 from synthetic_results import (
-    AWAY,
     CPU,
     GPU,
     H200,
-    flagged,
     make,
     repeated,
     table,
@@ -54,38 +53,6 @@ def test_a_gap_without_operators_has_phases_and_no_causes(tmp_path: Path) -> Non
     assert left["reason"].startswith(f"the operators of {names} are not timed")
     told = " ".join(explain.as_text(pd.DataFrame(lines)).split())
     assert "backward" in told and "are not timed" in told
-
-
-def names(lines: Sequence[dict[str, Any]]) -> set[frozenset[str]]:
-    """The pairs, without their order."""
-    axes = ("host", "backend", "workload", "precision")
-    return {
-        frozenset("/".join(line[f"{side}_{axis}"] for axis in axes) for side in ("fast", "slow"))
-        for line in lines
-    }
-
-
-def test_only_equal_work_is_paired_and_not_everything_with_everything(tmp_path: Path) -> None:
-    lora = {"parameters": {"lora_rank": 8}, "trained": 4096, "workload": "gpt2-nano-lora"}
-    check = training(0.02, workload="gpt2-nano-offload", scenario="offload")
-    cells = [
-        training(0.010),
-        training(0.012, precision="amp-bf16"),
-        training(0.030, backend="mlx"),
-        training(0.050, backend="mlx", precision="amp-bf16"),
-        training(0.011, trainer="hf"),
-        training(0.009, **lora),
-        training(0.04, samples=8, workload="gpt2-nano-8"),
-        flagged(check, offload_on_cpu="host and device are one"),
-    ]
-    lines = explained(tmp_path, cells, foreign=[training(0.001, **AWAY)], last=attribution)
-    first = "desk/torch-cpu/gpt2-nano-plain/fp32"
-    mlx, amp = "desk/mlx/gpt2-nano-plain/fp32", "desk/torch-cpu/gpt2-nano-plain/amp-bf16"
-    mlx_amp = "desk/mlx/gpt2-nano-plain/amp-bf16"
-    hf, away = "desk/torch-cpu/gpt2-nano-hf/fp32", "gpu-box/torch-cuda/gpt2-nano-plain/fp32"
-    others = [mlx, amp, mlx_amp, hf, away]
-    assert names(lines) == {frozenset((first, o)) for o in others} | {frozenset((amp, mlx_amp))}
-    assert all(line["seconds"] > 0 for line in lines if line["kind"] == "gap")
 
 
 def test_processes_that_differ_widen_the_gap(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import cpu_cell
+from conftest import Checkout, cpu_cell
 from measuring import by_hand
 from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
@@ -23,9 +23,10 @@ from siliconprof.store import record
 from siliconprof.store.cell import AXES
 from synthetic_results import (
     base_record,
-    command,
     host_file,
     make,
+    matmul,
+    table,
     training,
     without_result,
 )
@@ -453,11 +454,31 @@ def test_two_references_of_one_cell_are_refused_unless_they_are_the_same(tmp_pat
         aggregated("a", "c")
 
 
-# -- the command line --------------------------------------------------------------------------
+def sources(project: Checkout) -> dict[str, str]:
+    """Host -> where the rows of cells.csv say that its records come from."""
+    return {row["host"]: row["source"] for row in table(project.path / "results", "cells")}
 
 
-def test_a_refusal_is_lines_and_no_traceback(tmp_path):
-    (tmp_path / "no.zip").write_bytes(b"nothing")
-    done = command("import", "no.zip", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "no.zip: not a bundle: File is not a zip file\n"
+@pytest.mark.slow
+def test_reference_and_imported_records_are_shown_as_such_and_own_nothing(clone, tmp_path):
+    """A bundle as shipped reference data, and then imported: leaf inputs, byte for byte."""
+    far, shipped = tmp_path / "far/results", clone.path / "config/measured/far.zip"
+    measured = put(far, matmul(host="far"))
+    put_host(far, a_host("far"))
+    bundle_pack.pack(far, None, shipped)
+    before = clone.stamps()
+    clone.snakemake("report")
+    assert sources(clone) == {"desk": "this host", "far": "reference"}
+    assert clone.stamps() == before
+    page = (clone.path / "results/report.html").read_text(encoding="utf-8")
+    assert "matmul-small" in page and "reference: far" in page
+    assert "Nothing to be done" in clone.snakemake("report").stderr
+
+    bundle = shipped.rename(tmp_path / "far.zip")
+    clone.stage("pipeline.cli", "import", str(bundle))
+    imported = clone.path / "results" / measured.relative_to(far)
+    assert imported.read_bytes() == measured.read_bytes()
+    stamps, written = clone.stamps(), imported.stat().st_mtime_ns
+    clone.snakemake("results/tables/cells.csv")
+    assert sources(clone) == {"desk": "this host", "far": "another host"}
+    assert (clone.stamps(), imported.stat().st_mtime_ns) == (stamps, written)

@@ -196,22 +196,15 @@ def bad(tmp_path: Path, *arguments: Any) -> str:
 
 
 def test_bad_input_is_one_line_and_status_2(tmp_path: Path) -> None:
+    """More of it is in test_front_door."""
     put(tmp_path / "a", matmul())
     put(tmp_path / "a", matmul(backend="mlx"))
     path = put(tmp_path / "b", training(0.1))
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "no.zip").write_text("nothing")
-    assert bad(tmp_path, "a", "nowhere") == "nowhere: no such file or folder"
-    assert "no records in it" in bad(tmp_path, "empty", "a")
-    assert "neither a folder nor a bundle" in bad(tmp_path, "no.zip", "a")
-    assert "B is missing; name B" in bad(tmp_path, "a")
-    assert "'hots=desk'; did you mean 'host'?" in bad(tmp_path, "a", "b", "--where-a", "hots=desk")
     assert "expected KEY=VALUE" in bad(tmp_path, "a", "b", "--where-b", "backend")
     assert "did you mean 'mlx'?; there are: mlx" in bad(tmp_path, "a", "--where-b", "backend=mxl")
     assert "choose one by --where-a backend=mlx" in bad(
         tmp_path, "a", "a", "--where-b", "backend=mlx"
     )
-    assert "expected a percentage" in bad(tmp_path, "a", "b", "--threshold", "0")
     assert "a and b have no cell" in bad(tmp_path, "a", "b")
     path.write_text(path.read_text().replace("Linux-6.1", "Linux-6.2"))
     assert "does not match its own `sha256`" in bad(tmp_path, "a", "b")

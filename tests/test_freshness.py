@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import NANO, QUICK, Checkout, own_project
+from conftest import TINY, Checkout
 from fuzz_inputs import put
 from siliconprof import fingerprint
 from siliconprof.cells import config, freshness, matrix
@@ -21,37 +21,7 @@ from siliconprof.store.contents import Record
 
 pytestmark = pytest.mark.slow
 
-TINY: dict[str, Any] = {
-    "host": "desk",
-    "backends": ["mlx"],
-    "timing": QUICK,
-    "datasets": {"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 20000}},
-    "workloads": {
-        "small": {"module": "matmul", "shapes": [[1, 8, 8, 8]]},
-        "large": {"module": "matmul", "shapes": [[1, 16, 16, 16]]},
-        "launch": {"module": "kernel_launch", "bursts": 10},
-        "nano": NANO,
-    },
-}
 TABLES = "results/tables/cells.csv"
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """Four cells and a data set, measured once; tests work on clones."""
-    copy = own_project(tmp_path_factory.mktemp("freshness"))
-    copy.configure(**TINY)
-    copy.snakemake(TABLES)
-    assert {entry["status"] for entry in copy.records().values()} == {"ok"}
-    return copy
-
-
-@pytest.fixture
-def copied(measured: Checkout, tmp_path: Path) -> Checkout:
-    """The project copied with its results and, but for logs, with Snakemake's notes."""
-    ignore = shutil.ignore_patterns("log", "locks")
-    shutil.copytree(measured.path, tmp_path / "copy", ignore=ignore)
-    return Checkout(tmp_path / "copy", dict(measured.environment))
 
 
 def file_of(checkout: Checkout, workload: str) -> Path:
@@ -69,71 +39,70 @@ def run(checkout: Checkout, *options: str) -> set[str]:
 
 
 def test_without_snakemakes_notes_records_stand_and_the_plan_says_which_answer_no_more(
-    copied: Checkout,
+    clone: Checkout,
 ) -> None:
-    shutil.rmtree(copied.path / ".snakemake")
-    assert run(copied) == set()
-    assert "Nothing to be done" in copied.snakemake("-n", TABLES).stdout
-    copied.configure(**put(TINY, ("workloads", "small", "shapes"), [[1, 4, 4, 4]]))
-    plan = json.loads(copied.stage("pipeline.cli", "plan", "--json").stdout)
-    why = "parameters.shapes changed from [[1, 8, 8, 8]] to [[1, 4, 4, 4]]"
+    shutil.rmtree(clone.path / ".snakemake")
+    assert run(clone) == set()
+    assert "Nothing to be done" in clone.snakemake("-n", TABLES).stdout
+    clone.configure(**put(TINY, ("workloads", "product", "shapes"), [[1, 4, 4, 4]]))
+    plan = json.loads(clone.stage("pipeline.cli", "plan", "--json").stdout)
+    why = "parameters.shapes changed from [[1, 16, 16, 16]] to [[1, 4, 4, 4]]"
     assert [entry["why"] for entry in plan["cells"] if entry["due"]] == [why]
-    assert run(copied) == set()
-    file_of(copied, "small").unlink()
-    assert run(copied) == {"small"}
+    assert run(clone) == set()
+    file_of(clone, "product").unlink()
+    assert run(clone) == {"product"}
 
 
 def test_what_answers_no_more_is_measured_again_and_an_edit_undone_gives_it_back(
-    copied: Checkout,
+    clone: Checkout,
 ) -> None:
-    changed = put(TINY, ("workloads", "small", "shapes"), [[1, 4, 4, 4]])
-    copied.configure(**put(changed, ("workloads", "more"), TINY["workloads"]["small"]))
-    module = copied.path / "workflow/siliconprof/workloads/kernel_launch.py"
+    changed = put(TINY, ("workloads", "product", "shapes"), [[1, 4, 4, 4]])
+    clone.configure(**put(changed, ("workloads", "more"), TINY["workloads"]["product"]))
+    module = clone.path / "workflow/siliconprof/workloads/kernel_launch.py"
     text = module.read_text()
     module.write_text(text + "\nANOTHER = 1\n")
-    path = copied.path / "results/hosts/desk.json"
+    path = clone.path / "results/hosts/desk.json"
     was = path.read_text()
     host = json.loads(was)
     host["packages"]["mlx-lm"] = "0.0.1"
     path.write_text(json.dumps(host))
-    old = {name: file_of(copied, name).read_bytes() for name in ("small", "launch", "nano")}
-    listed = copied.snakemake("-n", TABLES, "--quiet", "progress").stdout
+    old = {name: file_of(clone, name).read_bytes() for name in ("product", "launch", "nano-2")}
+    listed = clone.snakemake("-n", TABLES, "--quiet", "progress").stdout
     assert listed.count("output: results/records/desk/") == 4
-    assert {name: file_of(copied, name).read_bytes() for name in old} == old
-    assert run(copied) == {"small", "launch", "nano", "more"}
+    assert {name: file_of(clone, name).read_bytes() for name in old} == old
+    assert run(clone) == {"product", "launch", "nano-2", "more"}
     for entry in map(json.loads, old.values()):
-        folder = copied.path / "results/history" / record.cell_path(entry)
-        (kept,) = record.earlier(folder, copied.stamps()[record.cell_path(entry)][0])
+        folder = clone.path / "results/history" / record.cell_path(entry)
+        (kept,) = record.earlier(folder, clone.stamps()[record.cell_path(entry)][0])
         assert record.read(kept) == entry
 
     module.write_text(text)
-    copied.configure(**TINY)
+    clone.configure(**TINY)
     path.write_text(was)
-    said = copied.snakemake(TABLES).stdout
+    said = clone.snakemake(TABLES).stdout
     assert said.count("given back") == 3, said
-    assert {name: file_of(copied, name).read_bytes() for name in old} == old
-    # What a person wants anew is measured, whatever the history has.
-    file_of(copied, "small").unlink()
-    assert run(copied) == {"small"}
-    assert file_of(copied, "small").read_bytes() != old["small"]
-    assert run(copied, "--forcerun", "measure") == TINY["workloads"].keys()
+    assert {name: file_of(clone, name).read_bytes() for name in old} == old
+    # What a person wants anew is measured, whatever the history has; see also `remeasure`.
+    file_of(clone, "product").unlink()
+    assert run(clone) == {"product"}
+    assert file_of(clone, "product").read_bytes() != old["product"]
 
 
-def test_comments_supervision_and_limits_measure_nothing(copied: Checkout) -> None:
+def test_comments_supervision_and_limits_measure_nothing(clone: Checkout) -> None:
     """What is no part of what is measured: by the front door, with Snakemake's notes in place."""
-    package = copied.path / "workflow/siliconprof"
+    package = clone.path / "workflow/siliconprof"
     for name in ("session/timing.py", "workloads/matmul.py", "backends/mlx.py"):
         path = package / name
         path.write_text(ast.unparse(ast.parse(path.read_text())) + "\n# no comment is left\n")
     validation = package / "store/validation.py"
     validation.write_text(validation.read_text() + "\nANOTHER = 1\n")
-    copied.configure(**put(TINY, ("timing", "time_limit_s"), 301))
-    assert run(copied) == set()
+    clone.configure(**put(TINY, ("timing", "time_limit_s"), 301))
+    assert run(clone) == set()
 
 
-def test_a_record_is_held_against_the_data_here(measured, monkeypatch):
-    monkeypatch.chdir(measured.path)
-    data = record.read(file_of(measured, "nano"))
+def test_a_record_is_held_against_the_data_here(tiny, monkeypatch):
+    monkeypatch.chdir(tiny.path)
+    data = record.read(file_of(tiny, "nano-2"))
     cell = Cell(**data["cell"])
     code = fingerprint.Fingerprint(data["code"]["modules"])
     assert code.sha256 == data["code"]["fingerprint"]
@@ -153,10 +122,10 @@ def test_a_record_is_held_against_the_data_here(measured, monkeypatch):
     assert differences(here, dataset=None, status="oom") == []
 
 
-def test_another_data_set_under_the_same_name(measured, tmp_path):
+def test_another_data_set_under_the_same_name(tiny, tmp_path):
     entry = config.resolve(TINY)["datasets"]["words"]
     folder = tmp_path / "words"
-    shutil.copytree(measured.path / "results/data/words", folder)
+    shutil.copytree(tiny.path / "results/data/words", folder)
     facts = json.loads((folder / "dataset.json").read_text())
     assert freshness.verify_data(folder, "words", entry) == facts["tokens_sha256"]
     for key, value, why in (

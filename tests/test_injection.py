@@ -283,24 +283,21 @@ def misplaced(said: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_record_at_another_cells_place_is_used_by_nobody(checkout: Checkout) -> None:
+def test_a_record_at_another_cells_place_is_used_by_nobody(clone: Checkout) -> None:
     """Under this host's label or another's: named in one line, and no reader takes its numbers."""
-    checkout.configure(**TINY)
-    results = checkout.path / "results"
+    results = clone.path / "results"
     good = training(0.01)
     good["cell"] |= {"host": "far"}
     place = ("auto", "fp32.json")
     put(results, good, "far", "cpu-x", "torch-cpu", good["cell"]["workload"], *place)
     wrong = put(results, good, "far", "h200", "torch-cuda", "gpt2-nano-plain", *place)
     own = put(results, training(0.01), "desk", "h200", "torch-cpu", "gpt2-nano-plain", *place)
-    lines = misplaced("\n".join(tried(checkout, "pipeline.cli", "compare", "results", "results")))
+    lines = misplaced("\n".join(tried(clone, "pipeline.cli", "compare", "results", "results")))
     for path in (wrong, own):
-        assert any(path.relative_to(checkout.path).as_posix() in line for line in lines)
-    assert "far" in "".join(
-        tried(checkout, "pipeline.cli", "pack", "-o", "far.zip", "--host", "far")
-    )
-    assert not (checkout.path / "far.zip").exists()
-    checkout.snakemake("results/tables/cells.csv")
+        assert any(path.relative_to(clone.path).as_posix() in line for line in lines)
+    assert "far" in "".join(tried(clone, "pipeline.cli", "pack", "-o", "far.zip", "--host", "far"))
+    assert not (clone.path / "far.zip").exists()
+    clone.snakemake("results/tables/cells.csv")
     (line,) = misplaced((results / "tables/unreadable.csv").read_text(encoding="utf-8"))
     assert "far/h200" in line and "far/cpu-x/torch-cpu" in line
     assert wrong.is_file() and own.is_file()  # records are moved nowhere
@@ -309,6 +306,6 @@ def test_a_record_at_another_cells_place_is_used_by_nobody(checkout: Checkout) -
     assert {(row["host"], row["device"]) for row in rows} >= {("far", "cpu-x")}
     assert "h200" not in {row["device"] for row in rows}
     with open(results / "tables/outside.csv", encoding="utf-8", newline="") as stream:
-        assert own.relative_to(checkout.path).as_posix() in [
+        assert own.relative_to(clone.path).as_posix() in [
             r["record"] for r in csv.DictReader(stream)
         ]

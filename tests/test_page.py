@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -26,9 +25,6 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 from siliconprof import words
 from synthetic_results import CPU, H200, load, make, make_page, matmul, training
-
-sys.path.insert(0, str(Path(__file__).parent / "golden"))
-import update  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -137,11 +133,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(golden_run: Path) -> Path:
     """The golden default run's page."""
-    folder = tmp_path_factory.mktemp("golden") / "run"
-    update.make_tables("default", folder)
-    return folder / "results/report.html"
+    return golden_run / "results/report.html"
 
 
 @pytest.fixture(scope="module")

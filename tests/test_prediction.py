@@ -163,14 +163,3 @@ def test_a_step_beside_a_gpu_takes_as_long_as_the_slower_of_both(
     (without,) = answered("predict", results, "b4s64", "--faster", "time in the kernel=2")
     saved_s = whole["closure"] * IN_KERNEL_S / 2 * (bound_by == "host")
     assert without["seconds"] == pytest.approx(whole["seconds"] - saved_s, abs=0, rel=1e-9)
-
-
-def test_what_cannot_be_predicted_is_one_line(results: Path) -> None:
-    for asked, mistake in (
-        (["b4s6"], "did you mean 'b4s64'?"),
-        (["b4s64", "--faster", "product=2"], "did you mean 'products'?"),
-        (["--model", "gpt2-xl", "--batch", "4096"], "a step's operators are read from a step"),
-    ):
-        done = command("predict", *asked, "--results", results)
-        line = done.stderr.splitlines()[-1]  # before it, where it lasts: that it is predicting
-        assert done.returncode == 2 and mistake in line

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import siliconprof
-from conftest import QUICK, ROOT, Checkout
+from conftest import ROOT, TINY, Checkout
 from scipy import stats
 from siliconprof.measure import supervise
 from synthetic_results import make, matmul, render, repeated, shown_table, training
@@ -53,24 +53,22 @@ def test_the_page_says_what_its_intervals_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cell_is_measured_in_as_many_processes_as_asked_for(checkout: Checkout) -> None:
-    workload = {"module": "matmul", "shapes": [[1, 8, 8, 8]], "precisions": ["fp32"]}
-    experiment = {"backends": ["mlx"], "timing": QUICK, "workloads": {"product": workload}}
-    checkout.configure(**experiment, repeats=3)
-    checkout.snakemake("results/tables/points.csv")
-    (made,) = checkout.records().values()
+def test_a_cell_is_measured_in_as_many_processes_as_asked_for(clone: Checkout) -> None:
+    experiment = TINY | {"workloads": {"product": TINY["workloads"]["product"]}}
+    clone.configure(**experiment, repeats=3)
+    clone.snakemake("results/tables/points.csv")
+    (made,) = (record for key, record in clone.records().items() if "/product/" in key)
     (point,) = made["points"]
     processes = [point["times"]["step_s"], *(r["times"]["step_s"] for r in point["repeats"])]
     assert len(processes) == 3 and all(len(times) > 1 for times in processes)
     assert len({tuple(times) for times in processes}) == 3
-    (line,) = siliconprof.load(checkout.path / "results").points.to_dict("records")
+    (line,) = siliconprof.load(clone.path / "results").points.to_dict("records")
     found = [line[f"step_{part}_s"] for part in ("median", "low", "high")]
     assert found == pytest.approx(between([statistics.median(times) for times in processes]))
     assert (line["processes"], line["interval"]) == (3, "between processes")
-    checkout.configure(**experiment, repeats=2)
-    assert re.search(
-        r"^measure +1$", checkout.snakemake("-n", "results/tables/points.csv").stdout, re.M
-    )
+    clone.configure(**experiment, repeats=2)
+    due = clone.snakemake("-n", "results/tables/points.csv").stdout
+    assert re.search(r"^measure +1$", due, re.M)
     careful = ("--configfile", str(ROOT / "config/careful.yaml"))
-    plan = checkout.snakemake("-n", "-p", "report", *careful, "--quiet", "progress").stdout
+    plan = clone.snakemake("-n", "-p", "report", *careful, "--quiet", "progress").stdout
     assert '"repeats":5' in plan
