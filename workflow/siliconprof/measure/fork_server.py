@@ -19,6 +19,7 @@ its data (`prepare`).
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
@@ -426,6 +427,7 @@ def become_worker(request: Message, kept: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # which this module remembers
+    atexit._clear()  # of what was imported; multiprocessing's forks do the same (gh-83856)
     sys.path[:2] = [request["folder"], request["package"]]  # of this one: of the root, or another's
     sys.argv = [WORKER, *arguments]
     # multiprocessing calls the program by a second name
