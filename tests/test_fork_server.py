@@ -13,7 +13,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from conftest import Checkout
+from measuring import python
 from siliconprof.measure import child, fork_server
+from siliconprof.session import trial
 from siliconprof.store.record import read
 from test_faults import (
     begin_measure,
@@ -71,6 +73,49 @@ def test_a_fork_measures_what_a_fresh_interpreter_measures(
     assert min(account["open_s"] - account["check_s"] for account in accounts) < 1
     rss = {way: max(s["rss_bytes"] for s in m["samples"]) for way, m in made.items()}
     assert rss["second"] == pytest.approx(rss["fresh"], rel=0.1)
+
+
+ASKS = """
+import sys
+from siliconprof.measure import child
+from siliconprof.session.trial import Trial
+from siliconprof.store.cell import Cell
+
+child.prepare([Trial(Cell.from_json(text)) for text in sys.argv[1:]])
+"""
+
+
+def test_what_cells_import_is_imported_before_the_first(forking: Checkout) -> None:
+    """Their supervisors ask the same processes, whatever Snakemake adds to the environment."""
+    one = cell("fine")
+    forking.run(sys.executable, "-c", ASKS, one.to_json(), env={"PYTHONPATH": "workflow"})
+    until(lambda: len(tree(forking)) == 2)  # one for the environment, below it one that has MLX
+    before = {process.pid for process in tree(forking)}
+    forking.environment |= dict.fromkeys(trial.THREAD_VARIABLES, "1")
+    assert measure(forking, one)["method"]["process"] == child.FORKED
+    assert {process.pid for process in tree(forking)} == before
+
+
+OWNS = """
+import os
+from siliconprof.measure import fork_server
+from siliconprof.probes.page_faults import read_faults
+
+block = bytearray(2**25)
+block[::4096] = bytes([1]) * 2**13
+if not os.fork():
+    fork_server._populate(fork_server._pages(of_files=False), fork_server.MADV_POPULATE_WRITE)
+    before, _ = read_faults()
+    block[::4096] = bytes([2]) * 2**13
+    os._exit(read_faults()[0] - before > 100)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+"""
+
+
+@pytest.mark.skipif(not fork_server.can_copy_pages(), reason="Linux from 5.14 on copies pages")
+def test_the_pages_of_a_fork_can_be_its_own_from_the_start() -> None:
+    """Else what it writes to of 32 MiB would count under its memory limit."""
+    python(OWNS)
 
 
 @pytest.mark.slow

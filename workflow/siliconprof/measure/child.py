@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -203,7 +204,7 @@ def _start(
         try:
             descriptors = (output, *kept)
             process = fork_server.Forked(
-                trial, environment, arguments, descriptors, require_pipeline
+                trial, environment, arguments, is_limited(trial), descriptors, require_pipeline
             )
             return process, FORKED
         except fork_server.NoFork as error:
@@ -218,11 +219,26 @@ def may_fork(trial: Trial) -> bool:
     """Whether a fork measures it as a fresh interpreter does; nothing can be put before a fork.
 
     A driver's context may not be forked; and under a memory limit the pages would count that a fork
-    copies when it writes.
+    copies when it writes, unless they are copied before.
     """
-    limited = memory_limit.requested_limit(trial.scenario()) is not None
-    captured = trial.cell.parameters.get("capture")
-    return trial.cell.device_kind == "cpu" and not limited and not captured
+    if trial.cell.device_kind != "cpu" or trial.cell.parameters.get("capture"):
+        return False
+    return not is_limited(trial) or fork_server.can_copy_pages()
+
+
+def is_limited(trial: Trial) -> bool:
+    """Whether the memory of its process is limited."""
+    return memory_limit.requested_limit(trial.scenario()) is not None
+
+
+def prepare(trials: Sequence[Trial]) -> None:
+    """Have what these cells import imported, as long as none of them is measured.
+
+    Where one starts an interpreter of its own, that would be measured beside the imports.
+    """
+    if fork_server.VARIABLE in os.environ and all(map(may_fork, trials)):
+        scratch = Path(tempfile.gettempdir())
+        fork_server.prepare((trial, child_environment(trial, scratch)) for trial in trials)
 
 
 def require_pipeline() -> None:

@@ -12,11 +12,16 @@ of this package, and variables of this package, anew.
 Each process ends when the socket to the one above it closes, and the root with the pipeline,
 whatever kills that. A measuring process ends with its supervisor, which holds the other end of the
 socket that came with the request.
+
+What a run's cells import is imported before the first of them is measured, while the run prepares
+its data (`prepare`).
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -30,7 +35,7 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -54,7 +59,7 @@ POLL_S = 0.25
 ROOM = "-" * 2**13  # in a command line, for the worker's, which a fork writes over it
 STARTED_AGAIN = {"jemalloc_bg_thd"}  # by its own fork handler
 PEER = struct.Struct("3i")  # unix(7), SO_PEERCRED: process, user, group
-MADV_POPULATE_READ = 22  # asm-generic/mman-common.h
+MADV_POPULATE_READ, MADV_POPULATE_WRITE = 22, 23  # asm-generic/mman-common.h
 
 Message = dict[str, Any]
 
@@ -126,6 +131,43 @@ def _started(environment: Mapping[str, str], descriptors: Sequence[int]) -> None
     )
 
 
+def prepare(trials: Iterable[tuple[Trial, Mapping[str, str]]]) -> None:
+    """Have the tree import what cells import; until it has, no cell is forked.
+
+    Args:
+        trials: each with the environment of its measuring process.
+    """
+    asked = set()
+    for trial, environment in trials:
+        request = _request(trial, environment)
+        key = json.dumps([request["branch"], request["imports"]], sort_keys=True)
+        if key in asked or trial.refusal():
+            continue
+        asked.add(key)
+        with suppress(OSError):  # without a root every cell starts an interpreter of its own
+            _ask(request)
+
+
+def _ask(request: Message, descriptors: Sequence[int] = ()) -> None:
+    """Send a request to the root."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as root:
+        root.connect(f"\0{os.environ[VARIABLE]}")
+        _send(root, request, descriptors)
+
+
+def _request(trial: Trial, environment: Mapping[str, str]) -> Message:
+    """What the tree needs to know of a cell."""
+    return {
+        "environment": dict(environment),
+        "branch": _of_branch(environment),
+        "package": str(PACKAGE_DIR.parent),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "folder": os.getcwd(),
+        "cell": trial.cell.to_json(),
+        "imports": [name for name, _ in trial.imports()],
+    }
+
+
 # -- in a supervisor -------------------------------------------------------------------------------
 
 
@@ -135,6 +177,7 @@ class Forked:
     Args:
         environment: of the process.
         arguments: of the worker.
+        limited: whether its memory will be: then the pages that a fork shares are its own before.
         descriptors: of its output, its progress and the lock.
         check: called while it starts; what it raises ends the wait.
 
@@ -147,24 +190,15 @@ class Forked:
         trial: Trial,
         environment: Mapping[str, str],
         arguments: Sequence[str],
+        limited: bool,
         descriptors: tuple[int, int, int],
         check: Callable[[], None],
     ) -> None:
         self._connection, theirs = _pair()
-        request = {
-            "environment": dict(environment),
-            "branch": _of_branch(environment),
-            "package": str(PACKAGE_DIR.parent),
-            "cores": sorted(os.sched_getaffinity(0)),
-            "folder": os.getcwd(),
-            "cell": trial.cell.to_json(),
-            "imports": [name for name, _ in trial.imports()],
-            "arguments": list(arguments),
-        }
+        own = {"arguments": list(arguments), "limited": limited}
         try:
-            with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as root:
-                root.connect(f"\0{os.environ[VARIABLE]}")
-                _send(root, request, [theirs.fileno(), *descriptors])
+            with theirs:
+                _ask(_request(trial, environment) | own, [theirs.fileno(), *descriptors])
             answer = self._answer(check)
         except OSError as error:
             self._connection.close()
@@ -244,8 +278,8 @@ class Branch:
             try:
                 if self.failed:
                     _refuse(descriptors[0], self.failed)
-                elif not missing:
-                    if self._forked(*descriptors[:2]):
+                elif not missing:  # and with arguments it is to be measured
+                    if "arguments" in request and self._forked(*descriptors[:2]):
                         return request, descriptors[2:]
                 elif missing[0] in self.below or not self._branched_off(request):
                     _send(self.below[missing[0]][0], request, descriptors)
@@ -275,8 +309,9 @@ class Branch:
                 self.failed = f"importing {what} starts threads, which a fork would not have"
         except Exception as error:  # the cell's own process finds out what that means
             self.failed = in_one_line(error)
+        gc.freeze()  # a fork that collects garbage would write to, and so copy, every page
         self.depth += 1
-        self.pages = _file_pages()
+        self.pages = _pages(of_files=True)
         return True
 
     def _let_go(self) -> None:
@@ -297,7 +332,7 @@ class Branch:
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.close(output)
-            _map_file_pages(self.pages)
+            _populate(self.pages, MADV_POPULATE_READ)
             return True
         spared = [process for _, process in self.below.values()]
         with socket.socket(fileno=os.dup(descriptor)) as connection, suppress(OSError):
@@ -339,6 +374,7 @@ def _refuse(descriptor: int, why: str) -> None:
 def root(listener: socket.socket, life: int) -> None:
     """Hand requests to a branch for each environment, until the pipeline's process has ended."""
     below: dict[str, socket.socket] = {}
+    importing: list[socket.socket] = []  # closed at the other end once what was asked for is there
     while life not in select.select([listener.fileno(), life], [], [])[0]:
         with listener.accept()[0] as connection:
             user = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
@@ -347,6 +383,13 @@ def root(listener: socket.socket, life: int) -> None:
             request, descriptors = _receive(connection)
         if not request:
             continue
+        if not descriptors:
+            ours, theirs = _pair()
+            importing.append(ours)
+            descriptors = [theirs.detach()]
+        while "arguments" in request and importing:  # nothing runs beside a cell
+            with importing.pop() as ours:
+                _receive(ours)
         package, cores = request["package"], request["cores"]
         if package != (own := str(PACKAGE_DIR.parent)):  # another copy's, maybe with other plug-ins
             with suppress(LookupError):
@@ -376,17 +419,20 @@ def descriptor_arguments(progress: int, held: int) -> list[str]:
 
 def become_worker(request: Message, kept: Sequence[int]) -> None:
     """Run the worker in this process, with today's code of this package and its own name."""
+    if request["limited"]:
+        _populate(_pages(of_files=False), MADV_POPULATE_WRITE)
     arguments = [*request["arguments"], *descriptor_arguments(*kept)]
     _rename([sys.executable, "-m", WORKER, *arguments])
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # which this module remembers
+    atexit._clear()  # of what was imported; multiprocessing's forks do the same (gh-83856)
     sys.path[:2] = [request["folder"], request["package"]]  # of this one: of the root, or another's
     sys.argv = [WORKER, *arguments]
     # multiprocessing calls the program by a second name
-    for name in [n for n in sys.modules if n.split(".")[0] in ("siliconprof", "__mp_main__")]:
-        del sys.modules[name]
+    theirs = [n for n in sys.modules if n.split(".")[0] in ("siliconprof", "__mp_main__")]
+    _kept = [sys.modules.pop(name) for name in theirs]  # to take them apart copies their pages
     runpy.run_module(WORKER, run_name="__main__", alter_sys=True)
 
 
@@ -401,18 +447,25 @@ def _rename(words: Sequence[str]) -> None:
     ctypes.memmove(begin, text.ljust(end - begin, b"\0"), end - begin)
 
 
-def _file_pages() -> list[tuple[int, int]]:
-    """(address, bytes) of all that this process has read of the files it has mapped.
+def can_copy_pages() -> bool:
+    """Whether this system copies pages on request: Linux from 5.14 on."""
+    return ctypes.CDLL(None).madvise(None, 0, MADV_POPULATE_WRITE) == 0
 
-    A fork has none of it in its page tables, though it is in memory: it counts as less memory, and
-    what uses it faults. See proc_pid_pagemap(5).
+
+def _pages(of_files: bool) -> list[tuple[int, int]]:
+    """(address, bytes) of what this process has in memory, see proc_pid_pagemap(5).
+
+    Args:
+        of_files: all that it has read of the files it has mapped. A fork has none of it in its page
+            tables, so it counts as less memory, and what uses it faults. Otherwise its own memory,
+            which a fork shares until it writes: then the copy is charged to its memory limit.
     """
     size = os.sysconf("SC_PAGE_SIZE")
     found = []
     with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb") as f:
         for line in maps:
             span, permissions, _, _, inode = line.split()[:5]
-            if inode == "0" or "w" in permissions:
+            if (inode == "0" or "w" in permissions) if of_files else permissions[:4] != "rw-p":
                 continue
             begin, end = (int(word, 16) for word in span.split("-"))
             f.seek(begin // size * 8)
@@ -426,11 +479,11 @@ def _file_pages() -> list[tuple[int, int]]:
     return found
 
 
-def _map_file_pages(pages: Sequence[tuple[int, int]]) -> None:
-    """Have these pages of files in the page tables of this process, where Linux is 5.14 or newer."""
+def _populate(pages: Sequence[tuple[int, int]], advice: int) -> None:
+    """Have these pages in the page tables of this process, where Linux is 5.14 or newer."""
     library = ctypes.CDLL(None)
     for address, n_bytes in pages:
-        library.madvise(ctypes.c_void_p(address), ctypes.c_size_t(n_bytes), MADV_POPULATE_READ)
+        library.madvise(ctypes.c_void_p(address), ctypes.c_size_t(n_bytes), advice)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -257,7 +257,7 @@ def shared_checks(trial: Trial) -> Path | None:
         return None
     cell = trial.cell
     own = trial.backend.environment(cell.device_index, cell.precision, os.environ)
-    device = [cell.device, cell.device_index, cell.backend, cell.precision, cell.threads]
+    device = [cell.device, cell.device_index, cell.backend, cell.threads]
     alike = json.dumps([machine.read_text(BOOT_ID), pipeline, *device, sorted(own.items())])
     name = f"siliconprof-checks-{hashlib.sha256(alike.encode()).hexdigest()[:16]}.json"
     return Path(tempfile.gettempdir()) / name

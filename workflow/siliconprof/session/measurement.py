@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,6 +93,7 @@ def opened_session(
                 f"{name} cannot be imported: {in_one_line(error)}; "
                 f"pip install {' '.join(sorted(trial.own_packages))}"
             ) from None
+    gc.freeze()  # the collector need not walk all that was imported again for every point of a sweep
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
     session = Session(cell, backend, trial.workload, report, checkpoints)
     session.scenario = trial.scenario()

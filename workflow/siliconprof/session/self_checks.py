@@ -1,4 +1,4 @@
-"""Are the numbers true? The checks of every cell, before it measures.
+"""Are the numbers true? The checks of every cell, before it measures; alike cells share them.
 
 The clock is compared with a second one over sleeps of a given length, and the backend's marks with
 the clock. A product and a sum are timed as everything is timed, with some work and with twice as
@@ -34,7 +34,7 @@ SLEEP_ASKED_S, SLEEPS = 0.02, 3
 SMALLEST_VECTOR_BYTES = 2**23
 SHARE_OF_MEMORY = 1 / 16
 WAITED_SHARE = 0.5  # of the time until a result is read, at least, lies inside the timed call
-SHARED_FOR_S = 600.0  # seconds that one run's checks of the kernels count
+SHARED_FOR_S = 600.0  # seconds that one run's checks count
 BUSY_FOR_S = 60.0  # the same where something could not be checked, as on a busy host
 COARSEST_S = 1e-5  # resolution and cost of the clock
 KERNEL_CHECKS = ("twice_the_work", "synchronisation", "marks")
@@ -48,12 +48,11 @@ METHOD = {
         f"and the clock agree within {MARKS_DIFFER:.0%} over products that last {AIM_S * 1e3:.0f} ms "
         f"and {WAITS} times as long as a wait for them, median of {MARK_ROUNDS}; at least half of "
         "the time until a result can be read is inside the timed call; the error of a product "
-        "against float64 tells the precision. A run makes the checks of product and sum in the first "
-        "cell of a device, backend, precision and number of threads, and again after "
-        f"{SHARED_FOR_S / 60:.0f} minutes, after {BUSY_FOR_S:.0f} s where the host was too busy for "
-        "one; cells between take them over if none failed, the others are made in every cell's own "
-        "process. The number of calls does not depend on how they turn "
-        "out; all are kept, what fails is flagged"
+        "against float64 tells the precision, in every cell's own process. A run makes the other "
+        "checks in the first cell of a device, backend and number of threads, in that cell's "
+        f"precision, and again after {SHARED_FOR_S / 60:.0f} minutes, after {BUSY_FOR_S:.0f} s where "
+        "the host was too busy for one; cells between take them over if none failed. The number of "
+        "calls does not depend on how they turn out; all are kept, what fails is flagged"
     ),
     "noise": (
         "scatter: IQR over 10 % of the median; drift: medians of the two halves of a series more "
@@ -274,19 +273,18 @@ def before(session: Session, shared: Path | None = None) -> dict[str, Check]:
     """The checks before the first measurement; their memory is freed.
 
     Args:
-        shared: the file of `KERNEL_CHECKS` that this run has made with the same device, backend,
-            precision, threads and environment; they are reused for a while.
+        shared: the file of the checks that this run has made with the same device, backend,
+            threads and environment; they are reused for a while.
     """
-    checks = clock_checks(session)
     if taken_over := _taken_over(shared):
-        return checks | taken_over
-    for_s = 0.0
+        return taken_over
+    made, for_s = clock_checks(session), 0.0
     try:
-        made = kernel_checks(session)
+        made |= kernel_checks(session)
         outcome = worst(check["verdict"] for check in made.values())
         for_s = {"ok": SHARED_FOR_S, "not checked": BUSY_FOR_S}.get(outcome, 0.0)
     except Exception as error:  # out of memory, an operator that the device lacks
-        made = {name: not_checked(in_one_line(error)) for name in KERNEL_CHECKS}
+        made |= {name: not_checked(in_one_line(error)) for name in KERNEL_CHECKS}
     if shared and for_s:
         cell = session.cell.path.partition("/")[2]  # the host's name may go from the record
         note = {"at_s": time.monotonic(), "for_s": for_s, "cell": cell, "checks": made}
@@ -294,7 +292,7 @@ def before(session: Session, shared: Path | None = None) -> dict[str, Check]:
         temporary.write(shared, json.dumps(note))
     session.backend.release_memory()
     session.backend.reset_peak_memory()
-    return checks | made
+    return made
 
 
 def _taken_over(shared: Path | None) -> dict[str, Check]:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 AUTO = "auto"  # a batch size that the memory model finds
 THREAD_VARIABLES = (
-    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
-    "VECLIB_MAXIMUM_THREADS",
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS"),
+    *("NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"),
 )
 
 
@@ -89,6 +89,8 @@ class Trial:
         theirs = self.workload.imports(framework)
         if self.trainer:
             theirs = self.trainer.imports(theirs, self.workload)
+        if self.trainer and self.offloads:
+            theirs = [*theirs, ("deepspeed", self.trainer.import_deepspeed)]
         return [(framework, self.backend().import_framework), *theirs]
 
     def missing_packages(self) -> list[str]:

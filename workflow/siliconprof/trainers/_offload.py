@@ -43,6 +43,22 @@ NOT_COMPILED = (
 ON_CPU = "device and host share one memory: this shows that offloading works, not its cost"
 
 
+def import_deepspeed() -> None:
+    """Import DeepSpeed, if it is installed, and an optimizer that all of its engines import.
+
+    That one has a function compiled at its import: torch would import its compiler for it, 2 s.
+    """
+    import torch
+
+    compile_, torch.compile = torch.compile, lambda function: function
+    try:
+        import deepspeed.runtime.zero.muon.original_muon  # noqa: F401
+    except ImportError:
+        pass  # `_initialise` says so, or another version has none
+    finally:
+        torch.compile = compile_
+
+
 def ready(session: Session) -> tuple[Any, bool]:
     """(DeepSpeed, with its process group, whether its Adam is compiled), or `Unsupported`."""
     if session.deepspeed is None:

@@ -45,6 +45,7 @@ class Trainer:
     LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     cannot_offload: ClassVar[str | None] = None  # why, None = can
     OFFLOAD_LIBRARIES: ClassVar[tuple[str, ...]] = ("deepspeed",)  # what ZeRO-Offload adds
+    import_deepspeed = staticmethod(_offload.import_deepspeed)
 
     def supports(self, framework: str, device_kind: str, precision: str) -> str | None:
         """Why it cannot train with this framework, device and precision; None where it can."""
