@@ -5,6 +5,10 @@ one set of arrays after another, together more than twice the last-level cache; 
 size on, warm arrays are not cached either. What memory gives is read off calls of 2 ms and more,
 beside which launching and waiting are little. Shorter calls are timed in a row, and what is still
 not much longer than its launch says so.
+
+Every point is timed twice, in two rounds over all points and on new arrays: what slows a host down for
+half a second would else be all of a point's time, and its interval would not tell. Copies of 8 MiB
+by two threads were seen at the rate of one thread while the triad a second later had that of two.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from siliconprof.declarations import Bytes, Parameter, choice, integer, several
 from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
-from siliconprof.session.timing import call_s, row_s
+from siliconprof.session.timing import call_s, order, row_s
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
@@ -133,7 +137,8 @@ class Plugin(OperationWorkload):
             f"{MEMORY_SHARE:.3g} of the memory; not where working_sets_bytes is set",
             "time": "mean of calls in a row, between two of the backend's marks: as many as last "
             f"{IN_A_ROW} times launch_and_wait_s, at most {MOST_CALLS} and what the backend's queue "
-            f"holds; where results are new arrays, a row's fill {NEW_SHARE:.3g} of the cache at most",
+            f"holds; where results are new arrays, a row's fill {NEW_SHARE:.3g} of the cache at most; "
+            "in two rounds over all points, on new arrays each",
             "launch_s": {},
             "launch_and_wait_s": {},
             "launch_bound": f"a call shorter than {LAUNCH_BOUND} times launch_s, that of the same "
@@ -141,6 +146,7 @@ class Plugin(OperationWorkload):
         }
         sizes = self.sizes(session, below, cache_bytes)
         cold = self.cold(session, round_bytes)
+        planned: list[Arrays] = []
         for name, stream in streams.items():
             fewest = Arrays(session, name, stream, 0, 0)
             launch = dispatched(backend, fewest.launches()[0])
@@ -153,17 +159,16 @@ class Plugin(OperationWorkload):
                 if size == sizes[-1] and not self.parameters["working_sets_bytes"]:
                     size = grown(session, name, stream, size)
                 if "warm" in self.parameters["caches"]:
-                    arrays = Arrays(session, name, stream, size, 0)
-                    session.add_point(self.point(session, arrays, below))
+                    planned.append(Arrays(session, name, stream, size, 0))
                 if cold and size < below:
-                    arrays = Arrays(session, name, stream, size, round_bytes)
-                    rotation = {
-                        "buffers": arrays.sets,
-                        "buffer_bytes": arrays.bytes,
-                        "cache_bytes": cache_bytes,
-                        "cache_source": source,
-                    }
-                    session.add_point(self.point(session, arrays, below) | {"rotation": rotation})
+                    planned.append(Arrays(session, name, stream, size, round_bytes))
+        known = {"cache_bytes": cache_bytes, "cache_source": source}
+        for arrays in planned:
+            rotation = {"buffers": arrays.sets, "buffer_bytes": arrays.bytes} | known
+            rotates = {"rotation": rotation} if arrays.cold else {}
+            session.add_point(self.point(session, arrays, below) | rotates)
+        for arrays, point in zip(planned, session.points, strict=True):
+            self.again(session, arrays, point)
 
     def sizes(self, session: Session, below: int, cache_bytes: int | None) -> list[int]:
         """Working sets in bytes, smallest first; a flag names requested ones that are too large."""
@@ -204,18 +209,22 @@ class Plugin(OperationWorkload):
         reason = "every launch of a row makes a new array before the last one's is free"
         return {"burst_mean_s": None, "burst_reason": f"{reason}: another working set"}
 
-    def point(self, session: Session, arrays: Arrays, below: int) -> dict[str, Any]:
-        """One point: checked against float64 on random data, all results written, then timed."""
+    def ready(self, session: Session, arrays: Arrays) -> tuple[Callable[[], Any], float]:
+        """(a launcher that goes round new arrays, the error): checked, all results written once."""
         backend = session.backend
         launches = arrays.launches()
         result_error = checked(arrays.error(launches[0]), session.cell.precision, arrays.what)
         for launch in launches:  # now every result's memory is there, in a lazy framework's too
             backend.evaluate(launch())
         backend.synchronize()
-        in_turn = rotating(launches)
-        most = arrays.most_calls(below)
-        least_s = IN_A_ROW * self.wait_s
-        calls = calls_in_row(session, dispatched(backend, in_turn), least_s, most)
+        return rotating(launches), result_error
+
+    def point(self, session: Session, arrays: Arrays, below: int) -> dict[str, Any]:
+        """One point after the first round: checked against float64 on random data, then timed."""
+        in_turn, result_error = self.ready(session, arrays)
+        wait_s = session.method["bandwidth"]["launch_and_wait_s"][arrays.name]
+        launch, most = dispatched(session.backend, in_turn), arrays.most_calls(below)
+        calls = calls_in_row(session, launch, IN_A_ROW * wait_s, most)
         flops = arrays.stream.flops_per_value * arrays.count
         faults, _ = read_faults()
         point = self.timed_point(
@@ -235,9 +244,22 @@ class Plugin(OperationWorkload):
             },
             calls,
         )
-        call_s = statistics.median(point["times"]["step_s"])
-        point |= {"calls_per_time": calls, "launch_bound": call_s < LAUNCH_BOUND * self.launch_s}
-        point["minor_faults"] = read_faults()[0] - faults
+        point |= {"calls_per_time": calls, "minor_faults": read_faults()[0] - faults}
+        return point | self.bound(session, point)
+
+    def again(self, session: Session, arrays: Arrays, point: dict[str, Any]) -> None:
+        """Add the second round to a point, and say where its memory was faulted in for it."""
+        in_turn, _ = self.ready(session, arrays)
+        faults, _ = read_faults()
+        calls = point["calls_per_time"]
+        measured = session.repeat(arrays.what, dispatched(session.backend, in_turn), calls)
+        session.timed(calls * sum(measured["times"]["step_s"]))
+        point["minor_faults"] += read_faults()[0] - faults
+        for name, seconds in measured["times"].items():
+            point["times"][name] += seconds
+        point["attempts"] += measured["attempts"]
+        point |= {"stopped_by": measured["stopped_by"], **order(point["times"]["step_s"])}
+        point |= self.bound(session, point)
         launches_timed = timed_launches(point)
         faulted_bytes = point["minor_faults"] * os.sysconf("SC_PAGE_SIZE")
         share = faulted_bytes / (launches_timed * arrays.bytes)
@@ -247,7 +269,12 @@ class Plugin(OperationWorkload):
                 f"{arrays.what}: {share:.1%} of its bytes are pages that were faulted in for it, "
                 "which its time includes",
             )
-        return point
+
+    def bound(self, session: Session, point: Mapping[str, Any]) -> dict[str, bool]:
+        """Whether a point's call is bound by its launch."""
+        launch_s = session.method["bandwidth"]["launch_s"][point["params"]["kernel"]]
+        call_s = statistics.median(point["times"]["step_s"])
+        return {"launch_bound": call_s < LAUNCH_BOUND * launch_s}
 
 
 def looked_s(session: Session, launch: Callable[[], Any], calls: int) -> float:
