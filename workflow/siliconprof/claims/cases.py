@@ -21,6 +21,7 @@ from siliconprof.claims.claims_file import Claim, Question
 from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence, Rows
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.stats import inference
+from siliconprof.store import table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Row
 
@@ -41,6 +42,10 @@ FIXED = {
 }
 WHICH_DEVICE = ("device", "device_kind", "vendor")
 OF_A_DEVICE = (*WHICH_DEVICE, "backend", "framework", "like")
+SHOWN = [  # of a row, by its case
+    *("workload", "precision", "where", "module", "n_parameters", "n_layer", "n_embd", "seq_len"),
+    *("batch_size", "any_batch_size", "batch", "m", "k", "n"),
+]
 MULTIPLES = {"most": "largest", "least": "smallest", "mean": "geometric mean"}  # of several cases
 SIZES = {
     "n_layer": "{:g} layers",
@@ -55,7 +60,8 @@ class Case(NamedTuple):
     """The figure of measured rows: of one alone, or of one over or minus another."""
 
     label: str = ""
-    rows: Sequence[Row] = ()
+    places: Sequence[str] = ()  # where its rows were measured
+    sizes: Sequence[tuple[str, float | None]] = ()  # their modules and batch sizes
     middle: float = math.nan
     low: float = math.nan  # the ends of the interval that decides
     high: float = math.nan
@@ -274,8 +280,10 @@ def _combine(every: Sequence[Asked], pairs: pd.DataFrame, read: Mapping[str, Rea
     ends = ["middle", "low", "high"]
     upper[ends] = upper[ends].div(pairs["printed"], axis=0)
     upper["basis"] += pairs["over"]
+    tables = {id(of.table): of.table.frame for of in every}
+    lines = {key: table_files.rows(frame[SHOWN]) for key, frame in tables.items()}
     one, other = (
-        [every[number].table.shown[row] for number, row in pairs[["question", side]].to_numpy()]
+        [lines[id(every[of].table)][row] for of, row in pairs[["question", side]].to_numpy()]
         for side in ("one", "other")
     )
     is_alone, is_difference = pairs["one"] == pairs["other"], pairs["kind"] == "difference"
@@ -301,7 +309,9 @@ def _combine(every: Sequence[Asked], pairs: pd.DataFrame, read: Mapping[str, Rea
         rows, label = (
             ([a], _label(a)) if a is b else ([a, b], _label_of_both(a, b, asked.claim.along))
         )
-        asked.cases.append(Case(label, rows, *text))
+        places = tuple(row["where"] for row in rows)
+        sizes = tuple((row["module"], row["any_batch_size"]) for row in rows)
+        asked.cases.append(Case(label, places, sizes, *text))
 
 
 # -- labels ----------------------------------------------------------------------------------------

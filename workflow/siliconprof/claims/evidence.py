@@ -19,7 +19,6 @@ from siliconprof.stats import inference
 from siliconprof.store import columns
 from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import Row
 from siliconprof.store.table_files import rows as as_rows
 
 # The rows that a quantity is read from: of a table, or lines of scaling.csv about something.
@@ -35,8 +34,6 @@ SAME_TRAINING = [
     *("batch_size", "training_steps", "learning_rate", "warmup_steps", "decay_steps"),
     *("weight_decay", "beta1", "beta2", "max_gradient_norm"),
 ]
-SHOWN = ["workload", "precision", "where", "module", "n_parameters", "n_layer", "n_embd"]
-SHOWN += ["seq_len", "batch_size", "any_batch_size", "batch", "m", "k", "n"]
 PARTS = ("median", "low", "high")  # of a time's columns
 ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
 
@@ -48,11 +45,6 @@ class Rows:
         self.frame = frame.reset_index(drop=True)
         self._masks: dict[tuple[Any, ...], np.ndarray] = {}
         self._codes: dict[str, np.ndarray] = {}
-
-    @cached_property
-    def shown(self) -> list[Row]:
-        """What a case shows of each row."""
-        return as_rows(self.frame[SHOWN])
 
     def has(self, name: str, values: Sequence[Any]) -> np.ndarray:
         """Which rows have one of some values."""

@@ -78,7 +78,7 @@ def judged(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> Row:
     verdict, reason, case = verdicts.judge(claim, cases, list(dict.fromkeys(missing)))
     if is_analogue:
         return {"analogue_says": ANALOGUE_WORDS[verdict], "analogue_reason": reason}
-    devices = dict.fromkeys(row["where"] for one in cases for row in one.rows)
+    devices = dict.fromkeys(place for one in cases for place in one.places)
     case = case or Case()
     return {
         "verdict": verdict,
@@ -157,8 +157,7 @@ def _not_measured(names: Sequence[str]) -> list[str]:
 
 def _batches(asked: Asked) -> list[str]:
     """The reason, if any, that batch sizes of the question are missing."""
-    question, rows = asked.question, [row for case in asked.cases for row in case.rows]
-    measured = {(row["module"], row["any_batch_size"]) for row in rows}
+    question, measured = asked.question, {size for case in asked.cases for size in case.sizes}
     texts = []
     for module in question.workloads:
         absent = [str(b) for b in question.batch_sizes if (module, b) not in measured]
