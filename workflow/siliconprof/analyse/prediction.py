@@ -41,12 +41,17 @@ SIZE = ["bytes", "flops"]
 TIMED, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
 KERNEL = "time in the kernel"  # of the measuring thread, in a measured training
 UNSEEN_AT_MOST = 0.05  # of the predicted time
+SLOWEST = (
+    0.95  # of the calls of all kinds take at most so long: what one of an unseen kind may take
+)
 FEWEST_SIZES = 2  # of a kind, that make a line
 REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
 NEAR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
 # Fits of a line; in the first, errors count relative to the times themselves, and where these scatter
 # it lies too low; in the others they count relative to the fit before.
 FITS = 3
+# Weights of another model's trainings in the framework's line, by the same trainer and by another one.
+LIKE, OTHER = 0.1, 0.01
 SHORT_S = 5e-6  # errors count relative to a call's time; to this of shorter ones, which is noise
 ALONE = "no other training on its device has operators that were timed undisturbed"
 
@@ -116,25 +121,37 @@ class Line:
         return Line(self.features[calls], self.seconds[calls])
 
     def at(self, features: Sequence[float]) -> tuple[float, float]:
-        """(seconds, how many times larger or smaller the nearest call is).
-
-        A call costs something however small it is, and more with every feature, never less.
-        """
-        from scipy.optimize import nnls
-
+        """(seconds, how many times larger or smaller the nearest call is)."""
         asked = np.array(features, dtype=float)
         # of the feature that differs most, its logarithm
         distance = np.abs(np.log((self.features + 1.0) / (asked + 1.0))).max(axis=1)
         weight = np.exp(-((distance / math.log(NEAR)) ** 2) / 2) + 1e-4
-        scale = np.maximum(asked, 1.0)
-        ones = np.ones((len(self.seconds), 1))
-        calls = np.hstack([ones, self.features / scale])
-        fitted = self.seconds
+        seconds = float(self.coefficients(weight) @ [1.0, *asked])
+        return seconds, math.exp(distance.min())
+
+    def coefficients(self, weight: Any = 1.0) -> np.ndarray:
+        """(1 + features): what a call costs however small it is, and with every feature; none below 0.
+
+        The first is at most what the shortest call takes: a few large calls that take alike, whatever
+        their bytes, would else say that small ones take as long.
+
+        Args:
+            weight: of each call.
+        """
+        from scipy.optimize import nnls
+
+        scale = np.maximum(self.features.max(axis=0), 1.0)
+        scaled, fitted = self.features / scale, self.seconds
+        calls = np.hstack([np.ones((len(fitted), 1)), scaled])
+        least_s = max(float(self.seconds.min()), 0.0)
         for _ in range(FITS):
             relative = weight / np.maximum(fitted, SHORT_S)
-            coefficients, _ = nnls(calls * relative[:, None], self.seconds * relative)
-            fitted = calls @ coefficients
-        return float(coefficients @ [1.0, *(asked / scale)]), math.exp(distance.min())
+            found, _ = nnls(calls * relative[:, None], self.seconds * relative)
+            if found[0] > least_s:
+                beyond, _ = nnls(scaled * relative[:, None], (self.seconds - least_s) * relative)
+                found = np.array([least_s, *beyond])
+            fitted = calls @ found
+        return found / np.array([1.0, *scale])
 
 
 @dataclass(frozen=True)
@@ -168,8 +185,15 @@ class Timed:
 
     @cached_property
     def _any_kind(self) -> Line:
-        """What operators take whatever they do: only to judge how much unseen kinds matter."""
         return Line(self._sizes[SIZE], self._sizes["call_s"])
+
+    @cached_property
+    def _slow(self) -> np.ndarray:
+        """Coefficients of what slow operators take: only to judge how much unseen kinds may matter."""
+        line = self._any_kind
+        found = line.coefficients()
+        usual_s = found[0] + line.features @ found[1:]
+        return found * np.quantile(line.seconds / np.maximum(usual_s, SHORT_S), SLOWEST)
 
     @cached_property
     def _calls(self) -> dict[Any, float]:
@@ -184,10 +208,11 @@ class Timed:
         if (name, dtype, inputs) in self._calls:
             return self._calls[name, dtype, inputs], TIMED
         alike = self._kinds.get((name, dtype), ())
-        if len(alike) < FEWEST_SIZES:
-            return self._any_kind.at(size)[0], UNSEEN
-        seconds, reach = self._any_kind.through(alike).at(size)
-        return seconds, BY_LINE if reach <= REACH else UNSEEN
+        if len(alike) >= FEWEST_SIZES:
+            seconds, reach = self._any_kind.through(alike).at(size)
+            if reach <= REACH:
+                return seconds, BY_LINE
+        return float(self._slow @ [1.0, *size]), UNSEEN
 
     def _taken(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Operators with `seconds` of all their calls, and `how` that is known."""
@@ -204,16 +229,19 @@ class Timed:
     def framework_s(self, rows: pd.DataFrame, model: Sequence[Any]) -> float:
         """What the framework takes of a step; beside a GPU, what dispatching it takes.
 
-        It grows with the number of calls, and with the memory that is given back between them.
+        It grows with the number of calls, and with the memory that is given back between them; how
+        much, trainings of the same model tell most, where there are any.
         """
         name = "dispatch_s" if self._beside else "framework_s"
         known = self.trainings.dropna(subset=[name])
         module, trainer, lora_rank = model
-        like = known[known["trainer"] == trainer]
-        same = like[(like["module"] == module) & (like["lora_rank"] == lora_rank)]
-        alike = next(of for of in (same, like, known) if len(of))
-        calls, moved_bytes = rows["count"].sum(), (rows["count"] * rows["bytes"]).sum()
-        return Line(alike[["calls", "moved_bytes"]], alike[name]).at((calls, moved_bytes))[0]
+        like = known["trainer"] == trainer
+        same = like & (known["module"] == module) & (known["lora_rank"] == lora_rank)
+        line = Line(known[["calls", "moved_bytes"]], known[name])
+        call_s, *more_s = line.coefficients(np.select([same, like], [1.0, LIKE], OTHER))
+        return float(
+            call_s + np.dot(more_s, [rows["count"].sum(), (rows["count"] * rows["bytes"]).sum()])
+        )
 
     def _beyond_s(self, operators_s: Any, framework_s: Any) -> Any:
         """What of the framework's time is beyond that of the operators."""
