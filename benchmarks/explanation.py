@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pandas as pd
@@ -88,6 +89,7 @@ class Training(inventory.Training):
         if least:
             workload.n_embd = workload.n_head
         super().__init__(workload, workload.parameters, backend, "fp32", threads)
+        self.cell = SimpleNamespace(timing={})  # as a session's
         self.model = ("gpt2", "plain", own.get("lora_rank", 0))
         self.walls: list[float] = []  # of whole steps since the parts were last asked for
         self.used: list[dict[str, float | None]] = []
