@@ -6,7 +6,6 @@ import csv
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ import synthetic_cells as cells
 import synthetic_results as made
 from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
-from siliconprof.pipeline import ending
 from siliconprof.render import tables
-from siliconprof.render.exhibits.ours import e30_losses, e32_gaps
 from synthetic_results import A6000, ULTRA, Page, make, matmul, shown_table, training
 
 MLX = {"backend": "mlx"}
@@ -169,29 +166,6 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
     lines = {line["record"]: line for line in shown_table(results, "records")}
     assert lines[paths[0]]["kind"] == "not in this experiment"
     assert "damaged record: " in lines[paths[1]]["why"]
-
-
-def test_an_exhibit_that_raises_is_a_box_and_fails_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def wrong(*_: Any) -> None:
-        raise ArithmeticError("on purpose")
-
-    results = make(tmp_path, [training(0.01), training(0.02, **MLX), made.kernel_launch()])
-    before, errors = whole(results), results / ending.ERRORS
-    assert ending.main([str(errors)]) == 0
-    monkeypatch.setattr(e30_losses, "EXHIBIT", replace(e30_losses.EXHIBIT, rows=wrong))
-    monkeypatch.setattr(e32_gaps, "EXHIBIT", replace(e32_gaps.EXHIBIT, table=wrong))
-    page = made.render(results)
-    first, second = errors.read_text(encoding="utf-8").splitlines()
-    assert first.startswith("e30_losses: ArithmeticError: on purpose")
-    assert second.startswith("e32_gaps: ArithmeticError: on purpose")
-    assert page.html.count('class="box"') == 2
-    assert page.markup["every-cell"] == before.markup["every-cell"]
-    assert not list(tmp_path.rglob("*.tmp"))
-    with pytest.raises(UserError, match="the page stands, but") as error:
-        ending.main([str(errors)])
-    assert second in str(error.value)
 
 
 def test_damaged_input_is_one_line(tmp_path: Path) -> None:
