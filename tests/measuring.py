@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT, opened
+from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
 from siliconprof.store import record
@@ -52,12 +53,13 @@ def by_hand(
         preexec_fn: see `subprocess.Popen`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {"SILICONPROF_LOCK_FILE": str(folder / "host.lock")} | environment
+    # Checks of kernels are made once, as in a run.
+    own = {"SILICONPROF_LOCK_FILE": str(folder / "host.lock"), PIPELINE_VARIABLE: str(os.getpid())}
     command = [sys.executable, "-m", "siliconprof.measure", "--cell", cell.to_json()]
     done = subprocess.run(
         [*command, "--output", "record.json", *options],
         cwd=folder,
-        env=own_environment(search, **environment),
+        env=own_environment(search, **own | environment),
         preexec_fn=preexec_fn,
         capture_output=True,
         text=True,

@@ -47,7 +47,7 @@ def table(checkout: Checkout, name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_every_example_of_the_guide_reaches_the_page(extended: Checkout) -> None:
     """Workload, backend, device and data set in the records; tables, figure and names on the page."""
     records = extended.records()
@@ -79,7 +79,7 @@ def test_every_example_of_the_guide_reaches_the_page(extended: Checkout) -> None
         assert shown in page
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_plugins_keep_the_contract_of_their_kind(extended: Checkout) -> None:
     """As the guide says to check them."""
     shutil.copytree(ROOT / "tests", extended.path / "tests", dirs_exist_ok=True)

@@ -23,7 +23,7 @@ from siliconprof.stats import statistics
 from siliconprof.store.cell import Cell
 from test_faults import begin_measure, measure, processes, until
 
-PROCESSES = 10
+PROCESSES = 10  # the least that may be asked for
 BEFORE = ("import_s", "context_s", "other_kernel_s")
 
 # Python reads this file when it starts. It does its harm in fresh processes alone, and says which
@@ -111,10 +111,7 @@ def plant(checkout: Checkout, faults: dict[int, str]) -> None:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """MLX, whose processes start fast, from the configuration to the page.
-
-    `test_default_run` looks at what torch leaves, which takes two seconds a process.
-    """
+    """MLX, whose processes start fast; `test_default_run` looks at what torch leaves."""
     copy = own_project(tmp_path_factory.mktemp("launch"), shared=False)
     copy.configure(
         host="desk",
@@ -129,7 +126,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
             }
         },
     )
-    copy.snakemake("report")
+    copy.snakemake("measured")
     return copy
 
 
@@ -175,14 +172,14 @@ def test_the_four_numbers_are_what_they_are_called(study: Checkout) -> None:
 def test_fresh_processes_that_fail_leave_a_reason_and_the_others_stand(checkout: Checkout) -> None:
     plant(checkout, {2: "dies", 4: "hangs", 7: "has no framework"})
     env = {"PYTHONPATH": checkout.environment["PYTHONPATH"]}
-    data = measure(checkout, launch_cell(time_limit_s=60), env=env)
+    data = measure(checkout, launch_cell(time_limit_s=40), env=env)
     assert data["status"] == "ok"
     (point,) = data["points"]
     for name in ("cold_s", *BEFORE):
         assert len(point["times"][name]) == PROCESSES - 3
     died, hung, without = point["cold"]["failed"]
     assert died == "process 2: killed by signal 9 (SIGKILL); while: start"
-    assert hung == "process 4: still running after 15 s; while: import mlx"
+    assert hung == "process 4: still running after 10 s; while: import mlx"
     assert without.startswith("process 7: exit status 1; while: import mlx; ModuleNotFoundError")
     (flag,) = [flag for flag in data["flags"] if flag["code"] == "fresh_process_failed"]
     assert flag["detail"] == "; ".join([died, hung, without])

@@ -413,8 +413,10 @@ def test_a_forced_cell_that_outgrows_its_limit_is_oom(project: Checkout) -> None
 @pytest.mark.parametrize(
     ("shapes", "count"),
     [
-        ("gpt2-tiny (2x96|4x128).*(lora8 bf16|fp32)|6x128.*checkpointed fp32", 5),
-        (" lm (4x128|8x128).*fp32", 4),
+        ("gpt2-tiny (2x96.*lora8 bf16|6x128.*checkpointed fp32)", 2),
+        pytest.param(
+            "(lm [48]x128|gpt2-tiny 4x128|gpt2-mini 6x128).*fp32", 7, marks=pytest.mark.campaign
+        ),
     ],
 )
 def test_some_shapes_are_predicted_within_the_bound(shapes: str, count: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import QUICK, ROOT, Checkout, copy_project
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 
 @pytest.fixture(scope="module")

@@ -33,11 +33,7 @@ FITS, BOTH = {"scenarios": ["fits"]}, {"scenarios": ["fits", "offload"]}
 OFFLOAD = {"scenarios": ["offload"]}
 WORKLOADS = {
     "text-plain": TEXT | BOTH | {"trainer": "plain"},
-    "amp-plain": TEXT | OFFLOAD | {"trainer": "plain", "precisions": ["amp-bf16"]},
-    "text-plain-3": TEXT
-    | OFFLOAD
-    | {"trainer": "plain", "zero_stage": 3, "precisions": ["fp32", "bf16"]},
-    "text-hf": TEXT | OFFLOAD | {"trainer": "hf"},
+    "text-plain-3": TEXT | OFFLOAD | {"trainer": "plain", "zero_stage": 3, "precisions": ["bf16"]},
     "text-hf-3": TEXT
     | OFFLOAD
     | {"trainer": "hf", "zero_stage": 3, "precisions": ["fp32", "amp-bf16"]},
@@ -104,9 +100,9 @@ def losses(record: dict[str, Any]) -> list[float]:
 
 
 def test_offloaded_training_is_the_same_training(study: dict) -> None:
-    """Stages 2 and 3, both trainers, both models, with adapters: the plain run's losses."""
+    """Stage 2 by the plain trainer, 3 by the Trainer, both models, adapters: the plain run's losses."""
     for base, others in {
-        "text-plain": ("text-plain", "text-plain-3", "text-hf", "text-hf-3"),
+        "text-plain": ("text-plain", "text-hf-3"),
         "lora": ("lora",),
         "speech-plain": ("speech-hf",),
     }.items():
@@ -123,17 +119,15 @@ def test_offloaded_training_is_the_same_training(study: dict) -> None:
 def test_mixed_precision_keeps_master_weights_in_fp32(study: dict) -> None:
     """DeepSpeed's bf16 computes in bf16 and updates fp32 weights: amp-bf16, and proved to be."""
     wide = losses(study["text-plain", "fits", "fp32"])
-    first = losses(study["amp-plain", "offload", "amp-bf16"])
-    assert first == pytest.approx(wide, rel=5e-3)
-    assert first != pytest.approx(wide, rel=1e-6)  # it is another arithmetic
-    for name in ("amp-plain", "text-hf-3"):
-        record = study[name, "offload", "amp-bf16"]
-        assert losses(record) == pytest.approx(first, rel=1e-4), name
-        assert record["precision"]["effective"] == "amp-bf16"
-        evidence = record["precision"]["evidence"]
-        assert (evidence["master_weights"], evidence["moments"]) == ("float32", "float32")
-        assert (evidence["weights"], evidence["activations"]) == ("bfloat16", "bfloat16")
-        assert "no autocast" in record["method"]["offload"]["weights"]
+    record = study["text-hf-3", "offload", "amp-bf16"]
+    narrow = losses(record)
+    assert narrow == pytest.approx(wide, rel=5e-3)
+    assert narrow != pytest.approx(wide, rel=1e-6)  # it is another arithmetic
+    assert record["precision"]["effective"] == "amp-bf16"
+    evidence = record["precision"]["evidence"]
+    assert (evidence["master_weights"], evidence["moments"]) == ("float32", "float32")
+    assert (evidence["weights"], evidence["activations"]) == ("bfloat16", "bfloat16")
+    assert "no autocast" in record["method"]["offload"]["weights"]
 
 
 def test_a_record_says_how_it_offloads(study: dict) -> None:

@@ -6,7 +6,6 @@ import csv
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import synthetic_results as made
 from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
 from siliconprof.render import tables
-from siliconprof.render.exhibits.ours import e30_losses, e32_gaps
 from synthetic_results import A6000, ULTRA, Page, make, matmul, shown_table, table, training
 
 MLX = {"backend": "mlx"}
@@ -168,26 +166,6 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
     (outside,), (unreadable,) = table(results, "outside"), table(results, "unreadable")
     assert outside == {"record": paths[0], "note": "not in this experiment"}
     assert unreadable["record"] == paths[1] and "damaged record: " in unreadable["error"]
-
-
-def test_an_exhibit_that_raises_is_a_box_and_fails_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def wrong(*_: Any) -> None:
-        raise ArithmeticError("on purpose")
-
-    results = make(tmp_path, [training(0.01), training(0.02, **MLX), made.kernel_launch()])
-    before, errors = whole(results), results / "errors.txt"
-    assert errors.read_text() == ""
-    monkeypatch.setattr(e30_losses, "EXHIBIT", replace(e30_losses.EXHIBIT, rows=wrong))
-    monkeypatch.setattr(e32_gaps, "EXHIBIT", replace(e32_gaps.EXHIBIT, table=wrong))
-    page = made.render(results)
-    first, second = errors.read_text(encoding="utf-8").splitlines()
-    assert first.startswith("e30_losses: ArithmeticError: on purpose")
-    assert second.startswith("e32_gaps: ArithmeticError: on purpose")
-    assert page.html.count('class="box"') == 2
-    assert page.markup["every-cell"] == before.markup["every-cell"]
-    assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_damaged_input_is_one_line(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def measure(folder: Path, cell: Cell, fault: str = "", run: str = "") -> dict[st
     """
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(fault, encoding="utf-8")
-    more = {"SILICONPROF_PIPELINE_PID": run, "TMPDIR": str(folder)} if run else {}
+    more = {"SILICONPROF_PIPELINE_PID": run, "TMPDIR": str(folder)}
     return by_hand(cell, folder, search=[folder], **more)
 
 

@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from conftest import PRODUCT, QUICK, ROOT, own_project
 
-ROOT = Path(__file__).parent.parent
+RELEASES = ("3.11", "3.12", "3.13")
+
+
+def pythons() -> list[str]:
+    """An interpreter of each release that is at hand, on the path or of pyenv; first the tests' own."""
+    found = {"{}.{}".format(*sys.version_info): sys.executable}
+    for release in RELEASES:
+        of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{release}.*/bin/python{release}"))
+        for path in (shutil.which(f"python{release}"), *map(str, of_pyenv)):
+            test = [path, "-c", "import ensurepip, venv"]
+            if path and not subprocess.run(test, capture_output=True, check=False).returncode:
+                found.setdefault(release, path)
+    return list(found.values())
+
+
+def few_pins() -> str:
+    """The pins of the package's own requirements and of MLX: not those of torch, which is large."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    own = [*project["dependencies"], *project["optional-dependencies"]["report"], "mlx"]
+    names = {re.split(r"\W", line.replace("-", "_"))[0] for line in own}
+    pins = [
+        line
+        for file in ("base.txt", "cpu.txt")
+        for line in (ROOT / "envs" / file).read_text(encoding="utf-8").splitlines()
+        if "==" in line and re.split(r"\W", line.replace("-", "_"))[0] in names
+    ]
+    assert len(pins) == len(names), (pins, names)
+    return "\n".join(pins)
 
 
 def wheel(folder: Path, name: str, version: str) -> None:
@@ -28,7 +59,7 @@ def wheel(folder: Path, name: str, version: str) -> None:
         archive.writestr(f"{info}/RECORD", "")
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("installer", ["uv", "pip"])
 def test_pins_come_from_where_pip_is_told(tmp_path: Path, installer: str) -> None:
     """By uv, which reads no setting of pip's itself; by pip, where no index has uv."""
@@ -57,3 +88,25 @@ def test_pins_come_from_where_pip_is_told(tmp_path: Path, installer: str) -> Non
         [python, "-m", "pip", "list"], capture_output=True, text=True, check=True
     )
     assert "onlyhere 1.0" in " ".join(listed.stdout.split())
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("python", pythons())
+def test_a_tiny_run_with_each_python_that_is_at_hand(tmp_path: Path, python: str) -> None:
+    """In an environment of its own, of which torch, at a gigabyte, is no part."""
+    project = own_project(tmp_path, shared=False)
+    if python != sys.executable:
+        environment = tmp_path / "environment"
+        subprocess.run([python, "-m", "venv", environment], check=True)
+        python = str(environment / "bin" / "python")
+        (tmp_path / "pins.txt").write_text(few_pins(), encoding="utf-8")
+        pins = ("-r", str(tmp_path / "pins.txt"), "-c", str(ROOT / "envs/constraints.txt"))
+        project.run(python, str(ROOT / "envs/install.py"), *pins)
+        project.environment["PATH"] = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    project.configure(host="desk", backends=["mlx"], timing=QUICK, workloads={"product": PRODUCT})
+    project.run(python, "-m", "snakemake", "--cores", "1", "report")
+    (record,) = project.records().values()
+    assert record["status"] == "ok", record["reason"]
+    release = subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout
+    assert record["environment"]["python"] == release.split()[1]
+    assert "product" in (project.path / "results/report.html").read_text(encoding="utf-8")

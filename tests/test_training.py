@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 # Ten steps: two to warm up, four split, four unsplit.
 TEN_STEPS = QUICK | {"warmup_iterations": 2, "iterations": 4, "max_iterations": 4}
-TEN_STEPS |= {"time_limit_s": 600}  # compiling in MLX takes a quarter of a minute on a quiet host
+WORDS = {"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000}}
 NANO = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "dataset": "words"}
 FP32, IN_TORCH = {"precisions": ["fp32"]}, {"backends": ["torch-cpu"]}
 PLAIN, HF = NANO | {"trainer": "plain"}, NANO | IN_TORCH | {"trainer": "hf"}
@@ -60,7 +60,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, given: tuple[Any, Path]) -> 
     copy.environment |= {"HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1"}
     copy.configure(
         timing=TEN_STEPS,
-        datasets={"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000}},
+        datasets=WORDS,
         precisions=["fp32", "amp-bf16"],
         workloads={
             "full-plain": PLAIN | {"precisions": [*PRECISIONS]},
@@ -69,8 +69,6 @@ def study(tmp_path_factory: pytest.TempPathFactory, given: tuple[Any, Path]) -> 
             "lora-hf": HF | FP32 | {"lora_rank": 4},
             "checkpointed-plain": PLAIN | {"gradient_checkpointing": True},
             "checkpointed-hf": HF | FP32 | {"gradient_checkpointing": True},
-            # Both compile with g++, MLX once for each kernel.
-            "compiled": PLAIN | FP32 | {"compile": True},
             "compiled-hf": HF | FP32 | {"compile": True},
             "math": PLAIN | FP32 | {"attention": "math"},
             "efficient": PLAIN | FP32 | IN_TORCH | {"attention": "efficient"},
@@ -146,13 +144,6 @@ def test_a_step_runs_by_the_kernels_that_are_asked_for_and_learns_the_same(study
         record = records[workload, "torch-cpu", "fp32"]
         assert record["method"]["kernels"] == kernels
         assert losses(record) == pytest.approx(first, rel=1e-5)
-    for backend in ("mlx", "torch-cpu"):
-        compiled = records["compiled", backend, "fp32"]
-        assert losses(compiled) == pytest.approx(first, rel=1e-5)
-        point = compiled["points"][0]
-        assert point["quantities"]["recompilations"] == point["quantities"]["graph_breaks"] == 0
-        assert point["quantities"]["compile_s"] > 10 * point["times"]["unsplit_step_s"][0]
-        assert compiled["accounting"]["timed_s"] < point["quantities"]["compile_s"]
     refused = {
         ("compiled-hf", "torch-cpu"): "compile: trainer hf runs eager steps; use trainer plain",
         ("efficient", "torch-cpu"): "attention: efficient is not to be had, torch-cpu has a choice "
@@ -163,6 +154,26 @@ def test_a_step_runs_by_the_kernels_that_are_asked_for_and_learns_the_same(study
     for (workload, backend), reason in refused.items():
         record = records[workload, backend, "fp32"]
         assert (record["status"], record["reason"]) == ("unsupported", reason)
+
+
+@pytest.mark.campaign
+def test_a_compiled_step_learns_the_same(tmp_path: Path) -> None:
+    """Both compile with g++, MLX once for each kernel, which takes a minute."""
+    project = own_project(tmp_path)
+    workloads = {"eager": PLAIN | FP32 | IN_TORCH, "compiled": PLAIN | FP32 | {"compile": True}}
+    project.configure(timing=TEN_STEPS | {"time_limit_s": 600}, datasets=WORDS, workloads=workloads)
+    project.snakemake("measured")
+    records = found(project)
+    first = losses(records["eager", "torch-cpu", "fp32"])
+    for backend in ("mlx", "torch-cpu"):
+        compiled = records["compiled", backend, "fp32"]
+        assert losses(compiled) == pytest.approx(first, rel=1e-5)
+        (point,) = compiled["points"]
+        kinds = ["compile"] * 2 + ["warm-up"] * 2 + ["unsplit"] * 4 + ["free-running"] * 4
+        assert point["steps"]["kind"] == kinds
+        assert point["quantities"]["recompilations"] == point["quantities"]["graph_breaks"] == 0
+        assert point["quantities"]["compile_s"] > 10 * point["times"]["unsplit_step_s"][0]
+        assert compiled["accounting"]["timed_s"] < point["quantities"]["compile_s"]
 
 
 def test_every_precision_is_honoured_proved_or_refused(study: Checkout) -> None:
@@ -206,15 +217,12 @@ def test_steps_samples_and_faults_lie_on_one_clock(study: Checkout) -> None:
         (point,) = record["points"]
         steps = point["steps"]
         warmup = record["cell"]["timing"]["warmup_iterations"]
-        begins, each = ["warm-up"] * warmup, ["split", "unsplit"]
-        if record["cell"]["parameters"]["compile"]:
-            begins, each = ["compile"] * 2 + begins, ["unsplit"]
         told = [kind for kind in steps["kind"] if kind != "operators"]
-        assert told == [*begins, *each * 4, *["free-running"] * 4], key
+        begins, pairs = ["warm-up"] * warmup, ["split", "unsplit"] * 4
+        assert told == [*begins, *pairs, *["free-running"] * 4], key
         # After one pair of steps a step is described, after three one is timed.
         untold = record["cell"]["backend"] == "mlx" and key[0].startswith("checkpointed")
-        watched = 0 if "compile" in begins else 1 if untold else 2
-        assert steps["kind"].count("operators") == watched, key
+        assert steps["kind"].count("operators") == (1 if untold else 2), key
         assert steps["started_s"] == sorted(steps["started_s"])
         assert all(len(values) == len(point["loss"]) for values in steps.values())
         if record["samples"]:
