@@ -56,8 +56,8 @@ rule complete:
     shell:
         """
         cat {input:q} | tee {log:q}
-        test ! -s {input:q} ||
-            {{ echo "the page stands, but for what could not be drawn" | tee -a {log:q}; exit 1; }}
+        test ! -s {input:q} \
+            || {{ echo "the page stands, but for what could not be drawn" | tee -a {log:q}; exit 1; }}
         """
 
 
