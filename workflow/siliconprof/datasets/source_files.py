@@ -13,11 +13,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from siliconprof import fingerprint
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.store import documents
 
 FILE = "sources.json"
 NEW = "new"  # the state of a data set without a readable sources.json
+# A copied file has a new time and the same content, and must prepare nothing again; for a file too
+# large to read at every parse, the time decides.
+SMALL_BYTES = 64 * 2**20
 
 
 def read(
@@ -83,18 +87,23 @@ def _changes(sources: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         if recorded["names_sha256"] and recorded["names_sha256"] != (names := _names(folder)):
             yield root, names
         for name, before in recorded["files"].items():
-            now = _facts(folder / name)
+            now = _facts(folder / name, before)
             if now != before:
                 yield str(folder / name), now
 
 
-def _facts(path: Path) -> list[int] | None:
-    """Size in bytes and time of a file in ns; None where there is none."""
+def _facts(path: Path, before: list[Any] | None = None) -> list[Any] | None:
+    """Bytes, time in ns and SHA-256 of a file, None where there is none; `before` if it is as then."""
     try:
         status = path.stat()
+        facts: list[Any] = [status.st_size, status.st_mtime_ns, None]
+        if before and facts[:2] == before[:2]:
+            return before
+        if status.st_size <= SMALL_BYTES:
+            facts[2] = fingerprint.of_file(path)
     except OSError:
         return None
-    return [status.st_size, status.st_mtime_ns]
+    return before if before and facts[2] and facts[2] == before[2] else facts
 
 
 def _names(folder: Path) -> str:
