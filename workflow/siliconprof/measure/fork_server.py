@@ -453,12 +453,10 @@ def can_copy_pages() -> bool:
 
 
 def _pages(of_files: bool) -> list[tuple[int, int]]:
-    """(address, bytes) of what this process has in memory, see proc_pid_pagemap(5).
+    """(address, bytes) of what this process has read of files, or of its own memory.
 
-    Args:
-        of_files: all that it has read of the files it has mapped. A fork has none of it in its page
-            tables, so it counts as less memory, and what uses it faults. Otherwise its own memory,
-            which a fork shares until it writes: then the copy is charged to its memory limit.
+    A fork has none of the first in its page tables: it counts as less memory, and what uses it
+    faults. The second it shares until it writes: then the copy counts. See proc_pid_pagemap(5).
     """
     size = os.sysconf("SC_PAGE_SIZE")
     found = []
