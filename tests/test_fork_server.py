@@ -102,6 +102,7 @@ def test_what_cells_import_is_imported_before_the_first(forking: Checkout) -> No
     until(lambda: len(tree(forking)) == 2)  # one for the environment, below it one that has MLX
     before = {process.pid for process in tree(forking)}
     forking.environment |= dict.fromkeys(trial.THREAD_VARIABLES, "1")
+    forking.environment |= dict.fromkeys(fork_server.OF_A_JOB, "/tmp")
     assert measure(forking, one)["method"]["process"] == child.FORKED
     assert {process.pid for process in tree(forking)} == before
 

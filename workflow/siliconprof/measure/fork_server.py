@@ -52,6 +52,7 @@ OWN = "SILICONPROF_"  # variables of this package
 # Where compilers keep what they have made: read when they compile, and not when they are loaded.
 COMPILER_CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLX_PTX_CACHE_DIR")
 OF_THE_SHELL = ("_", "OLDPWD", "PWD", "SHLVL")  # no library reads them, and every folder has others
+OF_A_JOB = ("TEMP", "TEMPDIR", "TMP")  # Snakemake's; read when a temporary file is made
 MODULE, WORKER = "siliconprof.measure.fork_server", "siliconprof.measure.worker"
 MESSAGE_BYTES = 2**20
 STARTS_WITHIN_S = 300.0  # imports of all kinds from a slow disk
@@ -241,7 +242,7 @@ def _of_branch(environment: Mapping[str, str]) -> dict[str, str]:
     This package's own are read anew in a fork, and so is its code, which comes first on the path.
     """
     others = environment["PYTHONPATH"].partition(os.pathsep)[2]
-    later = {*COMPILER_CACHES, *OF_THE_SHELL}
+    later = {*COMPILER_CACHES, *OF_THE_SHELL, *OF_A_JOB}
     theirs = {n: v for n, v in environment.items() if n not in later and not n.startswith(OWN)}
     return theirs | {"PYTHONPATH": others}
 
