@@ -5,16 +5,18 @@ The workload that sleeps, and what looks for processes, are those of test_faults
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import psutil
 import pytest
 from conftest import Checkout
 from measuring import python
-from siliconprof.measure import child, fork_server
+from siliconprof.measure import child, fork_server, lock
 from siliconprof.session import trial
 from siliconprof.store.record import read
 from test_faults import (
@@ -86,12 +88,21 @@ child.prepare([Trial(Cell.from_json(text)) for text in sys.argv[1:]])
 
 
 def test_what_cells_import_is_imported_before_the_first(forking: Checkout) -> None:
-    """Their supervisors ask the same processes, whatever Snakemake adds to the environment."""
+    """Their supervisors ask the same processes, whatever Snakemake adds to the environment.
+
+    While a cell of another run is measured nothing is imported.
+    """
     one = cell("fine")
-    forking.run(sys.executable, "-c", ASKS, one.to_json(), env={"PYTHONPATH": "workflow"})
+    asks = partial(forking.run, sys.executable, "-c", ASKS, one.to_json())
+    with open(forking.environment[lock.LOCK_FILE_VARIABLE], "w", encoding="utf-8") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        asks(env={"PYTHONPATH": "workflow"})
+        assert not tree(forking)
+    asks(env={"PYTHONPATH": "workflow"})
     until(lambda: len(tree(forking)) == 2)  # one for the environment, below it one that has MLX
     before = {process.pid for process in tree(forking)}
     forking.environment |= dict.fromkeys(trial.THREAD_VARIABLES, "1")
+    forking.environment |= dict.fromkeys(fork_server.OF_A_JOB, "/tmp")
     assert measure(forking, one)["method"]["process"] == child.FORKED
     assert {process.pid for process in tree(forking)} == before
 

@@ -234,9 +234,11 @@ def is_limited(trial: Trial) -> bool:
 def prepare(trials: Sequence[Trial]) -> None:
     """Have what these cells import imported, as long as none of them is measured.
 
-    Where one starts an interpreter of its own, that would be measured beside the imports.
+    Where one starts an interpreter of its own, that would be measured beside the imports, and so is
+    a cell of another run that is under way.
     """
-    if fork_server.VARIABLE in os.environ and all(map(may_fork, trials)):
+    can = fork_server.VARIABLE in os.environ and lock.is_free()
+    if can and all(map(may_fork, trials)):
         scratch = Path(tempfile.gettempdir())
         fork_server.prepare((trial, child_environment(trial, scratch)) for trial in trials)
 

@@ -52,6 +52,7 @@ OWN = "SILICONPROF_"  # variables of this package
 # Where compilers keep what they have made: read when they compile, and not when they are loaded.
 COMPILER_CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLX_PTX_CACHE_DIR")
 OF_THE_SHELL = ("_", "OLDPWD", "PWD", "SHLVL")  # no library reads them, and every folder has others
+OF_A_JOB = ("TEMP", "TEMPDIR", "TMP")  # Snakemake's; read when a temporary file is made
 MODULE, WORKER = "siliconprof.measure.fork_server", "siliconprof.measure.worker"
 MESSAGE_BYTES = 2**20
 STARTS_WITHIN_S = 300.0  # imports of all kinds from a slow disk
@@ -241,7 +242,7 @@ def _of_branch(environment: Mapping[str, str]) -> dict[str, str]:
     This package's own are read anew in a fork, and so is its code, which comes first on the path.
     """
     others = environment["PYTHONPATH"].partition(os.pathsep)[2]
-    later = {*COMPILER_CACHES, *OF_THE_SHELL}
+    later = {*COMPILER_CACHES, *OF_THE_SHELL, *OF_A_JOB}
     theirs = {n: v for n, v in environment.items() if n not in later and not n.startswith(OWN)}
     return theirs | {"PYTHONPATH": others}
 
@@ -453,12 +454,10 @@ def can_copy_pages() -> bool:
 
 
 def _pages(of_files: bool) -> list[tuple[int, int]]:
-    """(address, bytes) of what this process has in memory, see proc_pid_pagemap(5).
+    """(address, bytes) of what this process has read of files, or of its own memory.
 
-    Args:
-        of_files: all that it has read of the files it has mapped. A fork has none of it in its page
-            tables, so it counts as less memory, and what uses it faults. Otherwise its own memory,
-            which a fork shares until it writes: then the copy is charged to its memory limit.
+    A fork has none of the first in its page tables: it counts as less memory, and what uses it
+    faults. The second it shares until it writes: then the copy counts. See proc_pid_pagemap(5).
     """
     size = os.sysconf("SC_PAGE_SIZE")
     found = []

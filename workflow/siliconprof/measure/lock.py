@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from siliconprof.errors import UserError, printable, writing
+from siliconprof.errors import CannotWrite, UserError, printable, writing
 
 NAME = "siliconprof.lock"
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
@@ -93,6 +93,21 @@ def alone(
         yield Held(descriptor, time.monotonic() - started)
     finally:
         os.close(descriptor)
+
+
+def is_free() -> bool:
+    """Whether nobody holds the host's lock, which can be had."""
+    try:
+        descriptor = _opened_for_all(lock_file())
+    except CannotWrite:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _user() -> str:

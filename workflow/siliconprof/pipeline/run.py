@@ -36,7 +36,7 @@ WITH_VALUE = {*OPTIONS, "--cores", PROFILE}
 # For these Snakemake's parser, which takes a second to import, is not asked what else there is.
 USUAL = WITH_VALUE | {"--replace-workflow-config", "--forcerun", "--dry-run", "-n", "--quiet"}
 USUAL |= {"--unlock", "--"}
-TARGETS = ("report", "measured", "figures", "all")  # without wildcards
+TARGETS = ("report", "quick", "measured", "figures", "all")  # without wildcards
 CACHES = Path("results/history/cache")
 
 
