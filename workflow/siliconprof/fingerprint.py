@@ -1,10 +1,10 @@
 """What the code of a measurement does, as one hash: a cell is stale when it changes.
 
 It is taken over the syntax trees of the modules that decide what is measured and how, the method,
-without docstrings and the annotations of functions; comments and formatting are in no tree. The
-modules are found by import statements, and none is imported. What starts, watches, locks, writes
-and checks files, the supervision, is not hashed: the folders `SUPERVISION` and the modules at the
-package's top.
+without docstrings and annotations; comments and formatting are in no tree. The modules are found by
+import statements, and none is imported. A module stands for what it does, wherever it lies and
+whatever it is called. What starts, watches, locks, writes and checks files, the supervision, is not
+hashed: the folders `SUPERVISION` and the modules at the package's top.
 
 Not followed: what is found by a string (`getattr`, a command's `-m siliconprof.…`), which is data
 like any other string. A plug-in is a root of its own.
@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import resolve_name
@@ -28,6 +28,8 @@ from siliconprof.plugins import PACKAGE_DIR
 
 SUPERVISION = ("measure", "store")
 CACHE = "code.json"  # in results/history, see `load_cache`; it may be deleted
+HALF = 32  # hex digits of a module's hash for what it does itself; as many for what it imports
+HEEDED = ("ClassVar", "InitVar", "KW_ONLY")  # annotations that a dataclass acts on
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Fingerprint:
 
     @property
     def sha256(self) -> str:
-        """Hex hash of the modules' names and hashes."""
-        return _hash(f"{name} {value}" for name, value in sorted(self.modules.items()))
+        """Hex hash of the modules' hashes."""
+        return _hash(sorted(self.modules.values()))
 
 
 def of(roots: Iterable[str], package: Package | None = None) -> Fingerprint:
@@ -72,8 +74,13 @@ def of_file(path: Path | str) -> str:
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Names of the modules that differ, or that one side lacks."""
-    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    """Names of the modules that do what no module of the other side does; else that import others."""
+    for digits in (HALF, None):
+        then, today = ({n: code[:digits] for n, code in side.items()} for side in (before, now))
+        gone = {name for name, code in then.items() if code not in today.values()}
+        if found := gone | {name for name, code in today.items() if code not in then.values()}:
+            return sorted(found)
+    return []
 
 
 class Package:
@@ -93,19 +100,32 @@ class Package:
                 raise LookupError(f"no module {name}")
         while todo:
             name = todo.pop()
-            path = self.file(name)
-            inside = path.relative_to(self.folder).parts if path else ()
-            if path is None or len(inside) == 1 or inside[0] in SUPERVISION:
+            path = self._method_file(name)
+            if path is None:
                 continue
             sha256, imports = self._code(path)
-            if sha256:
-                modules[name.removeprefix(f"{self.folder.name}.")] = sha256
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-            dotted = (resolve_name(imported, package) for imported in imports)
-            reached = {package, *map(self._module_of, dotted)} - seen
+            imported, uses = set(), []
+            for bound, dotted in imports:
+                whole = resolve_name(dotted, package)
+                module = self._module_of(whole)
+                file = self._method_file(module)
+                own = self._code(file)[0] if file else ""
+                uses.append(f"{bound} {own} {whole.removeprefix(module)}")
+                imported.add(module)
+            if sha256 or uses:
+                short = name.removeprefix(f"{self.folder.name}.")
+                modules[short] = sha256[:HALF].ljust(HALF, "0") + _hash(sorted(uses))[:HALF]
+            reached = {package, *imported} - seen
             todo += reached
             seen |= reached
         return Fingerprint(dict(sorted(modules.items())))
+
+    def _method_file(self, name: str) -> Path | None:
+        """The file of a module whose code is hashed."""
+        path = self.file(name)
+        inside = path.relative_to(self.folder).parts if path else ()
+        return path if len(inside) > 1 and inside[0] not in SUPERVISION else None
 
     def _module_of(self, dotted: str) -> str:
         """The module that an imported name is, or is of."""
@@ -135,7 +155,10 @@ def _hash(parts: Iterable[str]) -> str:
 
 
 class _Effective(ast.NodeTransformer):
-    """Leaves out of a syntax tree what does nothing when it runs."""
+    """Leaves out of a syntax tree what does nothing when it runs, and imports of this package."""
+
+    def __init__(self) -> None:
+        self.imports: list[tuple[str, str]] = []  # (name that it binds, what it stands for)
 
     def visit_Expr(self, node: ast.Expr) -> Any:
         """A docstring, or any other constant."""
@@ -143,8 +166,30 @@ class _Effective(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> Any:
         """Imports for types alone."""
-        self.generic_visit(node)
-        return node.orelse if getattr(node.test, "id", "") == "TYPE_CHECKING" else node
+        if getattr(node.test, "id", "") == "TYPE_CHECKING":
+            return [kept for statement in node.orelse if (kept := self.visit(statement))]
+        return self.generic_visit(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
+        """What is imported from this package is told by what it does."""
+        base = "." * node.level + (f"{node.module}." if node.module else "")
+        if not base.startswith((".", f"{PACKAGE_DIR.name}.")):
+            return node
+        self.imports += [(a.asname or a.name, base + a.name) for a in node.names]
+        return None
+
+    def visit_Import(self, node: ast.Import) -> Any:
+        """The same; one without `as` binds the package, by whose names the tree goes on."""
+        own = [a for a in node.names if a.name.startswith(f"{PACKAGE_DIR.name}.")]
+        self.imports += [(a.asname or "", a.name) for a in own]
+        node.names = [a for a in node.names if a not in own]
+        return node if node.names else None
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        """The type of a variable."""
+        if not any(word in ast.dump(node.annotation) for word in HEEDED):
+            node.annotation = ast.Constant(None)
+        return self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         """What a function returns."""
@@ -157,18 +202,8 @@ class _Effective(ast.NodeTransformer):
         return node
 
 
-def _imports(tree: ast.AST) -> Iterator[str]:
-    """The dotted names behind import statements: `siliconprof.hosts.blas`, `os.path`, `.base`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = "." * node.level + (f"{node.module}." if node.module else "")
-            yield from (f"{base}{alias.name}" for alias in node.names)
-
-
 # Reading a hundred modules takes half a second, and every start of a run and every cell does it.
-_read_before: dict[str, tuple[str, list[str]]] = {}  # by source, reader and Python
+_read_before: dict[str, tuple[str, list[tuple[str, str]]]] = {}  # by source, reader and Python
 _unstored: list[str] = []
 
 
@@ -178,14 +213,14 @@ def _reader() -> str:
     return f"{of_file(__file__)} {sys.version}"
 
 
-def _code(path: Path) -> tuple[str, list[str]]:
-    """(hash of what a module does, empty for nothing; names of this package that it imports)."""
+def _code(path: Path) -> tuple[str, list[tuple[str, str]]]:
+    """(hash of what a module does itself, empty for nothing; what it imports of this package)."""
     source = path.read_text(encoding="utf-8")
     key = _hash([_reader(), source])
     if key not in _read_before:
-        tree = _Effective().visit(ast.parse(source, str(path)))
-        own = {name for name in _imports(tree) if name.startswith((".", f"{PACKAGE_DIR.name}."))}
-        _read_before[key] = _hash([ast.dump(tree)]) if tree.body else "", sorted(own)
+        effective = _Effective()
+        tree = effective.visit(ast.parse(source, str(path)))
+        _read_before[key] = _hash([ast.dump(tree)]) if tree.body else "", effective.imports
         _unstored.append(key)
     return _read_before[key]
 

@@ -17,7 +17,7 @@ from typing import Any
 from siliconprof import options, words
 from siliconprof.cells import cluster, config, freshness, matrix
 from siliconprof.errors import UserError, stage
-from siliconprof.hosts import host_file, registry
+from siliconprof.hosts import host_file, registry, remedies
 from siliconprof.session import memory_limit
 from siliconprof.store import record
 from siliconprof.store.contents import Record
@@ -130,6 +130,7 @@ def make(
         "not_measured": expansion.not_measured,
         "cluster": on_cluster(experiment, devices, tokens),
         "data_refused": refused,
+        "emulated": _emulated(host, rows) if host else [],
         "backends_unavailable": {
             name: {"reason": entry["reason"], "mend": entry.get("mend")}
             for name, entry in (host["backends"].items() if host else ())
@@ -141,6 +142,13 @@ def make(
             "expected_s": sum(entry["expected_s"] for entry in due),
         },
     }
+
+
+def _emulated(host: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each precision of cells on the CPU that it has no instructions for."""
+    asked = [entry["cell"]["precision"] for entry in rows if entry["cell"]["device_kind"] == "cpu"]
+    reasons = (remedies.emulation(host["cpu"], precision) for precision in asked)
+    return list(dict.fromkeys(filter(None, reasons)))
 
 
 def mebibytes(value: int | None) -> str:
@@ -231,6 +239,7 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
     limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
     for how, source in sorted(limit for limit in limits if limit[0]):
         yield f"limit ({source}): {how}"
+    yield from plan["emulated"]
     for folder, reason in plan["data_refused"].items():
         yield f"prepared again: {folder}: {reason}"
     for nodes in plan["cluster"]:
