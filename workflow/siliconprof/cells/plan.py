@@ -1,7 +1,8 @@
 """What a run would do, before it does it: cells, scenario, memory and time.
 
-`siliconprof plan` prints tables of 100 columns, `--json` the same as data. A cell is due when its record differs from
-the cell's description, code or versions of today; `snakemake -n report` shows Snakemake's decision.
+`siliconprof plan` prints tables of 100 columns, `--json` the same as data. A cell is due when its
+record differs from the cell's description, code or versions of today; `snakemake -n report` shows
+Snakemake's decision.
 """
 
 from __future__ import annotations

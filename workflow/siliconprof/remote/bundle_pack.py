@@ -1,7 +1,8 @@
 """Pack records into a bundle: a zip of the records of some hosts, their host files and a manifest.
 
-It holds `records/{host}/….json`, `hosts/{label}.json` and a `manifest.json` with versions. The home folder, the user and the host's names of whoever packs are placeholders in it; a record
-that held one of them gets a hash of its new content. Labels of hosts stay.
+It holds `records/{host}/….json`, `hosts/{label}.json` and a `manifest.json` with versions. The home
+folder, the user and the host's names of whoever packs are placeholders in it; a record that held one
+of them gets a hash of its new content. Labels of hosts stay.
 """
 
 from __future__ import annotations
