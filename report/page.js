@@ -165,7 +165,6 @@ function filter() {
     }
   });
   counters.forEach((count) => count());
-  const compared = compareTwo(ticks, shown);
 
   const total = cells.length;
   const left = on ? shown.filter(Boolean).length : total;
@@ -180,7 +179,6 @@ function filter() {
     if (names.length) said.push(`${AXES[axis]} ${names.join(" or ")}`);
     const chosen = group[0].closest("details").querySelector(".chosen");
     chosen.textContent = names.length > 1 ? ` ${names.length} of ${group.length}` : names[0] ?? "";
-    if (axis === compared) chosen.textContent = `A ${names[0]}, B ${names[1]}`;
     group.forEach((box, index) => {
       const many = cells.filter((cell) => cell[axis] === index && passes(cell, ticks, axis)).length;
       box.parentElement.querySelector(".count").textContent = many;
@@ -245,7 +243,8 @@ addEventListener("keydown", (event) => {
   });
   hush();
 });
-addEventListener("pointerdown", (event) => {
+// Not before the click is over: what closes moves the page under the pointer.
+addEventListener("click", (event) => {
   over().forEach((details) => (details.open = details.contains(event.target)));
 });
 

@@ -348,7 +348,10 @@ def test_a_cell_that_does_not_fit_is_skipped_unless_forced(project: Checkout) ->
     assert forced["scenario"]["derived"] == "offload" and forced["scenario"]["share"] > 1
     assert forced["scenario"]["limit"] is None  # what the machine has was not lessened
     point = forced["points"][0]["memory"]
-    assert point["device_peak_means"] == "mx.get_peak_memory over all steps, those that compile left out"
+    assert (
+        point["device_peak_means"]
+        == "mx.get_peak_memory over all steps, those that compile left out"
+    )
     assert point["device_peak_bytes"] > 2**20
 
 

@@ -23,8 +23,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
-from siliconprof import words
-from synthetic_results import CPU, H200, load, make, make_page, matmul, training
+from synthetic_results import CPU, H200, make, make_page, matmul, training
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -231,10 +230,6 @@ def test_the_answer_and_the_study_are_short(
         paper = browser.driver.execute_cdp_cmd("Page.printToPDF", {"paperHeight": 11.7})
         sheets = re.findall(rb"/Type */Page\b", base64.b64decode(paper["data"]))
         assert 1 < len(sheets) <= MOST_SHEETS
-    browser.js("location.hash = '#?backend=mlx&backend=torch-cpu'")  # with a comparison
-    browser.settle()
-    browser.driver.find_element(By.ID, "compared-steps")
-    browser.one("#clear").click()
     links = browser.js("return Array.from(document.querySelectorAll('a[href]'), (a) => a.href)")
     text = page.read_text(encoding="utf-8")
     for link in links:
@@ -429,89 +424,6 @@ def test_paper_gets_every_open_row_and_no_control(browser: Browser, page: Path) 
     assert browser.one("#filtered").text == ""
 
 
-# -- two are compared ----------------------------------------------------------------------------
-
-
-def shown_table(browser: Browser, table: str) -> list[list[str]]:
-    """The text of a table's visible cells, the small print left out."""
-    found: list[list[str]] = browser.js(
-        """return Array.from(document.querySelectorAll(`#${arguments[0]} tbody tr`))
-            .filter((row) => row.getClientRects().length)
-            .map((row) => Array.from(row.cells, (cell) => {
-                const copy = cell.cloneNode(true);
-                copy.querySelectorAll("small").forEach((part) => part.remove());
-                return copy.textContent.trim();
-            }))""",
-        table,
-    )
-    return found
-
-
-def test_two_of_an_axis_are_compared_everywhere(browser: Browser, three_hosts: Path) -> None:
-    browser.open(three_hosts / "report.html")
-    browser.tick("backend", "mlx")
-    browser.tick("backend", "torch-cpu")
-    both = cells_of(browser, "backend", "mlx"), cells_of(browser, "backend", "torch-cpu")
-    wrong = browser.js(
-        """const [a, b] = arguments;
-        return Array.from(document.querySelectorAll("main [data-of]"), (part) => {
-            const of = part.dataset.of.split(" ").map(Number);
-            const sides = [a, b].map((cells) => of.some((cell) => cells.includes(cell)));
-            const alone = of.every((cell) => a.includes(cell)) ? "A"
-                : of.every((cell) => b.includes(cell)) ? "B" : undefined;
-            const shown = part.tagName === "TR" ? !part.hidden : !part.classList.contains("out");
-            return shown === sides.includes(true) && part.dataset.side === alone ? null : part.outerHTML;
-        }).filter(Boolean)""",
-        *map(list, both),
-    )
-    assert wrong == []
-    assert browser.js("return location.hash") == "#?backend=mlx&backend=torch-cpu"
-    place = browser.js("return location.hash")
-    own = load(three_hosts).steps.query("host == 'desk'")
-    steps = {
-        (row["backend"], row["precision"], row["trainer"]): row for row in own.to_dict("records")
-    }
-    rows = shown_table(browser, "compared-steps")
-    assert len(rows) == len(steps) / 2 == 4
-    for name, a, b, a_speed, b_speed, verdict in rows:
-        _, _, precision, trainer = name.split(" · ")
-        mlx, torch = (steps[backend, precision, trainer] for backend in ("mlx", "torch-cpu"))
-        assert a == words.significant(mlx["unsplit_step_ms"])
-        disturbed = " disturbed" if (precision, trainer) == ("fp32", "hf") else ""
-        assert b == words.significant(torch["unsplit_step_ms"]) + disturbed
-        assert a_speed == words.significant(mlx["samples_per_s"])
-        assert b_speed == words.significant(torch["samples_per_s"])
-        ratio = words.significant(mlx["unsplit_step_ms"] / torch["unsplit_step_ms"])
-        assert verdict.startswith(f"B is {ratio} × [") and verdict.endswith("] faster than A")
-    # From the faster step over what the slower one takes longer for to the slower step.
-    first, *parts, last = shown_table(browser, "compared-why-1")
-    assert (first[0], last[0]) == ("step of B", "step of A")
-    total = float(first[1]) + sum(float(part[1].replace("−", "-")) for part in parts)
-    assert total == pytest.approx(float(last[1]), rel=0.01)
-    # The same from the address alone; without ticks it is gone.
-    browser.open(three_hosts / "report.html", place)
-    assert shown_table(browser, "compared-steps") == rows
-    browser.one("#clear").click()
-    left = "return document.querySelectorAll('.live, [data-side], tspan.side').length"
-    assert browser.js(left) == 0
-    assert browser.said() == []
-
-
-def test_devices_of_two_hosts_are_compared_by_their_fastest_ways(
-    browser: Browser, three_hosts: Path
-) -> None:
-    browser.open(three_hosts / "report.html", "#?device=h200&device=m4&precision=fp32")
-    rows = shown_table(browser, "compared-steps")
-    assert [row[0] for row in rows] == ["gpt2-nano · fp32 · plain", "gpt2-nano · fp32 · hf"]
-    assert all(row[-1].startswith("A is 5.00 × [") for row in rows)
-    assert "torch-mps" in browser.one("#compared-steps").text
-    browser.one("#clear").click()
-    browser.tick("trainer", "none")
-    browser.tick("trainer", "hf")
-    assert "No two trainings do equal work" in browser.one("#compared").text
-    assert "No gap between these two was explained." in browser.one("main").text
-
-
 def test_every_device_is_in_the_first_screen(browser: Browser, three_hosts: Path) -> None:
     browser.open(three_hosts / "report.html")
     figure = browser.one("#all-devices svg")
@@ -520,13 +432,11 @@ def test_every_device_is_in_the_first_screen(browser: Browser, three_hosts: Path
     said = browser.js("return arguments[0].textContent", figure)
     assert all(name in said for name in ("Example CPU", "m4", "H200"))
     browser.open(three_hosts / "report.html", "#?backend=mlx&backend=torch-cpu", size=PHONE)
-    for table in ("fastest", "compared-steps"):
-        edges = browser.js(
-            "return Array.from(document.querySelectorAll(`#${arguments[0]} td, #${arguments[0]} td *`),"
-            " (cell) => cell.getBoundingClientRect().right)",
-            table,
-        )
-        assert max(edges) <= PHONE[0], table
+    edges = browser.js(
+        "return Array.from(document.querySelectorAll('#fastest td, #fastest td *'),"
+        " (cell) => cell.getBoundingClientRect().right)"
+    )
+    assert max(edges) <= PHONE[0]
 
 
 # -- files from within the page ------------------------------------------------------------------
@@ -561,13 +471,13 @@ def test_tables_and_figures_are_saved_from_the_page_alone(
     assert {float(line[step]) for line in lines} <= {float(f"{float(v):.6g}") for v in files}
     markdown = saved(browser, tmp_path, "fastest", "Markdown", "md").decode()
     assert markdown.startswith("Fastest setup") and markdown.count("\n| gpt2-nano") == len(lines)
-    latex = saved(browser, tmp_path, "compared-steps", "LaTeX", "tex").decode()
-    assert latex.count(r" \\") == 5 and r"95 \% intervals" in latex
     drawing = saved(browser, tmp_path, "all-devices", "SVG", "svg").decode()
     assert ET.fromstring(drawing).tag.endswith("svg") and "gpt2-nano" in drawing
     assert "class=" not in drawing and "var(" not in drawing
     image = saved(browser, tmp_path, "all-devices", "PNG", "png")
     assert image.startswith(b"\x89PNG") and len(image) > 5000
+    latex = saved(browser, tmp_path, "fastest", "LaTeX", "tex").decode()
+    assert latex.count(r" \\") == len(lines) + 1
     assert browser.said() == []
 
 

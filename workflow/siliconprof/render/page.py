@@ -25,7 +25,7 @@ from siliconprof.analyse.frames import Frames
 from siliconprof.errors import UserError, explained, stage
 from siliconprof.pipeline import provenance
 from siliconprof.plugins import CHECKOUT
-from siliconprof.render import compared, exhibit, style, summary, svg, tables
+from siliconprof.render import exhibit, style, summary, svg, tables
 from siliconprof.render.exhibit import Exhibit, fitting
 from siliconprof.store import names, temporary, validation
 
@@ -192,7 +192,7 @@ def _html(
         banners=[*summary.emulated(frames), *summary.banners(frames)],
         sections=sections,
         answer=exhibit.ANSWER,
-        facets=facets | compared.listed(frames, cells),
+        facets=facets,
         colours=style.css(),
     )
 
