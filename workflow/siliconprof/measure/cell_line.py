@@ -1,4 +1,4 @@
-"""A measured cell in one line for a person: how long a step took, how fast that is, what to doubt."""
+"""A measured cell in one line for a person: how long a step took, give or take, how fast that is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from siliconprof.store import table_files
 from siliconprof.store.contents import Record
 
 RATES = (("samples_per_s", ""), ("flop_per_s", "FLOP/s"), ("bytes_per_s", "B/s"))
-NAME_WIDTH, TIME_WIDTH, SPEED_WIDTH = 42, 10, 26
+NAME_WIDTH, TIME_WIDTH, SPEED_WIDTH = 42, 17, 33
 MOST_COLUMNS = 110
 SAME_BELOW = 1.15  # times as fast; fresh processes of one cell differ by 13 %
 
@@ -42,8 +42,7 @@ def of(record: Record, others: Iterable[Record] = ()) -> str:
     rows = _rows(record)
     against = _against(record, rows, others)
     line = f"{head}{_speed(rows):<{SPEED_WIDTH}}".replace(words.THIN, " ")
-    flags = words.shortened(", ".join(record.codes), MOST_COLUMNS - len(line + against) - 4)
-    return "  ".join([line, *filter(None, [flags, against])]).rstrip()
+    return f"{line}  {against}".rstrip()
 
 
 def beside(results: Path, own: Record) -> Iterator[Record]:
@@ -87,17 +86,18 @@ def _best(rows: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
     column, _ = _rate(rows)
     if column:
         return column, max(rows, key=lambda row: row.get(column) or 0.0)
-    timed = [row for row in rows if _seconds(row)]
-    return "", min(timed, key=lambda row: _seconds(row) or 0.0) if timed else {}
+    timed = [row for row in rows if _series(row)]
+    return "", min(timed, key=lambda row: float(row[f"{_series(row)}_median_s"])) if timed else {}
 
 
 def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
-    """`7.43 ms   538 samples/s`; of several points, `2.6 ms  102 GFLOP/s  (512³)`."""
+    """`7.43 ms ±  3 %  538 samples/s`; of several points, `2.6 ms ±  1 %  102 GFLOP/s  (512³)`."""
     column, best = _best(rows)
     if not best:
         return ""
-    seconds = _seconds(best)
-    parts = [f"{words.duration(seconds) if seconds else '':>{TIME_WIDTH}}"]
+    time = _series(best)
+    within = f"{words.duration(best[f'{time}_median_s'])}{_half_width(best, time)}" if time else ""
+    parts = [f"{within:>{TIME_WIDTH}}"]
     if column:
         rate, unit = best[column], dict(RATES)[column]
         parts.append(words.scaled(rate, unit) if unit else f"{words.significant(rate)} samples/s")
@@ -115,8 +115,16 @@ def _rate(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     return found[0] if found else ("", "")
 
 
-def _seconds(row: Mapping[str, Any]) -> float | None:
+def _series(row: Mapping[str, Any]) -> str:
     """The time that a point is about: the whole step, the call, or the first that it has."""
     series = ("unsplit_step_s", "step_s", *declarations.quantities())
-    columns = (f"{one.removesuffix('_s')}_median_s" for one in series)
-    return next((row[column] for column in columns if row.get(column)), None)
+    names = (one.removesuffix("_s") for one in series)
+    return next((one for one in names if row.get(f"{one}_median_s")), "")
+
+
+def _half_width(row: Mapping[str, Any], time: str) -> str:
+    """` ±  3 %`: half of the 95 % interval; empty without one."""
+    low_s, high_s = (row.get(f"{time}_{end}_s") for end in ("low", "high"))
+    if low_s is None or high_s is None:
+        return ""
+    return f" ± {(high_s - low_s) / 2 / row[f'{time}_median_s']:3.0%}".replace("%", " %")
