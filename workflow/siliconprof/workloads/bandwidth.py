@@ -209,19 +209,18 @@ class Plugin(OperationWorkload):
         reason = "every launch of a row makes a new array before the last one's is free"
         return {"burst_mean_s": None, "burst_reason": f"{reason}: another working set"}
 
-    def ready(self, session: Session, arrays: Arrays) -> tuple[Callable[[], Any], float]:
-        """(a launcher that goes round new arrays, the error): checked, all results written once."""
-        backend = session.backend
-        launches = arrays.launches()
-        result_error = checked(arrays.error(launches[0]), session.cell.precision, arrays.what)
+    def ready(self, session: Session, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+        """A launcher that goes round arrays, all of whose results were written once."""
         for launch in launches:  # now every result's memory is there, in a lazy framework's too
-            backend.evaluate(launch())
-        backend.synchronize()
-        return rotating(launches), result_error
+            session.backend.evaluate(launch())
+        session.backend.synchronize()
+        return rotating(launches)
 
     def point(self, session: Session, arrays: Arrays, below: int) -> dict[str, Any]:
         """One point after the first round: checked against float64 on random data, then timed."""
-        in_turn, result_error = self.ready(session, arrays)
+        launches = arrays.launches()
+        result_error = checked(arrays.error(launches[0]), session.cell.precision, arrays.what)
+        in_turn = self.ready(session, launches)
         wait_s = session.method["bandwidth"]["launch_and_wait_s"][arrays.name]
         launch, most = dispatched(session.backend, in_turn), arrays.most_calls(below)
         calls = calls_in_row(session, launch, IN_A_ROW * wait_s, most)
@@ -249,7 +248,7 @@ class Plugin(OperationWorkload):
 
     def again(self, session: Session, arrays: Arrays, point: dict[str, Any]) -> None:
         """Add the second round to a point, and say where its memory was faulted in for it."""
-        in_turn, _ = self.ready(session, arrays)
+        in_turn = self.ready(session, arrays.launches())
         faults, _ = read_faults()
         calls = point["calls_per_time"]
         measured = session.repeat(arrays.what, dispatched(session.backend, in_turn), calls)
