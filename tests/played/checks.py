@@ -22,7 +22,7 @@ from siliconprof.session.session import Session
 from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import model
 from siliconprof.store.point import Point
-from siliconprof.trainers.base import Course
+from siliconprof.trainers.base import StepSchedule
 from test_operators import watched
 from test_plugins import gpt2, tokens
 
@@ -96,19 +96,19 @@ def test_played_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> None:
     names = {"backend": "torch-cuda", "workload": "gpt2-nano-plain", "module": "gpt2"}
     cell = cpu_cell(**names, timing=timing)
     session = Session(cell, backend, gpt2("nano"), lambda _: None)
-    course = Course(session, lambda: Compilation(graphs[0], 0, 0))
+    schedule = StepSchedule(session, lambda: Compilation(graphs[0], 0, 0))
     before, steps_bytes = torch.cuda.memory_reserved(), []
-    while kind := course.next_kind():
-        course.begin(kind)
+    while kind := schedule.next_kind():
+        schedule.begin(kind)
         kept = backend.normal((MIB,), 0)
         if not graphs[0]:
             backend.normal((8 * MIB,), 0)
             graphs[0] = 1
         steps_bytes.append(backend.peak_memory_bytes() - backend.memory_bytes())
         del kept
-        course.end(0.0)
+        schedule.end(0.0)
     assert steps_bytes[0] == 32 * MIB and set(steps_bytes[2:]) == {0}
-    assert course.steps["kind"][:3] == ["compile", "compile", "warm-up"]
+    assert schedule.steps["kind"][:3] == ["compile", "compile", "warm-up"]
     reserved = torch.cuda.max_memory_reserved() - before
     assert reserved < 32 * MIB  # what compiling left was given back
 

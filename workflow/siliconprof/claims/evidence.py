@@ -123,7 +123,7 @@ class Evidence:
         and which the `deep` one of two trainings of equal size; `product`, FLOP/s of the fastest
         matrix product of its place and precision, and `bandwidth` of its memory in bytes/s, with
         `no_product` and `no_bandwidth`, why there is none; the `spread` of its step's time, and
-        whether it `has_no_speed`.
+        whether it `is_mechanism_check`.
         """
         points = self._identified(self.results.of_ok_cells())
         status = points["point_status"]
@@ -144,7 +144,7 @@ class Evidence:
                 "faulted_bytes": points[faulted].sum(axis=1, skipna=False),
                 "product": points[here].join(products.rename("product"), here)["product"],
                 "no_product": "no matrix product in " + points["precision"] + " was timed there",
-                "has_no_speed": flagged(points, NO_SPEED_FLAG),
+                "is_mechanism_check": flagged(points, NO_SPEED_FLAG),
             },
             points.index,
         )

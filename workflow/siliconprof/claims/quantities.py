@@ -106,7 +106,7 @@ def _timed(
         error=times["error"],
         df=times["df"],
         basis=times["basis"],
-        why_not=_why_not((rows["has_no_speed"], NO_SPEED), *why, (is_absent, NO_STEP)),
+        why_not=_why_not((rows["is_mechanism_check"], NO_SPEED), *why, (is_absent, NO_STEP)),
     )
 
 

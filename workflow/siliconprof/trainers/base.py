@@ -73,7 +73,7 @@ class Trainer:
         raise NotImplementedError
 
 
-class Course:
+class StepSchedule:
     """The kind of the next training step, and the times of all steps so far.
 
     Steps that compile; warm-up; split and unsplit steps in turn, so that drift affects both alike, now
@@ -182,7 +182,7 @@ class Course:
         self.session.timed(-sum(self.pace.times))  # which an earlier process spent
 
     def follow(self, stepper: Stepper, batches: Iterator[Any]) -> None:
-        """Train to the end of the course."""
+        """Train to the end of the schedule."""
         while kind := self.next_kind():
             self.step(kind, stepper, batches)
 

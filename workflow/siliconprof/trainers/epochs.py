@@ -19,7 +19,7 @@ from siliconprof.session import sweep
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
-from siliconprof.trainers.base import Course, Trainer
+from siliconprof.trainers.base import StepSchedule, Trainer
 from siliconprof.trainers.plain import forward_only
 from siliconprof.workloads._classic import FEWEST_STEPS
 
@@ -159,7 +159,7 @@ class Length:
         return self.total - self.leaves_rest * (self.total // self.epoch_steps)
 
 
-class Fit(Course):
+class Fit(StepSchedule):
     """One training with a fixed number of steps, from its weights to its point."""
 
     def __init__(self, session: Session) -> None:

@@ -17,7 +17,7 @@ from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing
 from siliconprof.session import memory_limit
 from siliconprof.trainers import _offload
-from siliconprof.trainers.base import Course, Trainer
+from siliconprof.trainers.base import StepSchedule, Trainer
 from siliconprof.workloads.base import TrainingWorkload
 
 if TYPE_CHECKING:
@@ -69,19 +69,19 @@ class Plugin(Trainer):
             config = _offload.configured(session, model, *_offload.ready(session))
             offload = {name: config[name]["enabled"] for name in ("bf16", "fp16")}
             offload["deepspeed"] = config
-        course = Course(session)
+        schedule = StepSchedule(session)
         train_dataset = rows(session)
         with tempfile.TemporaryDirectory() as folder:
             name = workload.trainer_class
             arguments = getattr(transformers, name.replace("Trainer", "TrainingArguments"))(
                 output_dir=folder, **(training_arguments(session) | offload)
             )
-            trainer = timed(getattr(transformers, name), course)(
+            trainer = timed(getattr(transformers, name), schedule)(
                 model=model, args=arguments, train_dataset=train_dataset
             )
-            trainer.add_callback(callback(course, trainer))
+            trainer.add_callback(callback(schedule, trainer))
             if not offload:
-                wrap(course, trainer.accelerator, "backward", "backward_s")
+                wrap(schedule, trainer.accelerator, "backward", "backward_s")
             self.check_precision(trainer, session)
             backend.reset_peak_memory()
             trainer.train()
@@ -92,7 +92,7 @@ class Plugin(Trainer):
         session.method["split"] = (
             f"per-phase and whole steps alternate; other_s includes {other}the Trainer's bookkeeping"
         )
-        point = course.point()
+        point = schedule.point()
         again = None if offload else lambda: one_more_step(trainer, train_dataset)
         between = [] if offload else standing(model, trainer.optimizer)
         point["memory"] |= memory_limit.held(session, again, between)
@@ -109,7 +109,7 @@ class Plugin(Trainer):
             raise RuntimeError(f"precision is {session.cell.precision}, but the Trainer {action}")
 
 
-def timed(trainer_class: Any, course: Course) -> Any:
+def timed(trainer_class: Any, schedule: StepSchedule) -> Any:
     """A subclass of a transformers Trainer that marks phase edges and reads data in order."""
     from torch.utils.data import SequentialSampler
 
@@ -122,31 +122,31 @@ def timed(trainer_class: Any, course: Course) -> Any:
             return SequentialSampler(self.train_dataset)
 
         def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-            course.clock.edge("other_s")
+            schedule.clock.edge("other_s")
             loss = super().compute_loss(*args, **kwargs)
-            course.clock.edge("forward_s")
-            course.last_loss = (loss[0] if isinstance(loss, tuple) else loss).detach()
+            schedule.clock.edge("forward_s")
+            schedule.last_loss = (loss[0] if isinstance(loss, tuple) else loss).detach()
             return loss
 
         @staticmethod
         def get_optimizer_cls_and_kwargs(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
             adamw, arguments = trainer_class.get_optimizer_cls_and_kwargs(*args, **kwargs)
-            return adamw, arguments | adamw_arguments(course.session.workload)
+            return adamw, arguments | adamw_arguments(schedule.session.workload)
 
         def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
             optimizer = super().create_optimizer(*args, **kwargs)
             if self.is_deepspeed_enabled:  # its engine steps, and is wrapped when training begins
                 return optimizer
-            wrap(course, self.optimizer, "step", "optimizer_s")
+            wrap(schedule, self.optimizer, "step", "optimizer_s")
             return optimizer
 
     return TimedTrainer
 
 
-def wrap(course: Course, owner: Any, method: str, phase: str) -> None:
+def wrap(schedule: StepSchedule, owner: Any, method: str, phase: str) -> None:
     """Make `owner.method` end `other_s` before it and `phase` after it."""
     original = getattr(owner, method)
-    clock = course.clock
+    clock = schedule.clock
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         clock.edge("other_s")
@@ -238,7 +238,7 @@ def rows(session: Session) -> Any:
     return Rows()
 
 
-def callback(course: Course, trainer: Any) -> Any:
+def callback(schedule: StepSchedule, trainer: Any) -> Any:
     """The Trainer's callback that starts and stops the clock."""
     from transformers import TrainerCallback
 
@@ -248,18 +248,18 @@ def callback(course: Course, trainer: Any) -> Any:
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if args.deepspeed:
                 engine = trainer.model_wrapped  # kwargs have the model inside it
-                wrap(course, engine, "backward", "backward_s")
-                wrap(course, engine, "step", "optimizer_s")
-            course.begin(course.next_kind() or "warm-up")
+                wrap(schedule, engine, "backward", "backward_s")
+                wrap(schedule, engine, "step", "optimizer_s")
+            schedule.begin(schedule.next_kind() or "warm-up")
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            course.clock.edge("data_s")
+            schedule.clock.edge("data_s")
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            course.end(course.last_loss)
-            kind = course.next_kind()
+            schedule.end(schedule.last_loss)
+            kind = schedule.next_kind()
             if kind:
-                course.begin(kind)
+                schedule.begin(kind)
             else:
                 control.should_training_stop = True
 

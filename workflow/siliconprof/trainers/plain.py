@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.session import memory_limit
 from siliconprof.session.timing import Plan, call_s
 from siliconprof.trainers import _offload
-from siliconprof.trainers.base import Course, Trainer
+from siliconprof.trainers.base import StepSchedule, Trainer
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -30,9 +30,9 @@ class Plugin(Trainer):
         else:
             stepper = backend.stepper(workload, cell.seed)
         batches = workload.batches(session.data, cell.seed)
-        course = Course(session, stepper.compilation)
+        schedule = StepSchedule(session, stepper.compilation)
         backend.reset_peak_memory()
-        course.follow(stepper, batches)
+        schedule.follow(stepper, batches)
         batch = next(batches)
         session.evidence |= stepper.dtypes(batch)
         compiled = stepper.compilation() is not None
@@ -42,9 +42,9 @@ class Plugin(Trainer):
             session.method["split"] += "; other_s includes the gradients' norm and clipping"
         if compiled:
             session.method["split"] = "not split: a compiled step has no phases"
-        point = course.point(**extra)
+        point = schedule.point(**extra)
         whole = session.offloads or compiled  # nothing sees inside such a step
-        again = None if whole else lambda: stepper.step(batch, course.clock)
+        again = None if whole else lambda: stepper.step(batch, schedule.clock)
         point["memory"] |= memory_limit.held(session, again, stepper.standing())
         session.add_point(point)
 

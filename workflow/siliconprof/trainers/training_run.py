@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.backends.base import Stepper
 from siliconprof.stats import training_course
 from siliconprof.trainers._checkpoints import BEST, LATEST, Checkpoints
-from siliconprof.trainers.base import Course, Trainer
+from siliconprof.trainers.base import StepSchedule, Trainer
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -90,7 +90,7 @@ class Plugin(Trainer):
         session.add_point(point)
 
 
-class Run(Course):
+class Run(StepSchedule):
     """A training from its first step, or its latest checkpoint, to its last."""
 
     def __init__(self, session: Session, stepper: Stepper) -> None:
@@ -114,7 +114,7 @@ class Run(Course):
     def train(self) -> None:
         """Run all steps that are not done yet, with evaluations and checkpoints between them."""
         if earlier := self.checkpoints.resume(self.stepper):
-            self.restore(earlier["course"])
+            self.restore(earlier["schedule"])
             self.norms, self.evaluations = earlier["norms"], earlier["evaluations"]
             for _ in range(self.done):  # to the same position in the data
                 next(self.batches)
@@ -143,8 +143,12 @@ class Run(Course):
             return  # the run has just resumed from it
         if roles:
             self.session.progress("keep a checkpoint", step)
-            course = {"course": self.state(), "norms": self.norms, "evaluations": self.evaluations}
-            self.checkpoints.save(self.stepper, step, course, roles)
+            schedule = {
+                "schedule": self.state(),
+                "norms": self.norms,
+                "evaluations": self.evaluations,
+            }
+            self.checkpoints.save(self.stepper, step, schedule, roles)
 
     def _evaluation(self, step: int) -> dict[str, Any]:
         self.session.progress("evaluate", step)
