@@ -181,7 +181,8 @@ def test_the_terminal_tells_each_cell_s_numbers_and_the_page_s_answer(run):
         (r["cell"]["backend"], r["cell"]["workload"], r["cell"]["precision"])
         for r in records.values()
     }
-    trained, product = r"[\d.]+ m?s +[\d.]+ samples/s", r"[\d.]+ (m|µ)s +[\d.]+ [GMk]FLOP/s"
+    time = r"[\d.]+ (m|µ)?s ± +\d+ % "
+    trained, product = rf"{time} +[\d.]+ samples/s", rf"{time} +[\d.]+ [GMk]FLOP/s"
     compared = r".*  (\d+\.\d x (faster|slower) than|as fast as) torch-cpu$"
     for key, text in (
         (("mlx", "nano-2", "fp32"), trained),
