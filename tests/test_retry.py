@@ -62,7 +62,7 @@ def test_a_disturbed_cell_is_measured_once_more_and_then_never(checkout: Checkou
         module.write(DISTURBING.format(seen=str(checkout.path.parent / "seen")))
     checkout.configure(**TINY, retry_contended_s=600)
     said = checkout.snakemake(CELLS).stdout
-    assert re.search(r"^mlx · one · fp32 .* contended", said, re.M), said
+    assert re.search(r"^mlx · one · fp32 ", said, re.M), said
     assert re.search(r"^again  mlx · one · fp32 ", said, re.M), said
     assert f"{AGAIN}, 1 without disturbance" in said, said
     path = only_record(checkout)
