@@ -41,9 +41,8 @@ SIZE = ["bytes", "flops"]
 TIMED, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
 KERNEL = "time in the kernel"  # of the measuring thread, in a measured training
 UNSEEN_AT_MOST = 0.05  # of the predicted time
-SLOWEST = (
-    0.95  # of the calls of all kinds take at most so long: what one of an unseen kind may take
-)
+# Of the calls of all kinds take at most so long what one of an unseen kind may take.
+SLOWEST = 0.95
 FEWEST_SIZES = 2  # of a kind, that make a line
 REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
 NEAR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate

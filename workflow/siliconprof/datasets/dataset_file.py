@@ -97,7 +97,7 @@ def check(facts: Mapping[str, Any], where: str) -> None:
         DataError: every mistake, in one line.
     """
     if mistakes := model.problems(Facts, facts):
-        raise prepared.DataError(f"{where}: {'; '.join(mistakes)}; {prepared.FIX}")
+        raise prepared.DataError(f"{where}: {'; '.join(mistakes)}")
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -107,5 +107,5 @@ def read(folder: Path) -> dict[str, Any]:
         DataError: it is missing or damaged.
     """
     facts = prepared.read_facts(folder)
-    check(facts, f"data {folder}: dataset.json is damaged")
+    check(facts, f"data {folder}: dataset.json is damaged; {prepared.FIX}")
     return facts
