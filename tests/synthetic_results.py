@@ -96,7 +96,7 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
     cores = {"physical_cores": 2, "logical_cores": 2, "usable_cores": 2}
     no_driver = {"reason": "no NVIDIA GPU or driver", "fix": "install a driver"}
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "label": "desk",
         "fingerprint": SHA,
         "fingerprint_parts": {"machine_id_sha256": None} | machine,
@@ -130,7 +130,7 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
     code = {"git_commit": "c" * 40, "declared": {"blas": "oneMKL 2024.2"}}
     framework = {"framework_version": "2.13.0", "device_name": None}
     return {
-        "schema_version": 5,
+        "schema_version": 6,
         "method_version": 2,
         "cell": cell,
         "status": "ok",

@@ -28,7 +28,7 @@ from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.store import documents, names, temporary
 from siliconprof.store.cell import canonical_sha256
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 AUTO = "auto.json"  # which label this host has where the config says `auto`, whatever it is called
 DETECT_LIMIT_S = 600.0
 AGAIN = "delete it to have it made again"

@@ -221,7 +221,7 @@ class Blas(Part, extra="allow"):
 class Host(Part):
     """results/hosts/{label}.json: what one computer is, as far as it can decide a measurement."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     label: Label
     fingerprint: Sha256  # of `fingerprint_parts`
     fingerprint_parts: FingerprintParts

@@ -218,7 +218,7 @@ class Code(Part):
 class Record(Part):
     """What one cell leaves behind, whatever happened to it."""
 
-    schema_version: Literal[5]
+    schema_version: Literal[6]
     method_version: Literal[2]  # how numbers are made; another method's are never compared
     sha256: Sha256  # of this record's canonical content without this key
     cell: _Cell

@@ -23,7 +23,7 @@ from siliconprof.store.cell import AXES, canonical_sha256
 if TYPE_CHECKING:
     from siliconprof.store.contents import Record
 
-SCHEMA_VERSION = 5  # the shape of the record
+SCHEMA_VERSION = 6  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
 
