@@ -129,14 +129,13 @@ def refused(door: Checkout, line: str) -> str:
         ("remeasure --flagged noisy", "run `make report` first"),
         ("pack", "arguments are required: -o/--output"),
         ("pack --output list.yaml", "list.yaml: exists"),
-        ("pack --output a.zip", "no host has both records and a file"),
+        ("pack --output a.zip", "no records to pack"),
         ("import", "arguments are required: bundle"),
         ("import nosuch.zip", "No such file"),
         ("import list.yaml", "not a bundle"),
         ("import config", "Is a directory"),
         ("collect nosuch", "config/hosts.yaml"),
-        ("collect --hosts nosuch.yaml", "nosuch.yaml: no such file"),
-        ("collect --patience soon", "invalid float value: 'soon'"),
+        ("collect --ssh-confg x", "did you mean '--ssh-config'?"),
     ],
 )
 def test_a_wrong_command_line_is_answered_in_one(door: Checkout, line: str, said: str) -> None:

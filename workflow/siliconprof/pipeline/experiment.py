@@ -238,13 +238,13 @@ class Experiment:
 
     def _cells(self, label: str) -> _Cells:
         """The cells of a host of this run."""
-        made = 0
+        made, path = 0, self._folder / "hosts" / f"{label}.json"
         if self.nodes:
             # Raises where a node must be looked at first; Snakemake does that and calls this again.
             self._checkpoints.host.get(host=label)
-            made = (self._folder / "hosts" / f"{label}.json").stat().st_mtime_ns
+            made = path.stat().st_mtime_ns
         if label not in self._known or self._known[label][0] != made:
-            host = host_file.stored(self._folder, label) if self.nodes else self._host
+            host = host_file.load(path) if self.nodes else self._host
             self._known[label] = made, _Cells(self.config, self._devices, host)
         return self._known[label][1]
 
