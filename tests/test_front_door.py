@@ -316,7 +316,7 @@ def test_the_commit_of_another_user_s_checkout_is_known(
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own, for its tests
     refused = subprocess.run([*git, "status"], capture_output=True, check=False)
     assert b"dubious ownership" in refused.stderr
-    assert len(environment.git_commit(tmp_path) or "") == 40
+    assert len(environment.git_commit(tmp_path)[0] or "") == 40
 
 
 def test_a_record_without_a_commit_says_why(

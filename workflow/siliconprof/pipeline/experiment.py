@@ -370,8 +370,8 @@ class Experiment:
         minutes = sum(expected_seconds(planned, None) for planned in due) / 60
         on_cpu = {p.cell.precision for p in due if p.cell.device_kind == "cpu"}
         advice = [*doctor.before_a_run(self._host, busy_cores, on_cpu)]
-        sent = CHECKOUT / environment.SENT_COMMIT
-        if not sent.exists() and (reason := environment.why_no_commit(CHECKOUT)):
+        commit, reason = environment.git_commit(CHECKOUT)
+        if commit is None:
             advice.append(f"no commit in the records ({reason}): they have the code's hash alone")
         return "\n".join([f"{line}: about {minutes:.0f} min", *advice])
 

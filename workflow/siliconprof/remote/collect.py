@@ -147,7 +147,7 @@ class Collection:
     def __init__(self, ssh_config: str | None) -> None:
         self.ssh = ["ssh", "-T", *(["-F", ssh_config] if ssh_config else [])]
         self.ssh += [word for option in SSH_OPTIONS for word in ("-o", option)]
-        self.commit = environment.git_commit(Path.cwd())
+        self.commit = environment.git_commit(Path.cwd())[0] or ""
         self.importing = threading.Lock()
         self.stopped = threading.Event()
         self.running: dict[str, subprocess.Popen] = {}  # by host label
@@ -186,7 +186,7 @@ class Collection:
         report_status(label, "sending the project")
         own = folder / OWN
         own.mkdir()
-        (own / "commit").write_text(self.commit or "", encoding="utf-8")
+        (own / "commit").write_text(self.commit, encoding="utf-8")
         # JSON is YAML; the label in it is text, whatever it is
         (own / "experiment.json").write_text(json.dumps(experiment), encoding="utf-8")
         # Only options that a Mac's rsync has too (2.6.9, or openrsync), so not `-s`: the model keeps
