@@ -37,8 +37,8 @@ def devices() -> registry.Registry:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """What `python -m siliconprof.hosts.detect --json` says of this machine; asked once."""
-    return host_file.detect_in_child()
+    """What is detected on this machine; asked once."""
+    return detect.detect()
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def detections(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]) -> list[d
         made.append(copy.deepcopy(found))
         return made[-1]
 
-    monkeypatch.setattr(host_file, "detect_in_child", answer)
+    monkeypatch.setattr(detect, "detect", answer)
     return made
 
 

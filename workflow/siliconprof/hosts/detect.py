@@ -1,6 +1,4 @@
-"""Which frameworks work on this machine, and on which of its devices.
-
-    python -m siliconprof.hosts.detect    the facts that `host_file` turns into results/hosts/*.json
+"""Which frameworks work on this machine, and on which of its devices: facts for `host_file`.
 
 Every framework is imported in a child process of its own, with a time limit, because an import
 can abort or hang: a broken install becomes a reason and a way to fix it. Importing this module
@@ -23,7 +21,6 @@ from typing import Any
 from siliconprof import declarations, plugins
 from siliconprof.hosts import blas, machine, offload_ops
 from siliconprof.hosts.frameworks import ANSWER_MARK
-from siliconprof.lifetime import end_with_pipeline
 from siliconprof.plugins import PACKAGE_DIR
 
 PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
@@ -88,24 +85,19 @@ def package_versions() -> dict[str, str | None]:
     return {"python": python, **declarations.installed_versions()}
 
 
-def run_module(module: str, *words: str, limit_s: float, **variables: str) -> Any:
-    """A module of this package in a process of its own, that ran to its end; see `subprocess.run`."""
-    search = os.pathsep.join(filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", module, *words],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=limit_s,
-        check=False,
-        env={**os.environ, "PYTHONPATH": search, "PYTHONSAFEPATH": "1", **variables},
-    )
-
-
 def probe(name: str) -> dict[str, Any]:
     """Probe one framework in a child process: its facts, or `{"error": one line}`."""
+    search = os.pathsep.join(filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")]))
     try:
-        done = run_module("siliconprof.hosts.frameworks", name, limit_s=PROBE_LIMIT_S)
+        done = subprocess.run(
+            [sys.executable, "-m", "siliconprof.hosts.frameworks", name],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_LIMIT_S,
+            check=False,
+            env={**os.environ, "PYTHONPATH": search, "PYTHONSAFEPATH": "1"},
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"importing {name} took more than {PROBE_LIMIT_S:.0f} s"}
     for line in reversed(done.stdout.splitlines()):
@@ -292,14 +284,3 @@ def detect() -> dict[str, Any]:
         "driver": driver,
         "cpu_adam": offload_ops.built(),
     }
-
-
-def main() -> int:
-    """Print the facts as JSON; `siliconprof doctor` is for persons."""
-    end_with_pipeline()
-    print(json.dumps(detect(), indent=2, sort_keys=True))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,7 +5,7 @@
 writes what `resolve` has found, which Snakemake's process calls while it plans; with `--label` this
 node of a cluster is detected, whichever machine the label led to before. No framework is
 imported here: the file is used as it is while the quick facts are those that it was made from;
-otherwise `detect` runs again in a process of its own.
+otherwise `detect` runs again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,13 +23,11 @@ from siliconprof import options, plugins
 from siliconprof.errors import UserError, stage
 from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
-from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.store import documents, names, temporary
 from siliconprof.store.cell import canonical_sha256
 
 SCHEMA_VERSION = 1
 AUTO = "auto.json"  # which label this host has where the config says `auto`, whatever it is called
-DETECT_LIMIT_S = 600.0
 AGAIN = "delete it to have it made again"
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
@@ -197,7 +194,7 @@ def resolve(
     quick_sha256 = canonical_sha256(quick_facts())
     up_to_date = old is not None and old["quick_facts_sha256"] == quick_sha256
     if old is None or again or not up_to_date or _has_broken_framework(old):
-        return assemble(detect_in_child(), own, quick_sha256, registry_)
+        return assemble(detect.detect(), own, quick_sha256, registry_)
     return assemble(old, own, quick_sha256, registry_)
 
 
@@ -208,32 +205,6 @@ def _require_this_machine(path: Path, host: Mapping[str, Any]) -> None:
             f"{path} was made on another machine (host '{host['label']}'); set `host:` in the config "
             "to a label of your own, or delete that file to start one for this machine"
         )
-
-
-def detected(label: str, registry_: registry.Registry) -> dict[str, Any]:
-    """This machine under a label, detected again without regard to earlier files.
-
-    Raises:
-        UserError: detection itself failed.
-    """
-    return assemble(detect_in_child(), label, canonical_sha256(quick_facts()), registry_)
-
-
-def detect_in_child() -> dict[str, Any]:
-    """What `python -m siliconprof.hosts.detect --json` finds; it takes seconds.
-
-    Raises:
-        UserError: detection itself failed; the line ends with its last message.
-    """
-    own = {PIPELINE_VARIABLE: str(os.getpid())}
-    try:
-        done = detect.run_module(DETECTOR[0], "--json", limit_s=DETECT_LIMIT_S, **own)
-        return json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        failure = f"no answer within {DETECT_LIMIT_S:.0f} s"
-    except ValueError:
-        failure = (done.stderr.strip().splitlines() or ["no output"])[-1]
-    raise UserError(f"cannot detect this machine: -m {DETECTOR[0]} --json: {failure}")
 
 
 def assemble(
@@ -342,7 +313,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
     if arguments.label:
-        host = detected(arguments.label, registry.load(arguments.registry))
+        quick_sha256, known = canonical_sha256(quick_facts()), registry.load(arguments.registry)
+        host = assemble(detect.detect(), arguments.label, quick_sha256, known)
         store(arguments.output, host)
         devices = ", ".join(device["id"] for device in host["devices"])
         print(f"{arguments.label}: node {socket.gethostname()}: {devices}", file=sys.stderr)
