@@ -364,10 +364,6 @@ def test_a_different_record_is_replaced_only_when_asked_and_is_kept(there, here,
     kept = here / "history/far/cpu-x/mlx/product/auto/fp32" / f"{old['sha256']}.json"
     assert kept.read_bytes() == before[MEMBER]
     assert record.earlier(kept.parent, record.read(here / MEMBER)["sha256"]) == [kept]
-
-
-def test_one_label_for_two_machines_is_refused(here, there, packed, tmp_path):
-    bundle_import.import_bundle(packed, here)
     put_host(there, a_host("far", "d" * 64))
     bundle_pack.pack(there, [], tmp_path / "twin.zip")
     for replace in (False, True):  # the records that stay would be those of two machines

@@ -145,27 +145,24 @@ def hosts_folder(results: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def test_finding_writes_nothing_and_what_is_stored_is_only_read(
-    tmp_path: Path, resolve: Callable, devices: registry.Registry, detections: list
+def test_what_is_stored_is_only_read_until_a_quick_fact_changes(
+    tmp_path: Path,
+    resolve: Callable,
+    devices: registry.Registry,
+    detections: list,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host_file.resolve(tmp_path, "auto", devices)
-    assert len(detections) == 1 and list(tmp_path.iterdir()) == []
+    assert len(detections) == 1 and list(tmp_path.iterdir()) == []  # finding writes nothing
     first = resolve("auto")
     assert set(hosts_folder(tmp_path)) == {"auto.json", f"{host_file.default_label()}.json"}
     assert resolve("auto") == first == host_file.load(tmp_path / f"hosts/{first['label']}.json")
     assert len(detections) == 2
-
-
-def test_a_changed_quick_fact_is_looked_into(
-    resolve: Callable, detections: list, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = resolve("lab")
     versions = detect.package_versions() | {"torch": "99.0"}
     monkeypatch.setattr(detect, "package_versions", lambda: versions)
-    assert resolve("lab")["quick_facts_sha256"] != before["quick_facts_sha256"]
-    assert len(detections) == 2
-    resolve("lab")
-    assert len(detections) == 2
+    for _ in range(2):
+        assert resolve("auto")["quick_facts_sha256"] != first["quick_facts_sha256"]
+        assert len(detections) == 3
 
 
 @pytest.mark.parametrize("backend", ["mlx", "torch-cuda"])

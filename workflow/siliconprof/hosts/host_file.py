@@ -256,11 +256,7 @@ def store(path: Path, host: Mapping[str, Any]) -> None:
     from siliconprof.store import model
 
     model.checked(models.Host, host, f"hosts/{host['label']}.json: ")
-    _write(path, host)
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    temporary.write(path, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    temporary.write(path, json.dumps(host, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 # -- what a cell depends on --------------------------------------------------------------------
@@ -322,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     host, auto = arguments.facts, arguments.output.with_name(AUTO)
     store(arguments.output, host)
     if not auto.exists():
-        _write(auto, {"label": host["label"], "fingerprint": host["fingerprint"]})
+        temporary.write(auto, json.dumps({key: host[key] for key in ("label", "fingerprint")}))
     return 0
 
 

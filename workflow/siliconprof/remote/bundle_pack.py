@@ -46,7 +46,7 @@ def pack(results: Path, hosts: Sequence[str], output: Path, force: bool = False)
     """
     if output.exists() and not force:
         raise UserError(f"{output}: exists; name another file, or replace it with --force")
-    labels = {path.relative_to(results).parts[1] for path in results.glob("records/**/*.json")}
+    labels = {path.relative_to(results).parts[1] for path in results.glob("records/*/**/*.json")}
     if unknown := sorted({*hosts} - labels):
         near, listed = nearest(unknown[0], labels), ", ".join(sorted(labels)) or "none"
         what = f"no records of host {', '.join(unknown)} (records are of: {listed}){near}"

@@ -168,8 +168,8 @@ class Collection:
                 return self._collect(label, host, experiment, log, Path(folder))
             except (UserError, OSError) as error:
                 log.write(f"{error}\n")
-                failure = f"failed: {validation.one_line(str(error).partition(chr(10))[0])}"
-                summary = "interrupted" if self.stopped.is_set() else failure
+                first = validation.one_line(str(error).partition("\n")[0])
+                summary = "interrupted" if self.stopped.is_set() else f"failed: {first}"
                 raise UserError(f"{summary}; log: {path}") from None
 
     def _collect(
@@ -285,9 +285,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             report_status("interrupted", "ending the runs on all hosts")
             collection.stop()
+    status = 0
     for label, future in futures.items():
-        print(f"{label}: {future.exception() or future.result()}")
-    return 1 if any(future.exception() for future in futures.values()) else 0
+        try:
+            print(f"{label}: {future.result()}")
+        except UserError as error:
+            print(f"{label}: {error}")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":
