@@ -40,7 +40,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
     tokens = np.concatenate(parts[1:])
     checksums = preparing.checksums({"tokens": tokens})
     facts = {
-        "left_out": origin.left_out,
+        "skipped": origin.skipped,
         "n_documents": len(documents),
         "n_bytes": len(text),
         "n_tokens": int(tokens.size),
@@ -102,8 +102,8 @@ def _download(spec: DatasetSpec) -> tuple[Iterator[str], preparing.Origin] | Non
             f"no split '{split}' in {folder}; set split to one of: {', '.join(of_splits)}"
         )
     used = {path.name for paths in of_splits.values() for path in paths}
-    left_out = sorted(path.name for path in data.iterdir() if path.name not in used)
-    origin = preparing.Origin(left_out=left_out)
+    skipped = sorted(path.name for path in data.iterdir() if path.name not in used)
+    origin = preparing.Origin(skipped=skipped)
 
     def texts() -> Iterator[str]:
         for path in of_splits[split]:

@@ -28,9 +28,7 @@ class Origin:
     synthetic: bool = False
     files: list[Path] = field(default_factory=list)  # of a folder: those read where they exist
     whole_folder: bool = False  # whether a new file in the folder would be read too
-    left_out: list[str] = field(
-        default_factory=list
-    )  # names of what a known download holds besides
+    skipped: list[str] = field(default_factory=list)  # names of what a known download holds besides
 
 
 @dataclass(frozen=True)

@@ -181,18 +181,18 @@ def _gpus(
 def _state(
     answer: Mapping[str, Any], package: str, gpus: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """`{available, reason, mend}` of a backend; `gpus` answers for its GPUs where that is another."""
+    """`{available, reason, fix}` of a backend; `gpus` answers for its GPUs where that is another."""
     if "error" in answer:
         reason = answer["error"]
-        fix = answer["mend"] if "mend" in answer else fix_of(reason, package)
-        return {"available": False, "reason": reason, "mend": fix}
+        fix = answer["fix"] if "fix" in answer else fix_of(reason, package)
+        return {"available": False, "reason": reason, "fix": fix}
     gpus = gpus or answer
     reasons = [f"on the GPU: {gpus['error']}"] if "error" in gpus else []
     for index, device in enumerate(gpus.get("devices", ())):
         if device["error"]:
             reasons.append(f"on GPU {index} ({device['name']}): {device['error']}")
     reason = "; ".join(reasons) or None
-    return {"available": True, "reason": reason, "mend": reason and fix_of(reason, package)}
+    return {"available": True, "reason": reason, "fix": reason and fix_of(reason, package)}
 
 
 def _without_probe(
@@ -217,7 +217,7 @@ def _without_probe(
     elif name == "torch-cuda" and not torch["cuda_runtime"]:
         reason = "this torch is built without CUDA"
         fix = "install the CUDA build: pip install -r envs/cuda.txt"
-    return {"error": reason, "mend": fix} if reason else None
+    return {"error": reason, "fix": fix} if reason else None
 
 
 def _cublas() -> str | None:
