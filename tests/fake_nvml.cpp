@@ -105,8 +105,7 @@ int nvmlDeviceGetUtilizationRates(void*, Utilization* to) {
   if (!error && worked > 0) to->gpu = unsigned(std::fmin(100, to->gpu + 100 * worked));
   return error;
 }
-// The name before driver 535; the newer one is missing here, as it is in such a driver.
-int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* to) {
+int nvmlDeviceGetCurrentClocksEventReasons(void*, unsigned long long* to) {
   return give("reasons", to);
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, Process* to) {

@@ -129,14 +129,13 @@ def refused(door: Checkout, line: str) -> str:
         ("remeasure --flagged noisy", "run `make report` first"),
         ("pack", "arguments are required: -o/--output"),
         ("pack --output list.yaml", "list.yaml: exists"),
-        ("pack --output a.zip", "no host has both records and a file"),
+        ("pack --output a.zip", "no records to pack"),
         ("import", "arguments are required: bundle"),
         ("import nosuch.zip", "No such file"),
         ("import list.yaml", "not a bundle"),
         ("import config", "Is a directory"),
         ("collect nosuch", "config/hosts.yaml"),
-        ("collect --hosts nosuch.yaml", "nosuch.yaml: no such file"),
-        ("collect --patience soon", "invalid float value: 'soon'"),
+        ("collect --ssh-confg x", "did you mean '--ssh-config'?"),
     ],
 )
 def test_a_wrong_command_line_is_answered_in_one(door: Checkout, line: str, said: str) -> None:
@@ -317,7 +316,7 @@ def test_the_commit_of_another_user_s_checkout_is_known(
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own, for its tests
     refused = subprocess.run([*git, "status"], capture_output=True, check=False)
     assert b"dubious ownership" in refused.stderr
-    assert len(environment.git_commit(tmp_path) or "") == 40
+    assert len(environment.git_commit(tmp_path)[0] or "") == 40
 
 
 def test_a_record_without_a_commit_says_why(

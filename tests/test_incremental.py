@@ -268,7 +268,7 @@ def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
     def said() -> tuple[str | None, dict[str, str]]:
         """Why the cell is due, and which data are to be prepared again, by the plan."""
         resolved, devices = config.resolve(experiment), registry.load("config/devices.yaml")
-        made = plan.make(resolved, devices, host_file.stored("results", "desk"))
+        made = plan.make(resolved, devices, host_file.load("results/hosts/desk.json"))
         (row,) = made["cells"]
         return row["why"], made["data_refused"]
 

@@ -107,7 +107,7 @@ def on_cluster(
         cells: list[dict[str, Any]] | None = None
         missing: list[dict[str, str]] = []
         if file.exists():
-            expansion = matrix.expand(experiment, devices, host_file.stored(results, label))
+            expansion = matrix.expand(experiment, devices, host_file.load(file))
             cells = [row(planned, tokens) for planned in expansion.cells]
             missing = expansion.not_measured
         device = experiment["cluster"][label]["device"]

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from siliconprof import options, words
 from siliconprof.errors import UserError, nearest, printable, stage
-from siliconprof.remote.bundle_check import read_bundle
+from siliconprof.remote.bundle_import import read_bundle
 from siliconprof.stats.statistics import median
 from siliconprof.store import record, temporary
 from siliconprof.store.cell import AXES, Cell, canonical_json

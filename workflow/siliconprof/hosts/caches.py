@@ -59,17 +59,16 @@ def _of_linux() -> tuple[int | None, str]:
 
 
 def _of_mac() -> tuple[int | None, str]:
-    """Level 3 on an Intel Mac; on Apple silicon level 2 of every cluster of cores."""
+    """Level 2 of every cluster of an Apple chip's cores."""
 
-    def told(name: str) -> int:
+    def number(name: str) -> int:
         return machine.number(machine.sysctl(f"hw.{name}")) or 0
 
-    if level_3 := told("l3cachesize"):
-        return level_3, "sysctl hw.l3cachesize"
     total = 0
-    for kind in range(told("nperflevels")):
+    for kind in range(number("nperflevels")):
         size, cores, sharing = (
-            told(f"perflevel{kind}.{name}") for name in ("l2cachesize", "physicalcpu", "cpusperl2")
+            number(f"perflevel{kind}.{name}")
+            for name in ("l2cachesize", "physicalcpu", "cpusperl2")
         )
         total += size * max(1, cores // sharing if sharing else 1)
     if total:
@@ -77,7 +76,7 @@ def _of_mac() -> tuple[int | None, str]:
             "sysctl hw.perflevel*.l2cachesize, all clusters; the system-level cache behind them "
             "is not reported"
         )
-    return None, "macOS reports neither hw.l3cachesize nor hw.perflevel0.l2cachesize"
+    return None, "macOS does not report hw.perflevel0.l2cachesize"
 
 
 def _bytes(text: str) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from siliconprof.hosts import machine
 ROOT = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 PREFIX = "siliconprof-"
-UNLIMITED = ("max", "-1")  # in version 2, in version 1
 ABOVE_HIGH = 1.1  # a process that version 2's soft limit does not hold is ended here
 REMOVE_WITHIN_S = 2.0
 
@@ -27,6 +25,7 @@ class Version:
     """Names of the control files of one cgroup version."""
 
     limits: Mapping[str, float]  # file -> multiple of the limit
+    unlimited: str
     peak: str
     events: str
     how: str
@@ -34,6 +33,7 @@ class Version:
 
 V2 = Version(
     {"memory.high": 1.0, "memory.max": ABOVE_HIGH},
+    "max",
     "memory.peak",
     "memory.events",
     f"cgroup v2, memory.high: above it the kernel reclaims and slows down; {ABOVE_HIGH:g} times "
@@ -41,6 +41,7 @@ V2 = Version(
 )
 V1 = Version(
     {"memory.limit_in_bytes": 1.0},
+    "-1",
     "memory.max_usage_in_bytes",
     "memory.oom_control",
     "cgroup v1, memory.limit_in_bytes: a hard limit, at which the kernel ends the process, since "
@@ -82,7 +83,7 @@ class Group:
     def lift(self) -> None:
         """Remove its limits."""
         for name in reversed(list(self.version.limits)):
-            (self.folder / name).write_text(UNLIMITED[self.version is V1], encoding="ascii")
+            (self.folder / name).write_text(self.version.unlimited, encoding="ascii")
 
     def remove(self) -> None:
         """Delete it; wait up to `REMOVE_WITHIN_S` for its processes to end."""
@@ -96,14 +97,19 @@ class Group:
                 time.sleep(0.01)
 
 
-def own() -> Iterator[Group]:
-    """This process's own cgroups, whoever made them."""
+def _mine() -> Iterator[tuple[Path, str, Version]]:
+    """(mount, path below it, version) of this process's own cgroups, whoever made them."""
     for line in machine.read_text(str(OWN_CGROUPS)).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            yield Group(ROOT / path.lstrip("/"), V2)
+            yield ROOT, path.strip("/"), V2
         elif "memory" in controllers.split(","):
-            yield Group(ROOT / "memory" / path.lstrip("/"), V1)
+            yield ROOT / "memory", path.strip("/"), V1
+
+
+def own() -> Iterator[Group]:
+    """This process's own cgroups, whoever made them."""
+    return (Group(mount / below, version) for mount, below, version in _mine())
 
 
 def parents() -> Iterator[tuple[Path, Version]]:
@@ -113,24 +119,20 @@ def parents() -> Iterator[tuple[Path, Version]]:
     too, but none above a cgroup with a limit: the process must not escape a limit that others set.
     Once the process has its own cgroup, the result is the same as before.
     """
-    for line in machine.read_text(str(OWN_CGROUPS)).splitlines():
-        _, controllers, path = line.split(":", 2)
-        names = [name for name in path.split("/") if name]
-        if names and names[-1].startswith(PREFIX):
-            names.pop()
-        below = "/".join(names)
-        if "memory" in controllers.split(","):
-            mount = ROOT / "memory"  # a container may see its own cgroup as the root
-            yield (mount / below if (mount / below).is_dir() else mount), V1
-        elif controllers == "":
-            folder = ROOT / below
-            while folder != ROOT.parent:
-                if "memory" in machine.read_text(f"{folder}/cgroup.subtree_control").split():
-                    yield folder, V2
-                limits = (machine.read_text(f"{folder}/{name}").strip() for name in V2.limits)
-                if any(limit not in ("", "max") for limit in limits):
-                    break
-                folder = folder.parent
+    for mount, below, version in _mine():
+        folder = mount / below
+        folder = folder.parent if folder.name.startswith(PREFIX) else folder
+        if version is V1:  # a container may see its own cgroup as the root
+            yield (folder if folder.is_dir() else mount), V1
+            continue
+        for place in (folder, *folder.parents):
+            if place == ROOT.parent:
+                break
+            if "memory" in machine.read_text(f"{place}/cgroup.subtree_control").split():
+                yield place, V2
+            limits = (machine.read_text(f"{place}/{name}").strip() for name in V2.limits)
+            if any(limit not in ("", "max") for limit in limits):
+                break
 
 
 def enter(limit_bytes: int, name: str) -> Group:
@@ -143,12 +145,7 @@ def enter(limit_bytes: int, name: str) -> Group:
     for parent, version in parents():
         group = Group(parent / name, version)
         try:
-            sweep(parent)
-            group.folder.mkdir()
-        except OSError as error:
-            failures.append(f"{parent}: {error.strerror}")
-            continue
-        try:
+            group.folder.mkdir(exist_ok=True)  # of a supervisor that was killed
             for file, share in version.limits.items():
                 text = str(int(share * limit_bytes))
                 (group.folder / file).write_text(text, encoding="ascii")
@@ -158,15 +155,6 @@ def enter(limit_bytes: int, name: str) -> Group:
             failures.append(f"{parent}: {error.strerror}")
             group.remove()
     raise OSError("; ".join(failures) or "no memory controller in /proc/self/cgroup")
-
-
-def sweep(parent: Path) -> None:
-    """Delete the cgroups that a killed supervisor left: those of processes that have ended."""
-    for folder in parent.glob(f"{PREFIX}*"):
-        number = folder.name.removeprefix(PREFIX)
-        if number.isdigit() and not Path("/proc", number).exists():
-            with suppress(OSError):  # another's, or not empty after all
-                folder.rmdir()
 
 
 def existing(name: str) -> Group | None:

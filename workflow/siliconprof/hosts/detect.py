@@ -1,6 +1,4 @@
-"""Which frameworks work on this machine, and on which of its devices.
-
-    python -m siliconprof.hosts.detect    the facts that `host_file` turns into results/hosts/*.json
+"""Which frameworks work on this machine, and on which of its devices: facts for `host_file`.
 
 Every framework is imported in a child process of its own, with a time limit, because an import
 can abort or hang: a broken install becomes a reason and a way to fix it. Importing this module
@@ -11,26 +9,26 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from siliconprof import declarations, plugins
 from siliconprof.hosts import blas, machine, offload_ops
 from siliconprof.hosts.frameworks import ANSWER_MARK
-from siliconprof.lifetime import end_with_pipeline
 from siliconprof.plugins import PACKAGE_DIR
 
 PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
 
 IMPORTED = ("torch", "mlx")  # what is probed first
-# Backends that are detected by their frameworks' own facts; any other is asked itself.
-PROBED = ("torch-cpu", "torch-cuda", "torch-mps", "mlx")
-NO_AMD = "this torch is built for AMD's GPUs, which are not supported: NVIDIA's and Apple's are"
+OF_TORCH = ("torch-cuda", "torch-mps")
+# Backends that are detected by their frameworks' own facts too; any other is asked itself alone.
+PROBED = ("torch-cpu", *OF_TORCH, "mlx")
 NO_GPU = "`nvidia-smi -L` must list a GPU, and CUDA_VISIBLE_DEVICES name one of these or be unset"
 IN_USE = "another process holds the GPU: look with `nvidia-smi`, and run again once it has ended"
 NO_KERNELS = "no kernel image"  # for this GPU in this build: only another version fixes it
@@ -87,24 +85,19 @@ def package_versions() -> dict[str, str | None]:
     return {"python": python, **declarations.installed_versions()}
 
 
-def run_module(module: str, *words: str, limit_s: float, **variables: str) -> Any:
-    """A module of this package in a process of its own, that ran to its end; see `subprocess.run`."""
-    search = os.pathsep.join(filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", module, *words],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=limit_s,
-        check=False,
-        env={**os.environ, "PYTHONPATH": search, "PYTHONSAFEPATH": "1", **variables},
-    )
-
-
 def probe(name: str) -> dict[str, Any]:
     """Probe one framework in a child process: its facts, or `{"error": one line}`."""
+    search = os.pathsep.join(filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")]))
     try:
-        done = run_module("siliconprof.hosts.frameworks", name, limit_s=PROBE_LIMIT_S)
+        done = subprocess.run(
+            [sys.executable, "-m", "siliconprof.hosts.frameworks", name],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_LIMIT_S,
+            check=False,
+            env={**os.environ, "PYTHONPATH": search, "PYTHONSAFEPATH": "1"},
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"importing {name} took more than {PROBE_LIMIT_S:.0f} s"}
     for line in reversed(done.stdout.splitlines()):
@@ -114,16 +107,6 @@ def probe(name: str) -> dict[str, Any]:
         return {"error": f"importing {name} was ended by {signal.Signals(-done.returncode).name}"}
     error_lines = done.stderr.strip().splitlines() or ["no output"]
     return {"error": f"importing {name} ended with status {done.returncode}: {error_lines[-1]}"}
-
-
-def nvidia_driver() -> str | None:
-    """Version of NVIDIA's kernel driver, None without one."""
-    kernel = machine.read_text("/proc/driver/nvidia/version")
-    match = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", kernel, re.M)
-    if match:
-        return match[1]
-    listed = nvidia_smi()
-    return listed[0]["driver"] if listed else None
 
 
 def all_hidden() -> bool:
@@ -138,103 +121,71 @@ def nvidia_smi() -> list[dict[str, Any]]:
     gpus = []
     for line in machine.run(query.split()).splitlines():
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) == 3:
+        if len(fields) == 3:  # else a message
             mib = int(fields[1]) if fields[1].isdigit() else None  # [N/A] on unified memory
-            memory_bytes = mib * 2**20 if mib else None
-            gpus.append({"name": fields[0], "memory_bytes": memory_bytes, "driver": fields[2]})
+            own = {"name": fields[0], "memory_bytes": mib and mib * 2**20, "driver": fields[2]}
+            gpus.append(own | {"vendor": "nvidia"})
     return gpus
 
 
-def apple_gpu_cores() -> int | None:
-    """GPU cores of an Apple chip, which distinguish its variants; None in a virtual machine."""
+def apple_gpu(chip: str, memory_bytes: int | None) -> list[dict[str, Any]]:
+    """The GPU of an Apple chip; its cores, which distinguish variants, are None in a virtual machine."""
     tree = machine.run(["ioreg", "-rc", "AGXAccelerator", "-d1"])
     match = re.search(r'"gpu-core-count" = (\d+)', tree)
-    return int(match[1]) if match else None
+    own = {"name": chip, "vendor": "apple", "memory_bytes": memory_bytes, "memory_kind": "unified"}
+    return [own | {"gpu_cores": int(match[1]) if match else None}]
 
 
-def _gpu(name: str, vendor: str, index: int, **facts: Any) -> dict[str, Any]:
-    optional = ("memory_bytes", "working_set_bytes", "gpu_cores", "driver", "compute_capability")
+def _device(kind: str, index: int, facts: Mapping[str, Any], driver: str | None) -> dict[str, Any]:
+    """A device as the host file has it, yet without ids."""
+    optional = ("memory_bytes", "working_set_bytes", "gpu_cores", "compute_capability")
     return {
-        "name": name,
-        "kind": "gpu",
-        "vendor": vendor,
+        "name": facts["name"],
+        "kind": kind,
+        "vendor": facts["vendor"],
         "memory_kind": facts.get("memory_kind", "dedicated"),
         "index": index,
+        "driver": driver,
         **{key: facts.get(key) for key in optional},
         "backends": [],
     } | ({"emulated": facts["emulated"]} if facts.get("emulated") else {})
 
 
-def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[str, Any]) -> list:
-    """The machine's GPUs, each with the backends that can use it, in the frameworks' order."""
-    others = [n for n in answers if n in plugins.names("backends") and n not in PROBED]
-    others = [name for name in others if answers[name].get("devices")]  # those of the CPU have none
-    if machine.is_mac():
-        if not cpu["model"].startswith("Apple"):
-            return []
-        chip = _gpu(
-            cpu["model"],
-            "apple",
-            0,
-            memory_bytes=cpu["memory_bytes"],
-            memory_kind="unified",
-            working_set_bytes=_working_set_bytes(answers),
-            gpu_cores=apple_gpu_cores(),
-            driver=driver["macos"],
-            emulated=(answers.get("torch-mps") or {}).get("emulated"),
-        )
-        chip["backends"] = [
-            backend
-            for backend, name in (
-                *(("torch-mps", "torch-mps"), ("mlx", "mlx-gpu")),
-                *((name, name) for name in others),
+def _gpus(
+    answers: Mapping[str, Any], listed: Sequence[Mapping[str, Any]], driver: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The machine's GPUs, each with the backends that can use it, in the frameworks' order.
+
+    Args:
+        answers: by backend.
+        listed: by the system. On a Mac it says what the GPU is, elsewhere it counts where no
+            framework sees a GPU: nvidia-smi ignores CUDA_VISIBLE_DEVICES and may order otherwise.
+    """
+    versions = {"nvidia": driver["nvidia"], "apple": driver["macos"]}
+    gpus: dict[tuple[str, int], dict[str, Any]] = {}
+    for backend, answer in answers.items():
+        for index, device in enumerate(answer.get("devices", ())):
+            vendor = "nvidia" if backend in PROBED else machine.vendor(device["name"])
+            own = listed[0] if machine.is_mac() and listed else {"vendor": vendor}
+            facts = {**device, **own, "emulated": answer.get("emulated")}
+            gpu = gpus.setdefault(
+                (facts["name"], index), _device("gpu", index, facts, versions.get(facts["vendor"]))
             )
-            if works(answers.get(name))
-        ]
-        return [chip]
-    gpus: list[dict[str, Any]] = []
-    asked = [("torch-cuda", "torch-cuda"), ("mlx", "mlx-gpu"), *((name, name) for name in others)]
-    for backend, name in (*asked, (None, "nvidia-smi")):
-        if backend is None and gpus:
-            break  # nvidia-smi ignores CUDA_VISIBLE_DEVICES and may order otherwise
-        for index, device in enumerate(answers.get(name, {}).get("devices", ())):
-            place = (device["name"], index)
-            gpu = next((gpu for gpu in gpus if (gpu["name"], gpu["index"]) == place), None)
-            if gpu is None:
-                vendor = machine.vendor(device["name"]) if name in others else "nvidia"
-                own = ("name", "memory_bytes", "compute_capability")
-                facts = {key: device.get(key) for key in own}
-                facts |= {"driver": driver.get(vendor), "emulated": answers[name].get("emulated")}
-                gpu = _gpu(vendor=vendor, index=index, **facts)
-                gpus.append(gpu)
-            if backend and not device["error"]:
+            gpu["working_set_bytes"] = gpu["working_set_bytes"] or device.get("working_set_bytes")
+            if not device["error"]:
                 gpu["backends"].append(backend)
-    return gpus
-
-
-def _working_set_bytes(answers: Mapping[str, Any]) -> int | None:
-    """The bytes of memory that Metal recommends to use, from torch's or MLX's answer."""
-    devices = [d for n in ("torch-mps", "mlx-gpu") for d in answers.get(n, {}).get("devices", ())]
-    return next(filter(None, (device.get("working_set_bytes") for device in devices)), None)
-
-
-def works(answer: Mapping[str, Any] | None) -> bool:
-    """Whether a framework was probed and reported no error."""
-    return answer is not None and "error" not in answer
+    without = [_device("gpu", i, own, versions[own["vendor"]]) for i, own in enumerate(listed)]
+    return [*gpus.values()] or without
 
 
 def _state(
-    answer: Mapping[str, Any] | None,
-    package: str,
-    why_not_probed: str | None,
-    gpus: Mapping[str, Any] | None = None,
+    answer: Mapping[str, Any], package: str, gpus: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """`{available, reason, fix}` of a backend; `gpus` answers for its GPUs where that is another."""
-    if answer is None:
-        return {"available": False, "reason": why_not_probed, "fix": None}
     if "error" in answer:
         reason = answer["error"]
-        return {"available": False, "reason": reason, "fix": fix_of(reason, package)}
+        fix = answer["fix"] if "fix" in answer else fix_of(reason, package)
+        return {"available": False, "reason": reason, "fix": fix}
     gpus = gpus or answer
     reasons = [f"on the GPU: {gpus['error']}"] if "error" in gpus else []
     for index, device in enumerate(gpus.get("devices", ())):
@@ -244,31 +195,29 @@ def _state(
     return {"available": True, "reason": reason, "fix": reason and fix_of(reason, package)}
 
 
-def _cuda_state(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """torch-cuda's state: torch broken, built without CUDA, no GPU, or its probe's answer."""
-    torch = answers["torch"]
-    if not works(torch):
-        return _state(torch, "torch", None)
-    if all_hidden():
-        return _state(None, "torch", "CUDA_VISIBLE_DEVICES hides every GPU")
-    if answers["nvidia-smi"]["devices"] and not torch["cuda_runtime"]:
-        return {
-            "available": False,
-            "reason": "this torch is built without CUDA",
-            "fix": "install the CUDA build: pip install -r envs/cuda.txt",
-        }
-    if torch["rocm_runtime"]:
-        return _state(None, "torch", NO_AMD)
-    return _state(answers.get("torch-cuda"), "torch", "no NVIDIA GPU or driver on this machine")
-
-
-def _mps_state(answers: Mapping[str, Any], system: str | None) -> dict[str, Any]:
-    """torch-mps's state: no Mac, torch broken, built without MPS, or its probe's answer."""
-    if not machine.is_mac():
-        return _state(None, "torch", f"Apple GPUs only; this is {system}")
-    if not works(answers["torch"]):
-        return _state(answers["torch"], "torch", None)
-    return _state(answers.get("torch-mps"), "torch", "this torch is built without MPS")
+def _without_probe(
+    name: str, torch: Mapping[str, Any], nvidia: str | None
+) -> Mapping[str, Any] | None:
+    """The answer of a backend for a GPU where torch or the machine has it already; None otherwise."""
+    reason, fix = None, None
+    if name == "torch-mps" and not machine.is_mac():
+        reason = f"Apple GPUs only; this is {platform.system()}"
+    elif "error" in torch:
+        return torch
+    elif name == "torch-mps" and not torch["mps_built"]:
+        reason = "this torch is built without MPS"
+    elif name == "torch-cuda" and all_hidden():
+        reason = "CUDA_VISIBLE_DEVICES hides every GPU"
+    elif name == "torch-cuda" and torch["rocm_runtime"]:
+        reason = (
+            "this torch is built for AMD's GPUs, which are not supported: NVIDIA's and Apple's are"
+        )
+    elif name == "torch-cuda" and not nvidia:
+        reason = "no NVIDIA GPU or driver on this machine"
+    elif name == "torch-cuda" and not torch["cuda_runtime"]:
+        reason = "this torch is built without CUDA"
+        fix = "install the CUDA build: pip install -r envs/cuda.txt"
+    return {"error": reason, "fix": fix} if reason else None
 
 
 def _cublas() -> str | None:
@@ -282,69 +231,56 @@ def detect() -> dict[str, Any]:
 
     The devices have no ids yet: `host_file.identify` adds them from the registry.
     """
-    cpu = machine.cpu()
-    system = machine.operating_system()
-    nvidia = nvidia_driver()
+    cpu, system, mac = machine.cpu(), machine.operating_system(), machine.is_mac()
+    vendor = machine.vendor(cpu["model"])
+    if mac:
+        listed = apple_gpu(cpu["model"], cpu["memory_bytes"]) if vendor == "apple" else []
+    else:
+        listed = [] if all_hidden() else nvidia_smi()
+    kernel = machine.read_text("/proc/driver/nvidia/version")
+    match = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", kernel, re.M)
+    others = [name for name in plugins.names("backends") if name not in PROBED]
     with ThreadPoolExecutor() as pool:
-        answers = dict(zip(IMPORTED, pool.map(probe, IMPORTED), strict=True))
-        torch, mlx = answers["torch"], answers["mlx"]
-        more = []
-        if torch.get("cuda_runtime") and nvidia and not all_hidden():
-            more.append("torch-cuda")
-        if machine.is_mac() and torch.get("mps_built"):
-            more.append("torch-mps")
-        if mlx.get("gpu"):
-            more.append("mlx-gpu")
-        others = [name for name in plugins.names("backends") if name not in PROBED]
-        more += others
-        answers.update(zip(more, pool.map(probe, more), strict=True))
-    answers["nvidia-smi"] = {"devices": [] if all_hidden() else nvidia_smi()}
-    driver = {
-        "nvidia": nvidia,
-        "macos": system["distribution"] if machine.is_mac() else None,
-        "cuda_runtime": torch.get("cuda_runtime"),
-        "rocm_runtime": torch.get("rocm_runtime"),
-        "cublas": _cublas() if torch.get("cuda_runtime") else None,
-    }
+        torch, mlx = pool.map(probe, IMPORTED)
+        driver = {
+            "nvidia": match[1] if match else listed[0]["driver"] if listed and not mac else None,
+            "macos": system["distribution"] if mac else None,
+            "cuda_runtime": torch.get("cuda_runtime"),
+            "rocm_runtime": torch.get("rocm_runtime"),
+            "cublas": _cublas() if torch.get("cuda_runtime") else None,
+        }
+        # backend -> what it answers about its GPUs; None: it is asked
+        answers: dict[str, Any] = {
+            name: _without_probe(name, torch, driver["nvidia"]) for name in OF_TORCH
+        }
+        answers |= {"mlx": None if mlx.get("gpu") else {}, **dict.fromkeys(others)}
+        asked = [name for name, answer in answers.items() if answer is None]
+        probes = ["mlx-gpu" if name == "mlx" else name for name in asked]
+        answers |= zip(asked, pool.map(probe, probes), strict=True)
     backends = {
-        "torch-cpu": _state(torch, "torch", None),
-        "torch-cuda": _cuda_state(answers),
-        "torch-mps": _mps_state(answers, system["system"]),
-        "mlx": _state(mlx, "mlx", None, answers.get("mlx-gpu")),
+        "torch-cpu": _state(torch, "torch"),
+        **{name: _state(answers[name], "torch") for name in OF_TORCH},
+        "mlx": _state(mlx, "mlx", answers["mlx"]),
     }
     for name in others:
-        backends[name] = _state(answers[name], plugins.load("backends", name).packages[0], None)
-    on_cpu = [
-        name
-        for name, state in backends.items()
-        if state["available"] and plugins.load("backends", name).device_kind != "gpu"
-    ]
-    vendor = machine.vendor(cpu["model"])
+        backends[name] = _state(answers[name], plugins.load("backends", name).packages[0])
     processor = {
-        **_gpu(cpu["model"], vendor, 0, memory_bytes=cpu["memory_bytes"]),
-        "kind": "cpu",
+        **_device("cpu", 0, {"name": cpu["model"], "vendor": vendor} | cpu, None),
         "memory_kind": "unified" if vendor == "apple" else "system",
-        "backends": on_cpu,
+        "backends": [
+            name
+            for name, state in backends.items()
+            if state["available"] and plugins.load("backends", name).device_kind != "gpu"
+        ],
     }
     return {
         "fingerprint_parts": machine.fingerprint_parts(),
         "os": system,
         "cpu": cpu,
-        "devices": [*_gpus(answers, cpu, driver), processor],
+        "devices": [*_gpus(answers, listed, driver), processor],
         "backends": backends,
         "packages": package_versions(),
-        "blas": {name: answers[name].get("blas") for name in IMPORTED},
+        "blas": {"torch": torch.get("blas"), "mlx": mlx.get("blas")},
         "driver": driver,
         "cpu_adam": offload_ops.built(),
     }
-
-
-def main() -> int:
-    """Print the facts as JSON; `siliconprof doctor` is for persons."""
-    end_with_pipeline()
-    print(json.dumps(detect(), indent=2, sort_keys=True))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,39 +23,34 @@ SAVING_PROFILES = ("low-power", "cool", "quiet")  # Documentation/ABI/testing/sy
 MAC_POWER_MODES = ("automatic", "low", "high")  # `pmset -g`: powermode 0, 1 and 2
 
 
-def git_commit(checkout: Path) -> str | None:
-    """The checkout's commit, `+changes` where tracked files or the code differ; None outside git.
+def git_commit(checkout: Path) -> tuple[str | None, str]:
+    """The checkout's commit, `+changes` where tracked files or the code differ; None and why not.
 
     A copy that `siliconprof collect` sent has the commit in a file: git would look in the folders
     above.
     """
     sent = checkout / SENT_COMMIT
     if sent.is_file():
-        return sent.read_text(encoding="utf-8").strip() or None
+        return sent.read_text(encoding="utf-8").strip() or None, "that of the collecting checkout"
 
     def git(*words: str) -> str:
         # Whose code runs here is trusted: a container often mounts another user's checkout.
-        trusted = ["git", "-c", "safe.directory=*", "-C", str(checkout)]
-        return machine.run([*trusted, *words], 10).strip()
+        command = ["git", "-c", "safe.directory=*", "-C", str(checkout), *words]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=True
+        ).stdout
 
-    commit = git("rev-parse", "HEAD")
-    if not commit:
-        return None
-    differs = git("status", "--porcelain", "--untracked-files=no")
-    added = git("status", "--porcelain", "--untracked-files=normal", "--", "workflow")
-    return commit + ("+changes" if differs or added else "")
-
-
-def why_no_commit(checkout: Path) -> str:
-    """Why `git_commit` knows none, as git says it; empty where it does."""
-    command = ["git", "-c", "safe.directory=*", "-C", str(checkout), "rev-parse", "HEAD"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        commit = git("rev-parse", "HEAD").strip()
+        differs = git("status", "--porcelain", "--untracked-files=no")
+        added = git("status", "--porcelain", "--untracked-files=normal", "--", "workflow")
     except FileNotFoundError:
-        return "git is not installed"
+        return None, "git is not installed"
+    except subprocess.CalledProcessError as error:
+        return None, error.stderr.partition("\n")[0].removeprefix("fatal: ")
     except (OSError, subprocess.SubprocessError) as error:
-        return in_one_line(error)
-    return done.returncode and done.stderr.partition("\n")[0].removeprefix("fatal: ") or ""
+        return None, in_one_line(error)
+    return commit + ("+changes" if differs or added else ""), ""
 
 
 def power_source() -> str | None:
@@ -98,23 +93,15 @@ def node_id() -> str:
     return hmac.new(key.encode(), name.encode(), "sha256").hexdigest()[:12]
 
 
-def load_average() -> float | None:
-    """Processes that ran or waited, on average in the last minute; None where nothing counts."""
-    try:
-        return os.getloadavg()[0]
-    except OSError:
-        return None
-
-
 def capture(checkout: Path) -> dict[str, Any]:
     """Host, system, versions and load; no framework is imported."""
-    commit = git_commit(checkout)
+    commit, why_not = git_commit(checkout)
     mac = f"macOS-{machine.mac_version()}-{platform.machine()}" if machine.is_mac() else ""
-    return ({} if commit else {"git_commit_reason": why_no_commit(checkout)}) | {
+    return ({} if commit else {"git_commit_reason": why_not}) | {
         "node": node_id(),
         "system": mac or platform.platform(),
         "packages": declarations.installed_versions(),
         "git_commit": commit,
         "power_source": power_source(),
-        "load_average_1min": load_average(),
+        "load_average_1min": os.getloadavg()[0],
     }

@@ -5,7 +5,7 @@
 writes what `resolve` has found, which Snakemake's process calls while it plans; with `--label` this
 node of a cluster is detected, whichever machine the label led to before. No framework is
 imported here: the file is used as it is while the quick facts are those that it was made from;
-otherwise `detect` runs again in a process of its own.
+otherwise `detect` runs again.
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from siliconprof import declarations, options, plugins
+from siliconprof import options, plugins
 from siliconprof.errors import UserError, stage
 from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
-from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.store import documents, names, temporary
 from siliconprof.store.cell import canonical_sha256
 
 SCHEMA_VERSION = 2
 AUTO = "auto.json"  # which label this host has where the config says `auto`, whatever it is called
-DETECT_LIMIT_S = 600.0
 AGAIN = "delete it to have it made again"
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
@@ -117,14 +114,19 @@ def _has_broken_framework(host: Mapping[str, Any]) -> bool:
 
 
 def load(path: Path | str) -> dict[str, Any]:
-    """The host file at a path.
+    """The host file at a path, which names its label.
 
     Raises:
-        UserError: it is missing or damaged; one line.
+        UserError: it is missing, damaged or another host's; one line.
     """
-    host = _read(Path(path))
-    if mistakes := _mistakes(host):
+    from siliconprof.hosts import models
+    from siliconprof.store import model
+
+    host = _read(path := Path(path))
+    if mistakes := model.problems(models.Host, host):
         raise UserError(f"{path}: damaged ({mistakes[0]}); {AGAIN}")
+    if host["label"] != path.stem:  # renamed or copied by hand
+        raise UserError(f"{path}: is the file of host '{host['label']}'; {AGAIN}")
     return host
 
 
@@ -137,17 +139,15 @@ def _read(path: Path) -> Any:
         raise UserError(f"{path}: damaged ({error}); {AGAIN}") from None
 
 
-def stored(results_dir: Path | str, label: str) -> dict[str, Any]:
-    """The host file of a label as it is on disk.
-
-    Raises:
-        UserError: it is missing, damaged or another host's; one line.
-    """
-    path = Path(results_dir) / "hosts" / f"{label}.json"
-    host = load(path)
-    if host["label"] != label:  # renamed or copied by hand
-        raise UserError(f"{path}: is the file of host '{host['label']}'; {AGAIN}")
-    return host
+def auto(results_dir: Path | str) -> dict[str, str]:
+    """`label` and `fingerprint` of the host that ran here first with `auto`; else of this one."""
+    path = Path(results_dir) / "hosts" / AUTO
+    if not path.exists():
+        return {"label": default_label(), "fingerprint": fingerprint()}
+    saved = _read(path)
+    if not isinstance(saved, dict) or not {"label", "fingerprint"} <= saved.keys():
+        raise UserError(f"{path}: damaged; {AGAIN}")
+    return saved
 
 
 def label(results_dir: Path | str, configured_label: str) -> str:
@@ -161,17 +161,13 @@ def label(results_dir: Path | str, configured_label: str) -> str:
         UserError: the stored files are another machine's or damaged, or the label cannot be a file's
                 name.
     """
-    auto_path, own = Path(results_dir) / "hosts" / AUTO, configured_label
     if configured_label == "auto":
-        own = default_label()
-        if auto_path.exists():
-            saved = _read_auto(auto_path)
-            own = saved["label"]
-            if saved["fingerprint"] != fingerprint():
-                _refuse(auto_path, own)
-    elif not re.fullmatch(names.LABEL, configured_label):
+        own = auto(results_dir)
+        _require_this_machine(Path(results_dir) / "hosts" / AUTO, own)
+        return own["label"]
+    if not re.fullmatch(names.LABEL, configured_label):
         raise UserError(f"host: is '{configured_label}'; expected auto, or {names.RULE}")
-    return own
+    return configured_label
 
 
 def resolve(
@@ -193,57 +189,22 @@ def resolve(
     own = label(results_dir, configured_label)
     path = Path(results_dir) / "hosts" / f"{own}.json"
     old = load(path) if path.exists() else None
-    if old is not None and old["fingerprint"] != fingerprint():
-        _refuse(path, own)
+    if old is not None:
+        _require_this_machine(path, old)
     quick_sha256 = canonical_sha256(quick_facts())
     up_to_date = old is not None and old["quick_facts_sha256"] == quick_sha256
     if old is None or again or not up_to_date or _has_broken_framework(old):
-        facts = detect_in_child()
-    else:
-        facts = old
-    return assemble(facts, own, quick_sha256, registry_)
+        return assemble(detect.detect(), own, quick_sha256, registry_)
+    return assemble(old, own, quick_sha256, registry_)
 
 
-def _read_auto(path: Path) -> dict[str, str]:
-    saved = _read(path)
-    try:
-        return {"label": str(saved["label"]), "fingerprint": str(saved["fingerprint"])}
-    except (KeyError, TypeError):
-        raise UserError(f"{path}: damaged; {AGAIN}") from None
-
-
-def _refuse(path: Path, label: str) -> NoReturn:
+def _require_this_machine(path: Path, host: Mapping[str, Any]) -> None:
     """Refuse the files of another machine, in one line."""
-    raise UserError(
-        f"{path} was made on another machine (host '{label}'); set `host:` in the config to a label "
-        "of your own, or delete that file to start one for this machine"
-    )
-
-
-def detected(label: str, registry_: registry.Registry) -> dict[str, Any]:
-    """This machine under a label, detected again without regard to earlier files.
-
-    Raises:
-        UserError: detection itself failed.
-    """
-    return assemble(detect_in_child(), label, canonical_sha256(quick_facts()), registry_)
-
-
-def detect_in_child() -> dict[str, Any]:
-    """What `python -m siliconprof.hosts.detect --json` finds; it takes seconds.
-
-    Raises:
-        UserError: detection itself failed; the line ends with its last message.
-    """
-    own = {PIPELINE_VARIABLE: str(os.getpid())}
-    try:
-        done = detect.run_module(DETECTOR[0], "--json", limit_s=DETECT_LIMIT_S, **own)
-        return json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        failure = f"no answer within {DETECT_LIMIT_S:.0f} s"
-    except ValueError:
-        failure = (done.stderr.strip().splitlines() or ["no output"])[-1]
-    raise UserError(f"cannot detect this machine: -m {DETECTOR[0]} --json: {failure}")
+    if host["fingerprint"] != fingerprint():
+        raise UserError(
+            f"{path} was made on another machine (host '{host['label']}'); set `host:` in the config "
+            "to a label of your own, or delete that file to start one for this machine"
+        )
 
 
 def assemble(
@@ -291,24 +252,11 @@ def store(path: Path, host: Mapping[str, Any]) -> None:
     Raises:
         UserError: it is no host file, one line for each mistake; nothing is written.
     """
-    if problems := _mistakes(host, f"hosts/{host['label']}.json: "):
-        raise UserError("\n".join(problems))
-    _write(path, host)
+    from siliconprof.hosts import models
+    from siliconprof.store import model
 
-
-def _mistakes(host: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Mistakes of a host file; none where nothing can check it."""
-    try:
-        from siliconprof.hosts import models
-        from siliconprof.store import model
-
-        return model.problems(models.Host, host, prefix)
-    except ImportError:  # a bare host, which only writes and reads its own file
-        return [] if "fingerprint" in host else ["it has no fingerprint"]
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    temporary.write(path, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    model.checked(models.Host, host, f"hosts/{host['label']}.json: ")
+    temporary.write(path, json.dumps(host, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 # -- what a cell depends on --------------------------------------------------------------------
@@ -330,17 +278,12 @@ def environment_slice(
         device_id: an id of `host["devices"]`.
         packages: distributions whose versions the cell's numbers depend on.
         offloaded: whether it is trained under ZeRO-Offload.
-
-    Raises:
-        LookupError: no such device, or a package that no plug-in declares.
     """
-    device = next((d for d in host["devices"] if d["id"] == device_id), None)
-    if device is None:
-        raise LookupError(f"host {host['label']} has no device {device_id}")
+    (device,) = (device for device in host["devices"] if device["id"] == device_id)
     framework = plugins.load("backends", backend).framework
     part: dict[str, Any] = {
         "python": host["packages"]["python"],
-        "packages": {name: _version(host, name) for name in sorted(packages)},
+        "packages": {name: host["packages"].get(name) for name in sorted(packages)},
     }
     if device["kind"] == "cpu":
         part["blas"] = host["blas"][framework]
@@ -357,13 +300,6 @@ def environment_slice(
     return part
 
 
-def _version(host: Mapping[str, Any], package: str) -> str | None:
-    """A package's version on a host; None where it is not installed or the file lacks it."""
-    if package not in declarations.libraries():
-        raise LookupError(f"no plug-in declares {package} in its LIBRARIES")
-    return host["packages"].get(package)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Write a host file, and which label this host has from now on; of a node its file alone."""
     parser = options.parser("siliconprof.hosts.host_file", __doc__)
@@ -373,7 +309,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
     if arguments.label:
-        host = detected(arguments.label, registry.load(arguments.registry))
+        quick_sha256, known = canonical_sha256(quick_facts()), registry.load(arguments.registry)
+        host = assemble(detect.detect(), arguments.label, quick_sha256, known)
         store(arguments.output, host)
         devices = ", ".join(device["id"] for device in host["devices"])
         print(f"{arguments.label}: node {socket.gethostname()}: {devices}", file=sys.stderr)
@@ -381,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     host, auto = arguments.facts, arguments.output.with_name(AUTO)
     store(arguments.output, host)
     if not auto.exists():
-        _write(auto, {"label": host["label"], "fingerprint": host["fingerprint"]})
+        temporary.write(auto, json.dumps({key: host[key] for key in ("label", "fingerprint")}))
     return 0
 
 

@@ -14,12 +14,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from siliconprof import options
-from siliconprof.errors import UserError, stage, writing
+from siliconprof.errors import UserError, stage
 from siliconprof.store import temporary
 
 NAME = "libsiliconprof-blas.so"
@@ -68,27 +67,23 @@ def build() -> Path:
     Raises:
         UserError: there is no compiler or no library of SciPy's, or the compiler failed; one line.
     """
-    compiler = os.environ.get("CXX", "c++")
     if of_scipy() is None:
         raise UserError("mlx-blas: no OpenBLAS of SciPy's wheel is installed: pip install scipy")
-    program = [compiler] if shutil.which(compiler) else compiler.split()
-    if not program or not shutil.which(program[0]):
+    compiler = os.environ.get("CXX", "c++").split()
+    if not compiler or not shutil.which(compiler[0]):
         raise UserError(
-            f"mlx-blas: no C++ compiler ('{compiler}'); install g++ (Debian: apt-get install g++) "
-            "or set CXX"
+            f"mlx-blas: no C++ compiler ('{' '.join(compiler)}'); install g++ (Debian: apt-get "
+            "install g++) or set CXX"
         )
     target = adapter()
-    command = [*program, "-x", "c++", "-O2", "-shared", "-fPIC", "-", "-o"]
-    with writing(target), tempfile.TemporaryDirectory() as folder:
-        made = Path(folder, NAME)
-        done = subprocess.run(
-            [*command, str(made)], input=SOURCE, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            errors = [line for line in lines if "error" in line] or lines
-            raise UserError(f"mlx-blas: was not built: {errors[0]}")
-        temporary.write(target, made.read_bytes())
+    made = temporary.beside(target)
+    command = [*compiler, "-x", "c++", "-O2", "-shared", "-fPIC", "-", "-o", str(made)]
+    done = subprocess.run(command, input=SOURCE, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        errors = [line for line in lines if "error" in line] or lines
+        raise UserError(f"mlx-blas: was not built: {errors[0]}")
+    made.replace(target)
     return target
 
 

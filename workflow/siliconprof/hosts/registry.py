@@ -115,16 +115,6 @@ def _same_memory(entry: Mapping[str, Any], memory_bytes: int | None) -> bool:
     return abs(memory_bytes / GIB / printed["value"] - 1) <= MEMORY_TOLERANCE
 
 
-def peak_tflops(entry: Mapping[str, Any], precision: str) -> float | None:
-    """Peak rate of an entry's products in 10^12 operations per second; None when not known.
-
-    Raises:
-        KeyError: no such precision.
-    """
-    figure = entry["peak_tflops"][PEAK_OF_PRECISION[precision]]
-    return None if figure is None else float(figure["value"])
-
-
 def generic_id(name: str, kind: str = "gpu") -> str:
     """An id for a device without an entry: `cpu-amd-epyc`, `gpu-nvidia-geforce-rtx-5090`."""
     if kind == "cpu":

@@ -77,7 +77,7 @@ def _now() -> dict[str, Any]:
         "memory_available_bytes": psutil.virtual_memory().available,
         "swap_used_bytes": psutil.swap_memory().used,
         "disk_free_bytes": shutil.disk_usage(".").free,
-        "load_average_1min": environment.load_average(),
+        "load_average_1min": os.getloadavg()[0],
         "power_source": environment.power_source(),
         "low_power_mode": environment.power_mode()[1],
         "cpu_governor": governor or None,

@@ -238,13 +238,13 @@ class Experiment:
 
     def _cells(self, label: str) -> _Cells:
         """The cells of a host of this run."""
-        made = 0
+        made, path = 0, self._folder / "hosts" / f"{label}.json"
         if self.nodes:
             # Raises where a node must be looked at first; Snakemake does that and calls this again.
             self._checkpoints.host.get(host=label)
-            made = (self._folder / "hosts" / f"{label}.json").stat().st_mtime_ns
+            made = path.stat().st_mtime_ns
         if label not in self._known or self._known[label][0] != made:
-            host = host_file.stored(self._folder, label) if self.nodes else self._host
+            host = host_file.load(path) if self.nodes else self._host
             self._known[label] = made, _Cells(self.config, self._devices, host)
         return self._known[label][1]
 
@@ -370,8 +370,8 @@ class Experiment:
         minutes = sum(expected_seconds(planned, None) for planned in due) / 60
         on_cpu = {p.cell.precision for p in due if p.cell.device_kind == "cpu"}
         advice = [*doctor.before_a_run(self._host, busy_cores, on_cpu)]
-        sent = CHECKOUT / environment.SENT_COMMIT
-        if not sent.exists() and (reason := environment.why_no_commit(CHECKOUT)):
+        commit, reason = environment.git_commit(CHECKOUT)
+        if commit is None:
             advice.append(f"no commit in the records ({reason}): they have the code's hash alone")
         return "\n".join([f"{line}: about {minutes:.0f} min", *advice])
 

@@ -1,61 +1,154 @@
 """Add the records of a bundle to this checkout, or unpack it as a reference.
 
-All of it is checked (`bundle_check.py`) before the first file is written.
+A bundle comes from elsewhere, so nothing in it is trusted: names, sizes, hashes and every document
+are checked in memory, and all problems are reported at once, before the first file is written.
+`bundle_pack.py` makes bundles.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections import Counter
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from siliconprof import options
-from siliconprof.errors import UserError, stage, writing
-from siliconprof.remote.bundle_check import (
-    RESERVED_LABEL,
-    Bundle,
-    as_json,
-    parsed,
-    read_bundle,
-)
-from siliconprof.store import documents, record, temporary, validation
-from siliconprof.store.contents import Record
+from siliconprof.errors import UserError, stage
+from siliconprof.hosts import host_file
+from siliconprof.store import documents, record, temporary
+from siliconprof.store.cell import RECORD
+from siliconprof.store.names import LABEL
+from siliconprof.store.validation import one_line
+
+if TYPE_CHECKING:
+    from siliconprof.store.contents import Record
+
+BUNDLE_VERSION = 2
+MANIFEST = "manifest.json"
+LIMIT_BYTES = 2**30  # of all members, unpacked: they are held in memory; a cell has about 55 kB
+MOST_PROBLEMS = 20  # named: a bundle of another version has one for each record
+RESERVED_LABEL = "auto"  # results/hosts/auto.json says which label is this host's
+
+_MEMBER = re.compile(rf"records/{RECORD.pattern}|hosts/{LABEL}\.json")
+_READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
+
+
+# -- reading -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Imported:
-    """The result of `import_bundle`, in numbers of records."""
+class Bundle:
+    """A bundle that has passed every check."""
 
-    hosts: Sequence[str]
-    added: int
-    present: int  # the same record was here
-    replaced: int
+    path: Path
+    files: Mapping[str, bytes]  # member -> content; all but the manifest
+    records: Mapping[str, Record]  # by member
 
-    def line(self) -> str:
-        """The result as a line for the terminal."""
-        total = self.added + self.present + self.replaced
-        return (
-            f"{total} records of {', '.join(self.hosts)}: {self.added} new, "
-            f"{self.present} already here, {self.replaced} replaced"
+    @property
+    def hosts(self) -> list[str]:
+        """Labels of the hosts that it has files of."""
+        return sorted({_label_of(name) for name in self.files})
+
+
+def _label_of(name: str) -> str:
+    """The host of a member `records/{host}/…` or `hosts/{host}.json`."""
+    return name.split("/")[1].removesuffix(".json")
+
+
+def read_bundle(path: Path) -> Bundle:
+    """A bundle, every part of it checked; nothing is written.
+
+    Raises:
+        UserError: it cannot be read, is too large or not a bundle; all its problems, one line
+            each; or this Python cannot check bundles.
+    """
+    if not record.can_check():
+        raise UserError(
+            f"{path}: checking a bundle needs pydantic and PyYAML; install the pins in envs/"
         )
+    files: dict[str, bytes] = {}
+    records: dict[str, Record] = {}
+    problems: list[str] = []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            total = sum(info.file_size for info in archive.infolist())
+            if total > LIMIT_BYTES:
+                raise UserError(f"{total} bytes unpacked, over the limit of {LIMIT_BYTES}")
+            if MANIFEST not in archive.namelist():
+                raise UserError(f"no {MANIFEST}: not a bundle of this program")
+            manifest = documents.parsed(archive.read(MANIFEST))
+            version = manifest.get("bundle_version") if isinstance(manifest, dict) else None
+            if version != BUNDLE_VERSION:
+                raise UserError(f"bundle version {version!r}; this version reads {BUNDLE_VERSION}")
+            for info in archive.infolist():
+                name = info.orig_filename  # zipfile has tidied up `filename`
+                if name == MANIFEST:
+                    continue
+                try:
+                    if not _MEMBER.fullmatch(name) or _label_of(name).lower() == RESERVED_LABEL:
+                        raise UserError("not a name that a bundle has")
+                    files[name] = archive.read(info)
+                    if name.startswith("records/"):
+                        records[name] = _record(name, files[name])
+                    else:
+                        _check_host(name, files[name])
+                except (UserError, *_READ_ERRORS) as error:
+                    lines = str(error).splitlines() or ["damaged"]
+                    problems += [f"{name!r}: {line}" for line in lines[:5]]
+    except UserError as error:
+        problems = [str(error)]
+    except OSError as error:
+        problems = [error.strerror or str(error)]
+    except _READ_ERRORS as error:
+        problems = [f"not a bundle: {error}"]
+    if problems:
+        more = len(problems) - MOST_PROBLEMS
+        named = problems[:MOST_PROBLEMS] + [f"and {more} more"] * (more > 0)
+        raise UserError("\n".join(f"{path}: {one_line(line)}" for line in named))
+    return Bundle(path, files, records)
 
 
-def import_bundle(
-    path: Path,
-    results: Path,
-    replace: bool = False,
-    only: str | None = None,
-) -> Imported:
+def _record(name: str, content: bytes) -> Record:
+    """The record that a member is; raises where it is none, or another cell's."""
+    data = documents.parsed(content)
+    if not isinstance(data, dict) or data.get("sha256") != record.content_sha256(data):
+        raise UserError("its content does not match its own `sha256`")
+    record.refuse_other_versions(data)
+    made = record.typed(data)
+    if (own := f"records/{made.cell.path}.json") != name:
+        raise UserError(f"the record of another cell, {own!r}")
+    return made
+
+
+def _check_host(name: str, content: bytes) -> None:
+    """Refuse what is no host file, or another host's."""
+    from siliconprof.hosts import models
+    from siliconprof.store import model
+
+    host = model.checked(models.Host, documents.parsed(content), "")
+    if host.label != _label_of(name):
+        raise UserError(f"the file of another host, '{host.label}'")
+
+
+# -- importing ---------------------------------------------------------------------------------
+
+
+def import_bundle(path: Path, results: Path, replace: bool = False, only: str | None = None) -> str:
     """Add another host's records to this checkout, byte for byte.
 
     Args:
-        only: the only label of which it may hold records; None for any.
         replace: whether a record may replace a different one of the same cell, which then stays
             in `results/history`.
+        only: the only label of which it may hold records; None for any.
+
+    Returns:
+        How many records were new, already here and replaced, for a person.
 
     Raises:
         UserError: the bundle is unsound, holds records of a host that this checkout measures, or
@@ -65,37 +158,32 @@ def import_bundle(
     bundle = read_bundle(path)
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; run this in a checkout, or give --results")
-    state = {name: _state(results / name, data) for name, data in bundle.records.items()}
+    here = [name for name in bundle.records if (results / name).exists()]
+    different = [name for name in here if (results / name).read_bytes() != bundle.files[name]]
     refusals = [*_refusals(bundle, results, only)]
-    if not refusals and not replace:
-        refusals = [*_differences(bundle, results, state)]
+    if different and not refusals and not replace:
+        refusals = [f"{results / name}: the record here differs" for name in different] + [
+            f"{path}: nothing imported; --replace imports it and keeps the replaced records in "
+            f"{results / 'history'}"
+        ]
     if refusals:
         raise UserError("\n".join(refusals))
     for label in bundle.hosts:  # before the host file, see `own_labels`
-        note = as_json({"bundle": path.name, "sha256": bundle.sha256})
-        temporary.write(_note_path(results, label), note)
-    for name, raw in sorted(bundle.files.items()):
-        target, how = results / name, state.get(name)
-        with writing(target):
-            if how == "differs":
-                existing = target.read_text(encoding="utf-8")
-                folder = results / "history" / bundle.records[name].cell.path
-                record.keep_in_history(folder, json.loads(existing)["sha256"], existing)
-            if how != "same":
-                temporary.write(target, raw)
-    counts = Counter(state.values())
-    return Imported(
-        bundle.hosts,
-        added=counts["absent"],
-        present=counts["same"],
-        replaced=counts["differs"] + counts["damaged"],
-    )
+        temporary.write(results / "imported" / f"{label}.json", json.dumps({"bundle": path.name}))
+    for name in different:
+        old = (results / name).read_text(encoding="utf-8", errors="replace")
+        with suppress(ValueError, KeyError, TypeError):  # damaged: it need not be kept
+            folder = results / "history" / bundle.records[name].cell.path
+            record.keep_in_history(folder, json.loads(old)["sha256"], old)
+    for name, content in bundle.files.items():
+        if name not in here or name in different:
+            temporary.write(results / name, content)
+    new, same = len(bundle.records) - len(here), len(here) - len(different)
+    return f"{new} new, {same} already here, {len(different)} replaced"
 
 
 def _refusals(bundle: Bundle, results: Path, only: str | None) -> Iterator[str]:
     """Why records under the labels of a bundle may not come in, one line for each label."""
-    from siliconprof.hosts import host_file as hosts
-
     if only is not None and {*bundle.hosts} - {only}:
         yield (
             f"its bundle holds records of {', '.join(bundle.hosts)}: a host may send its own only; "
@@ -112,57 +200,20 @@ def _refusals(bundle: Bundle, results: Path, only: str | None) -> Iterator[str]:
                 "config or as `host` of the other checkout's (to move a checkout, copy results/)"
             )
         elif name in bundle.files and (path := results / name).exists():
-            if hosts.load(path)["fingerprint"] != parsed(bundle.files[name])["fingerprint"]:
-                message = (
-                    f"'{label}' is another machine here: give one of the two another label, or "
-                    f"delete {path} and {results / 'records' / label}; nothing imported"
+            if host_file.load(path)["fingerprint"] != json.loads(bundle.files[name])["fingerprint"]:
+                yield one_line(
+                    f"{bundle.path}: '{label}' is another machine here: give one of the two another "
+                    f"label, or delete {path} and {results / 'records' / label}; nothing imported"
                 )
-                yield f"{bundle.path}: {validation.one_line(message)}"
-
-
-def _differences(bundle: Bundle, results: Path, state: Mapping[str, str]) -> Iterator[str]:
-    """The records here that a bundle would replace, and how to have them replaced."""
-    changed = {name: how for name, how in sorted(state.items()) if how in ("differs", "damaged")}
-    for name, how in changed.items():
-        yield f"{results / name}: the record here {'is damaged' if how == 'damaged' else how}"
-    if changed:
-        end = "nothing imported; --replace imports it and keeps the replaced records in "
-        yield f"{bundle.path}: {end}{results / 'history'}"
 
 
 def own_labels(results: Path) -> set[str]:
     """Labels of this host and of the last run here, case-folded: some file systems ignore case."""
-    from siliconprof.hosts import host_file as hosts
-
-    auto = results / "hosts" / f"{RESERVED_LABEL}.json"
-    labels = set()
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        cells = documents.read(results / "matrix.json")["cells"]  # absent or damaged: made again
-        labels = {planned["cell"]["host"] for planned in cells}
-    try:
-        own = parsed(auto.read_bytes())["label"] if auto.exists() else hosts.default_label()
-    except (OSError, ValueError, KeyError):
-        message = f"{auto}: damaged; delete it, and the next run makes it again"
-        raise UserError(message) from None
-    return {str(label).casefold() for label in (*labels, own)}
-
-
-def _note_path(results: Path, label: str) -> Path:
-    """The file that says which bundle a host's records came from."""
-    return results / "imported" / f"{label}.json"
-
-
-def _state(path: Path, incoming: Record) -> str:
-    """How the record here compares with the incoming one: absent, same, differs or damaged."""
-    if not path.exists():
-        return "absent"
-    try:
-        existing = record.read(path)
-    except record.OtherVersion:
-        return "differs"
-    except UserError:
-        return "damaged"
-    return "same" if existing["sha256"] == incoming.sha256 else "differs"
+    labels = {host_file.auto(results)["label"]}
+    with suppress(OSError, ValueError, KeyError, TypeError):  # absent or damaged: made again
+        cells = documents.read(results / "matrix.json")["cells"]
+        labels |= {planned["cell"]["host"] for planned in cells}
+    return {str(label).casefold() for label in labels}
 
 
 def unpack_reference(path: Path, output: Path) -> Bundle:
@@ -193,10 +244,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with options.at_work(f"reading {arguments.bundle}"):
         if arguments.unpack:
             bundle = unpack_reference(arguments.bundle, arguments.unpack)
-            line = f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked"
+            print(f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked")
         else:
-            line = import_bundle(arguments.bundle, arguments.results, arguments.replace).line()
-    print(line)
+            print(import_bundle(arguments.bundle, arguments.results, arguments.replace))
     return 0
 
 

@@ -8,10 +8,9 @@ of them gets a hash of its new content. Labels of hosts stay.
 from __future__ import annotations
 
 import getpass
-import io
+import json
 import re
 import socket
-import stat
 import sys
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
@@ -21,15 +20,10 @@ from typing import Any
 
 from siliconprof import __version__, options
 from siliconprof.errors import UserError, nearest, stage
-from siliconprof.remote.bundle_check import (
-    BUNDLE_VERSION,
-    MANIFEST,
-    as_json,
-    check,
-)
+from siliconprof.hosts import host_file
+from siliconprof.remote.bundle_import import BUNDLE_VERSION, MANIFEST
 from siliconprof.store import record, temporary
 
-_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
 HOME, USER, HOST = "[home]", "[user]", "[host]"
 # Names that tell nobody from anybody else.
 EVERYBODYS = {"admin", "localhost", "localhost.localdomain", "root", "runner", "ubuntu", "user"}
@@ -37,18 +31,13 @@ EVERYBODYS = {"admin", "localhost", "localhost.localdomain", "root", "runner", "
 FACTS = set("blas code cpu declared device_name devices driver fingerprint_parts packages".split())
 
 
-def pack(
-    results: Path,
-    hosts: Sequence[str] | None,
-    output: Path,
-    force: bool = False,
-) -> list[str]:
-    """Write the records of some hosts, and their host files, into a bundle; lines that say so.
+def pack(results: Path, hosts: Sequence[str], output: Path, force: bool = False) -> str:
+    """Write the records of some hosts, and their host files, into a bundle; a line that says so.
 
     The same records give the same bytes.
 
     Args:
-        hosts: labels; None for every host here that has both records and a host file.
+        hosts: labels; none for every host with records here.
         force: whether an existing `output` may be replaced.
 
     Raises:
@@ -57,43 +46,46 @@ def pack(
     """
     if output.exists() and not force:
         raise UserError(f"{output}: exists; name another file, or replace it with --force")
-    labels = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
-    chosen = _chosen_hosts(results, labels, hosts or ())
-    names = names_here(labels)
-    members: dict[str, bytes] = {}
-    problems, n_changed = [], 0
-    for label in chosen:
-        for path in sorted((results / "records" / label).rglob("*.json")):
-            try:
-                stored = record.read(path, in_place=True)
-            except UserError as error:
-                problems.append(str(error))
-                continue
-            data = without_names(stored, names)
-            data["sha256"] = record.content_sha256(data)
-            same = data["sha256"] == stored["sha256"]
-            member = path.relative_to(results).as_posix()
-            members[member] = path.read_bytes() if same else as_json(data).encode()
-            n_changed += not same
-    n_packed = len(members)
-    for label in chosen:
-        path = results / "hosts" / f"{label}.json"
-        if path.is_file():
-            members[f"hosts/{label}.json"] = _host_file(path, names)
-    if problems:
-        raise UserError("\n".join(problems))
+    labels = {path.relative_to(results).parts[1] for path in results.glob("records/*/**/*.json")}
+    if unknown := sorted({*hosts} - labels):
+        near, listed = nearest(unknown[0], labels), ", ".join(sorted(labels)) or "none"
+        what = f"no records of host {', '.join(unknown)} (records are of: {listed}){near}"
+        raise UserError(f"{results}: {what}")
+    if not labels:
+        raise UserError(f"{results}: no records to pack")
+    names, chosen = names_here(labels), sorted(hosts or labels)
     manifest = {"bundle_version": BUNDLE_VERSION, "siliconprof_version": __version__}
-    packed = _zipped(members | {MANIFEST: as_json(manifest).encode()})
-    if record.can_check():
-        check(packed, output)  # what leaves here can be imported
-    lines = [f"{output}: {n_packed} records of {', '.join(chosen)}, {len(packed)} bytes"]
+    members = {MANIFEST: _as_json(manifest)}
+    problems, n_changed = [], 0
+    for path in (file for label in chosen for file in results.glob(f"records/{label}/**/*.json")):
+        try:
+            stored = record.read(path, in_place=True)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        data = without_names(stored, names)
+        data["sha256"] = record.content_sha256(data)
+        members[path.relative_to(results).as_posix()] = _as_json(data)
+        n_changed += data["sha256"] != stored["sha256"]
+    if problems:
+        raise UserError("\n".join(sorted(problems)))
+    n_packed = len(members) - 1
+    for label in chosen:
+        if (path := results / "hosts" / f"{label}.json").is_file():
+            host = host_file.load(path)
+            members[f"hosts/{label}.json"] = _as_json(without_names(host, names))
+    with temporary.opened(output) as stream, zipfile.ZipFile(stream, "w") as archive:
+        for member, text in sorted(members.items()):
+            archive.writestr(zipfile.ZipInfo(member), text, zipfile.ZIP_DEFLATED, compresslevel=9)
+    line = f"{output}: {n_packed} records of {', '.join(chosen)}, {output.stat().st_size} bytes"
     if n_changed:
-        lines.append(f"{n_changed} of them with {HOME}, {USER} or {HOST} in place of this host's")
-    skipped = [label for label in labels if label not in chosen]
-    if skipped:
-        lines.append(f"hosts not packed: {', '.join(skipped)}; add them with --host")
-    temporary.write(output, packed)
-    return lines
+        line += f"; {n_changed} of them with {HOME}, {USER} or {HOST} in place of this host's"
+    return line
+
+
+def _as_json(document: Any) -> str:
+    """A document as `record.write` has it, so that a record without names keeps its bytes."""
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
 def names_here(labels: Collection[str]) -> dict[str, str]:
@@ -121,47 +113,6 @@ def without_names(value: Any, names: Mapping[str, str]) -> Any:
     return [without_names(entry, names) for entry in value] if isinstance(value, list) else value
 
 
-def _chosen_hosts(results: Path, local_labels: Sequence[str], asked: Sequence[str]) -> list[str]:
-    """The labels to pack, sorted: those asked for, or all that have both records and a file."""
-    packable = {name for name in local_labels if any((results / "records" / name).rglob("*.json"))}
-    files = {path.stem for path in (results / "hosts").glob("*.json")}
-    chosen = sorted({*asked} & packable if asked else files & packable)
-    if not chosen or {*asked} - packable:
-        problem, near = "no host has both records and a file in hosts/; name one with --host", ""
-        if unknown := sorted({*asked} - packable):
-            problem, near = (
-                f"no records of host {', '.join(unknown)}",
-                nearest(unknown[0], packable),
-            )
-        listed = ", ".join(sorted(packable)) or "none"
-        raise UserError(f"{results}: {problem} (records are of: {listed}){near}")
-    return chosen
-
-
-def _host_file(path: Path, names: Mapping[str, str]) -> bytes:
-    """A host file as a bundle has it."""
-    from siliconprof.hosts import host_file as hosts
-
-    host = hosts.load(path)
-    if host["label"] != path.stem:
-        raise UserError(f"{path}: belongs to host '{host['label']}', not to '{path.stem}'")
-    packed = without_names(host, names)
-    return path.read_bytes() if packed == host else as_json(packed).encode()
-
-
-def _zipped(files: Mapping[str, bytes]) -> bytes:
-    """A zip that depends on names and contents alone."""
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w") as archive:
-        for name, content in sorted(files.items()):
-            info = zipfile.ZipInfo(name, _ZIP_EPOCH)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            info.create_system = 3  # Unix, on every system
-            info.external_attr = (stat.S_IFREG | 0o644) << 16
-            archive.writestr(info, content, compresslevel=9)
-    return target.getvalue()
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Pack, and say what was packed."""
     parser = options.parser("siliconprof pack", __doc__)
@@ -170,15 +121,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--host",
         action="append",
+        default=[],
         metavar="LABEL",
-        help="pack this host's records; may be repeated; default: every host with a file in "
-        "results/hosts",
+        help="pack this host's records; may be repeated; default: every host with records",
     )
     parser.add_argument("--force", action="store_true", help="replace an existing bundle")
     arguments = parser.parse_args(argv)
     with options.at_work(f"packing the records of {arguments.results}"):
-        lines = pack(arguments.results, arguments.host, arguments.output, arguments.force)
-    print("\n".join(lines))
+        print(pack(arguments.results, arguments.host, arguments.output, arguments.force))
     return 0
 
 

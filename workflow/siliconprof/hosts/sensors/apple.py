@@ -22,8 +22,6 @@ from siliconprof.hosts.sensors.base import (
     EnergySensor,
     Gpu,
     Hardware,
-    NoEnergy,
-    NoGpu,
     Readings,
     Source,
     Unreadable,
@@ -39,14 +37,12 @@ GPU = Source(
     "gpu",
     "model",
     "zeus-apple-silicon gpu_mj: IOReport's 'GPU Energy', an estimate by the chip",
-    vendor="apple",
 )
 SOC = Source(
     "apple-soc",
     "soc",
     "model",
     "zeus-apple-silicon: cpu_total_mj, gpu_mj, ane_mj and dram_mj summed, estimates by the chip",
-    vendor="apple",
 )
 SOC_PARTS = ("cpu_total_mj", "gpu_mj", "ane_mj", "dram_mj")
 NEEDED_PARTS = ("cpu_total_mj", "gpu_mj")
@@ -59,7 +55,7 @@ ONE_DIE = (
 
 def gpu(name: str) -> Gpu:
     """The GPU of this Mac, whose energy the SoC's sensors count."""
-    return NoGpu("macOS shows its GPU's clock, temperature and load to root only (powermetrics)")
+    return Gpu("macOS shows its GPU's clock, temperature and load to root only (powermetrics)")
 
 
 # -- energy ------------------------------------------------------------------------------------
@@ -71,7 +67,7 @@ def energy(with_gpu: bool) -> EnergySensor:
     try:
         return AppleEnergy(sources)
     except Unreadable as error:
-        return NoEnergy(*(source.without(str(error)) for source in sources))
+        return EnergySensor(*(source.without(str(error)) for source in sources))
 
 
 class AppleEnergy(EnergySensor):
@@ -94,7 +90,7 @@ class AppleEnergy(EnergySensor):
             raise Unreadable(f"zeus-apple-silicon: {error}") from None
         first = self.monitor.get_cumulative_energy()
         self.parts = [part for part in SOC_PARTS if getattr(first, part) is not None]
-        self.sources = tuple(self._checked(source) for source in sources)
+        super().__init__(*map(self._checked, sources))
 
     def _checked(self, source: Source) -> Source:
         """The source, with a reason where this chip cannot read it."""
@@ -152,34 +148,11 @@ def _library() -> ctypes.CDLL:
         raise Unreadable(f"macOS: {error}") from None
 
 
-class ThermalPressure:
-    """The thermal pressure level that macOS publishes, 0 (nominal) to 4."""
-
-    def __init__(self) -> None:
-        library = _library()
-        self._get = library.notify_get_state
-        self._get.argtypes = (ctypes.c_int, ctypes.POINTER(ctypes.c_uint64))
-        self._get.restype = ctypes.c_uint32
-        register = library.notify_register_check
-        register.argtypes = (ctypes.c_char_p, ctypes.POINTER(ctypes.c_int))
-        register.restype = ctypes.c_uint32
-        token = ctypes.c_int()
-        status = register(PRESSURE_NAME, ctypes.byref(token))
-        if status:
-            raise Unreadable(f"macOS: notify_register_check answers {status}")
-        self.token = token.value
-
-    def level(self) -> int:
-        """The level now."""
-        state = ctypes.c_uint64()
-        status = self._get(self.token, ctypes.byref(state))
-        if status:
-            raise Unreadable(f"macOS: notify_get_state answers {status}")
-        return int(state.value)
-
-
 class MacHost(Hardware):
-    """Thermal pressure. Heavy and above means that the system slows itself down."""
+    """The thermal pressure level that macOS publishes, 0 (nominal) to 4.
+
+    Heavy and above means that the system slows itself down.
+    """
 
     throttling = frozenset(f"thermal pressure {name}" for name in PRESSURES[2:])
     limits_shown = (
@@ -189,16 +162,25 @@ class MacHost(Hardware):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pressure: ThermalPressure | None = None
+        self.reasons["cpu_clock_mhz"] = "macOS shows the CPU's clock to root only (powermetrics)"
+        self.token = ctypes.c_int()
         try:
-            self.pressure = ThermalPressure()
+            self.library = _library()
+            self._ask("notify_register_check", PRESSURE_NAME, ctypes.byref(self.token))
         except Unreadable as error:
             self.reasons["thermal_pressure_level"] = str(error)
-        self.reasons["cpu_clock_mhz"] = "macOS shows the CPU's clock to root only (powermetrics)"
+
+    def _ask(self, function: str, *arguments: Any) -> None:
+        """Call a function of notify(3), which answers with a status."""
+        if status := getattr(self.library, function)(*arguments):
+            raise Unreadable(f"macOS: {function} answers {status}")
 
     def clocks(self) -> Readings:
-        level = None if self.pressure is None else self.pressure.level()
-        return {"thermal_pressure_level": level}
+        if "thermal_pressure_level" in self.reasons:
+            return {"thermal_pressure_level": None}
+        state = ctypes.c_uint64()
+        self._ask("notify_get_state", self.token, ctypes.byref(state))
+        return {"thermal_pressure_level": int(state.value)}
 
     def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
         """Moderate pressure is a limit, but no throttling."""

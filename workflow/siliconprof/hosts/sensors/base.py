@@ -27,8 +27,6 @@ class Source:
             estimated by firmware. `integral`: a power in watts, to be integrated.
         means: how it is read, and what is known of its error.
         reason: why it cannot be read here; None where it can.
-        vendor: the maker of the hardware that it counts, a key of `sources.GPUS`; empty where it has
-            none.
     """
 
     name: str
@@ -36,7 +34,6 @@ class Source:
     quality: str
     means: str
     reason: str | None = None
-    vendor: str = ""
 
     def without(self, reason: str) -> Source:
         """The same source with the reason why it cannot be read."""
@@ -44,9 +41,10 @@ class Source:
 
 
 class EnergySensor:
-    """Sources of energy that are read together."""
+    """Sources of energy that are read together; as it is, such that are absent, with their reasons."""
 
-    sources: tuple[Source, ...] = ()
+    def __init__(self, *sources: Source) -> None:
+        self.sources = sources
 
     def read(self) -> dict[str, float]:
         """By source: cumulative joules, or watts where the quality is `integral`.
@@ -55,13 +53,6 @@ class EnergySensor:
             Unreadable: it can no longer be read.
         """
         return {}
-
-
-class NoEnergy(EnergySensor):
-    """Sources that are absent, so that a record names them with their reason."""
-
-    def __init__(self, *sources: Source) -> None:
-        self.sources = sources
 
 
 class Hardware:
@@ -107,13 +98,24 @@ class Hardware:
 
 
 class Gpu(Hardware):
-    """The GPU that a cell runs on."""
+    """The GPU that a cell runs on; as it is, one without sensors, or none.
 
-    reason: str | None = None  # why nothing can be read
+    Args:
+        reason: why nothing can be read; None where something can.
+        sources: of its energy, which carry the reason; none where the host's sensors cover it.
+    """
+
+    def __init__(self, reason: str | None, *sources: Source) -> None:
+        super().__init__()
+        self.reason = reason
+        self.reasons = {"gpu": reason} if reason else {}
+        self.sources = sources
+        self.must_report = bool(sources)
 
     def energy(self) -> EnergySensor | None:
         """Its own sources of energy; None where the host's sensors count it, or there is no GPU."""
-        return None
+        absent = (source.without(self.reason or "") for source in self.sources)
+        return EnergySensor(*absent) if self.sources else None
 
     def power_limit_w(self) -> float | None:
         """The power limit in force, in watts."""
@@ -126,19 +128,3 @@ class Gpu(Hardware):
     def processes(self) -> list[tuple[int, int | None]] | None:
         """(process id, bytes allocated or None) of each process on it; None: not reported."""
         return None
-
-
-class NoGpu(Gpu):
-    """No GPU, or one without sensors; its sources of energy carry the reason."""
-
-    def __init__(self, reason: str, *sources: Source) -> None:
-        super().__init__()
-        self.reason = reason
-        self.reasons = {"gpu": reason}
-        self.sources = sources
-        self.must_report = bool(sources)  # otherwise the host's sensors cover it
-
-    def energy(self) -> EnergySensor | None:
-        if not self.sources:
-            return None
-        return NoEnergy(*(source.without(self.reason or "") for source in self.sources))

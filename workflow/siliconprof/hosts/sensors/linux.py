@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -49,10 +48,8 @@ class KernelFile:
 
 STATM = KernelFile("/proc/self/statm", 256)
 SYSTEM = Path("/sys")
-CPUINFO = Path("/proc/cpuinfo")
 CORES_READ = 8  # at most, evenly spread: a reading can cost an interrupt to the core
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu_thermal_zone")
-HEAD_BYTES = 16384  # of /proc/cpuinfo: some cores are enough
 
 
 class LinuxHost(Hardware):
@@ -69,9 +66,6 @@ class LinuxHost(Hardware):
         cpus = SYSTEM / "devices/system/cpu"
         frequencies = sorted(cpus.glob("cpufreq/policy*/scaling_cur_freq"))
         self.frequencies = frequencies[:: -(-len(frequencies) // CORES_READ) or 1]
-        # On KVM and its like, "cpu MHz" is the nominal clock whatever the core does.
-        virtual = not self.frequencies and re.search(r"^flags\s*:.*\bhypervisor\b", _head(), re.M)
-        self.from_cpuinfo = not self.frequencies and not virtual
         self.temperatures = [
             sensor
             for name in sorted(SYSTEM.glob("class/hwmon/hwmon*/name"))
@@ -82,9 +76,7 @@ class LinuxHost(Hardware):
         self._last_count: float | None = None
         here = self.state()
         why = {
-            "cpu_clock_mhz": "a virtual machine shows its CPU's nominal clock only"
-            if virtual
-            else "no cpufreq files, and no MHz in /proc/cpuinfo",
+            "cpu_clock_mhz": "no cpufreq files: a virtual machine, which shows the nominal clock only",
             "cpu_temperature_c": f"no CPU temperature under {SYSTEM}/class/hwmon "
             f"({', '.join(CPU_SENSORS[:4])})",
             "cpu_throttle_count": "no throttle count: a virtual machine, or a CPU that is not "
@@ -93,19 +85,13 @@ class LinuxHost(Hardware):
         self.reasons = {column: why[column] for column, value in here.items() if value is None}
 
     def state(self) -> Readings:
-        if self.from_cpuinfo:
-            megahertz = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", _head(), re.M)
-            clocks_mhz = [float(text) for text in megahertz]
-        else:
-            frequencies = (machine.read_number(path) for path in self.frequencies)
-            clocks_mhz = [kilohertz / 1e3 for kilohertz in frequencies if kilohertz]
-        temperatures = [
-            t / 1e3 for t in map(machine.read_number, self.temperatures) if t is not None
-        ]
-        counts = [count for count in map(machine.read_number, self.counts) if count is not None]
+        clocks_khz, temperatures_mc, counts = (
+            [number for number in map(machine.read_number, files) if number is not None]
+            for files in (self.frequencies, self.temperatures, self.counts)
+        )
         return {
-            "cpu_clock_mhz": max(clocks_mhz, default=None),
-            "cpu_temperature_c": max(temperatures, default=None),
+            "cpu_clock_mhz": max(clocks_khz) / 1e3 if clocks_khz else None,
+            "cpu_temperature_c": max(temperatures_mc) / 1e3 if temperatures_mc else None,
             "cpu_throttle_count": sum(counts) if counts else None,
         }
 
@@ -132,12 +118,3 @@ def _throttle_counts(cpus: Path) -> list[Path]:
             if path.is_file():
                 files.setdefault((kind, which), path)
     return list(files.values())
-
-
-def _head() -> str:
-    """The beginning of /proc/cpuinfo."""
-    try:
-        with CPUINFO.open(encoding="utf-8", errors="replace") as stream:
-            return stream.read(HEAD_BYTES)
-    except OSError:
-        return ""

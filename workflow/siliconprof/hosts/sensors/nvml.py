@@ -11,15 +11,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from siliconprof.hosts.sensors.base import (
-    EnergySensor,
-    Gpu,
-    NoEnergy,
-    NoGpu,
-    Readings,
-    Source,
-    Unreadable,
-)
+from siliconprof.hosts.sensors.base import EnergySensor, Gpu, Readings, Source, Unreadable
 
 COUNTER = Source(
     "nvml-counter",
@@ -27,7 +19,6 @@ COUNTER = Source(
     "counter",
     "nvmlDeviceGetTotalEnergyConsumption, millijoules since the driver was loaded; the board with "
     "its memory, on a Grace Hopper the whole module",
-    vendor="nvidia",
 )
 POWER = Source(
     "nvml-power",
@@ -35,7 +26,6 @@ POWER = Source(
     "integral",
     "nvmlDeviceGetPowerUsage, trapezoids between readings; a reading is the mean of 1 s on Ampere "
     "(but GA100) and newer, the moment's power on older GPUs",
-    vendor="nvidia",
 )
 
 # Bits of nvmlClocksEventReasons. Idling, chosen application clocks, a sync group and a display
@@ -92,7 +82,7 @@ def gpu(uuid: str) -> Gpu:
     try:
         return NvidiaGpu(bindings(), uuid)
     except Unreadable as error:
-        return NoGpu(str(error), COUNTER, POWER)
+        return Gpu(str(error), COUNTER, POWER)
 
 
 class NvidiaGpu(Gpu):
@@ -104,16 +94,14 @@ class NvidiaGpu(Gpu):
 
     throttling = frozenset(THROTTLING.values())
     power_caps = frozenset(POWER_CAPS.values())
-    must_report = True
     limits_shown = ("gpu_clock_event_mask", "the GPU's clock event reasons (NVML)")
 
     def __init__(self, module: Any, uuid: str) -> None:
-        super().__init__()
+        super().__init__(None, COUNTER, POWER)
         self.nvml = module
         self.unanswered: dict[tuple[Any, ...], str] = {}  # query and arguments -> why no answer
-        # Older bindings lack the newer errors.
         self._no_answer, self._not_now = (
-            tuple(filter(None, (getattr(module, f"NVMLError_{name}", None) for name in names)))
+            tuple(getattr(module, f"NVMLError_{name}") for name in names)
             for names in (NO_ANSWER, NOT_NOW)
         )
         if uuid.startswith("MIG-"):
@@ -123,57 +111,42 @@ class NvidiaGpu(Gpu):
         except module.NVMLError as error:
             raise Unreadable(f"NVML: {uuid}: {error}") from None
 
-    def ask(self, *queries: str, arguments: tuple[Any, ...] = ()) -> Any:
-        """The answer of the first of these queries that works here, None where none does.
+    def ask(self, query: str, *arguments: Any) -> Any:
+        """The answer of a query, None where there is none.
 
         Raises:
             Unreadable: the GPU is lost, or the driver broke.
         """
-        for query in queries:
-            key = (query, *arguments)
-            if key in self.unanswered:
-                continue
-            function = getattr(self.nvml, query, None)
-            if function is None:
-                self.unanswered[key] = "not in these bindings"
-                continue
-            try:
-                return function(self.handle, *arguments)
-            except self._not_now:
-                return None
-            except self._no_answer as error:
-                self.unanswered[key] = str(error)
-            except self.nvml.NVMLError as error:
-                raise Unreadable(f"NVML: {query}: {error}") from None
-        return None
+        key = (query, *arguments)
+        if key in self.unanswered:
+            return None
+        try:
+            return getattr(self.nvml, query)(self.handle, *arguments)
+        except self._not_now:
+            return None
+        except self._no_answer as error:
+            self.unanswered[key] = str(error)
+            return None
+        except self.nvml.NVMLError as error:
+            raise Unreadable(f"NVML: {query}: {error}") from None
 
     def energy(self) -> EnergySensor:
         try:
             return NvidiaEnergy(self)
         except Unreadable as error:
-            return NoEnergy(COUNTER.without(str(error)), POWER.without(str(error)))
+            return EnergySensor(*(source.without(str(error)) for source in self.sources))
 
     def clocks(self) -> Readings:
         return self._with_reasons(
-            gpu_sm_clock_mhz=self.ask(
-                "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_SM,)
-            ),
-            gpu_clock_event_mask=self.ask(
-                "nvmlDeviceGetCurrentClocksEventReasons",
-                "nvmlDeviceGetCurrentClocksThrottleReasons",  # its name before driver 535
-            ),
+            gpu_sm_clock_mhz=self.ask("nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_SM),
+            gpu_clock_event_mask=self.ask("nvmlDeviceGetCurrentClocksEventReasons"),
         )
 
     def state(self) -> Readings:
+        sensor = self.nvml.NVML_TEMPERATURE_GPU
         return self._with_reasons(
-            gpu_memory_clock_mhz=self.ask(
-                "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_MEM,)
-            ),
-            gpu_temperature_c=self.ask(
-                "nvmlDeviceGetTemperatureV",
-                "nvmlDeviceGetTemperature",
-                arguments=(self.nvml.NVML_TEMPERATURE_GPU,),
-            ),
+            gpu_memory_clock_mhz=self.ask("nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_MEM),
+            gpu_temperature_c=self.ask("nvmlDeviceGetTemperatureV", sensor),
             gpu_utilization_percent=self.utilization_percent(),
             gpu_performance_state=self.ask("nvmlDeviceGetPerformanceState"),
         )
@@ -194,7 +167,7 @@ class NvidiaGpu(Gpu):
         return tuple(name for bit, name in LIMITS.items() if int(mask) & bit)
 
     def power_limit_w(self) -> float | None:
-        limit_mw = self.ask("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit")
+        limit_mw = self.ask("nvmlDeviceGetEnforcedPowerLimit")
         return None if limit_mw is None else limit_mw / 1e3
 
     def utilization_percent(self) -> float | None:
@@ -204,10 +177,7 @@ class NvidiaGpu(Gpu):
 
     def processes(self) -> list[tuple[int, int | None]] | None:
         """Processes that compute, not those that draw."""
-        # With a version: the unversioned query raises another error on an older driver.
-        processes = self.ask(
-            "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"
-        )
+        processes = self.ask("nvmlDeviceGetComputeRunningProcesses_v3")
         return None if processes is None else [(each.pid, each.usedGpuMemory) for each in processes]
 
 
@@ -219,11 +189,13 @@ class NvidiaEnergy(EnergySensor):
     def __init__(self, gpu: NvidiaGpu) -> None:
         self.gpu = gpu
         readings = self.read()
-        self.sources = tuple(
-            source
-            if source.name in readings
-            else source.without(f"NVML: {query}: {gpu.unanswered.get((query,), 'no answer')}")
-            for source, query in self.QUERIES.items()
+        super().__init__(
+            *(
+                source
+                if source.name in readings
+                else source.without(f"NVML: {query}: {gpu.unanswered.get((query,), 'no answer')}")
+                for source, query in self.QUERIES.items()
+            )
         )
 
     def read(self) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siliconprof.hosts.sensors.base import EnergySensor, NoEnergy, Source, Unreadable
+from siliconprof.hosts.sensors.base import EnergySensor, Source, Unreadable
 
 POWERCAP = Path("/sys/class/powercap")
 PACKAGE = Source(
@@ -22,53 +22,46 @@ ALLOW = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj, until the ne
 
 def energy() -> EnergySensor:
     """This host's CPU packages, or why they cannot be read."""
-    zones = []
-    for zone in sorted(POWERCAP.glob("intel-rapl:*")):
-        try:
-            if (zone / "name").read_text(encoding="ascii").startswith("package"):
-                zones.append(Zone(zone))
-        except PermissionError:
-            return NoEnergy(PACKAGE.without(f"RAPL: only root may read the counter: {ALLOW}"))
-        except (OSError, ValueError) as error:
-            return NoEnergy(PACKAGE.without(f"RAPL: {error}"))
-    if zones:
-        return RaplEnergy(zones)
-    return NoEnergy(
-        PACKAGE.without(
-            f"RAPL: no CPU package under {POWERCAP}: a virtual machine, a kernel without the "
-            "driver (modprobe intel_rapl_msr), or a CPU without such a counter"
-        )
+    reason = (
+        f"no CPU package under {POWERCAP}: a virtual machine, a kernel without the "
+        "driver (modprobe intel_rapl_msr), or a CPU without such a counter"
     )
-
-
-class Zone:
-    """One package's counter, continued where it starts again from 0."""
-
-    def __init__(self, folder: Path) -> None:
-        self.counter = folder / "energy_uj"
-        self.range_uj = int((folder / "max_energy_range_uj").read_text(encoding="ascii"))
-        self.last_uj = int(self.counter.read_text(encoding="ascii"))
-        self.total_uj = 0
-
-    def read_uj(self) -> int:
-        """Microjoules since this object was made; a range, 262 kJ on most packages, is minutes."""
-        now_uj = int(self.counter.read_text(encoding="ascii"))
-        spent = now_uj - self.last_uj
-        self.total_uj += spent if spent >= 0 else spent + self.range_uj
-        self.last_uj = now_uj
-        return self.total_uj
+    try:
+        zones = [
+            zone
+            for zone in sorted(POWERCAP.glob("intel-rapl:*"))
+            if (zone / "name").read_text(encoding="ascii").startswith("package")
+        ]
+        if zones:
+            return RaplEnergy(zones)
+    except PermissionError:
+        reason = f"only root may read the counter: {ALLOW}"
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    return EnergySensor(PACKAGE.without(f"RAPL: {reason}"))
 
 
 class RaplEnergy(EnergySensor):
-    """The sum of all packages."""
+    """The sum of all packages' counters since this object was made, each continued where it wraps."""
 
-    sources = (PACKAGE,)
-
-    def __init__(self, zones: list[Zone]) -> None:
-        self.zones = zones
+    def __init__(self, zones: list[Path]) -> None:
+        super().__init__(PACKAGE)
+        self.ranges_uj = {zone: _microjoules(zone, "max_energy_range_uj") for zone in zones}
+        self.last_uj = {zone: _microjoules(zone, "energy_uj") for zone in zones}
+        self.total_uj = 0
 
     def read(self) -> dict[str, float]:
+        """A range, 262 kJ on most packages, is minutes."""
         try:
-            return {PACKAGE.name: sum(zone.read_uj() for zone in self.zones) / 1e6}
+            for zone, range_uj in self.ranges_uj.items():
+                now_uj = _microjoules(zone, "energy_uj")
+                spent_uj = now_uj - self.last_uj[zone]
+                self.total_uj += spent_uj if spent_uj >= 0 else spent_uj + range_uj
+                self.last_uj[zone] = now_uj
         except (OSError, ValueError) as error:
             raise Unreadable(f"RAPL: {error}") from None
+        return {PACKAGE.name: self.total_uj / 1e6}
+
+
+def _microjoules(zone: Path, name: str) -> int:
+    return int((zone / name).read_text(encoding="ascii"))

@@ -6,22 +6,19 @@ from typing import TYPE_CHECKING
 
 from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, nvml, rapl
-from siliconprof.hosts.sensors.base import EnergySensor, Gpu, Hardware, NoGpu
+from siliconprof.hosts.sensors.base import EnergySensor, Gpu, Hardware
 
 if TYPE_CHECKING:
     from siliconprof.backends.base import Backend
 
 GPUS = {"nvidia": nvml.gpu, "apple": apple.gpu}  # by the vendor in `Backend.gpu_address`
-SOURCES = {
-    source.name: source for source in (nvml.COUNTER, nvml.POWER, apple.GPU, apple.SOC, rapl.PACKAGE)
-}  # every source of energy that a record can name
 
 
 def gpu(backend: Backend) -> Gpu:
-    """The GPU that a backend works on; a null object where there is none, or no sensor."""
+    """The GPU that a backend works on; with a reason where there is none, or no sensor."""
     address = backend.gpu_address()
     if address is None:
-        return NoGpu("the backend does not work on a GPU")
+        return Gpu("the backend does not work on a GPU")
     vendor, name = address
     return GPUS[vendor](name)
 
