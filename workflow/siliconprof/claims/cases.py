@@ -17,7 +17,7 @@ from siliconprof.analyse.equal_work import CHOICES
 from siliconprof.analyse.frames import CELL, DEVICE
 from siliconprof.analyse.throughputs import PLACE
 from siliconprof.claims import figures
-from siliconprof.claims.claims_file import Claim, Question
+from siliconprof.claims.claims_file import Claim, Compare, Question
 from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence, Rows
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.stats import inference
@@ -40,8 +40,7 @@ FIXED = {
     "n_parameters": ("batch_size", "seq_len", "vocab_size"),
     "n_layer": ("n_embd", "n_head", "d_ff", "seq_len", "vocab_size", "batch_size"),
 }
-WHICH_DEVICE = ("device", "device_kind", "vendor")
-OF_A_DEVICE = (*WHICH_DEVICE, "backend", "framework", "like")
+WHICH_DEVICE = ("device", "device_kind")
 SHOWN = [  # of a row, by its case
     *("workload", "precision", "where", "module", "n_parameters", "n_layer", "n_embd", "seq_len"),
     *("batch_size", "any_batch_size", "batch", "m", "k", "n"),
@@ -72,11 +71,10 @@ class Case(NamedTuple):
 
 @dataclass(eq=False)
 class Asked:
-    """A question of a claim to the devices that decide it, or to others, and its cases.
+    """A question of a claim to the devices that decide it, and its cases.
 
     Attributes:
         rows: which rows of the quantity's table it asks for.
-        is_analogue: whether only rows count that do not decide the claim.
         reasons: why there are no more cases.
     """
 
@@ -84,47 +82,22 @@ class Asked:
     question: Question
     table: Rows
     rows: np.ndarray
-    is_analogue: bool = False
     cases: list[Case] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
 
-def ask(
-    evidence: Evidence,
-    claim: Claim,
-    question: Question,
-    counts: np.ndarray | None = None,
-    is_analogue: bool = False,
-) -> Asked:
-    """A question whose cases are not known yet.
-
-    Args:
-        counts: which rows may be used by their source; None for all.
-    """
-    table = evidence.rows(QUANTITIES[claim.quantity].rows)
+def ask(evidence: Evidence, claim: Claim, question: Question) -> Asked:
+    """A question whose cases are not known yet: to the devices that a claim names, else to this host."""
+    table = evidence.rows(QUANTITIES[claim.compare.quantity].rows)
     mask = table.has("module", question.workloads)
     mask = mask & np.logical_or.reduce([table.fits(side) for side in question.sides])
     if not evidence.devices.issuperset(question.devices):
         mask = np.zeros_like(mask)
-    if counts is not None:
-        mask &= counts
+    if not claim.devices:
+        mask &= table.has("source", [HERE])
     if question.batch_sizes:
         mask &= table.has("any_batch_size", question.batch_sizes)
-    if is_analogue and len(question.sides) == 1:
-        every = np.arange(len(mask))
-        mask &= ~_decides(claim, table, every, every)
-    return Asked(claim, question, table, mask, is_analogue)
-
-
-def _decides(claim: Claim, table: Rows, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Which pairs of rows a verdict is based on."""
-    if claim.devices:
-        named = table.fits({"device": claim.devices})
-        return named[one] & named[other]
-    here = table.has("source", [HERE])
-    sides = [[table.fits(side) for side in question.sides] for question in claim.questions]
-    asked = np.logical_or.reduce([of[0][one] & of[-1][other] for of in sides])
-    return here[one] & here[other] & asked
+    return Asked(claim, question, table, mask)
 
 
 class Reading:
@@ -144,11 +117,11 @@ def fill(evidence: Evidence, every: Sequence[Asked]) -> None:
     every = [asked for asked in every if asked.rows.any()]
     by_quantity: dict[str, list[Asked]] = {}
     for asked in every:
-        by_quantity.setdefault(asked.claim.quantity, []).append(asked)
+        by_quantity.setdefault(asked.claim.compare.quantity, []).append(asked)
     read = {name: Reading(evidence, name, of) for name, of in by_quantity.items()}
     sides: list[list[np.ndarray]] = [[], []]
     for number, asked in enumerate(every):
-        known = read[asked.claim.quantity]
+        known = read[asked.claim.compare.quantity]
         figures = known.figures.loc[np.flatnonzero(asked.rows), "why_not"]
         asked.reasons += filter(None, figures.unique())
         for rows, of in zip(sides, _sides(asked, known), strict=True):
@@ -172,17 +145,17 @@ def _sides(asked: Asked, known: Reading) -> tuple[Side, Side]:
 
     A row that stands alone forms a group by itself.
     """
-    claim, question, table = asked.claim, asked.question, asked.table
-    if claim.along:
+    compare, question, table = asked.claim.compare, asked.question, asked.table
+    if compare.along:
         return _trends(asked, known)
     rows = np.flatnonzero(asked.rows & known.has)
     if len(question.sides) == 1:
         return (rows, rows), (rows, rows)
-    group = table.groups(rows, _alike(claim, question))
+    group = table.groups(rows, _alike(compare, question))
     sides = []
     for side in question.sides:
         chosen = np.flatnonzero(table.fits(side)[rows])
-        if QUANTITIES[claim.quantity].fastest:
+        if QUANTITIES[compare.quantity].fastest:
             fastest_first = chosen[np.argsort(-known.middle[rows[chosen]], kind="stable")]
             place = np.stack([group, table.groups(rows, DEVICE)])[:, fastest_first]
             chosen = np.sort(fastest_first[np.unique(place, axis=1, return_index=True)[1]])
@@ -192,7 +165,7 @@ def _sides(asked: Asked, known: Reading) -> tuple[Side, Side]:
 
 def _trends(asked: Asked, known: Reading) -> tuple[Side, Side]:
     """The last and the first of each group of rows that differ only in one parameter."""
-    table, along = asked.table, asked.claim.along
+    table, along = asked.table, str(asked.claim.compare.along)
     values = table.frame[along].to_numpy(float)
     rows = np.flatnonzero(asked.rows & (values > 0))
     group = table.groups(rows, [*CELL, *FIXED[along]])
@@ -207,49 +180,34 @@ def _trends(asked: Asked, known: Reading) -> tuple[Side, Side]:
 
 def _is_case(asked: Asked, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Which pairs of alike rows form cases."""
-    claim, question, table = asked.claim, asked.question, asked.table
+    question, table = asked.question, asked.table
     if len(question.sides) == 1:
         return np.full(len(one), True)
-    a, b = question.sides
     kept = one != other
     if _between_devices(question):
         kept &= table.differ(one, other, DEVICE)
         if question.same_host:
             kept &= ~table.differ(one, other, ["source", "host"])
-    if claim.similar_price:
-        prices = [table.frame["price_usd"].to_numpy(float)[rows] for rows in (one, other)]
-        is_similar = np.maximum(*prices) <= claim.similar_price * np.minimum(*prices)
-        if (kept & ~is_similar).any():
-            none = f"no two devices have prices within {claim.similar_price:g} times"
-            asked.reasons.append(none)
-        kept &= is_similar
-    if asked.is_analogue:
-        kept &= ~_decides(claim, table, one, other)
-        if a == b:  # the higher listed peak first, as the claim has it
-            peak = table.frame["peak"].to_numpy(float)
-            kept &= peak[one] > peak[other]
     return kept
 
 
 def _between_devices(question: Question) -> bool:
     """Whether both sides of a comparison are of different devices."""
     a, b = question.sides
-    differ = any(a.get(name) != b.get(name) for name in WHICH_DEVICE)
-    return differ or a | {"like": None} == b | {"like": None}
+    return a == b or any(a.get(name) != b.get(name) for name in WHICH_DEVICE)
 
 
-def _alike(claim: Claim, question: Question) -> Sequence[str]:
+def _alike(compare: Compare, question: Question) -> Sequence[str]:
     """The columns in which two compared rows must agree, given what distinguishes their sides."""
     a, b = question.sides
     if a.get("model") != b.get("model"):
         return SAME_TRAINING
     if a.get("gradient_checkpointing") != b.get("gradient_checkpointing"):
         return ACROSS_SETTINGS
-    own = {*a, *b, *(OF_THE_BATCH if claim.any_batch else ())}
+    own = {*a, *b, *(OF_THE_BATCH if compare.any_batch else ())}
     own |= {"network"} if "module" in own else set()
-    own |= {"backend"} if "framework" in own else set()
     places = () if _between_devices(question) else PLACE
-    return [name for name in (*places, *(claim.same or WORK)) if name not in own]
+    return [name for name in (*places, *(compare.same or WORK)) if name not in own]
 
 
 # -- all at once -----------------------------------------------------------------------------------
@@ -262,15 +220,15 @@ def _combine(every: Sequence[Asked], pairs: pd.DataFrame, read: Mapping[str, Rea
         pairs: `one` and `other` row of each, and the number of its `question`.
     """
     facts = pd.DataFrame(
-        [(of.claim.quantity, of.claim.kind, of.claim.cases) for of in every],
-        columns=["quantity", "kind", "counted"],
-    ).assign(
-        claim=pd.factorize(pd.Series([(of.claim.id, of.is_analogue) for of in every]))[0],
-        printed=[of.question.printed or 1.0 for of in every],  # counts as exact
-        over=[
-            of.claim.over_printed and f"; over the printed {of.claim.over_printed}" for of in every
+        [
+            (of.claim.entry.id, of.claim.compare.quantity, of.claim.compare.kind)
+            + (of.claim.compare.cases, of.question.printed)  # which counts as exact
+            for of in every
         ],
+        columns=["claim", "quantity", "kind", "counted", "printed"],
     )
+    printed = [of.claim.compare.over_printed for of in every]
+    facts["over"] = [f"; over the printed {of.table}" if of else "" for of in printed]
     pairs = pairs.join(facts, "question")
     figures_of = pd.concat({name: of.figures for name, of in read.items()})
     upper, lower = (
@@ -307,7 +265,9 @@ def _combine(every: Sequence[Asked], pairs: pd.DataFrame, read: Mapping[str, Rea
     for number, a, b, text in zip(pairs["question"], one, other, texts, strict=True):
         asked = every[number]
         rows, label = (
-            ([a], _label(a)) if a is b else ([a, b], _label_of_both(a, b, asked.claim.along))
+            ([a], _label(a))
+            if a is b
+            else ([a, b], _label_of_both(a, b, asked.claim.compare.along))
         )
         places = tuple(row["where"] for row in rows)
         sizes = tuple((row["module"], row["any_batch_size"]) for row in rows)
@@ -330,7 +290,7 @@ def _shape(row: Row) -> str:
     return "×".join(f"{size:g}" for size in sizes if size) if row["m"] else ""
 
 
-def _label_of_both(one: Row, other: Row, along: str) -> str:
+def _label_of_both(one: Row, other: Row, along: str | None) -> str:
     """The label of two compared rows, or of a trend from the other; what both share comes once."""
     if along:
         return f"{_label(other, along)}, {along} {other[along]:g} to {one[along]:g}"

@@ -59,7 +59,7 @@ class Rows:
             values = expected if isinstance(expected, list) else [expected]
             if name == "device":
                 mask &= self.has(name, values) | self.has("registry_id", values)
-            elif name != "like":
+            else:
                 mask &= self.has(name, values)
         return mask
 
@@ -83,10 +83,10 @@ class Rows:
 class Evidence:
     """All measured data that claims are tested with.
 
-    Rows have every column that any may have, and `registry_id`, `vendor` and `price_usd` of their
-    device where known, its listed `peak` in their precision in FLOP/s or `no_peak`, the reason;
-    `framework`; `lora`, whether adapters are trained; `any_batch_size`, of a training or of a batched
-    operation; `where`, such as `cpu-x (torch-cpu)`, with host and source where it is another host.
+    Rows have every column that any may have, and `registry_id` of their device where known, its
+    listed `peak` in their precision in FLOP/s or `no_peak`, the reason; `lora`, whether adapters are
+    trained; `any_batch_size`, of a training or of a batched operation; `where`, such as
+    `cpu-x (torch-cpu)`, with host and source where it is another host.
     """
 
     def __init__(self, results: Results, sheets: DataSheets) -> None:
@@ -163,20 +163,18 @@ class Evidence:
             frame[of], lambda row: self.sheets.peak(row, row["precision"]), "precision"
         )
         devices = frame[DEVICE].drop_duplicates()
-        names = ["registry_id", "vendor", "price_usd"]
-        facts = pd.DataFrame([self._device(row) for row in as_rows(devices)], devices.index, names)
+        ids = devices.assign(registry_id=list(map(self._registry_id, as_rows(devices))))
         away = ", " + frame["host"] + ", " + frame["source"]
         where = frame["backend"] + away.mask(frame["source"] == HERE, "")
         every = {**columns.of(POINTS), **columns.of(CELLS), **dict.fromkeys(OPERATION)}
         frame = frame.reindex(columns=frame.columns.union([*every], sort=False))
         size = frame["batch_size"]
         made = (
-            devices.join(facts)
-            .merge(frame[DEVICE], "right", DEVICE)[names]
+            frame[DEVICE]
+            .merge(ids, "left", DEVICE)[["registry_id"]]
             .assign(
                 peak=sheets["datasheet_value"],
                 no_peak=sheets["datasheet_reason"],
-                framework=frame["backend"].str.replace("-.*", "", regex=True),
                 lora=known(frame["lora_rank"]),
                 where=frame["device"] + " (" + where + ")",
                 any_batch_size=size.where(known(size), frame["batch"]),
@@ -184,13 +182,9 @@ class Evidence:
         )
         return pd.concat([frame, made], axis=1).copy()  # in one block
 
-    def _device(self, row: Mapping[str, Any]) -> tuple[str | None, str | None, float | None]:
+    def _registry_id(self, row: Mapping[str, Any]) -> str | None:
         entry, devices = self.sheets.entry(row), self.sheets.registry["devices"]
-        if entry is not None:
-            name = next(name for name in devices if devices[name] is entry)
-            return name, entry["vendor"], self.sheets.price_usd(row)
-        own = self.sheets.host["devices"] if row["source"] == HERE else ()
-        return None, next((d.get("vendor") for d in own if d["id"] == row["device"]), None), None
+        return next((name for name, of in devices.items() if of is entry), None)
 
     def table(self, name: str) -> pd.DataFrame:
         """A table with every column that it may have."""

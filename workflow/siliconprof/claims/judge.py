@@ -2,22 +2,20 @@
 
 `claims.csv`: one line per statement of config/claims.yaml with its verdict: reproduced,
 contradicted, inconclusive or not testable here. A claim that names devices is decided by those
-devices alone, wherever they were measured; one that names none by this host's cells. The columns
-`analogue_…` have what other devices show, which changes no verdict.
+devices alone, wherever they were measured; one that names none by this host's cells.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from siliconprof.claims import cases, claims_file, verdicts
-from siliconprof.claims.cases import OF_A_DEVICE, Asked, Case
-from siliconprof.claims.claims_file import Claim, Question, Side
+from siliconprof.claims.cases import WHICH_DEVICE, Asked, Case
+from siliconprof.claims.claims_file import Claim
 from siliconprof.claims.evidence import CELLS, Evidence
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE
@@ -27,40 +25,33 @@ from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
-# The result of an analogue is no verdict, so it has other words.
-ANALOGUE_WORDS = {
-    verdicts.REPRODUCED: "agrees",
-    verdicts.CONTRADICTED: "disagrees",
-    verdicts.INCONCLUSIVE: "undecided",
-    NOT_TESTABLE: "in part",
-}
-VENDORS = {"apple": "Apple", "nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 NO_CASE = "no two of its cells did the same work in the same way"
 OF_POINTS = ("model", "shape_size")  # keys of a side that no cell has
 
 
 def row_of(claim: Claim) -> Row:
     """What a claim's line of claims.csv says of the claim itself."""
+    entry, compare = claim.entry, claim.entry.compare
     row: Row = {
-        "id": claim.id,
-        "statement": claim.text,
+        "id": entry.id,
+        "statement": entry.text,
         "source": claim.source,
         "note": claim.note or None,
         "published_devices": ";".join(claim.devices) or None,
         "published_value": claim.printed or None,
         "published_unit": claim.printed_unit if claim.printed else None,
-        "consistency": claim.consistency,
-        "consistency_reason": claim.consistency_reason,
+        "consistency": entry.consistency,
+        "consistency_reason": entry.consistency_reason,
     }
-    if not claim.kind:
-        return row | {"verdict": NOT_TESTABLE, "reason": claim.untestable}
+    if compare is None:
+        return row | {"verdict": NOT_TESTABLE, "reason": entry.untestable}
     row |= {
-        "kind": claim.kind,
-        "compared": QUANTITIES[claim.quantity].words,
+        "kind": compare.kind,
+        "compared": QUANTITIES[compare.quantity].words,
         "unit": claim.unit or None,
-        "tolerance": claim.tolerance,
-        "tolerance_reason": claim.tolerance_reason,
-        "claimed": claim.expected,
+        "tolerance": compare.tolerance,
+        "tolerance_reason": compare.tolerance_reason,
+        "claimed": str(claim.region) if claim.region else " or ".join(compare.words or ()),
     }
     if claim.region:
         ends = {"claimed_low": claim.region.low, "claimed_high": claim.region.high}
@@ -69,15 +60,10 @@ def row_of(claim: Claim) -> Row:
 
 
 def judged(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> Row:
-    """The verdict on a claim, or what others show instead of one, with its figures and rows."""
+    """The verdict on a claim with its figures."""
     cases = [case for asked in every for case in asked.cases]
-    is_analogue = not every or every[0].is_analogue
-    if is_analogue and not cases:
-        return {}
-    missing = _missing(claim, every, evidence)
-    verdict, reason, case = verdicts.judge(claim, cases, list(dict.fromkeys(missing)))
-    if is_analogue:
-        return {"analogue_says": ANALOGUE_WORDS[verdict], "analogue_reason": reason}
+    missing = dict.fromkeys(_missing(claim, every, evidence))
+    verdict, reason, case = verdicts.judge(claim, cases, [*missing])
     devices = dict.fromkeys(place for one in cases for place in one.places)
     case = case or Case()
     return {
@@ -89,60 +75,18 @@ def judged(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> Row:
     }
 
 
-# -- whose cells decide ----------------------------------------------------------------------------
-
-
-def _own(claim: Claim, evidence: Evidence) -> list[Asked]:
-    """The questions to the devices that a claim names, else to this host."""
-    table = evidence.rows(QUANTITIES[claim.quantity].rows)
-    counts = None if claim.devices else table.has("source", [HERE])
-    return [cases.ask(evidence, claim, question, counts) for question in claim.questions]
-
-
-def _analogue(claim: Claim, evidence: Evidence) -> list[Asked]:
-    """The questions to other devices, or to other hosts where a claim names no device."""
-    questions, counts = list(claim.questions), None
-    if claim.over_printed:
-        return []  # no number is printed for other devices
-    if claim.devices or any("like" in side for q in questions for side in q.sides):
-        questions = [of for question in questions for of in _analogous(question)]
-    else:
-        counts = ~evidence.rows(QUANTITIES[claim.quantity].rows).has("source", [HERE])
-    unlike = [q for index, q in enumerate(questions) if q not in questions[:index]]
-    return [cases.ask(evidence, claim, question, counts, is_analogue=True) for question in unlike]
-
-
-def _analogous(question: Question) -> list[Question]:
-    """The same question of other devices; none where the claim does not say of which.
-
-    The keys of `like` replace the device, its backend, and the same keys of a side; a key that is
-    null there may have any value.
-    """
-    sides = []
-    for side in question.sides:
-        if "like" in side:
-            kept = {k: v for k, v in side.items() if k not in OF_A_DEVICE} | dict(side["like"])
-            side = {name: value for name, value in kept.items() if value is not None}
-        elif "device" in side:
-            return []
-        sides.append(side)
-    return [replace(question, sides=sides)]
-
-
 # -- what is missing -------------------------------------------------------------------------------
 
 
 def _missing(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> list[str]:
-    """Why the answer is not complete; of analogues, batch sizes alone may be missing."""
+    """Why the answer is not complete."""
     unmeasured = [name for name in claim.devices if name not in evidence.devices]
     devices = evidence.sheets.registry["devices"]
-    missing = (
-        [] if every[0].is_analogue else _not_measured([devices[n]["name"] for n in unmeasured])
-    )
+    missing = _not_measured([devices[name]["name"] for name in unmeasured])
     for asked in every:
         if asked.cases:
             missing += _batches(asked)
-        elif not asked.is_analogue and not set(asked.question.devices) & set(unmeasured):
+        elif not set(asked.question.devices) & set(unmeasured):
             missing.append(_why_none(asked, evidence))
     return missing
 
@@ -174,7 +118,7 @@ def _why_none(asked: Asked, evidence: Evidence) -> str:
         counted = counted & cells.has("source", [HERE])
     modules = " or ".join(question.workloads)
     for side in question.sides:
-        device = {k: v for k, v in side.items() if k in OF_A_DEVICE}
+        device = {k: v for k, v in side.items() if k in (*WHICH_DEVICE, "backend")}
         setting = {k: v for k, v in side.items() if k not in (*device, *OF_POINTS)}
         name = _side_words(device, evidence.sheets.registry["devices"])
         on_device = counted & cells.fits(device)
@@ -205,13 +149,11 @@ def _setting_words(name: str, value: Any) -> str:
     return f"{name.removesuffix('_applied')} {shown}"
 
 
-def _side_words(side: Side, devices: Mapping[str, Any]) -> str:
+def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
     """` of Apple M4, 10 GPU cores, by torch-mps`; empty for a side that names nothing."""
     text = ""
     if "device" in side:
         text = f" of {devices[side['device']]['name']}"
-    elif "vendor" in side:
-        text = f" of a device of {VENDORS.get(side['vendor'], side['vendor'])}"
     elif "device_kind" in side:
         text = f" of a {side['device_kind'].upper()}"
     return f"{text} by {side['backend']}" if "backend" in side else text
@@ -221,10 +163,13 @@ def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -
     """Compute and write: the table."""
     claims = claims_file.load(arguments.claims, sheets.registry, arguments.published)
     evidence = Evidence(results, sheets)
-    tested = [claim for claim in claims if claim.kind]
-    asked = [(claim, of(claim, evidence)) for claim in tested for of in (_own, _analogue)]
-    cases.fill(evidence, [question for _, questions in asked for question in questions])
-    lines = {claim.id: row_of(claim) for claim in claims}
-    for claim, questions in asked:
-        lines[claim.id] |= judged(claim, questions, evidence)
-    table_files.write_frame(arguments.output_dir / "claims.csv", pd.DataFrame(lines.values()))
+    asked = {
+        claim.entry.id: [cases.ask(evidence, claim, question) for question in claim.questions]
+        for claim in claims
+    }
+    cases.fill(evidence, [question for questions in asked.values() for question in questions])
+    lines = [
+        row_of(claim) | (judged(claim, asked[claim.entry.id], evidence) if claim.questions else {})
+        for claim in claims
+    ]
+    table_files.write_frame(arguments.output_dir / "claims.csv", pd.DataFrame(lines))

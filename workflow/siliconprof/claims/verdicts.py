@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from siliconprof.claims.cases import MULTIPLES, Case
-from siliconprof.claims.claims_file import Claim
+from siliconprof.claims.claims_file import Claim, Compare
 from siliconprof.claims.figures import AGAINST, AGREES, OPEN, joined, shown
 from siliconprof.stats import inference
 
@@ -35,13 +35,12 @@ def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcom
     """
     if not cases:
         return Outcome(NOT_TESTABLE, "; ".join(missing))
-    if claim.kind == "finding":
-        return _finding(claim, cases, missing)
-    assert claim.region
     region = claim.region
-    cases = _reduced(cases, claim.cases)
+    if region is None:
+        return _finding(claim.compare, cases, missing)
+    cases = _reduced(cases, claim.compare.cases)
     answers = [region.answer(case.low, case.high) for case in cases]
-    verdict = _together(answers, claim.cases, missing)
+    verdict = _together(answers, claim.compare.cases, missing)
     decisive = {REPRODUCED: AGREES, CONTRADICTED: AGAINST, INCONCLUSIVE: OPEN}.get(verdict)
     among = [c for c, answer in zip(cases, answers, strict=True) if answer == decisive] or cases
     case = min(among, key=lambda case: region.favour(case.middle))
@@ -112,15 +111,15 @@ def _lead(verdict: str, answers: Sequence[str], remark: str, missing: Sequence[s
     return f"{counted if n > 1 else ''}noise: the interval overlaps the bound: "
 
 
-def _finding(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
+def _finding(compare: Compare, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
     """The verdict on the words of a finding."""
-    words = [case.word for case in cases]
+    claimed, words = compare.words or (), [case.word for case in cases]
     answers = [
-        AGREES if word in claim.words else OPEN if word == UNDECIDED else AGAINST for word in words
+        AGREES if word in claimed else OPEN if word == UNDECIDED else AGAINST for word in words
     ]
-    verdict = _together(answers, claim.cases, missing)
+    verdict = _together(answers, compare.cases, missing)
     more = f" and {len(cases) - MOST_SHOWN} more" if len(cases) > MOST_SHOWN else ""
     leads = {NOT_TESTABLE: _partly(missing), INCONCLUSIVE: "the analysis is undecided: "}
     texts = "; ".join(f"{case.label}: {case.word}" for case in cases[:MOST_SHOWN])
-    reason = f"{leads.get(verdict, '')}{texts}{more}, claimed {' or '.join(claim.words)}"
+    reason = f"{leads.get(verdict, '')}{texts}{more}, claimed {' or '.join(claimed)}"
     return Outcome(verdict, reason, Case(word=", ".join(dict.fromkeys(words))))
