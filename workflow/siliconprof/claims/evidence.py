@@ -163,7 +163,7 @@ class Evidence:
             frame[of], lambda row: self.sheets.peak(row, row["precision"]), "precision"
         )
         devices = frame[DEVICE].drop_duplicates()
-        ids = devices.assign(registry_id=list(map(self._registry_id, as_rows(devices))))
+        ids = pd.Series([*map(self._registry_id, as_rows(devices))], devices.index, object)
         away = ", " + frame["host"] + ", " + frame["source"]
         where = frame["backend"] + away.mask(frame["source"] == HERE, "")
         every = {**columns.of(POINTS), **columns.of(CELLS), **dict.fromkeys(OPERATION)}
@@ -171,7 +171,7 @@ class Evidence:
         size = frame["batch_size"]
         made = (
             frame[DEVICE]
-            .merge(ids, "left", DEVICE)[["registry_id"]]
+            .merge(devices.assign(registry_id=ids), "left", DEVICE)[["registry_id"]]
             .assign(
                 peak=sheets["datasheet_value"],
                 no_peak=sheets["datasheet_reason"],

@@ -37,7 +37,6 @@ from siliconprof.datasets import (
     log_mel,
     preparing,
     repository,
-    speech_data,
     speech_synthesis,
     tokenizer,
 )
@@ -93,25 +92,18 @@ def make(spec: DatasetSpec) -> preparing.Material:
     features = np.stack([clip.features for clip in clips]).astype("<f4", copy=False)
     inputs, labels = _padded([sequence for _, sequence in pairs], end)
     arrays = {"features": features, "decoder_input_ids": inputs, "labels": labels}
-    text = tokenizer.END_OF_TEXT.join(clip.text for clip in clips).encode("utf-8")
     facts = {
         "n_clips": len(clips),
         "sampling_rate_hz": SAMPLING_RATE_HZ,
         "audio_s": sum(clip.n_samples for clip in clips) / SAMPLING_RATE_HZ,
         "left_out": dict(left_out),
-        "n_bytes": len(text),
         "n_tokens": int((labels != IGNORED).sum()),
         "label_length": labels.shape[1],
-        "vocab_size_actual": dataset_tokenizer.size,
-        "tokenizer_revision": dataset_tokenizer.revision,
-        "text_sha256": preparing.sha256(text),
         "audio_sha256": audio_sha256,
-        **preparing.checksums(arrays),
-        "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
+        **dataset_tokenizer.facts([clip.text for clip in clips]),
+        **versions,
     }
-    shape = {"n_mels": spec.n_mels, "clip_seconds": spec.clip_seconds}
-    facts |= {"sha256": speech_data.combined_sha256(facts | shape), **versions}
-    return preparing.Material(origin, arrays, facts, {tokenizer.FILE: dataset_tokenizer.json})
+    return preparing.Material(origin, arrays, facts, dataset_tokenizer.json)
 
 
 def _padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.ndarray, np.ndarray]:

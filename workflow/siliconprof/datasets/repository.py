@@ -161,24 +161,13 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
 def _open_hub(spec: DatasetSpec) -> Repository:
     """Open a dataset on the hub, or what `hf download` left in its cache where it is not reachable."""
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import (
-        HFValidationError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
 
     path = where = spec.path or ""
     if Path(path).expanduser().exists():  # `datasets` would read it instead of the hub
         raise spec.error(f"'{path}' is a file or folder here; set source: folder")
     try:
         commit = revision = HfApi().dataset_info(path, revision=spec.revision).sha
-    except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
-        asked = f" with revision '{spec.revision}'" if spec.revision else ""
-        raise spec.error(
-            f"the hub has no data set '{path}'{asked}, or it needs a login (`hf auth login`); "
-            "correct path, or set source: builtin"
-        ) from error
-    except Exception as error:  # which one depends on the HTTP library of the hub's client
+    except Exception as error:  # no network, no such data set or revision, no login
         revision = None
         try:
             where = snapshot_download(
@@ -190,8 +179,8 @@ def _open_hub(spec: DatasetSpec) -> Repository:
         # Reading online leaves the README alone there.
         if not where or not {file.name for file in Path(where).iterdir()} - {"README.md"}:
             raise spec.error(
-                f"the hub is not reachable and its cache has no copy of '{path}' "
-                f"({in_one_line(error)}); set source: folder and path: ..., or source: builtin"
+                f"neither the hub nor its cache has {place(spec)} ({in_one_line(error)}); correct "
+                "path or revision, log in by `hf auth login`, or set source: folder and path: a copy"
             ) from error
     if spec.revision == CONVERTED:  # which has no README with the subsets
         return Repository(_builder(spec, where, revision=revision, data_dir=spec.subset), commit)
@@ -223,20 +212,15 @@ def rows(opened: Repository, spec: DatasetSpec, *keys: str) -> Iterator[tuple[An
 
 
 def _undecoded(builder: Any, split: str) -> Any:
-    """The split as a data set of rows, with audio and images undecoded.
+    """The split as a stream of rows, with audio and images undecoded.
 
-    It is streamed, except for a slice, which is read as a whole. `datasets` would decode audio with
-    torchcodec, which needs FFmpeg, and also images that are not used.
+    `datasets` would decode audio with torchcodec, which needs FFmpeg, and images that are not used.
     """
     from datasets import Audio, Image, Value
 
-    if "[" in split:  # such as train[:10%], for which the number of rows must be known
-        builder.download_and_prepare()
-        rows = builder.as_dataset(split=split)
-    else:
-        if hasattr(builder.config, "decode_num_threads"):
-            builder.config.decode_num_threads = 0  # on the hub it would decode ahead, in threads
-        rows = builder.as_streaming_dataset(split=split)
+    if hasattr(builder.config, "decode_num_threads"):
+        builder.config.decode_num_threads = 0  # on the hub it would decode ahead, in threads
+    rows = builder.as_streaming_dataset(split=split)
     # For files in folders it has the paths, but needs torchcodec even to return those.
     undecoded = Value("string") if builder.name == "audiofolder" else Audio(decode=False)
     for column, feature in (rows.features or {}).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,17 @@ class DatasetTokenizer:
                 "leave tokenizer out to have one trained"
             )
         return list(token_ids.values())
+
+    def facts(self, documents: Sequence[str]) -> dict[str, Any]:
+        """What dataset.json has of a text and its tokenizer."""
+        text = END_OF_TEXT.join(documents).encode("utf-8")
+        return {
+            "n_bytes": len(text),
+            "text_sha256": hashlib.sha256(text).hexdigest(),
+            "vocab_size_actual": self.size,
+            "tokenizer_revision": self.revision,
+            "tokenizer_sha256": hashlib.sha256(self.json).hexdigest(),
+        }
 
     def encode(self, documents: Sequence[str]) -> Iterator[list[int]]:
         """The ids of each document's text, without the special tokens a tokenizer may add."""

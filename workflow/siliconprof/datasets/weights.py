@@ -52,25 +52,18 @@ class Checkpoint:
             model: keys of config.json that decide what the tensors compute -> their values.
 
         Raises:
-            UserError: it says something else, or cannot be read.
+            UserError: it says something else.
         """
-        try:
-            said = json.loads((self.folder / "config.json").read_bytes())
-            others = [
-                f"{key} {said[key]!r}, not {value!r}"
-                for key, value in model.items()
-                if said.get(key, value) != value
-            ]
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"weights_path '{self.path}': cannot read config.json: {in_one_line(error)}"
-            ) from None
+        file = self.folder / "config.json"
+        said = json.loads(file.read_bytes()) if file.is_file() else {}
+        others = [
+            f"{key} {said[key]!r}, not {value!r}"
+            for key, value in model.items()
+            if said.get(key, value) != value
+        ]
         if others:
-            raise UserError(
-                f"weights_path '{self.path}': another model by its config.json: "
-                f"{'; '.join(others)}; correct size or weights_path"
+            raise self._error(
+                f"another model by its config.json: {'; '.join(others)}; correct size or weights_path"
             )
 
     def arrays(
@@ -94,37 +87,39 @@ class Checkpoint:
                 with safe_open(file, framework="np") as tensors:
                     keys = tensors.keys()
             except SafetensorError as error:
-                raise UserError(
-                    f"weights_path '{self.path}': {file} is damaged ({in_one_line(error)}); copy it "
-                    "again"
+                raise self._error(
+                    f"{file} is damaged ({in_one_line(error)}); copy it again"
                 ) from None
             for key in keys:
                 for prefix in PREFIXES:
                     locations.setdefault(key.removeprefix(prefix), (file, key))
         missing = [name for name in shapes if name not in locations]
         if missing:
-            raise UserError(
-                f"weights_path '{self.path}': has no tensor '{missing[0]}' (and {len(missing) - 1} "
-                "others): a checkpoint of another model; correct size or weights_path"
+            raise self._error(
+                f"has no tensor '{missing[0]}' (and {len(missing) - 1} others): a checkpoint of "
+                "another model; correct size or weights_path"
             )
         for name, shape in shapes.items():
             file, key = locations[name]
             with safe_open(file, framework="np") as tensors:
                 dtype = tensors.get_slice(key).get_dtype()
                 if dtype not in ("F32", "F16", "F64"):
-                    raise UserError(
-                        f"weights_path '{self.path}': '{key}' is stored as {dtype}, which numpy "
-                        "cannot read; save the checkpoint in fp32 or fp16"
+                    raise self._error(
+                        f"'{key}' is stored as {dtype}, which numpy cannot read; save the checkpoint "
+                        "in fp32 or fp16"
                     )
                 array = tensors.get_tensor(key)
             if name in first_rows:
                 array = array[: shape[0]]
             if tuple(array.shape) != tuple(shape):
-                raise UserError(
-                    f"weights_path '{self.path}': '{key}' has shape {tuple(array.shape)}, the "
-                    f"model's is {tuple(shape)}; correct size, vocab_size or weights_path"
+                raise self._error(
+                    f"'{key}' has shape {tuple(array.shape)}, the model's is {tuple(shape)}; correct "
+                    "size, vocab_size or weights_path"
                 )
             yield name, array.astype(np.float32)
+
+    def _error(self, message: str) -> UserError:
+        return UserError(f"weights_path '{self.path}': {message}")
 
 
 def local_files(parameters: Mapping[str, Any]) -> list[str]:
