@@ -148,8 +148,8 @@ def _sides(
             for name in [whole] if whole else [n for n in point.times if n not in BESIDE]:
                 if values := [median(times) for times in point.of_processes(name)]:
                     points.append((key, point.name, name, values))
-    columns = [f"{name}_{side}" for name in ("cell", "sha256", "status", "why")]
-    facts = [(d.cell.path, d.sha256, d.status, f"{d.status}: {d.reason}") for d in cells.values()]
+    columns = [f"{name}_{side}" for name in ("cell", "status", "why")]
+    facts = [(d.cell.path, d.status, f"{d.status}: {d.reason}") for d in cells.values()]
     return (
         pd.DataFrame(facts, [*cells], columns),
         pd.DataFrame(points, columns=[*KEY, f"medians_{side}"]).reset_index(names=f"order_{side}"),
@@ -178,7 +178,7 @@ def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -
     return rows.drop_duplicates(KEY, ignore_index=True)
 
 
-def _welch(a: Sequence[float], b: Sequence[float], same_record: bool) -> tuple:
+def _welch(a: Sequence[float], b: Sequence[float]) -> tuple:
     """(seconds of A, of B, low, high, p), the last three of their ratio, and why they are missing."""
     from scipy import stats  # here, since it takes a second to import
 
@@ -187,8 +187,8 @@ def _welch(a: Sequence[float], b: Sequence[float], same_record: bool) -> tuple:
         return (math.nan, math.nan, *none, "below clock's resolution")
     logs_a, logs_b = ([math.log(value) for value in side] for side in (a, b))
     seconds = [math.exp(math.fsum(logs) / len(logs)) for logs in (logs_a, logs_b)]
-    if same_record or min(len(a), len(b)) < 2:
-        return (*seconds, *none, "the same record" if same_record else SINGLE)
+    if min(len(a), len(b)) < 2:
+        return (*seconds, *none, SINGLE)
     with warnings.catch_warnings(action="ignore"):  # of times that are all equal
         test = stats.ttest_ind(logs_b, logs_a, equal_var=False)
     low, high = (math.exp(end) for end in test.confidence_interval(CONFIDENCE))
@@ -206,10 +206,9 @@ def judged(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
     from scipy import stats
 
     both = rows[rows["verdict"] == UNDECIDED]
-    same = both["sha256_a"] == both["sha256_b"]
-    sides = zip(both["medians_a"], both["medians_b"], same, strict=True)
     columns = ["a_s", "b_s", "low", "high", "p_value", "why"]
-    found = pd.DataFrame([_welch(*of) for of in sides], both.index, columns)
+    made = map(_welch, both["medians_a"], both["medians_b"])
+    found = pd.DataFrame([*made], both.index, columns)
     known = found["p_value"].notna()
     if known.any():
         found.loc[known, "p_value"] = stats.false_discovery_control(found["p_value"][known])
