@@ -38,46 +38,14 @@ PARTS = ("median", "low", "high")  # of a time's columns
 ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
 
 
-class Rows:
-    """The rows of a table by their numbers; what is asked of a column is made once."""
-
-    def __init__(self, frame: pd.DataFrame) -> None:
-        self.frame = frame.reset_index(drop=True)
-        self._masks: dict[tuple[Any, ...], np.ndarray] = {}
-        self._codes: dict[str, np.ndarray] = {}
-
-    def has(self, name: str, values: Sequence[Any]) -> np.ndarray:
-        """Which rows have one of some values."""
-        if (name, *values) not in self._masks:
-            self._masks[name, *values] = self.frame[name].isin(values).to_numpy(bool)
-        return self._masks[name, *values]
-
-    def fits(self, side: Mapping[str, Any]) -> np.ndarray:
-        """Which rows belong to a side."""
-        mask = np.full(len(self.frame), True)
-        for name, expected in side.items():
-            values = expected if isinstance(expected, list) else [expected]
-            if name == "device":
-                mask &= self.has(name, values) | self.has("registry_id", values)
-            else:
-                mask &= self.has(name, values)
-        return mask
-
-    def codes(self, rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """(row, column): a number for each value of a column; missing ones are alike."""
-        for name in names:
-            if name not in self._codes and name in self.frame:
-                self._codes[name] = pd.factorize(self.frame[name])[0]
-        return np.array([self._codes[name][rows] for name in names if name in self._codes]).T
-
-    def groups(self, rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """The number of each row's group: rows of one are alike in some columns."""
-        codes = self.codes(rows, names)
-        return pd.factorize(pd.Series([code.tobytes() for code in codes], dtype=object))[0]
-
-    def differ(self, one: np.ndarray, other: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """Which rows differ in any of some columns."""
-        return (self.codes(one, names) != self.codes(other, names)).any(axis=1)
+def fits(rows: pd.DataFrame, side: Mapping[str, Any]) -> pd.Series:
+    """Which rows belong to a side of a claim."""
+    mask = pd.Series(True, rows.index)
+    for name, expected in side.items():
+        values = expected if isinstance(expected, list) else [expected]
+        of_name = rows[name].isin(values)
+        mask &= of_name | rows["registry_id"].isin(values) if name == "device" else of_name
+    return mask
 
 
 class Evidence:
@@ -86,18 +54,19 @@ class Evidence:
     Rows have every column that any may have, and `registry_id` of their device where known, its
     listed `peak` in their precision in FLOP/s or `no_peak`, the reason; `lora`, whether adapters are
     trained; `any_batch_size`, of a training or of a batched operation; `where`, such as
-    `cpu-x (torch-cpu)`, with host and source where it is another host.
+    `cpu-x (torch-cpu)`, with host and source where it is another host; numbers of their `place`, a
+    device of a host, and `computer`.
     """
 
     def __init__(self, results: Results, sheets: DataSheets) -> None:
         self.results, self.sheets = results, sheets
         self._kept: dict[tuple[str, ...], Any] = {}
 
-    def rows(self, of: str) -> Rows:
+    def rows(self, of: str) -> pd.DataFrame:
         """All points or cells, or the lines of scaling.csv about something."""
-        frames = {POINTS: lambda: self.points, CELLS: lambda: self.cells}
-        lines = frames.get(of, lambda: self._lines[self._lines["about"] == of])
-        return self.kept(("rows", of), lambda: Rows(lines()))
+        if of in (POINTS, CELLS):
+            return self.points if of == POINTS else self.cells
+        return self._lines[self._lines["about"] == of]
 
     def kept(self, name: tuple[str, ...], make: Callable[[], Any]) -> Any:
         """What several claims need, made once."""
@@ -178,6 +147,8 @@ class Evidence:
                 lora=known(frame["lora_rank"]),
                 where=frame["device"] + " (" + where + ")",
                 any_batch_size=size.where(known(size), frame["batch"]),
+                place=frame.groupby(DEVICE, sort=False).ngroup(),
+                computer=frame.groupby(["source", "host"], sort=False).ngroup(),
             )
         )
         return pd.concat([frame, made], axis=1).copy()  # in one block

@@ -16,7 +16,7 @@ import pandas as pd
 from siliconprof.claims import cases, claims_file, verdicts
 from siliconprof.claims.cases import WHICH_DEVICE, Asked, Case
 from siliconprof.claims.claims_file import Claim
-from siliconprof.claims.evidence import CELLS, Evidence
+from siliconprof.claims.evidence import Evidence, fits
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE
 from siliconprof.hosts.datasheet import DataSheets
@@ -59,12 +59,13 @@ def row_of(claim: Claim) -> Row:
     return row
 
 
-def judged(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> Row:
+def judged(claim: Claim, evidence: Evidence) -> Row:
     """The verdict on a claim with its figures."""
-    cases = [case for asked in every for case in asked.cases]
+    every = cases.of_claim(evidence, claim)
+    found = [case for asked in every for case in asked.cases]
     missing = dict.fromkeys(_missing(claim, every, evidence))
-    verdict, reason, case = verdicts.judge(claim, cases, [*missing])
-    devices = dict.fromkeys(place for one in cases for place in one.places)
+    verdict, reason, case = verdicts.judge(claim, found, [*missing])
+    devices = dict.fromkeys(place for one in found for place in one.places)
     case = case or Case()
     return {
         "verdict": verdict,
@@ -87,7 +88,7 @@ def _missing(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> list[s
         if asked.cases:
             missing += _batches(asked)
         elif not set(asked.question.devices) & set(unmeasured):
-            missing.append(_why_none(asked, evidence))
+            missing.append(_why_none(claim, asked, evidence))
     return missing
 
 
@@ -109,26 +110,24 @@ def _batches(asked: Asked) -> list[str]:
     return [f"not measured on both sides: {'; '.join(texts)}"] if texts else []
 
 
-def _why_none(asked: Asked, evidence: Evidence) -> str:
+def _why_none(claim: Claim, asked: Asked, evidence: Evidence) -> str:
     """The backend, workload, setting or figure that is missing where there is no case."""
-    question = asked.question
-    cells = evidence.rows(CELLS)
-    counted = cells.has("module", question.workloads)
-    if not asked.claim.devices:
-        counted = counted & cells.has("source", [HERE])
+    question, cells = asked.question, evidence.cells
+    counted = cells[cells["module"].isin(question.workloads)]
+    if not claim.devices:
+        counted = counted[counted["source"] == HERE]
     modules = " or ".join(question.workloads)
     for side in question.sides:
         device = {k: v for k, v in side.items() if k in (*WHICH_DEVICE, "backend")}
         setting = {k: v for k, v in side.items() if k not in (*device, *OF_POINTS)}
         name = _side_words(device, evidence.sheets.registry["devices"])
-        on_device = counted & cells.fits(device)
-        if not on_device.any():
+        there = counted[fits(counted, device)]
+        if there.empty:
             return f"no {modules} cell{name} is part of these results"
-        if not (on_device & cells.has("status", ["ok"])).any():
-            failed = cells.frame[on_device]
-            texts = sorted({*(failed["status"] + ": " + failed["reason"].fillna("None"))})
+        if not there["status"].eq("ok").any():
+            texts = sorted({*(there["status"] + ": " + there["reason"].fillna("None"))})
             return f"{modules}{name}: {'; '.join(texts)}"
-        if not (on_device & cells.fits(setting)).any():
+        if not fits(there, setting).any():
             asked_for = ", ".join(_setting_words(k, v) for k, v in setting.items())
             return f"no {modules} cell{name} with {asked_for} is part of these results"
     if asked.reasons:
@@ -163,13 +162,7 @@ def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -
     """Compute and write: the table."""
     claims = claims_file.load(arguments.claims, sheets.registry, arguments.published)
     evidence = Evidence(results, sheets)
-    asked = {
-        claim.entry.id: [cases.ask(evidence, claim, question) for question in claim.questions]
-        for claim in claims
-    }
-    cases.fill(evidence, [question for questions in asked.values() for question in questions])
     lines = [
-        row_of(claim) | (judged(claim, asked[claim.entry.id], evidence) if claim.questions else {})
-        for claim in claims
+        row_of(claim) | (judged(claim, evidence) if claim.questions else {}) for claim in claims
     ]
     table_files.write_frame(arguments.output_dir / "claims.csv", pd.DataFrame(lines))
