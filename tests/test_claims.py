@@ -304,7 +304,7 @@ MS = launched(ULTRA | {"device": "m2-max-38"}, 0.908e-3)
         (TWENTY, on_both(0.01, 0.20), YES, ": 20 [15.6, 25.7]"),
         (TWENTY, on_both(0.01, 0.06), NO, "claimed 13.3 to 30"),
         (TWENTY, on_both(0.01, 0.29), OPEN, "noise: the interval overlaps the bound"),
-        (TWENTY, trained(RTX, 0.01), ABSENT, "Apple M4, 10 GPU cores was not measured"),
+        (TWENTY, trained(RTX, 0.01), ABSENT, "not measured: Apple M4, 10 GPU cores"),
         (MORE_STEPS, norms(40, 15), YES, "25 [25, 25]"),
         (MORE_STEPS, norms(15, 40), NO, "-25 [-25, -25]"),
         (MORE_STEPS, norms(0, 0), OPEN, "nothing to compare: both are 0"),

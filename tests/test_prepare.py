@@ -444,12 +444,18 @@ def test_ptb_from_the_hubs_parquet_copy_and_its_cache(hub: str, tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def gpt2_like(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tokenizer.json like GPT-2's: its special token comes last."""
+    """A folder with a tokenizer.json like GPT-2's: its special token comes last.
+
+    It has a model's limit, which must not cut a text, and would add a token by itself, as Whisper's.
+    """
     from siliconprof.datasets import tokenizer
+    from tokenizers import processors
 
     trained = tokenizer.train(["a film that I would see again"] * 3, 270, [])
     trained.add_special_tokens([END_OF_TEXT])
-    trained.enable_truncation(4)  # a model's limit, which must not cut a text
+    end = (END_OF_TEXT, trained.token_to_id(END_OF_TEXT))
+    trained.post_processor = processors.TemplateProcessing(f"{END_OF_TEXT} $0", None, [end])
+    trained.enable_truncation(4)
     folder = tmp_path_factory.mktemp("tokenizer")
     trained.save(str(folder / "tokenizer.json"))
     return folder

@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from prepare_stage import made, objection, prepare_here
-from siliconprof.cells import config, freshness
 from siliconprof.datasets import (
     image_data,
     prepared,
     source_files,
 )
-from siliconprof.errors import UserError
 
 BUILTIN = {"name": "garments", "kind": "images", "source": "builtin"}
 SMALL = {"n_train": 30, "n_validation": 12, "n_test": 10}
@@ -74,18 +72,6 @@ def test_batches(tmp_path: Path) -> None:
         pieces = [piece["labels"] for piece in data.part_batches(part, 7)]
         assert [len(piece) for piece in pieces] == [7, n - 7]
         assert np.array_equal(np.concatenate(pieces), data.labels[start : start + n])
-
-
-def test_only_the_data_that_are_asked_for_are_taken_over(tmp_path: Path) -> None:
-    output = tmp_path / "data"
-    facts, _ = prepare(BUILTIN | SMALL, output)
-    dataset = {key: value for key, value in (BUILTIN | SMALL).items() if key != "name"}
-    product = {"module": "matmul", "shapes": [[1, 8, 8, 8]]}
-    asked = {"datasets": {"garments": dataset}, "workloads": {"product": product}}
-    entry = config.resolve(asked)["datasets"]["garments"]
-    assert freshness.verify_data(output, "garments", entry) == facts["sha256"]
-    with pytest.raises(UserError, match="n_test changed from 10 to 11"):
-        freshness.verify_data(output, "garments", entry | {"n_test": 11})
 
 
 # -- the hub's layout ------------------------------------------------------------------------------
@@ -247,4 +233,4 @@ def test_wrong_idx_files_are_named(tmp_path: Path) -> None:
         file.rename(root / file.name.replace("-idx", ".idx"))
     said = objection(own, tmp_path / "refused")
     assert "four IDX files (train-images-idx3-ubyte" in said
-    assert said.endswith("train-images.idx3-ubyte, train-labels.idx1-ubyte")
+    assert said.endswith("train-images.idx3-ubyte and train-labels.idx1-ubyte")

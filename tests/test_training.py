@@ -281,7 +281,7 @@ def test_pretrained_weights_are_read_from_a_folder_and_a_revision_of_the_hub(
             in wrong["reason"]
         )
     absent = records["given-absent", "mlx", "fp32"]
-    assert "no such folder" in absent["reason"] and "\n" not in absent["reason"]
+    assert "neither a folder" in absent["reason"] and "\n" not in absent["reason"]
     older, newest, unknown = (
         records[f"given-{revision}", "torch-cpu", "fp32"] for revision in ("v1", "main", "v2")
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
@@ -42,7 +42,12 @@ SHOWN = [  # of a row, by its case
     *("workload", "precision", "where", "module", "n_parameters", "n_layer", "n_embd", "seq_len"),
     *("batch_size", "any_batch_size", "batch", "m", "k", "n"),
 ]
-MULTIPLES = {"most": "largest", "least": "smallest", "mean": "geometric mean"}  # of several cases
+# How several cases count as one: its name, and the figure of theirs.
+MULTIPLES: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
+    "most": ("largest", max),
+    "least": ("smallest", min),
+    "mean": ("geometric mean", inference.geometric_mean),
+}
 SIZES = {
     "n_layer": "{:g} layers",
     "n_embd": "of width {:g}",

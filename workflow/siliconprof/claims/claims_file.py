@@ -29,8 +29,6 @@ SIGNS = ("direction", "trend")  # kinds without a number, whatever their row pri
 UNITS = {"ratio": "times", "direction": "times", "trend": "times", "finding": ""}
 # Side -> the column in which a published row names its device.
 COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
-# What a column's unit has to be multiplied with to be an SI unit.
-SCALES = {"ms": 1e-3}
 PAIR = ("a", "b", "cases", "expect")
 NEEDS = {  # kind of comparison -> the keys that it must have
     "ratio": PAIR,  # a over b against a number; without one here, a published row has it
@@ -350,7 +348,7 @@ def _questions(
     device_sets += [dict.fromkeys(COLUMNS, name) for name in compare.devices]
     numbers: Mapping[Any, float] = {}
     if of := compare.over_printed:
-        scale = SCALES.get(of.column.rpartition("_")[2], 1.0)
+        scale = 1e-3 if of.column.endswith("_ms") else 1.0  # to an SI unit
         numbers = (scale * _numbers(tables, of)).to_dict()
         if missing := {*compare.devices} - {*numbers}:
             raise Unknown(f".compare.devices: no printed number of {min(missing)}")

@@ -166,17 +166,14 @@ class Evidence:
         self, table: str, of: pd.DataFrame, *names: str, on: Sequence[str] = POINT
     ) -> Iterator[list[np.ndarray]]:
         """Of each row some columns of a table's lines about its point, or its cell; NaN for none."""
-        lines = self.results.frame(table)
-        by = partial(lines.groupby, [*on], sort=False)
-        places = self.kept(("places", table, *on), lambda: by().indices if len(lines) else {})
-        nothing = pd.Series(math.nan, lines.index)
+        lines = self.table(table)
+        places = self.kept((table, *on), lambda: lines.groupby([*on], sort=False).indices)
         arrays = [
-            self.kept((table, name), partial(lines.get(name, nothing).to_numpy, na_value=math.nan))
+            self.kept((table, name), partial(lines[name].to_numpy, na_value=math.nan))
             for name in names
         ]
         for key in of[[*on]].itertuples(index=False, name=None):
-            where = places.get(key, [])
-            yield [array[where] for array in arrays]
+            yield [array[places.get(key, [])] for array in arrays]
 
     def sampled(self, of: pd.DataFrame, column: str) -> Iterator[list[float]]:
         """Of each row the values of a column of samples.csv from the first timed step on."""
@@ -193,17 +190,12 @@ class Evidence:
         found = of_sheets(points[DEVICE], self.sheets.bandwidth)
         found = found.merge(bandwidths(self.results.frame("ceilings")), "left", DEVICE)
         is_measured, is_warm = known(found["ceiling"]), points["cache"].eq("warm")
-        sources = {
-            True: "the measured bandwidth of its memory",
-            False: "its data sheet's bandwidth",
-        }
         none = "no bandwidth of its memory was measured, and " + found["datasheet_reason"]
         warm = "its data may stay in a cache, so memory does not limit it"
         bandwidth = found["ceiling"].where(is_measured, found["datasheet_value"])
         return pd.DataFrame(
             {
                 "bandwidth": bandwidth.mask(is_warm),
-                "bandwidth_source": is_measured.map(sources),
                 "no_bandwidth": none.mask(is_warm, warm),
             }
         )

@@ -37,11 +37,7 @@ NUMBERS = dict.fromkeys(("middle", "low", "high", "error", "df"), float)
 
 def of(index: pd.Index, **fields: Any) -> pd.DataFrame:
     """Figures of some rows; each field is a value of all, or one of each."""
-    values = Figure()._asdict() | fields
-    made = {name: np.empty(len(index), NUMBERS.get(name, object)) for name in values}
-    for name, value in values.items():
-        made[name][:] = value
-    return pd.DataFrame(made, index, copy=False)
+    return pd.DataFrame(Figure()._asdict() | fields, index).astype(NUMBERS)
 
 
 def exact(values: pd.Series, basis: Any, why_not: Any) -> pd.DataFrame:

@@ -83,21 +83,14 @@ def _missing(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> list[s
     """Why the answer is not complete."""
     unmeasured = [name for name in claim.devices if name not in evidence.devices]
     devices = evidence.sheets.registry["devices"]
-    missing = _not_measured([devices[name]["name"] for name in unmeasured])
+    names = "; ".join(devices[name]["name"] for name in unmeasured)  # which contain commas
+    missing = [f"not measured: {names}"] if names else []
     for asked in every:
         if asked.cases:
             missing += _batches(asked)
         elif not set(asked.question.devices) & set(unmeasured):
             missing.append(_why_none(claim, asked, evidence))
     return missing
-
-
-def _not_measured(names: Sequence[str]) -> list[str]:
-    """The reason, if any, that devices have no cell."""
-    if len(names) > 2:  # names contain commas, and a long list is cut at its end
-        return [f"not measured: {'; '.join(names)}"]
-    was = "was" if len(names) == 1 else "were"
-    return [f"{' and '.join(names)} {was} not measured"] if names else []
 
 
 def _batches(asked: Asked) -> list[str]:
@@ -134,9 +127,6 @@ def _why_none(claim: Claim, asked: Asked, evidence: Evidence) -> str:
         return "; ".join(asked.reasons)
     if question.batch_sizes:
         return f"no cell of {modules} has batch {', '.join(map(str, question.batch_sizes))}"
-    shapes = sorted({str(side["shape_size"]) for side in question.sides if "shape_size" in side})
-    if shapes:
-        return f"no {' and no '.join(shapes)} shape of {modules} was timed on both sides"
     return NO_CASE
 
 

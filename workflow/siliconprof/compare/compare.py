@@ -225,16 +225,13 @@ def judged(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
     return rows.astype(dict.fromkeys(n, "Int64")).fillna(dict.fromkeys(n, 0))
 
 
-def _text(rows: pd.DataFrame) -> pd.Series:
-    """`slower`, or `undecided: 1 process`."""
-    return rows["verdict"].where(rows["verdict"] != UNDECIDED, UNDECIDED + ": " + rows["reason"])
-
-
 def as_text(rows: pd.DataFrame) -> str:
     """The largest differences, what one side lacks, and how many points have each verdict."""
     import numpy as np
 
-    rows = rows.assign(text=_text(rows), size=abs(np.log(rows["ratio"])))
+    is_open = rows["verdict"] == UNDECIDED
+    text_of = rows["verdict"].mask(is_open, UNDECIDED + ": " + rows["reason"])
+    rows = rows.assign(text=text_of, size=abs(np.log(rows["ratio"])))
     points = rows[rows["ratio"].notna()]
     points = points.assign(
         label=_labels(points) if len(points) else "", open=~points["verdict"].isin([SLOWER, FASTER])

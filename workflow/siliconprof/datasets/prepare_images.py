@@ -118,10 +118,10 @@ def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: st
 def _idx_array(spec: DatasetSpec, folder: Path, name: str, shape: Sequence[int]) -> np.ndarray:
     """The unsigned bytes of an IDX file, plain or .gz: n values of a shape."""
     plain, packed = folder / name, folder / f"{name}.gz"
+    file = plain if plain.is_file() else packed
     try:
-        data = plain.read_bytes() if plain.is_file() else packed.read_bytes()
-        git_lfs.refuse(data)
-        data = data if plain.is_file() else gzip.decompress(data)
+        git_lfs.refuse(file)
+        data = file.read_bytes() if file == plain else gzip.decompress(file.read_bytes())
         magic = bytes((0, 0, 8, 1 + len(shape)))
         if not data.startswith(magic):
             begins = data[:4].hex(" ") or "nothing"

@@ -17,7 +17,8 @@ version: the checksums in dataset.json then differ, and the clips count as other
 Common Voice, on which the paper pretrains, is no longer on the hub: since October 2025 Mozilla
 distributes it only through the Mozilla Data Collective (its organisation's page on the hub says so,
 and mozilla-foundation/common_voice_* hold no files any more). So a folder may have three layouts:
-Mozilla's unpacked archive (github.com/common-voice/cv-dataset, datasets/scripted-speech),
+a language of Mozilla's unpacked archive (github.com/common-voice/cv-dataset,
+datasets/scripted-speech),
 parquet files with an `audio` column as on the hub, and audio files beside a metadata.csv.
 """
 
@@ -122,31 +123,13 @@ def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
     if spec.source == "builtin":
         clips = speech_synthesis.clips(spec.clip_seconds)
         return ((text, samples) for samples, text in clips), preparing.Origin(synthetic=True)
-    language = _language_folder(spec) if spec.source == "folder" else None
-    if language is None:
-        opened = repository.open_repository(spec)
-        return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin(
-            spec, spec.split
-        )
-    file = language / f"{spec.split}.tsv"
-    return _listed(spec, file), preparing.Origin(files=[file])
-
-
-def _language_folder(spec: DatasetSpec) -> Path | None:
-    """The folder of one language in Mozilla's layout (clips/, lists beside it), or None."""
-    folder = repository.existing_folder(spec)
-    lists = [*folder.glob("*.tsv"), *folder.glob("*/*.tsv")]
-    languages = {path.parent for path in lists if (path.parent / "clips").is_dir()}
-    if not languages:
-        return None
-    if (chosen := folder / (spec.subset or "")) in languages:
-        return chosen
-    if folder in languages:
-        fix = f"one language of Common Voice and has no folder '{spec.subset}'; leave subset out"
-    else:
-        names = ", ".join(sorted(path.name for path in languages))
-        fix = f"Common Voice by language; set subset to one of: {names}"
-    raise spec.error(f"folder '{spec.path}' holds {fix}")
+    folder = repository.existing_folder(spec) if spec.source == "folder" else None
+    if folder and (folder / "clips").is_dir() and any(folder.glob("*.tsv")):  # Mozilla's layout
+        file = folder / f"{spec.split}.tsv"
+        return _listed(spec, file), preparing.Origin(files=[file])
+    opened = repository.open_repository(spec)
+    rows = repository.rows(opened, spec, "text_column", "audio_column")
+    return rows, opened.origin(spec, spec.split)
 
 
 def _listed(spec: DatasetSpec, file: Path) -> Rows:

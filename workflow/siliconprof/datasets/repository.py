@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from siliconprof import words
 from siliconprof.datasets import git_lfs, preparing
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
@@ -39,13 +40,6 @@ LAYOUTS = {
     "(train-images-idx3-ubyte, ..., as they are or .gz)",
 }
 MOST_NAMES = 8  # of what lies in a folder, in an error line
-# Key that names a column -> what the column must hold, for code and for an error line.
-HOLDS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "text_column": (str, "text"),
-    "audio_column": ((bytes, str), "audio"),
-    "image_column": ((bytes, str), "an image"),
-    "label_column": (object, "a label"),
-}
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,7 @@ def open_repository(spec: DatasetSpec) -> Repository:
     opened = Repository(builder, None)
     for file in opened.files("train+test" if spec.kind == "images" else spec.split):
         try:
-            git_lfs.refuse_file(file)
+            git_lfs.refuse(file)
         except ValueError as error:
             raise spec.error(f"cannot read {file}: {error}") from None
     return opened
@@ -122,12 +116,10 @@ def existing_folder(spec: DatasetSpec) -> Path:
         PrepareError: there is none.
     """
     folder = Path(spec.path or "").expanduser()
-    if folder.is_file():
-        raise spec.error(f"'{spec.path}' is a file; unpack it, and set path: the folder")
     if not folder.is_dir():
         raise spec.error(
-            f"no folder '{spec.path}' (relative to {Path.cwd()}); put the dataset there in the "
-            "hub's layout, or set source: builtin"
+            f"no folder '{spec.path}' (relative to {Path.cwd()}); put the data set there, unpacked, "
+            "in the hub's layout, or set source: builtin"
         )
     return folder
 
@@ -148,8 +140,7 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
     if fix is None and spec.source == "folder":
         paths = sorted(existing_folder(spec).iterdir())
         names = [f"{path.name}/" if path.is_dir() else path.name for path in paths]
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        found = f"{', '.join(names[:MOST_NAMES]) or 'nothing'}{more}"
+        found = words.listing(names, MOST_NAMES) or "nothing"
         fix = f"looked for {LAYOUTS[spec.kind]}; found {found}"
     fix = fix or "correct path, subset or split"
     return spec.error(f"cannot read {place(spec)}: {message}; {fix}")
@@ -233,8 +224,7 @@ def _undecoded(builder: Any, split: str) -> Any:
 
 def _value(spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
     """The value of the column that a key of the spec names."""
-    column, (types, what) = getattr(spec, key), HOLDS[key]
-    fix = f"set {key} to one of: {', '.join(map(str, row))}"
+    column, fix = getattr(spec, key), f"set {key} to one of: {', '.join(map(str, row))}"
     if column not in row:
         raise spec.error(f"{place(spec)} has no column '{column}'; {fix}")
     value = row[column]
@@ -242,9 +232,9 @@ def _value(spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
         value = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
         if spec.source == "folder" and isinstance(value, str) and "://" not in value:
             value = str(existing_folder(spec) / value)  # a relative name is one in there
-    if value is not None and not isinstance(value, types):
-        problem = f"holds {type(value).__name__}, not {what}"
-        raise spec.error(f"column '{column}' of {place(spec)} {problem}; {fix}")
+    if key == "text_column" and not isinstance(value, str | None):
+        what = type(value).__name__
+        raise spec.error(f"column '{column}' of {place(spec)} holds {what}, not text; {fix}")
     return value
 
 
@@ -258,9 +248,9 @@ def content(file: Any) -> bytes:
 
     if not file:
         raise ValueError("the row holds neither the file nor its name")
-    data = file
-    if not isinstance(file, bytes):
-        with fsspec.open(str(file), "rb") as stream:
-            data = stream.read()
-    git_lfs.refuse(data)
-    return bytes(data)
+    if isinstance(file, bytes):
+        return file
+    if "://" not in str(file):
+        git_lfs.refuse(Path(file))
+    with fsspec.open(str(file), "rb") as stream:
+        return bytes(stream.read())

@@ -147,11 +147,6 @@ def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
                 "leave it out"
             )
         return folder, None
-    if folder.is_absolute() or path.startswith((".", "~")):
-        raise UserError(
-            f"weights_path '{path}': no such folder (relative to {Path.cwd()}); correct it, or "
-            "set weights: random"
-        )
     try:
         from huggingface_hub import snapshot_download
 
@@ -160,8 +155,8 @@ def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
     except Exception as error:  # no client, or an HTTP error, which change from version to version
         at = f", weights_revision '{revision}'" if revision is not None else ""
         raise UserError(
-            f"weights_path '{path}'{at}: neither a folder here nor available from the hub or its "
-            f"cache ({in_one_line(error)}); correct it, or set weights: random"
+            f"weights_path '{path}'{at}: neither a folder (relative to {Path.cwd()}) nor available "
+            f"from the hub or its cache ({in_one_line(error)}); correct it, or set weights: random"
         ) from error
     return snapshot, snapshot.name
 
@@ -174,7 +169,7 @@ def _files(folder: Path, path: str) -> list[Path]:
     files = [folder / name for name in sorted(names)]
     for file in files:
         try:
-            git_lfs.refuse_file(file)
+            git_lfs.refuse(file)
         except OSError:
             raise UserError(
                 f"weights_path '{path}': no {file.name} in it; expected transformers' layout"
