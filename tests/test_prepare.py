@@ -392,19 +392,23 @@ def hub(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield endpoint
 
 
-def test_hub_and_its_cache(hub: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dataset", "expected", "commit"),
+    [(HUB, joined("plain test", 40), COMMIT), (PTB, joined("train", 60), hub_server.OTHER_COMMIT)],
+)
+def test_hub_and_its_cache(
+    hub: str, tmp_path: Path, dataset: dict[str, Any], expected: str, commit: str
+) -> None:
     home, output = tmp_path / "home", tmp_path / "data"
-    online, text = tokens_of(output, run_stage(HUB, output, home, HF_ENDPOINT=hub))
-    assert text == joined("plain test", 40)
-    assert online["revision"] == COMMIT
+    online, text = tokens_of(output, run_stage(dataset, output, home, HF_ENDPOINT=hub))
+    assert (text, online["revision"]) == (expected, commit)
+    assert online["asked_revision"] == dataset.get("revision")
 
-    # That run cached the README alone: not a copy that can be read without the hub.
-    assert list(home.rglob("snapshots/*/README.md"))
-    refused(run_stage(HUB, output, home), "'small'", "neither the hub nor its cache has")
+    # That run cached the README at most: not a copy that can be read without the hub.
+    refused(run_stage(dataset, output, home), dataset["path"], "neither the hub nor its cache has")
 
-    snapshot = hub_server.download(hub, home, HUB["path"], "dataset")
-    assert snapshot == home / "hub" / "datasets--owner--small" / "snapshots" / COMMIT
-    assert tokens_of(output, run_stage(HUB, output, home)) == (online, text)
+    hub_server.download(hub, home, dataset["path"], "dataset", dataset.get("revision"))
+    assert tokens_of(output, run_stage(dataset, output, home)) == (online, text)
 
 
 @pytest.mark.parametrize(
@@ -418,6 +422,7 @@ def test_hub_and_its_cache(hub: str, tmp_path: Path) -> None:
         ({"path": "tests"}, "set source: folder"),  # a folder here
         (PTB | {"revision": None}, f"scripts are no longer supported; set revision: {CONVERTED}"),
         (PTB | {"subset": "ptb"}, "doesn't contain any data files; correct subset"),
+        (PTB | {"split": "dev"}, "'dev'; validation"),
     ],
 )
 def test_what_no_hub_has_is_one_line(
@@ -425,18 +430,6 @@ def test_what_no_hub_has_is_one_line(
 ) -> None:
     run = run_stage(HUB | {"split": None} | changes, tmp_path / "data", tmp_path, HF_ENDPOINT=hub)
     refused(run, *words.split("; "))
-
-
-def test_ptb_from_the_hubs_parquet_copy_and_its_cache(hub: str, tmp_path: Path) -> None:
-    home, output = tmp_path / "home", tmp_path / "data"
-    facts, text = tokens_of(output, run_stage(PTB, output, home, HF_ENDPOINT=hub))
-    assert (text, facts["asked_revision"]) == (joined("train", 60), CONVERTED)
-    assert facts["revision"] == hub_server.OTHER_COMMIT
-    fresh = tmp_path / "fresh"
-    hub_server.download(hub, fresh, PTB["path"], "dataset", CONVERTED)
-    facts, text = tokens_of(output, run_stage(PTB | {"split": "validation"}, output, fresh))
-    assert (text, facts["revision"]) == (joined("validation", 9), hub_server.OTHER_COMMIT)
-    refused(run_stage(PTB | {"split": "dev"}, output, fresh), "'dev'", "validation")
 
 
 # A given tokenizer ------------------------------------------------------------------------------

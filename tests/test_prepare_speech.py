@@ -246,7 +246,7 @@ def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> 
     for changes, words in (
         ({"split": "test"}, "UnicodeDecodeError"),
         ({"split": "dev"}, "can be used: it is empty"),
-        ({"path": str(mozilla.parent)}, "clips/ beside train.tsv; found en/"),
+        ({"path": str(mozilla.parent)}, f"set path to one language: {mozilla}"),
         ({"text_column": "text"}, "no column 'text'; set text_column to one of: client_id, path"),
     ):
         assert words in objection(dataset | changes, none), changes

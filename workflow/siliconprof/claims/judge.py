@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from siliconprof.claims import cases, claims_file, verdicts
-from siliconprof.claims.cases import WHICH_DEVICE, Asked, Case
+from siliconprof.claims.cases import WHICH_DEVICE, Asked
 from siliconprof.claims.claims_file import Claim
 from siliconprof.claims.evidence import Evidence, fits
 from siliconprof.claims.quantities import QUANTITIES
@@ -66,7 +66,6 @@ def judged(claim: Claim, evidence: Evidence) -> Row:
     missing = dict.fromkeys(_missing(claim, every, evidence))
     verdict, reason, case = verdicts.judge(claim, found, [*missing])
     devices = dict.fromkeys(place for one in found for place in one.places)
-    case = case or Case()
     return {
         "verdict": verdict,
         "reason": reason,

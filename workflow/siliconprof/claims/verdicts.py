@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from siliconprof.claims.cases import MULTIPLES, Case
 from siliconprof.claims.claims_file import Claim, Compare
@@ -16,22 +15,14 @@ UNDECIDED = "inconclusive"  # the word of an analysis that came to nothing
 MOST_SHOWN = 4  # cases of a finding that its reason lists
 
 
-class Outcome(NamedTuple):
-    """A verdict with its reason and the case that it is based on, if any."""
-
-    verdict: str
-    reason: str
-    case: Case | None = None
-
-
-def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
-    """The verdict on a claim.
+def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> tuple[str, str, Case]:
+    """(the verdict on a claim, its reason, the case that it is based on, empty for none).
 
     Args:
         missing: why the answer is not complete; where there are no cases, why not.
     """
     if not cases:
-        return Outcome(NOT_TESTABLE, "; ".join(missing))
+        return NOT_TESTABLE, "; ".join(missing), Case()
     region = claim.region
     if region is None:
         return _finding(claim.compare, cases, missing)
@@ -43,7 +34,7 @@ def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcom
     case = min(among, key=lambda case: region.favour(case.middle))
     lead = _lead(verdict, answers, case.remark, missing)
     interval = f"{shown(case.middle)} [{shown(case.low)}, {shown(case.high)}]"
-    return Outcome(verdict, f"{lead}{case.label}: {interval}, claimed {region}", case)
+    return verdict, f"{lead}{case.label}: {interval}, claimed {region}", case
 
 
 def _reduced(cases: Sequence[Case], how: str) -> Sequence[Case]:
@@ -99,7 +90,9 @@ def _lead(verdict: str, answers: Sequence[str], remark: str, missing: Sequence[s
     return f"{counted if n > 1 else ''}noise: the interval overlaps the bound: "
 
 
-def _finding(compare: Compare, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
+def _finding(
+    compare: Compare, cases: Sequence[Case], missing: Sequence[str]
+) -> tuple[str, str, Case]:
     """The verdict on the words of a finding."""
     claimed, words = compare.words or (), [case.word for case in cases]
     answers = [
@@ -111,4 +104,4 @@ def _finding(compare: Compare, cases: Sequence[Case], missing: Sequence[str]) ->
     leads = {NOT_TESTABLE: partly, INCONCLUSIVE: "the analysis is undecided: "}
     texts = "; ".join(f"{case.label}: {case.word}" for case in cases[:MOST_SHOWN])
     reason = f"{leads.get(verdict, '')}{texts}{more}, claimed {' or '.join(claimed)}"
-    return Outcome(verdict, reason, Case(word=", ".join(dict.fromkeys(words))))
+    return verdict, reason, Case(word=", ".join(dict.fromkeys(words)))

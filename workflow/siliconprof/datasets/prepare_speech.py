@@ -123,10 +123,15 @@ def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
     if spec.source == "builtin":
         clips = speech_synthesis.clips(spec.clip_seconds)
         return ((text, samples) for samples, text in clips), preparing.Origin(synthetic=True)
-    folder = repository.existing_folder(spec) if spec.source == "folder" else None
-    if folder and (folder / "clips").is_dir() and any(folder.glob("*.tsv")):  # Mozilla's layout
-        file = folder / f"{spec.split}.tsv"
-        return _listed(spec, file), preparing.Origin(files=[file])
+    if spec.source == "folder":  # perhaps in Mozilla's layout
+        folder = repository.existing_folder(spec)
+        places = [folder, *sorted(folder.glob("*/"))]
+        languages = [f for f in places if (f / "clips").is_dir() and any(f.glob("*.tsv"))]
+        if folder in languages:
+            file = folder / f"{spec.split}.tsv"
+            return _listed(spec, file), preparing.Origin(files=[file])
+        if languages:
+            raise spec.error(f"set path to one language: {', '.join(map(str, languages))}")
     opened = repository.open_repository(spec)
     rows = repository.rows(opened, spec, "text_column", "audio_column")
     return rows, opened.origin(spec, spec.split)

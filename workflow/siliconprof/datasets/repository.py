@@ -246,10 +246,10 @@ def content(file: Any) -> bytes:
     """
     import fsspec
 
-    if not file:
-        raise ValueError("the row holds neither the file nor its name")
     if isinstance(file, bytes):
         return file
+    if not file or not isinstance(file, str | Path):
+        raise ValueError("the row holds neither the file nor its name")
     if "://" not in str(file):
         git_lfs.refuse(Path(file))
     with fsspec.open(str(file), "rb") as stream:
