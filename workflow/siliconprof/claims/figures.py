@@ -51,13 +51,9 @@ def listed(index: pd.Index, each: Sequence[Figure]) -> pd.DataFrame:
 
 
 def interval(
-    figures: pd.DataFrame, confidence: Any = inference.CONFIDENCE
+    figures: pd.DataFrame, confidence: float = inference.CONFIDENCE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of their intervals at a confidence of 0 to 1; given ends are returned unchanged.
-
-    Args:
-        confidence: of all, or one of each.
-    """
+    """The ends of their intervals at a confidence of 0 to 1; given ends are returned unchanged."""
     middle, low, high, error, df = figures[[*NUMBERS]].to_numpy().T
     reach = np.exp(inference.student_quantile((1 + confidence) / 2, df) * error)
     is_given = np.isnan(error)

@@ -21,7 +21,6 @@ Exit status: 0 nothing is slower; 1 something is slower, or was measured in A an
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import math
 import sys
@@ -63,7 +62,7 @@ def load(source: Path, conditions: Mapping[str, str]) -> tuple[list[Record], lis
     """(records of a folder or bundle that meet all conditions; a line for each unreadable one).
 
     Args:
-        conditions: one of `KEYS` -> the value or pattern that it must match.
+        conditions: one of `KEYS` -> its value.
 
     Raises:
         UserError: there are none, or a condition names nothing.
@@ -83,14 +82,14 @@ def load(source: Path, conditions: Mapping[str, str]) -> tuple[list[Record], lis
             unreadable.append(str(error))
     if not records:
         raise UserError("\n".join(unreadable[:SHOWN] or [f"{source}: no records in it"]))
-    for key, pattern in conditions.items():
+    for key, value in conditions.items():
         values = {str(getattr(data.cell, key)) for data in records}
-        records = [d for d in records if fnmatch.fnmatchcase(str(getattr(d.cell, key)), pattern)]
-        if not records:
+        if value not in values:
             raise UserError(
-                f"{source}: no record has {key}={pattern}{nearest(pattern, values)}; "
+                f"{source}: no record has {key}={value}{nearest(value, values)}; "
                 f"there are: {', '.join(sorted(values))}"
             )
+        records = [data for data in records if str(getattr(data.cell, key)) == value]
     return records, unreadable
 
 

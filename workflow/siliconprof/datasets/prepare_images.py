@@ -152,9 +152,9 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
         _decoded(part, part_cells, rows)
         for (part, _), part_cells, rows in zip(parts, cells, chosen, strict=True)
     ]
-    origin = opened.origin(spec, "train+test")
-    origin.files += [Path(file) for part in cells for file, _ in part if isinstance(file, str)]
-    return _joined(pieces), origin
+    files = [Path(file) for part in cells for file, _ in part if isinstance(file, str)]
+    opened.origin.files += files
+    return _joined(pieces), opened.origin
 
 
 def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> Labelled:

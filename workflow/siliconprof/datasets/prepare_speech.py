@@ -133,8 +133,7 @@ def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
         if languages:
             raise spec.error(f"set path to one language: {', '.join(map(str, languages))}")
     opened = repository.open_repository(spec)
-    rows = repository.rows(opened, spec, "text_column", "audio_column")
-    return rows, opened.origin(spec, spec.split)
+    return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin
 
 
 def _listed(spec: DatasetSpec, file: Path) -> Rows:

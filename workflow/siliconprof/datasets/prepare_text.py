@@ -62,7 +62,7 @@ def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
     else:
         opened = repository.open_repository(spec)
         texts = (text for (text,) in repository.rows(opened, spec, "text_column") if text)
-        origin = opened.origin(spec, spec.split)
+        origin = opened.origin
     documents = limited(texts, spec.max_bytes)
     if not documents:
         raise spec.error(f"column '{spec.text_column}' of {repository.place(spec)} holds no text")

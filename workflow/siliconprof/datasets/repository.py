@@ -47,21 +47,7 @@ class Repository:
     """An opened data set."""
 
     builder: Any  # of `datasets`
-    revision: str | None  # the hub's commit, None of a folder
-
-    def files(self, split: str) -> list[Path]:
-        """The files of a split, or of those in `train+test`, but clips and pictures of their own."""
-        by_split = (self.builder.config.data_files or {}).items()
-        clip_suffixes = tuple(getattr(self.builder, "EXTENSIONS", ()))
-        paths = [
-            Path(str(file)) for name, files in by_split if str(name) in split for file in files
-        ]
-        return [path for path in paths if path.suffix.lower() not in clip_suffixes]
-
-    def origin(self, spec: DatasetSpec, split: str) -> preparing.Origin:
-        """Where the data of these splits came from, of a folder with the card that names its files."""
-        files = [*self.files(split), Path(spec.path or "").expanduser() / "README.md"]
-        return preparing.Origin(self.revision, files=files, whole_folder=True)
+    origin: preparing.Origin
 
 
 def open_repository(spec: DatasetSpec) -> Repository:
@@ -76,13 +62,18 @@ def open_repository(spec: DatasetSpec) -> Repository:
     folder = existing_folder(spec)
     # Absolute: `datasets` takes a relative 'a/b' without data for a name on the hub.
     builder = _builder(spec, str(folder.resolve()), spec.subset)
-    opened = Repository(builder, None)
-    for file in opened.files("train+test" if spec.kind == "images" else spec.split):
+    splits = ("train", "test") if spec.kind == "images" else (spec.split,)
+    clip_suffixes = tuple(getattr(builder, "EXTENSIONS", ()))  # of files that rows name
+    by_split = (builder.config.data_files or {}).items()
+    paths = [Path(str(file)) for name, files in by_split if str(name) in splits for file in files]
+    files = [path for path in paths if path.suffix.lower() not in clip_suffixes]
+    for file in files:
         try:
             git_lfs.refuse(file)
         except ValueError as error:
             raise spec.error(f"cannot read {file}: {error}") from None
-    return opened
+    card = folder / "README.md"  # names the files
+    return Repository(builder, preparing.Origin(files=[*files, card], whole_folder=True))
 
 
 def quiet_libraries(spec: DatasetSpec) -> None:
@@ -174,8 +165,10 @@ def _open_hub(spec: DatasetSpec) -> Repository:
                 "path or revision, log in by `hf auth login`, or set source: folder and path: a copy"
             ) from error
     if spec.revision == CONVERTED:  # which has no README with the subsets
-        return Repository(_builder(spec, where, revision=revision, data_dir=spec.subset), commit)
-    return Repository(_builder(spec, where, spec.subset, revision=revision), commit)
+        builder = _builder(spec, where, revision=revision, data_dir=spec.subset)
+    else:
+        builder = _builder(spec, where, spec.subset, revision=revision)
+    return Repository(builder, preparing.Origin(commit))
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Checkpoint:
         """
         self.path = path
         self.folder, self.revision = _located(path, revision)
-        self.files = _files(self.folder, path)
+        self.files = self._files()
 
     def describe(self) -> dict[str, Any]:
         """The origin and checksums of the weights, for the record."""
@@ -118,19 +118,32 @@ class Checkpoint:
                 )
             yield name, array.astype(np.float32)
 
+    def _files(self) -> list[Path]:
+        """Its safetensors files, which must be there."""
+        index, names = self.folder / INDEX, {"model.safetensors"}
+        if index.is_file():
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        files = [self.folder / name for name in sorted(names)]
+        for file in files:
+            try:
+                git_lfs.refuse(file)
+            except OSError:
+                raise self._error(f"no {file.name} in it; expected transformers' layout") from None
+            except ValueError as error:
+                raise self._error(f"{file}: {error}") from None
+        return files
+
     def _error(self, message: str) -> UserError:
         return UserError(f"weights_path '{self.path}': {message}")
 
 
 def local_files(parameters: Mapping[str, Any]) -> list[str]:
     """The local files from which a workload reads its weights; none for the hub's or missing ones."""
-    if parameters.get("weights") != "pretrained":
-        return []
     folder = Path(parameters.get("weights_path") or "").expanduser()
-    if not folder.is_dir():
+    if parameters.get("weights") != "pretrained" or not folder.is_dir():
         return []
     try:
-        files = _files(folder, str(folder))
+        files = Checkpoint(str(folder)).files
     except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return []  # a damaged index; the cell reports it
     index = folder / INDEX
@@ -159,21 +172,3 @@ def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
             f"from the hub or its cache ({in_one_line(error)}); correct it, or set weights: random"
         ) from error
     return snapshot, snapshot.name
-
-
-def _files(folder: Path, path: str) -> list[Path]:
-    """The safetensors files of a checkpoint, which must be there."""
-    index, names = folder / INDEX, {"model.safetensors"}
-    if index.is_file():
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    files = [folder / name for name in sorted(names)]
-    for file in files:
-        try:
-            git_lfs.refuse(file)
-        except OSError:
-            raise UserError(
-                f"weights_path '{path}': no {file.name} in it; expected transformers' layout"
-            ) from None
-        except ValueError as error:
-            raise UserError(f"weights_path '{path}': {file}: {error}") from None
-    return files
