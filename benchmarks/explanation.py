@@ -57,7 +57,7 @@ CALIBRATION: Mapping[str, dict[str, Any]] = {
     if entry["module"] == "gpt2"
 }
 PLANTED_S = 10e-3
-UNSPLIT_STEPS = 10  # in each round
+WHOLE_STEPS = 10  # in each round
 NO_FAULTS: dict[str, Any] = {"started_s": [], "minor_faults": [], "major_faults": []}
 BEYOND = (BLOCKED, WAITING, FRAMEWORK)
 OF_OPERATORS = tuple(part for part in PARTS if part not in BEYOND)
@@ -99,25 +99,25 @@ class Training(inventory.Training):
 
     timed = progress
 
-    def unsplit_s(self) -> float:
+    def whole_step_s(self) -> float:
         """Seconds of a whole step."""
         thread = threading.get_ident()
         before = thread_time.read(thread)
-        self.walls.append(shared.unsplit_s(self))
+        self.walls.append(shared.whole_step_s(self))
         self.used.append(thread_time.between(before, thread_time.read(thread)))
         return self.walls[-1]
 
-    def median_s(self, steps: int = UNSPLIT_STEPS) -> float:
+    def median_s(self, steps: int = WHOLE_STEPS) -> float:
         """The median seconds of some whole steps."""
-        return median([self.unsplit_s() for _ in range(steps)])
+        return median([self.whole_step_s() for _ in range(steps)])
 
     def watched(self) -> Point:
         """The point of the whole steps since the last call, with a step's operators."""
         point = operators.of_step(cast(Any, self), self.step, self.clock)
         steps = {name: [used[name] for used in self.used] for name in self.used[0]}
         point |= {
-            "times": {"unsplit_step_s": self.walls},
-            "steps": steps | {"kind": ["unsplit"] * len(self.walls)} | NO_FAULTS,
+            "times": {"whole_step_s": self.walls},
+            "steps": steps | {"kind": ["whole"] * len(self.walls)} | NO_FAULTS,
         }
         self.walls, self.used = [], []
         return model.made(
@@ -127,7 +127,7 @@ class Training(inventory.Training):
     def measured(self) -> Measured:
         """A round of it, as the analysis has it."""
         point = dict(zip(prediction.MODEL, self.model, strict=True))
-        point["unsplit_step_median_s"] = self.median_s()
+        point["whole_step_median_s"] = self.median_s()
         return Measured(point, pd.DataFrame(operator_rows.of_point(self.watched())))
 
     def parts(self) -> dict[str, float]:
@@ -243,7 +243,7 @@ def predicted(backend: str, threads: int, rounds: int) -> dict[str, Predicted]:
         calibrated = [training.measured() for training in calibration]
         for name, training in tested.items():
             one, twin = training.measured(), twins[name]
-            least = twin.median_s(10 * UNSPLIT_STEPS)
+            least = twin.median_s(10 * WHOLE_STEPS)
             of_twin = twin.parts()
             if index:
                 own[name].append(one)
@@ -255,7 +255,7 @@ def predicted(backend: str, threads: int, rounds: int) -> dict[str, Predicted]:
         first = itself.operators[itself.operators["training"] == 0]
         unseen = timed.predict(first, training.model)
         results[name] = Predicted(
-            float(itself.trainings["unsplit_step_median_s"].median()),
+            float(itself.trainings["whole_step_median_s"].median()),
             float(itself.trainings["operators_s"].median()),
             median(framework[name]),
             None if unseen.refusal else unseen.seconds,

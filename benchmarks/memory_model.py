@@ -1,6 +1,6 @@
 """Predicted against measured peak memory: `python benchmarks/memory_model.py`, under 6 minutes.
 
-Every shape trains a few steps in a fresh process, split and unsplit, as the plain trainer does.
+Every shape trains a few steps in a fresh process, split and whole, as the plain trainer does.
 Measured is the most that the framework's own allocator held: in torch on a CPU what stands
 between steps and the allocator's events of one step, in MLX its counter over all steps. The
 bound is 15 %; a shape beyond it is a miss, and the exit status is 1.

@@ -25,7 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from shared import as_ratio, ratio, trained, unsplit_s, workload_of
+from shared import as_ratio, ratio, trained, whole_step_s, workload_of
 from siliconprof import plugins
 from siliconprof.datasets import token_data
 from siliconprof.session.sampler import Sampler
@@ -44,7 +44,7 @@ def step_of(threads: int) -> tuple[Callable[[], float], Any]:
 
     def step() -> float:
         training.batch = next(batches)
-        return unsplit_s(training)
+        return whole_step_s(training)
 
     return step, training.backend
 

@@ -84,11 +84,11 @@ def trained(steps: int, draw: random.Random) -> Iterator[Made]:
         point, half = made["points"][0], steps // 2
         whole = [step_s * draw.lognormvariate(0, 0.02) for _ in range(half)]
         split = [1.01 * step_s * draw.lognormvariate(0, 0.02) for _ in range(half)]
-        point["times"] |= {"unsplit_step_s": whole, "step_s": split} | {
+        point["times"] |= {"whole_step_s": whole, "step_s": split} | {
             name: [share * s for s in split] for name, share in training_.PHASES.items()
         }
         point["steps"] = {
-            "kind": ["split", "unsplit"] * half,
+            "kind": ["split", "whole"] * half,
             "started_s": [step_s * i for i in range(2 * half)],
             "minor_faults": [int(draw.expovariate(1 / 40)) for _ in range(2 * half)],
             "major_faults": [0] * (2 * half),

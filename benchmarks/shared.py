@@ -107,7 +107,7 @@ def trained(workload: Any, backend: str, precision: str, threads: int) -> invent
     return inventory.Training(workload, parameters, backend, precision, threads)
 
 
-def unsplit_s(training: inventory.Training) -> float:
+def whole_step_s(training: inventory.Training) -> float:
     """Seconds of one more whole step."""
     training.clock.start(split=False)
     loss = training.step()

@@ -203,7 +203,7 @@ def course(losses: Sequence[float | None], norms: Sequence[float], step_s: float
     """What a whole training records of its steps; the eleventh took ten times as long."""
     times = [step_s * (1 + 0.001 * (i % 5)) * (10 if i == 10 else 1) for i in range(len(losses))]
     return {
-        "times": {"step_s": [], "unsplit_step_s": times},
+        "times": {"step_s": [], "whole_step_s": times},
         "loss": list(losses),
         "bytes": None,
         "curve": {
@@ -234,7 +234,7 @@ def whole_training(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
         "flops": 6.0 * told["n_parameters"] * 256,
         "memory": {"device_peak_bytes": 2**22, "predicted_bytes": 2**22},
         "steps": {
-            "kind": ["unsplit"] * STEPS,
+            "kind": ["whole"] * STEPS,
             "started_s": [0.01 * i for i in range(STEPS)],
             "minor_faults": [0] * STEPS,
             "major_faults": [0] * STEPS,
@@ -250,7 +250,7 @@ def whole_training(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
     norms = [5.0] * ends + [1.0] * (STEPS - ends)
     norms[80] = 500.0  # a lone spike, which is no course
     point |= course(losses, norms, step_s)
-    point["loss"] += [final] * (9 if wide else 4)  # of free-running steps, as many as time allows
+    point["loss"] += [final] * (9 if wide else 4)  # of unsynchronised steps, as many as time allows
     if not wide:
         point["resumed_at"] = [40, 80]
     return made | {"points": [point]}
@@ -315,7 +315,7 @@ def network(
                 "params": size | {"network": name, "n_parameters": PARAMETERS[name]},
                 "times": {
                     "step_s": around(seconds * 1.02),
-                    "unsplit_step_s": around(seconds),
+                    "whole_step_s": around(seconds),
                     "warmup_step_s": [3 * seconds],
                     **phases,
                 },

@@ -94,7 +94,7 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
     machine = {"cpu_model": "Example CPU", "architecture": "x86_64"}
     system = {"system": "Linux", "release": "6.1", "machine": "x86_64"}
     cores = {"physical_cores": 2, "logical_cores": 2, "usable_cores": 2}
-    no_driver = {"reason": "no NVIDIA GPU or driver", "mend": "install a driver"}
+    no_driver = {"reason": "no NVIDIA GPU or driver", "fix": "install a driver"}
     return {
         "schema_version": 1,
         "label": "desk",
@@ -105,7 +105,7 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
         | {"model": "Example CPU", "memory_bytes": 2**34, "features": ["avx2", "avx512_bf16"]},
         "devices": list(devices),
         "backends": {
-            "torch-cpu": {"available": True, "reason": None, "mend": None, "devices": ["cpu-x"]},
+            "torch-cpu": {"available": True, "reason": None, "fix": None, "devices": ["cpu-x"]},
             "torch-cuda": {"available": False, "devices": []} | no_driver,
         },
         "packages": {"python": "3.11.7", "torch": "2.13.0+cpu", "triton": None},
@@ -158,7 +158,7 @@ def around(seconds: float) -> list[float]:
 
 
 def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: Any) -> dict:
-    """A measured training cell whose unsplit steps lie within 1 % of `step_s`.
+    """A measured training cell whose whole steps lie within 1 % of `step_s`.
 
     Args:
         axes: of the cell; besides `samples` of a step, `parameters` of the workload, and
@@ -179,8 +179,8 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
             "params": sizes | {"n_parameters": 198400, "n_trainable_parameters": trained},
             "times": {
                 "step_s": around(1.02 * step_s),
-                "unsplit_step_s": around(step_s),
-                "free_running_step_s": [step_s / 1.25] * 3,
+                "whole_step_s": around(step_s),
+                "unsynchronised_step_s": [step_s / 1.25] * 3,
                 "warmup_step_s": [step_s * 3, step_s],
                 **{name: around(share * 1.02 * step_s) for name, share in PHASES.items()},
             },
@@ -189,7 +189,7 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
             "loss": list(losses),
             "memory": {"device_bytes": None, "device_peak_bytes": None},
             "steps": course(step_s),
-            "free_running_steps": 4,
+            "unsynchronised_steps": 4,
         }
     ]
     return made
@@ -205,8 +205,8 @@ def sampled(count: int, faults: int) -> list[dict[str, Any]]:
 
 
 def course(step_s: float, faults: int = 40) -> dict[str, list[Any]]:
-    """Two warm-up steps that touch much, then 30 split and unsplit steps in turn."""
-    kinds = ["warm-up", "warm-up", *["split", "unsplit"] * 30]
+    """Two warm-up steps that touch much, then 30 split and whole steps in turn."""
+    kinds = ["warm-up", "warm-up", *["split", "whole"] * 30]
     return {
         "kind": kinds,
         "started_s": [0.05 + step_s * i for i in range(len(kinds))],

@@ -32,7 +32,7 @@ KERNELS = ("copy", "triad", "reduction")
 COUNTED = {"copy": 2 * 8192 * 4, "triad": 3 * 5440 * 4, "reduction": (16384 + 256) * 4}
 FAULTING = {"kernels": ["copy"], "working_sets_bytes": [3 * 2**25], "caches": ["warm"]}
 # What a kernel would give that was left out: the memory as it was, or what went in.
-LEFT_OUT = {
+SKIPPED = {
     ("torch-cpu", "copy"): lambda into, a: into,
     ("torch-cpu", "triad"): lambda into, b, c: into,
     ("torch-cpu", "reduction"): lambda into, a: into.view(a.shape[0], a.shape[2]),
@@ -135,13 +135,13 @@ def test_cold_arrays_are_apart_and_each_has_its_turn() -> None:
     assert len({part[:8].numpy().tobytes() for part in parts}) == len(parts)
 
 
-@pytest.mark.parametrize(("backend", "kernel"), list(LEFT_OUT))
+@pytest.mark.parametrize(("backend", "kernel"), list(SKIPPED))
 def test_a_kernel_that_does_not_do_its_work_is_not_timed(
     backend: str, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory that it should write to never holds the right result before."""
     asked = session(cell(backend, "bandwidth", kernels=[kernel], working_sets_bytes=[SMALL]))
-    idle = asked.backend.stream(kernel)._replace(run=LEFT_OUT[backend, kernel])
+    idle = asked.backend.stream(kernel)._replace(run=SKIPPED[backend, kernel])
     monkeypatch.setattr(asked.backend, "stream", lambda name: idle)
     with pytest.raises(ArithmeticError, match=f"the warm {kernel} of {SMALL} bytes is wrong"):
         asked.workload.measure(asked)
@@ -214,7 +214,7 @@ class Card(Backend):
         self.now_s = max(self.now_s, self.free_s) + self.wait_s
 
     def last_level_cache(self) -> tuple[int, str]:
-        return self.cache_bytes, "played"
+        return self.cache_bytes, "simulated"
 
     def repeated_normal(self, count: int, seed: int) -> Extent:
         self.held_bytes = 4 * count
@@ -232,7 +232,7 @@ class Card(Backend):
             self.free_s = max(self.now_s, self.free_s) + self.slower * moved / rate
             return into
 
-        return _streams.Stream(lambda flat: flat, run, lambda *_: None, 0, "played")
+        return _streams.Stream(lambda flat: flat, run, lambda *_: None, 0, "simulated")
 
 
 class CardWithEvents(Card):
@@ -255,15 +255,15 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
         device_memory_bytes=141 * 10**9,
         timing=QUICK | {"iterations": 5},
     )
-    played = Session(asked, card(monkeypatch), Trial(asked).workload, lambda message: None)
-    played.workload.measure(played)
-    waits_s = played.method["bandwidth"]["launch_and_wait_s"].values()
+    simulated = Session(asked, card(monkeypatch), Trial(asked).workload, lambda message: None)
+    simulated.workload.measure(simulated)
+    waits_s = simulated.method["bandwidth"]["launch_and_wait_s"].values()
     assert min(waits_s) > card.wait_s  # events tell of no wait
     rows = [
         point["params"]
         | {"bytes_per_s": point["bytes"] / statistics.median(point["times"]["step_s"])}
         | {name: point.get(name) for name in ("calls_per_time", "launch_bound")}
-        for point in played.points
+        for point in simulated.points
     ]
     absent = dict.fromkeys((*PLACE, "precision", "pinned", "direction"), "")
     points = pd.DataFrame(rows).assign(**absent, pages=0.0, cache_bytes=float(Card.cache_bytes))
@@ -282,9 +282,9 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
     assert cache["working_set_bytes"] == Card.cache_bytes // 2
     assert cache["calls_per_time"] > 50  # of a few µs each
     assert {row["launch_bound"] for row in rows if row["working_set_bytes"] < 2**20} == {True}
-    assert record_problems(played.points, "points") == []
-    in_calls_s = (p["calls_per_time"] * sum(p["times"]["step_s"]) for p in played.points)
-    assert played.timed_s >= sum(in_calls_s)
+    assert record_problems(simulated.points, "points") == []
+    in_calls_s = (p["calls_per_time"] * sum(p["times"]["step_s"]) for p in simulated.points)
+    assert simulated.timed_s >= sum(in_calls_s)
 
 
 def test_what_slows_a_host_down_for_a_moment_widens_an_interval(
@@ -299,10 +299,10 @@ def test_what_slows_a_host_down_for_a_moment_widens_an_interval(
     def report(message: dict[str, Any]) -> None:
         card.slower = 1.0 if "point" in message else card.slower
 
-    played = Session(asked, card, Trial(asked).workload, report)
-    played.workload.measure(played)
+    simulated = Session(asked, card, Trial(asked).workload, report)
+    simulated.workload.measure(simulated)
     widths = []
-    for point in played.points:
+    for point in simulated.points:
         low_s, high_s = statistics.block_median_interval(point["times"]["step_s"])
         widths.append(high_s / low_s - 1)
     assert widths[0] > 0.05 > max(widths[1:])  # the page marks a half-width over 5 %

@@ -78,7 +78,7 @@ def measured(
         own = {"point": index, "params": "{}", "point_status": "ok", "batch_size": 4}
         own |= {"processes": 1, "interval": "within one process"}
         ends = FIFTH if row.get("step_s") else {}
-        timed = {f"unsplit_step_{end}_s": row["step_s"] * times for end, times in ends.items()}
+        timed = {f"whole_step_{end}_s": row["step_s"] * times for end, times in ends.items()}
         rows.append(shared | own | timed | {k: v for k, v in row.items() if k != "step_s"})
     key = {name: of[name] for name in KEY} | {"point": 0}
     more = {name: [key | dict(line) for line in part] for name, part in (lines or {}).items()}
@@ -142,7 +142,7 @@ def course(**series: Sequence[float] | None) -> dict[str, list[dict[str, Any]]]:
     n = max(len(values or ()) for values in series.values())
     faults = series.pop("faults", None) or [0] * n
     steps = [
-        {"iteration": i, "kind": "unsplit", "started_s": float(i), "minor_faults": faults[i]}
+        {"iteration": i, "kind": "whole", "started_s": float(i), "minor_faults": faults[i]}
         for i in range(n)
     ]
     samples = [{"t_s": float(i)} | {c: v[i] for c, v in series.items() if v} for i in range(n)]
@@ -370,8 +370,8 @@ def test_processes_that_differ_leave_a_claim_open(
     """A fifth more throughput: decided within one process, open where processes differ by more."""
     given = grid({1: 0.01, 8: 0.0667})
     for point in given["points"]:
-        middle, point["processes"] = point["unsplit_step_median_s"], processes
-        point |= {"unsplit_step_low_s": middle / factor, "unsplit_step_high_s": middle * factor}
+        middle, point["processes"] = point["whole_step_median_s"], processes
+        point |= {"whole_step_low_s": middle / factor, "whole_step_high_s": middle * factor}
     (row,) = judged(tmp_path, [GROWS], given)
     assert row["verdict"] == verdict and basis in row["measured_basis"]
 
@@ -390,7 +390,7 @@ def whole_paper() -> Tables:
     meter = {"name": "meter", "scope": "gpu", "energy_per_sample_j": 20.0}
     heat = {"probe": "clocks", "throttled": False}
     row = {"step_s": 0.01, "n_parameters": 1e9, "flop_per_s": 1e12, "samples_per_s": 400.0}
-    row |= {"unsplit_step_n": 30, "unsplit_step_q25_s": 0.009, "unsplit_step_q75_s": 0.011}
+    row |= {"whole_step_n": 30, "whole_step_q25_s": 0.009, "whole_step_q75_s": 0.011}
     row |= {"minor_faulted_bytes_per_step": 4096, "major_faulted_bytes_per_step": 0}
     row |= {"device_peak_bytes": 2e10}
     shapes = [{"batch": b, "m": m, "k": m, "n": m} for b, m in ((1, 500), (8, 2000))]

@@ -26,7 +26,7 @@ BACKENDS = ("torch-cpu", "mlx")
 SERIES = {  # kind of step -> where its times are
     "warm-up": "warmup_step_s",
     "split": "step_s",
-    "unsplit": "unsplit_step_s",
+    "whole": "whole_step_s",
     "partial": "partial_step_s",
 }
 # Keras's `Model.summary()` of the article's models: Dense has n_in n_out + n_out weights, Conv2D
@@ -239,7 +239,7 @@ def test_whole_epochs_are_measured(folder: Path) -> None:
         kinds = point["steps"]["kind"][: 2 * steps]
         partial = [at for at, kind in enumerate(kinds) if kind == "partial"]
         assert partial == [steps - 1, 2 * steps - 1]
-        assert kinds[0] == "warm-up" and {"split", "unsplit"} <= set(kinds)
+        assert kinds[0] == "warm-up" and {"split", "whole"} <= set(kinds)
         for kind, series in SERIES.items():
             assert len(times[series]) == kinds.count(kind), kind
         assert epoch["means"] == "measured"
@@ -268,13 +268,13 @@ def test_steps_are_extrapolated_to_an_epoch_and_say_so() -> None:
     assert (epoch["steps"], epoch["validation_steps"]) == (8, 6)  # each with a smaller last one
     assert point["steps"]["kind"] == (
         ["warm-up"]
-        + ["split", "unsplit"] * 3
+        + ["split", "whole"] * 3
         + ["partial"]
-        + ["unsplit"] * 6
-        + ["free-running"] * len(times["free_running_step_s"]) * point["free_running_steps"]
+        + ["whole"] * 6
+        + ["unsynchronised"] * len(times["unsynchronised_step_s"]) * point["unsynchronised_steps"]
     )
-    assert epoch["measured_steps"] == len(times["unsplit_step_s"]) == 9
-    assert epoch["train_s"] == [8 * float(np.median(times["unsplit_step_s"]))]
+    assert epoch["measured_steps"] == len(times["whole_step_s"]) == 9
+    assert epoch["train_s"] == [8 * float(np.median(times["whole_step_s"]))]
     assert epoch["measured_validation_steps"] == 2
     (evaluation,) = point["evaluations"]
     assert evaluation["step"] == 14

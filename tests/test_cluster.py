@@ -242,7 +242,7 @@ def test_a_node_without_the_device_has_no_cells(hall: Checkout) -> None:
 
     for device in host["devices"]:
         device["backends"] = []
-    broken = {"available": False, "reason": "no module named 'torch'", "mend": None}
+    broken = {"available": False, "reason": "no module named 'torch'", "fix": None}
     host |= {"label": "hall", "backends": {"torch-cpu": broken}}
     found = matrix.expand(config.resolve(SMALL), {}, host)
     assert found.cells == []

@@ -99,7 +99,7 @@ def test_results_csv_has_the_numbers_of_the_answer(tmp_path: Path) -> None:
     frames = Frames.load(results / "matrix.json", results / "tables", *shipped)
     (best,) = answer.fastest(frames).to_dict("records")
     line = lines.loc[tuple(best[name] for name in point)]
-    assert line["step_ms"] == pytest.approx(best["unsplit_step_ms"])
+    assert line["step_ms"] == pytest.approx(best["whole_step_ms"])
     product = read.ceilings.query("quantity == 'matmul' and precision == 'fp32'")["value"].max()
     assert line["share_of_ceiling"] == pytest.approx(best["flop_per_s"] / product)
     (missing,) = read.results.query("workload == 'gpt2-failed'").to_dict("records")

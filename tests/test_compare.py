@@ -87,7 +87,7 @@ def test_what_was_planted_is_found_and_nothing_else(tmp_path: Path) -> None:
         assert float(row["low"]) < planted < float(row["high"])
         assert (row["processes_a"], row["processes_b"]) == ("5", "5")
     trained = {row["series"] for row in rows if "gpt2" in row["cell_a"]}
-    assert trained == {"unsplit_step_s"}  # whole steps, not those whose phases were told apart
+    assert trained == {"whole_step_s"}  # whole steps, not those whose phases were told apart
     assert text.splitlines()[1].startswith(("slower", "faster"))
     assert "4 same, 2 slower, 1 faster" in text
     assert "matmul-small batch=1" not in text and "matmul-small m=512" not in text

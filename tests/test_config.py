@@ -242,7 +242,7 @@ def host_of(label: str, driver: dict[str, str], *devices: dict[str, Any]) -> dic
             name: {
                 "available": True,
                 "reason": None,
-                "mend": None,
+                "fix": None,
                 "devices": [found["id"] for found in devices if name in found["backends"]],
             }
             for name in sorted({name for found in devices for name in found["backends"]})

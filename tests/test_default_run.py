@@ -140,7 +140,7 @@ def test_phases_sum_to_the_step_and_nothing_is_lost_on_the_way_to_the_tables(run
                 for step, parts in zip(times["step_s"], zip(*phases, strict=True), strict=True):
                     assert math.isclose(step, sum(parts), rel_tol=1e-9), key
             if record["cell"]["trainer"] in ("plain", "hf"):
-                assert len(times["unsplit_step_s"]) == len(times["step_s"]) >= 2, key
+                assert len(times["whole_step_s"]) == len(times["step_s"]) >= 2, key
     assert raw == len(rows(run, "steps"))
     assert len(rows(run, "cells")) == len(run.records())
     assert all(row["reason"] for row in rows(run, "cells") if row["status"] != "ok")
@@ -202,9 +202,9 @@ def test_the_terminal_tells_each_cell_s_numbers_and_the_page_s_answer(run):
         ("gpt2-nano", ["nano-2"]) if tiny else ("gpt2-tiny", ["gpt2-tiny-plain", "gpt2-tiny-hf"])
     )
     steps = [
-        float(row["unsplit_step_median_s"])
+        float(row["whole_step_median_s"])
         for row in rows(run, "points")
-        if row["workload"] in names and row["unsplit_step_median_s"]
+        if row["workload"] in names and row["whole_step_median_s"]
     ]
     (line,) = (line for line in rest if line.startswith(f"{model} "))
     assert f" {words.duration(min(steps)).replace(words.THIN, ' ')} " in line

@@ -221,7 +221,7 @@ def test_terminal_page_and_table_have_one_answer(golden: Path) -> None:
     for line, row in zip(lines, shown, strict=False):
         assert row["setup"] in line and row["against"].split(" faster than ")[-1] in line
         assert row["setup"] in page and row["against"] in page
-        time_ms = float(row["unsplit_step_ms"])
+        time_ms = float(row["whole_step_ms"])
         assert f"{words.duration(time_ms / 1e3)} ±".replace(words.THIN, " ") in line
         assert any(float(one["step_ms"] or 0) == pytest.approx(time_ms) for one in steps)
     columns = [*shown[0]]
@@ -251,8 +251,8 @@ def test_a_mark_says_something(golden: Path, tmp_path: Path) -> None:
         if path == disturbed:
             record["flags"] += [{"code": "contended", "detail": "others used 1.5 cores"}]
             for point in record["points"]:
-                times = point["times"]["unsplit_step_s"]
-                point["times"]["unsplit_step_s"] = [
+                times = point["times"]["whole_step_s"]
+                point["times"]["whole_step_s"] = [
                     value * (1 + place % 2) for place, value in enumerate(times)
                 ]
         update.seal(path, record)

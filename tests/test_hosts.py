@@ -116,7 +116,7 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "mend"),
+    ("code", "reason", "fix"),
     [
         ("import os; os.abort()", "ended by SIGABRT", "reinstall it"),
         ("import time; time.sleep(60)", "took more than", "hangs"),
@@ -124,7 +124,7 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
     ],
 )
 def test_a_broken_install_becomes_a_reason_and_a_fix(
-    code: str, reason: str, mend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, reason: str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "torch.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -132,7 +132,7 @@ def test_a_broken_install_becomes_a_reason_and_a_fix(
         monkeypatch.setattr(detect, "PROBE_LIMIT_S", 2.0)
     error = detect.probe("torch")["error"]
     assert reason in error and "\n" not in error
-    assert mend in detect.fix_of(error, "torch")
+    assert fix in detect.fix_of(error, "torch")
 
 
 # -- stored, and rewritten only when it changed ------------------------------------------------
@@ -180,13 +180,13 @@ def test_something_broken_is_looked_at_until_it_works(
     fact changes.
     """
     monkeypatch.setitem(found["driver"], "cuda_runtime", "13.0")
-    broken = {"available": False, "reason": "ImportError: broken", "mend": "reinstall it"}
+    broken = {"available": False, "reason": "ImportError: broken", "fix": "reinstall it"}
     with monkeypatch.context() as patch:
         patch.setitem(found["backends"], backend, broken)
         resolve("lab")
     for _ in range(2):
         fixed = resolve("lab")
-        assert fixed["backends"][backend]["mend"] is None and len(detections) == 2
+        assert fixed["backends"][backend]["fix"] is None and len(detections) == 2
 
 
 # -- another machine's files -------------------------------------------------------------------
@@ -396,7 +396,7 @@ def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(host_of: Calla
     gpu = made["devices"][0]
     assert (gpu["id"], gpu["backends"], gpu["driver"]) == ("h200", [], "580.159.03")
     state = made["backends"]["torch-cuda"]
-    assert state["reason"] == "this torch is built without CUDA" and "cuda.txt" in state["mend"]
+    assert state["reason"] == "this torch is built without CUDA" and "cuda.txt" in state["fix"]
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
@@ -408,7 +408,7 @@ def test_a_gpu_that_is_hidden_stays_hidden(
     made = host_of(linux(TORCH_CUDA), H200, NVIDIA)
     assert [device["kind"] for device in made["devices"]] == ["cpu"]
     state = made["backends"]["torch-cuda"]
-    assert (state["reason"], state["mend"]) == ("CUDA_VISIBLE_DEVICES hides every GPU", None)
+    assert (state["reason"], state["fix"]) == ("CUDA_VISIBLE_DEVICES hides every GPU", None)
 
 
 @LINUX
@@ -529,7 +529,7 @@ def test_a_cell_on_a_gpu_depends_on_the_driver(host: dict[str, Any], host_of: Ca
 
 
 def advice_of(document: dict[str, Any], about: str) -> str:
-    return " ".join(f"{a['why']} {a['mend']}" for a in document["advice"] if a["about"] == about)
+    return " ".join(f"{a['why']} {a['fix']}" for a in document["advice"] if a["about"] == about)
 
 
 def test_the_doctor_says_why_and_how(host_of: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

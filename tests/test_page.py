@@ -466,7 +466,7 @@ def test_tables_and_figures_are_saved_from_the_page_alone(
     shown = rows(browser, "fastest")
     assert head[0] == "Training" and len(lines) == len(shown)
     whole = (three_hosts / "figures/fastest.csv").read_text(encoding="utf-8")
-    files = {row["unsplit_step_ms"] for row in csv.DictReader(whole.splitlines())}
+    files = {row["whole_step_ms"] for row in csv.DictReader(whole.splitlines())}
     step = head.index("Time per step (ms)")
     assert {float(line[step]) for line in lines} <= {float(f"{float(v):.6g}") for v in files}
     markdown = saved(browser, tmp_path, "fastest", "Markdown", "md").decode()

@@ -40,7 +40,9 @@ BACKENDS = plugins.names("backends")
 CPU_BACKENDS = [
     name for name in BACKENDS if plugins.load("backends", name).device_kind in (None, "cpu")
 ]
-if os.environ.get("SILICONPROF_PLAYED"):  # test_played.py runs this file beside a played GPU
+if os.environ.get(
+    "SILICONPROF_SIMULATED"
+):  # test_simulated.py runs this file beside a simulated GPU
     CPU_BACKENDS = ["torch-cpu", "torch-cuda"]
 WORKLOADS = plugins.names("workloads")
 HEAVY = {"torch", "mlx", "mlx_lm", "transformers", "datasets", "accelerate", "psutil", "numpy"}

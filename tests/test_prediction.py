@@ -19,7 +19,7 @@ from synthetic_results import CPU, H200, command, flagged, make, table, training
 LAUNCH_S, S_PER_BYTE, S_PER_FLOP = 2e-6, 3e-10, 5e-12  # of a call
 SLOW, SLOW_S_PER_VALUE = "slow", 8e-9  # the role of operators whose time goes by values
 FRAMEWORK_S = 1e-6  # beside a call
-CLOSURE = 1.1  # an unsplit step over the sum of its parts
+CLOSURE = 1.1  # a whole step over the sum of its parts
 SHAPES = ((2, 32), (2, 64), (4, 64), (8, 64))  # batch size and sequence length
 HARDLY = 0.02
 
@@ -176,20 +176,18 @@ def beside(batch_size: int, seq_len: int, bound_by: str) -> dict[str, Any]:
     rows = made["points"][0]["operators"]["rows"]
     for row in rows:  # the same by CUDA's names
         row["kind"] = row["kind"].replace("flash_attention_for_cpu", "efficient_attention")
-    handed_over_s, step = of_gpu(rows, bound_by)
+    dispatch_s, step = of_gpu(rows, bound_by)
     times = made["points"][0]["times"]
-    times["unsplit_step_s"] = [
-        step * s / times["unsplit_step_s"][0] for s in times["unsplit_step_s"]
-    ]
-    times["handed_over_s"] = [handed_over_s] * 3
+    times["whole_step_s"] = [step * s / times["whole_step_s"][0] for s in times["whole_step_s"]]
+    times["dispatch_s"] = [dispatch_s] * 3
     return made
 
 
 def of_gpu(rows: list[dict[str, Any]], bound_by: str) -> tuple[float, float]:
     """Seconds in which a step is handed over, and in which it is done, by the law."""
     call_s = {"host": 1e-3, "device": 1e-6}[bound_by]
-    handed_over_s = call_s * sum(row["count"] for row in rows)
-    return handed_over_s, CLOSURE * max(handed_over_s, sum(map(seconds, rows)))
+    dispatch_s = call_s * sum(row["count"] for row in rows)
+    return dispatch_s, CLOSURE * max(dispatch_s, sum(map(seconds, rows)))
 
 
 @pytest.mark.parametrize("bound_by", ["host", "device"])

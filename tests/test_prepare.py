@@ -216,7 +216,7 @@ def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("files", "split", "texts", "left_out"),
+    ("files", "split", "texts", "skipped"),
     [
         (
             {f"train/{label}/{n}_7.txt": f"{label} {n}" * 100 for label in ("pos", "neg", "unsup") for n in (1, 2)}
@@ -235,7 +235,7 @@ def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) 
     ],
 )  # fmt: skip
 def test_of_a_known_download_one_split_is_read(
-    tmp_path: Path, files: dict[str, str], split: str, texts: list[str], left_out: list[str]
+    tmp_path: Path, files: dict[str, str], split: str, texts: list[str], skipped: list[str]
 ) -> None:
     """IMDb's aclImdb and PTB's simple-examples; only files that were read are listed."""
     folder, output = tmp_path / "own", tmp_path / "data"
@@ -247,7 +247,7 @@ def test_of_a_known_download_one_split_is_read(
     spec = dataset_spec.parse(json.dumps(dataset | {"split": split}))
     prepare.prepare(spec.model_copy(update={"max_bytes": len(text)}), output)  # fewer than allowed
     facts, read = tokens_of(output)
-    assert (read, facts["left_out"]) == (text, left_out)
+    assert (read, facts["skipped"]) == (text, skipped)
     (seen,) = json.loads((output / "sources.json").read_text())["roots"].values()
     assert len(seen) <= len(texts) + 1 and "." not in seen
     assert f"no split 'dev' in {folder}" in objection(dataset | {"split": "dev"}, tmp_path / "none")

@@ -79,7 +79,7 @@ def whisper_features(samples: np.ndarray, clip_seconds: int, n_mels: int = 80) -
 
 def test_builtin_speech(tmp_path: Path) -> None:
     facts, data, texts = prepare(BUILTIN | {"max_clips": 24}, tmp_path / "many")
-    assert facts["left_out"] == {} and 24 < facts["audio_s"] < 48
+    assert facts["skipped"] == {} and 24 < facts["audio_s"] < 48
     assert len(set(texts)) == facts["n_clips"] == 24
     assert all(set(text.split()) <= set(speech_synthesis.WORDS) and text for text in texts)
     # Whisper's special tokens come first, in a fixed order.
@@ -163,7 +163,7 @@ CV = {
     "text_column": "sentence",
     "vocab_size": 300,
 }
-LEFT_OUT = {prepare_speech.NO_TEXT: 1, prepare_speech.TOO_LONG: 1, prepare_speech.UNREADABLE: 1}
+SKIPPED = {prepare_speech.NO_TEXT: 1, prepare_speech.TOO_LONG: 1, prepare_speech.UNREADABLE: 1}
 
 
 def check_common_voice(
@@ -186,12 +186,12 @@ def test_common_voice_as_the_hub_had_it(common_voice: Path, tmp_path: Path) -> N
     local = CV | {"path": str(common_voice)}
     facts, data, texts = prepare(local, output)
     check_common_voice(facts, data, texts)
-    assert facts["left_out"] == LEFT_OUT
+    assert facts["skipped"] == SKIPPED
     assert facts["audio_s"] == pytest.approx(1.0 + 1.5 + 1.5, abs=0.1)
     first = prepare_here(local | {"max_clips": 1}, output)
-    assert first["n_clips"] == 1 and first["left_out"] == {}  # read no further than needed
+    assert first["n_clips"] == 1 and first["skipped"] == {}  # read no further than needed
     long = prepare_here(local | {"clip_seconds": 4}, output)
-    assert long["n_clips"] == 4 and prepare_speech.TOO_LONG not in long["left_out"]
+    assert long["n_clips"] == 4 and prepare_speech.TOO_LONG not in long["skipped"]
     for changes, words in (
         ({"audio_column": "clip"}, "set audio_column to one of"),
         ({"audio_column": "up_votes"}, "not readable as audio"),
@@ -223,7 +223,7 @@ def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> 
     dataset = CV | {"subset": None, "path": str(mozilla)}
     facts, data, texts = prepare(dataset, output)
     check_common_voice(facts, data, texts)
-    assert facts["left_out"] == LEFT_OUT
+    assert facts["skipped"] == SKIPPED
     assert facts["revision"] is None
 
     # Of the folder only what was read counts: other lists and clips may come, go and change.

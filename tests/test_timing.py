@@ -102,7 +102,7 @@ class EventDevice(Device):
 
 
 @pytest.mark.parametrize(
-    ("unsplit_s", "differs", "flagged"),
+    ("whole_step_s", "differs", "flagged"),
     [
         (0.020, 0.051, True),
         (0.020, -0.051, True),
@@ -111,22 +111,22 @@ class EventDevice(Device):
     ],
 )
 def test_phases_that_do_not_sum_to_the_step_are_flagged(
-    unsplit_s: float, differs: float, flagged: bool
+    whole_step_s: float, differs: float, flagged: bool
 ) -> None:
     """By more than 5 % either way, in medians, and from 20 ms on: shorter steps cost too much."""
     cell: Any = None
     workload = plugins.load("workloads", "gpt2")
     session = Session(cell, cell, workload, lambda _: None)
-    split_s = unsplit_s * (1 + differs)
+    split_s = whole_step_s * (1 + differs)
     session.points = [
         {
             "params": {"batch_size": 8},
             "times": {
                 "step_s": [split_s, split_s, 9.0],
-                "unsplit_step_s": [unsplit_s, unsplit_s, 9.0],
+                "whole_step_s": [whole_step_s, whole_step_s, 9.0],
             },
         },
-        {"times": {"step_s": [1.0]}},  # of a kernel: there is no unsplit step
+        {"times": {"step_s": [1.0]}},  # of a kernel: there is no whole step
     ]
     quality.split_flags(session)
     said = [flag["detail"] for flag in session.flags if flag["code"] == "split_differs"]
@@ -265,11 +265,11 @@ def test_phases_hold_the_work_handed_over_in_them(clock: Clock, kind: type[Devic
 
 
 @pytest.mark.parametrize("kind", [Device, EventDevice])
-def test_an_unsplit_step_waits_for_its_work(clock: Clock, kind: type[Device]) -> None:
+def test_a_whole_step_waits_for_its_work(clock: Clock, kind: type[Device]) -> None:
     device = kind(clock)
     step_s, phases = timed_step(device, split=False)
     assert phases == {}
-    assert device.marks == 0  # looking would be what an unsplit step is there to avoid
+    assert device.marks == 0  # looking would be what a whole step is there to avoid
     assert step_s == pytest.approx(0.661, abs=1e-4)
 
 
@@ -284,7 +284,7 @@ def test_a_step_does_not_pay_for_the_one_before(
 
 
 @pytest.mark.parametrize("kind", [Device, EventDevice])
-def test_free_running_steps_overlap_with_their_launches(clock: Clock, kind: type[Device]) -> None:
+def test_unsynchronised_steps_overlap_with_their_launches(clock: Clock, kind: type[Device]) -> None:
     """A run lasts until its last step is done; launches cost only where the device is faster."""
     for launch_s, device_s, step_s in ((0.003, 0.01, 0.01), (0.01, 0.003, 0.01)):
         device = kind(clock)

@@ -12,7 +12,7 @@ from siliconprof.store.cell import PRECISIONS
 
 pytestmark = pytest.mark.slow
 
-# Ten steps: two to warm up, four split, four unsplit.
+# Ten steps: two to warm up, four split, four whole.
 TEN_STEPS = QUICK | {"warmup_iterations": 2, "iterations": 4, "max_iterations": 4}
 WORDS = {"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000}}
 NANO = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "dataset": "words"}
@@ -169,10 +169,10 @@ def test_a_compiled_step_learns_the_same(tmp_path: Path) -> None:
         compiled = records["compiled", backend, "fp32"]
         assert losses(compiled) == pytest.approx(first, rel=1e-5)
         (point,) = compiled["points"]
-        kinds = ["compile"] * 2 + ["warm-up"] * 2 + ["unsplit"] * 4 + ["free-running"] * 4
+        kinds = ["compile"] * 2 + ["warm-up"] * 2 + ["whole"] * 4 + ["unsynchronised"] * 4
         assert point["steps"]["kind"] == kinds
         assert point["quantities"]["recompilations"] == point["quantities"]["graph_breaks"] == 0
-        assert point["quantities"]["compile_s"] > 10 * point["times"]["unsplit_step_s"][0]
+        assert point["quantities"]["compile_s"] > 10 * point["times"]["whole_step_s"][0]
         assert compiled["accounting"]["timed_s"] < point["quantities"]["compile_s"]
 
 
@@ -218,8 +218,8 @@ def test_steps_samples_and_faults_lie_on_one_clock(study: Checkout) -> None:
         steps = point["steps"]
         warmup = record["cell"]["timing"]["warmup_iterations"]
         told = [kind for kind in steps["kind"] if kind != "operators"]
-        begins, pairs = ["warm-up"] * warmup, ["split", "unsplit"] * 4
-        assert told == [*begins, *pairs, *["free-running"] * 4], key
+        begins, pairs = ["warm-up"] * warmup, ["split", "whole"] * 4
+        assert told == [*begins, *pairs, *["unsynchronised"] * 4], key
         # After one pair of steps a step is described, after three one is timed.
         untold = record["cell"]["backend"] == "mlx" and key[0].startswith("checkpointed")
         assert steps["kind"].count("operators") == (1 if untold else 2), key

@@ -139,11 +139,11 @@ def test_a_killed_run_goes_on_with_the_losses_of_an_unbroken_one(
     assert len(set(point["curve"]["loss"])) == RUN["steps"]
     for found in (point, whole):
         assert found["loss"][: RUN["steps"]] == found["curve"]["loss"]
-        free_steps = len(found["times"]["free_running_step_s"]) * found["free_running_steps"]
+        free_steps = len(found["times"]["unsynchronised_step_s"]) * found["unsynchronised_steps"]
         assert found["steps"]["kind"] == (
-            ["unsplit"] * RUN["steps"] + ["free-running"] * free_steps
+            ["whole"] * RUN["steps"] + ["unsynchronised"] * free_steps
         )
-        assert len(found["times"]["unsplit_step_s"]) == RUN["steps"]
+        assert len(found["times"]["whole_step_s"]) == RUN["steps"]
         assert found["times"]["step_s"] == []
         began = found["steps"]["started_s"]
         assert began == sorted(began)
@@ -156,7 +156,7 @@ def test_a_killed_run_goes_on_with_the_losses_of_an_unbroken_one(
         (afresh,) = measured(project, asked, name)["points"]
         assert afresh["resumed_at"] == []
         assert afresh["curve"] == whole["curve"]
-        assert not set(afresh["times"]["unsplit_step_s"]) & set(point["times"]["unsplit_step_s"])
+        assert not set(afresh["times"]["whole_step_s"]) & set(point["times"]["whole_step_s"])
 
 
 @pytest.mark.slow
@@ -368,7 +368,7 @@ def test_a_setting_that_diverges_is_an_outcome(project: Checkout, backend: str) 
         assert point["outcome"]["diverged"] == (rate == 1e4)
         assert bool(point["outcome"]["reason"]) == (rate == 1e4)
         assert len(curve["loss"]) == len(curve["gradient_norm"]) == len(curve["learning_rate"])
-        assert len(point["times"]["unsplit_step_s"]) == len(curve["loss"])
+        assert len(point["times"]["whole_step_s"]) == len(curve["loss"])
         if rate == 0.003:
             assert len(curve["loss"]) == 30
             assert point["outcome"]["final_loss"] < curve["loss"][0] - 0.3

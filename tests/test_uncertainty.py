@@ -47,7 +47,7 @@ def test_the_page_says_what_its_intervals_are(tmp_path: Path) -> None:
     results = make(tmp_path / "several", [several[0], own[1], several[1]])
     assert "between processes" in render(results).of("answer")
     (line,) = shown_table(results, "fastest")
-    ends = [float(line[f"unsplit_step_ms_{end}"]) for end in ("low", "high")]
+    ends = [float(line[f"whole_step_ms_{end}"]) for end in ("low", "high")]
     assert ends == pytest.approx(between([10 * factor for factor in (1.0, *FACTORS)])[1:], rel=0.01)
     assert line["against"].startswith("no faster beyond noise than mlx")
 

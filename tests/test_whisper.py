@@ -155,11 +155,11 @@ def records(study: Checkout) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def losses(study: Checkout, workload: str, backend: str) -> list[float]:
-    """One loss per step, from the first, without the free-running ones at the end."""
+    """One loss per step, from the first, without the unsynchronised ones at the end."""
     record = records(study)[workload, backend]
     assert record["status"] == "ok", record["reason"]
     (point,) = record["points"]
-    return point["loss"][: point["steps"]["kind"].index("free-running")]
+    return point["loss"][: point["steps"]["kind"].index("unsynchronised")]
 
 
 def test_trainers_and_frameworks_give_the_same_losses(study: Checkout) -> None:

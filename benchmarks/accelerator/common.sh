@@ -66,7 +66,7 @@ for path in sorted(pathlib.Path("results/records").rglob("*.json")):
     r = json.loads(path.read_text())
     step = ""
     for point in r["points"][-1:]:
-        times = point["times"].get("unsplit_step_s") or point["times"].get("step_s") or []
+        times = point["times"].get("whole_step_s") or point["times"].get("step_s") or []
         if times:
             step = f"{sorted(times)[len(times) // 2] * 1e3:.3f} ms"
     flags = ",".join(sorted({f["code"] for f in r["flags"]}))

@@ -23,8 +23,8 @@ RESERVE_S=45
 if [ $# -gt 0 ]; then
     measured again 600 "$@"
 else
-    # The contract that every backend keeps, on this card: the same tests as on a played one.
-    SILICONPROF_PLAYED='{}' stage contract "${CONTRACT_S:-60}" python -m pytest -q -p no:cacheprovider \
+    # The contract that every backend keeps, on this card: the same tests as on a simulated one.
+    SILICONPROF_SIMULATED='{}' stage contract "${CONTRACT_S:-60}" python -m pytest -q -p no:cacheprovider \
         -o addopts= -n 4 tests/test_plugins.py \
         -k "(torch-cuda and not copy and not bandwidth and not kernel_launch) or does_the_same_training"
     measured again 600 --missing "results/records/$LABEL" --failed

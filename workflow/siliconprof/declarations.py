@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from siliconprof import plugins
 
 # The first of these series that a point has is the time that it is about.
-TIMES = ("unsplit_step", "step", "launch_and_wait")
+TIMES = ("whole_step", "step", "launch_and_wait")
 # Below so many operations a byte the memory bounds an operation and not the speed of products: a
 # library whose products are slow may be faster at it.
 PRODUCT_INTENSITY = 2.0

@@ -12,7 +12,7 @@ from siliconprof.analyse.attribution import CAUSE
 from siliconprof.analyse.frames import CELL, DEVICE, Frames, holds, records
 
 ELSE = [*DEVICE, "backend"]  # a rival is another backend, device or host
-STEP = "unsplit_step_ms"
+STEP = "whole_step_ms"
 ENDS = (("", "", ""), ("_low", "_low", "_high"), ("_high", "_high", "_low"))  # of a ratio
 
 

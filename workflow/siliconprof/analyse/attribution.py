@@ -26,7 +26,7 @@ from siliconprof.store.records import HERE
 from siliconprof.store.results import Results
 
 SIDES = ("fast", "slow")
-STEP, LOW, HIGH = (f"unsplit_step_{part}_s" for part in ("median", "low", "high"))
+STEP, LOW, HIGH = (f"whole_step_{part}_s" for part in ("median", "low", "high"))
 GAP, PHASE, CAUSE, LEFT = "gap", "phase", "cause", "unexplained"  # kinds of line
 PHASES = ["forward", "backward", "optimizer"]  # and the rest
 REST = "rest"

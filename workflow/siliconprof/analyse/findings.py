@@ -20,7 +20,7 @@ from siliconprof.analyse.frames import (
 FEW = 6  # steps, below which there is no 95 % interval; the range stands in
 PATH = ("host", "device", "backend", "threads")  # in which two devices may differ besides
 NEEDED = (  # columns of the trainings that are held against each other
-    *(*WORK, *CIRCUMSTANCES, *DEVICE, *(f"{STEP}{end}" for end, *_ in ENDS), "unsplit_step_n"),
+    *(*WORK, *CIRCUMSTANCES, *DEVICE, *(f"{STEP}{end}" for end, *_ in ENDS), "whole_step_n"),
     *("model", "place", "whose", "backend_label", "variant", "compiled", "disturbed", "order"),
 )
 COMPARED = {  # axis -> title, the column that names a side, what one side must be
@@ -80,7 +80,7 @@ def _said(both: pd.DataFrame, axis: str, name: str) -> str:
     if low <= 1:
         faster = "no faster beyond noise than"
     times = (words.duration(row[f"{STEP}{side}"] / 1e3) for side in (fast, slow))
-    few = min(row["unsplit_step_n"], row["unsplit_step_n_other"])
+    few = min(row["whole_step_n"], row["whole_step_n_other"])
     remarks = [f"only {few:.0f} steps"] if few <= FEW else []
     remarks += ["disturbed by other processes"] if is_disturbed.all() else []
     return (

@@ -104,7 +104,7 @@ class Frames:
     def steps(self) -> pd.DataFrame:
         """Those of them whose whole step was timed and says something about speed."""
         frame = self.trainings
-        return frame[frame["unsplit_step_ms"].gt(0) & ~frame["is_mechanism_check"]]
+        return frame[frame["whole_step_ms"].gt(0) & ~frame["is_mechanism_check"]]
 
     @cached_property
     def flags_of_all(self) -> frozenset[str]:

@@ -307,7 +307,7 @@ def timed(points: pd.DataFrame, lines: pd.DataFrame) -> Timed:
     is_framework = lines["group"] == FRAMEWORK
     own = described(lines[~is_framework])
     own["call_s"], own["moved"] = own["seconds"] / own["count"], own["count"] * own["bytes"]
-    names = [*POINT, "threads", *MODEL, "flags", STEP, "handed_over_median_s"]
+    names = [*POINT, "threads", *MODEL, "flags", STEP, "dispatch_median_s"]
     found = points.reindex(columns=names).loc[lines["training"].unique()]
     found = found.fillna({"module": "", "trainer": "", "lora_rank": 0.0})
     of_step = own.groupby("training")[["seconds", "count", "moved"]].sum()
@@ -315,7 +315,7 @@ def timed(points: pd.DataFrame, lines: pd.DataFrame) -> Timed:
     of_step.columns = pd.Index(["operators_s", "calls", "moved_bytes"])
     rest = lines[is_framework].groupby("training")["seconds"].sum()
     of_step["framework_s"] = rest.reindex(found.index, fill_value=0.0).clip(lower=0.0)
-    dispatch_s = found["handed_over_median_s"].astype(float)
+    dispatch_s = found["dispatch_median_s"].astype(float)
     waited = np.minimum(dispatch_s, of_step["operators_s"]) >= MOSTLY * found[STEP]
     return Timed(found.join(of_step).assign(dispatch_s=dispatch_s.mask(waited)), own)
 

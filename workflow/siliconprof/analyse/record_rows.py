@@ -29,7 +29,7 @@ PROBED = {
     "interference": ("foreign_load_cores",),
 }
 OF_POINT = (  # as they are
-    *("flops", "bytes", "result_error", "stopped_by", "free_running_steps", "calls_per_time"),
+    *("flops", "bytes", "result_error", "stopped_by", "unsynchronised_steps", "calls_per_time"),
     *("forward_only_over_forward", "launch_bound", "burst_mean_s", "burst_reason", "enqueue_burst"),
 )
 # In the order in which a reader asks: `checks` of a record, see `self_checks` and `quality`.
@@ -160,7 +160,7 @@ def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float |
     """Median page faults of a whole step, in counts and bytes; None for what is no training."""
     row: dict[str, float | None] = {}
     for kind in ("minor", "major"):
-        counts = of_unsplit_steps(point, f"{kind}_faults")
+        counts = of_whole_steps(point, f"{kind}_faults")
         median = statistics.median(counts) if counts else None
         row[f"{kind}_faults_per_step"] = median
         row[f"{kind}_faulted_bytes_per_step"] = (
@@ -177,10 +177,10 @@ def time_per_step(point: Point) -> dict[str, float | None]:
 
     `blocked_per_step_s` is what is left of the wall time: neither on a core nor waiting for one.
     """
-    walls = point.series("unsplit_step_s")
+    walls = point.series("whole_step_s")
     row: dict[str, float | None] = {}
     for name in TIME_USE:
-        used = of_unsplit_steps(point, name)
+        used = of_whole_steps(point, name)
         mean = sum(used) / len(used) if used and len(used) == len(walls) else None
         row[f"{name.removesuffix('_s')}_per_step_s"] = mean
     on, waiting = row["cpu_per_step_s"], row["waiting_per_step_s"]
@@ -190,9 +190,9 @@ def time_per_step(point: Point) -> dict[str, float | None]:
     return row | {"blocked_per_step_s": left}
 
 
-def of_unsplit_steps(point: Point, name: str) -> list[float]:
+def of_whole_steps(point: Point, name: str) -> list[float]:
     """A column of each whole step, such as `cpu_s`; fewer where the system did not tell."""
-    return point.steps.unsplit(getattr(point.steps, name)) if point.steps else []
+    return point.steps.of_whole_steps(getattr(point.steps, name)) if point.steps else []
 
 
 SUMMARY = ("n", "median_s", "q25_s", "q75_s", "low_s", "high_s")
@@ -218,16 +218,16 @@ def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | N
 
 def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
     """Throughputs from the whole step where there is one, else from the synchronised call."""
-    over, unsplit, split = statistics.over, row["unsplit_step_median_s"], row["step_median_s"]
-    seconds = unsplit or split
+    over, whole, split = statistics.over, row["whole_step_median_s"], row["step_median_s"]
+    seconds = whole or split
     return {
         "flop_per_s": over(row["flops"], seconds),
         "bytes_per_s": over(row["bytes"], seconds),
         "samples_per_s": over(row["samples_per_step"], seconds),
         "tokens_per_s": over(row["tokens_per_step"], seconds),
         "burst_flop_per_s": over(row["flops"] or None, row["burst_mean_s"]),
-        "split_over_unsplit": over(split or None, unsplit),
-        "unsplit_over_free_running": over(unsplit, row["free_running_step_median_s"]),
+        "split_over_whole_step": over(split or None, whole),
+        "whole_over_unsynchronised_step": over(whole, row["unsynchronised_step_median_s"]),
     }
 
 

@@ -41,7 +41,7 @@ SUMMARY = ("n", "median_s", "q25_s", "q75_s", "low_s", "high_s")
 READ = (
     *("point_status", "processes", "gradient_checkpointing", "max_gradient_norm", "cache_bytes"),
     "device_launches",
-    *(f"{of}step_{part}" for of in ("", "unsplit_") for part in SUMMARY),
+    *(f"{of}step_{part}" for of in ("", "whole_") for part in SUMMARY),
 )
 LINE = (
     *("fixed_s", "fixed_low_s", "fixed_high_s", "per_sample_s", "residual", "fit_reason"),

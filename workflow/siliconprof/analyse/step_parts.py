@@ -124,9 +124,9 @@ def medians(values: np.ndarray | Series | Sequence[Series], seed: int) -> np.nda
 
 def time_use(point: Point) -> TimeUse | None:
     """Of the measuring thread and the others; None where the system does not tell."""
-    walls = point.series("unsplit_step_s")
+    walls = point.series("whole_step_s")
     used = [
-        record_rows.of_unsplit_steps(point, name)
+        record_rows.of_whole_steps(point, name)
         for name in ("cpu_s", "waiting_s", "all_threads_cpu_s")
     ]
     if not walls or any(len(values) != len(walls) for values in used):
@@ -154,10 +154,10 @@ def apart(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> Lost:
 
 def _how_on_gpu(point: Point, operators_s: float) -> str:
     """What the rest of a GPU's step is, and whether the host bounds the step, where that is known."""
-    handed_over_s, steps_s = point.series("handed_over_s"), point.series("unsplit_step_s")
-    if not handed_over_s:
+    dispatch_s, steps_s = point.series("dispatch_s"), point.series("whole_step_s")
+    if not dispatch_s:
         return WAITS
-    taken_s, step_s = statistics.median(handed_over_s), statistics.median(steps_s)
+    taken_s, step_s = statistics.median(dispatch_s), statistics.median(steps_s)
     mostly_s = MOSTLY * step_s
     bound = "; launch-bound" if operators_s < mostly_s <= taken_s else ""
     return f"{WAITS}; the host hands a step over in {1e3 * taken_s:.3g} of {1e3 * step_s:.3g} ms{bound}"
@@ -167,8 +167,8 @@ def _hows(point: Point, use: TimeUse | None, lost: Lost) -> dict[str, str]:
     """Part -> what its number rests on; of the framework, what else may lie in it."""
     if use is None:
         return {FRAMEWORK: f"{BEYOND}; {UNTOLD}"}
-    walls = point.series("unsplit_step_s")
-    system = record_rows.of_unsplit_steps(point, "system_s")
+    walls = point.series("whole_step_s")
+    system = record_rows.of_whole_steps(point, "system_s")
     besides = {
         "blocked while other threads had cores": use.blocked[0] - lost.blocked[0],
         "waiting for a core": use.waiting[0] - lost.waiting[0] - lost.waiting_inside[0],

@@ -43,8 +43,8 @@ def scaled(value: float, unit: str) -> str:
 
 def of_step(points: pd.DataFrame, part: str) -> pd.Series:
     """A number of the whole step's time, such as `median_s`, else of the split one's."""
-    is_whole = known(points["unsplit_step_median_s"])
-    return points[f"unsplit_step_{part}"].where(is_whole, points[f"step_{part}"])
+    is_whole = known(points["whole_step_median_s"])
+    return points[f"whole_step_{part}"].where(is_whole, points[f"step_{part}"])
 
 
 def known(values: pd.Series) -> pd.Series:

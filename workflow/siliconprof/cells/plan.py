@@ -42,7 +42,7 @@ def expected_seconds(planned: matrix.PlannedCell, earlier: Record | None) -> flo
     timing = planned.cell.timing
     once = timing["warmup_budget_s"] + timing["budget_s"]
     workload = planned.trial.workload
-    # A training has split and unsplit steps.
+    # A training has split and whole steps.
     repeats = workload.n_points() if workload.kind == "kernels" else 2
     processes = planned.cell.parameters.get("repeats", 1)
     return processes * (START_UP_S + repeats * once)
@@ -133,7 +133,7 @@ def make(
         "data_refused": refused,
         "emulated": _emulated(host, rows) if host else [],
         "backends_unavailable": {
-            name: {"reason": entry["reason"], "mend": entry.get("mend")}
+            name: {"reason": entry["reason"], "fix": entry.get("fix")}
             for name, entry in (host["backends"].items() if host else ())
             if entry["reason"]
         },
@@ -254,8 +254,8 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
     for missing in [*plan["not_measured"], *there]:
         yield f"not measured: {missing['device']}: {missing['reason']}"
     for name, entry in plan["backends_unavailable"].items():
-        mend = f"; {entry['mend']}" if entry["mend"] else ""
-        yield f"backend {name} is not available: {entry['reason']}{mend}"
+        fix = f"; {entry['fix']}" if entry["fix"] else ""
+        yield f"backend {name} is not available: {entry['reason']}{fix}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

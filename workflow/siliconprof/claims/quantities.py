@@ -145,7 +145,7 @@ def _fp16_gain(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _step_spread(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     n, middle, low, high = (
-        rows[f"unsplit_step_{part}"] for part in ("n", "median_s", "q25_s", "q75_s")
+        rows[f"whole_step_{part}"] for part in ("n", "median_s", "q25_s", "q75_s")
     )
     too_few = ~(n.ge(LEAST_SAMPLES) & known(middle) & (high > low))
     return figures.of(
@@ -229,8 +229,8 @@ def _unusual_share(marks: np.ndarray) -> Figure:
 
 
 def _faults(kinds: np.ndarray, minor: np.ndarray, major: np.ndarray) -> Figure:
-    """Page faults, minor and major, of each unsplit step."""
-    faults = (minor + major)[kinds == "unsplit"].astype(float)
+    """Page faults, minor and major, of each whole step."""
+    faults = (minor + major)[kinds == "whole"].astype(float)
     counts = faults[abs(faults) < math.inf].tolist()
     if not counts:
         return Figure(why_not=NO_FAULTS)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # at run time where it is used, since it takes half a second 
 
 CONFIDENCE = 0.95
 KEYS = (*AXES, "module", "trainer", "threads")  # that a condition may name
-BESIDE = ("warmup_step_s", "forward_only_s", "free_running_step_s", "handed_over_s")
+BESIDE = ("warmup_step_s", "forward_only_s", "unsynchronised_step_s", "dispatch_s")
 SAME, FASTER, SLOWER, UNDECIDED = "same", "faster", "slower", "undecided"
 DECIDED, FAILED = (SAME, FASTER, SLOWER), "failed in B"
 SOMETHING_SLOWER, NOTHING_DECIDED = 1, 3

@@ -38,7 +38,7 @@ class _Tokenised(_Prepared):
 
 class TextFacts(_Tokenised):
     kind: Literal["text"]
-    left_out: list[str]  # names of what a known download holds besides
+    skipped: list[str]  # names of what a known download holds besides
     n_documents: Count
     tokens_sha256: Sha256
 
@@ -48,7 +48,7 @@ class SpeechFacts(_Tokenised):
     n_clips: Count
     sampling_rate_hz: Count
     audio_s: Annotated[float, Field(gt=0)]
-    left_out: dict[Text, Count]  # why -> how many clips
+    skipped: dict[Text, Count]  # why -> how many clips
     label_length: Count
     audio_sha256: Sha256
     features_sha256: Sha256

@@ -92,9 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     facts = prepare(spec, arguments.output_dir, arguments.sources_state)
     label = "synthetic, " if facts["synthetic"] else ""
     counts = [f"{n} {key[2:]}" for key, n in facts.items() if key.startswith("n_")]
-    left_out = json.dumps(facts.get("left_out") or [])
+    skipped = json.dumps(facts.get("skipped") or [])
     print(
-        f"dataset '{spec.name}': {label}{', '.join(counts)}; left out: {left_out}; "
+        f"dataset '{spec.name}': {label}{', '.join(counts)}; skipped: {skipped}; "
         f"SHA-256 {facts['sha256']}"
     )
     return 0

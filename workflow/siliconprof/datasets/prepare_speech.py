@@ -73,7 +73,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
     decoders = () if spec.source == "builtin" else ("soundfile", "soxr")
     versions = preparing.versions(spec, "tokenizers", "transformers", *decoders)
     rows, origin = _source(spec)
-    clips, left_out, audio_sha256 = _usable(spec, rows, origin)
+    clips, skipped, audio_sha256 = _usable(spec, rows, origin)
     dataset_tokenizer = tokenizer.for_dataset(spec, [clip.text for clip in clips], SPECIAL_TOKENS)
     end, *prompt = dataset_tokenizer.ids(SPECIAL_TOKENS)
     encoded = dataset_tokenizer.encode([clip.text for clip in clips])
@@ -88,7 +88,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
             "text_column"
         )
     if len(pairs) < len(clips):
-        left_out[TOO_MANY_TOKENS] = len(clips) - len(pairs)
+        skipped[TOO_MANY_TOKENS] = len(clips) - len(pairs)
     clips = [clip for clip, _ in pairs]
     features = np.stack([clip.features for clip in clips]).astype("<f4", copy=False)
     inputs, labels = _padded([sequence for _, sequence in pairs], end)
@@ -97,7 +97,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
         "n_clips": len(clips),
         "sampling_rate_hz": SAMPLING_RATE_HZ,
         "audio_s": sum(clip.n_samples for clip in clips) / SAMPLING_RATE_HZ,
-        "left_out": dict(left_out),
+        "skipped": dict(skipped),
         "n_tokens": int((labels != IGNORED).sum()),
         "label_length": labels.shape[1],
         "audio_sha256": audio_sha256,
@@ -175,12 +175,12 @@ def _usable(
         origin: gets the files that are read.
     """
     clips: list[Clip] = []
-    left_out: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     audio_sha256, example = hashlib.sha256(), ""
     for text, audio in rows:
         transcript = (text or "").strip()
         if not transcript:
-            left_out[NO_TEXT] += 1
+            skipped[NO_TEXT] += 1
             continue
         if isinstance(audio, str | Path) and "://" not in str(audio):
             origin.files.append(Path(audio))
@@ -188,11 +188,11 @@ def _usable(
             decoded = isinstance(audio, np.ndarray)
             samples = audio if decoded else _decoded(audio, spec.clip_seconds)
         except (OSError, ValueError, RuntimeError) as error:  # soundfile's is a RuntimeError
-            left_out[UNREADABLE] += 1
+            skipped[UNREADABLE] += 1
             example = example or f" ({in_one_line(error)})"
             continue
         if samples is None:
-            left_out[TOO_LONG] += 1
+            skipped[TOO_LONG] += 1
             continue
         features = log_mel.log_mel(samples, spec.clip_seconds, spec.n_mels)
         clips.append(Clip(features, transcript, len(samples)))
@@ -200,18 +200,18 @@ def _usable(
         if len(clips) == spec.max_clips:
             break
     if not clips:
-        reasons = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "it is empty"
+        reasons = ", ".join(f"{n} {why}" for why, n in skipped.items()) or "it is empty"
         fixes = {
             TOO_LONG: "raise clip_seconds",
             NO_TEXT: "correct text_column",
             UNREADABLE: "correct audio_column, whose names are relative to the data set's folder",
         }
-        fix = ", or ".join(fix for why, fix in fixes.items() if left_out[why])
+        fix = ", or ".join(fix for why, fix in fixes.items() if skipped[why])
         raise spec.error(
             f"no clip of {repository.place(spec)} can be used: {reasons}{example}; "
             f"{fix or 'correct split'}"
         )
-    return clips, left_out, audio_sha256.hexdigest()
+    return clips, skipped, audio_sha256.hexdigest()
 
 
 def _decoded(audio: Any, clip_seconds: int) -> np.ndarray | None:

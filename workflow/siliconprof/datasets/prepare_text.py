@@ -38,7 +38,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
         parts += [end, np.array(ids, dtype)]
     tokens = np.concatenate(parts[1:])
     facts = {
-        "left_out": origin.left_out,
+        "skipped": origin.skipped,
         "n_documents": len(documents),
         "n_tokens": int(tokens.size),
         **dataset_tokenizer.facts(documents),
@@ -92,8 +92,8 @@ def _download(spec: DatasetSpec) -> tuple[Iterator[str], preparing.Origin] | Non
             f"no split '{split}' in {folder}; set split to one of: {', '.join(of_splits)}"
         )
     used = {path.name for paths in of_splits.values() for path in paths}
-    left_out = sorted(path.name for path in data.iterdir() if path.name not in used)
-    origin = preparing.Origin(left_out=left_out)
+    skipped = sorted(path.name for path in data.iterdir() if path.name not in used)
+    origin = preparing.Origin(skipped=skipped)
 
     def texts() -> Iterator[str]:
         for path in of_splits[split]:

@@ -27,7 +27,7 @@ class Origin:
     files: list[Path] = field(default_factory=list)  # of a folder: those read where they exist
     whole_folder: bool = False  # whether a new file in the folder would be read too
     # Names of what a known download holds besides.
-    left_out: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -229,19 +229,19 @@ def _state(
     why_not_probed: str | None,
     gpus: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """`{available, reason, mend}` of a backend; `gpus` answers for its GPUs where that is another."""
+    """`{available, reason, fix}` of a backend; `gpus` answers for its GPUs where that is another."""
     if answer is None:
-        return {"available": False, "reason": why_not_probed, "mend": None}
+        return {"available": False, "reason": why_not_probed, "fix": None}
     if "error" in answer:
         reason = answer["error"]
-        return {"available": False, "reason": reason, "mend": fix_of(reason, package)}
+        return {"available": False, "reason": reason, "fix": fix_of(reason, package)}
     gpus = gpus or answer
     reasons = [f"on the GPU: {gpus['error']}"] if "error" in gpus else []
     for index, device in enumerate(gpus.get("devices", ())):
         if device["error"]:
             reasons.append(f"on GPU {index} ({device['name']}): {device['error']}")
     reason = "; ".join(reasons) or None
-    return {"available": True, "reason": reason, "mend": reason and fix_of(reason, package)}
+    return {"available": True, "reason": reason, "fix": reason and fix_of(reason, package)}
 
 
 def _cuda_state(answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def _cuda_state(answers: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "available": False,
             "reason": "this torch is built without CUDA",
-            "mend": "install the CUDA build: pip install -r envs/cuda.txt",
+            "fix": "install the CUDA build: pip install -r envs/cuda.txt",
         }
     if torch["rocm_runtime"]:
         return _state(None, "torch", NO_AMD)

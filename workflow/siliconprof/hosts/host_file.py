@@ -107,7 +107,7 @@ def _has_broken_framework(host: Mapping[str, Any]) -> bool:
         backends.append(("torch", "torch-cuda"))
     return any(
         host["packages"].get(package)
-        and host["backends"][backend]["mend"]
+        and host["backends"][backend]["fix"]
         and detect.NO_KERNELS not in host["backends"][backend]["reason"]
         for package, backend in backends
     )
@@ -253,7 +253,7 @@ def assemble(
     devices = identify(facts["devices"], registry_)
     backends = {
         name: {
-            **{key: state[key] for key in ("available", "reason", "mend")},
+            **{key: state[key] for key in ("available", "reason", "fix")},
             "devices": [device["id"] for device in devices if name in device["backends"]],
         }
         for name, state in facts["backends"].items()

@@ -189,7 +189,7 @@ class BackendState(Part):
 
     available: bool
     reason: str | None  # why not, or not on a GPU
-    mend: str | None  # what to do
+    fix: str | None  # what to do
     devices: list[str]  # ids
 
 

@@ -17,12 +17,12 @@ INSTRUCTIONS = {
 }
 ON_CPU = "{} on the CPU"  # what the remedy for a type without instructions is about
 
-Remedy = dict[str, str | None]  # about, why, mend
+Remedy = dict[str, str | None]  # about, why, fix
 
 
 def remedy(about: str, why: str, fix: str | None) -> Remedy:
     """One of them; `fix` is None where nothing can be done."""
-    return {"about": about, "why": why, "mend": fix}
+    return {"about": about, "why": why, "fix": fix}
 
 
 def of(host: Mapping[str, Any]) -> Iterator[Remedy]:
@@ -35,8 +35,8 @@ def of(host: Mapping[str, Any]) -> Iterator[Remedy]:
 def _of_backends(host: Mapping[str, Any]) -> Iterator[Remedy]:
     """Backends that could work here, or on a GPU here, and do not; a missing GPU is no fault."""
     for name, state in host["backends"].items():
-        if state["mend"]:
-            yield remedy(name, state["reason"], state["mend"])
+        if state["fix"]:
+            yield remedy(name, state["reason"], state["fix"])
     if (host["blas"]["mlx"] or "").startswith(blas.REFERENCE):
         yield remedy(
             "mlx on the CPU",

@@ -117,7 +117,7 @@ def _rate(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 def _series(row: Mapping[str, Any]) -> str:
     """The time that a point is about: the whole step, the call, or the first that it has."""
-    series = ("unsplit_step_s", "step_s", *declarations.quantities())
+    series = ("whole_step_s", "step_s", *declarations.quantities())
     names = (one.removesuffix("_s") for one in series)
     return next((one for one in names if row.get(f"{one}_median_s")), "")
 

@@ -56,7 +56,7 @@ def before_a_run(
     kinds = {precision.removeprefix("amp-") for precision in precisions}
     unused = {remedies.ON_CPU.format(kind) for kind in {*remedies.INSTRUCTIONS} - kinds}
     for one in (*remedies.of(host), *_now_advice(host, _now(), busy_cores)):
-        if one["mend"] and one["about"] not in unused:
+        if one["fix"] and one["about"] not in unused:
             yield from _remedy_lines(one)
 
 
@@ -189,8 +189,8 @@ def as_text(document: Mapping[str, Any]) -> str:
 
 def _remedy_lines(one: Remedy) -> Iterator[str]:
     yield f"{one['about']}: {one['why']}"
-    if one["mend"]:
-        yield f"  -> {one['mend']}"
+    if one["fix"]:
+        yield f"  -> {one['fix']}"
 
 
 def _now_row(name: str, value: Any) -> tuple[str, str]:

@@ -89,9 +89,9 @@ def pack(
     lines = [f"{output}: {n_packed} records of {', '.join(chosen)}, {len(packed)} bytes"]
     if n_changed:
         lines.append(f"{n_changed} of them with {HOME}, {USER} or {HOST} in place of this host's")
-    left_out = [label for label in labels if label not in chosen]
-    if left_out:
-        lines.append(f"hosts not packed: {', '.join(left_out)}; add them with --host")
+    skipped = [label for label in labels if label not in chosen]
+    if skipped:
+        lines.append(f"hosts not packed: {', '.join(skipped)}; add them with --host")
     temporary.write(output, packed)
     return lines
 

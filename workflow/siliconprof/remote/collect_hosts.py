@@ -27,7 +27,7 @@ PARTS = (
 )
 # Neither sent nor deleted on the host: other hosts' bundles and addresses, and what `make env` and
 # Python write.
-LEFT_OUT = ("/config/measured", "/config/hosts.yaml", "__pycache__", "*.egg-info", ".DS_Store")
+SKIPPED = ("/config/measured", "/config/hosts.yaml", "__pycache__", "*.egg-info", ".DS_Store")
 
 
 # Below the home folder or absolute, and neither of these two itself.
@@ -118,7 +118,7 @@ class Host:
         """
         command = ["rsync", "-rlpt", "--copy-unsafe-links", "--delete"]
         command += [f"--timeout={max(int(patience_s), 1)}"]
-        command += [f"--exclude={pattern}" for pattern in LEFT_OUT]
+        command += [f"--exclude={pattern}" for pattern in SKIPPED]
         # a host's banner is not a message of rsync's
         command += ["-e", shlex.join([*self.ssh(patience_s), "-o", "LogLevel=ERROR"])]
         return [*command, "--", *parts, f"{self.target}:{self.folder}/"]

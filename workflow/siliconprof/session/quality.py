@@ -13,7 +13,7 @@ from siliconprof.stats import statistics
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
-SERIES = ("unsplit_step_s", "step_s", "launch_and_wait_s")  # the first stands for its point
+SERIES = ("whole_step_s", "step_s", "launch_and_wait_s")  # the first stands for its point
 SPLIT_DIFFERS_ABOVE = 0.05  # of the whole step, for steps of at least the following
 SPLIT_CHECKED_FROM_S = 0.020
 # Without a backward pass to come, less is saved and MLX builds a smaller graph: a forward pass by
@@ -74,10 +74,10 @@ def split_flags(session: Session) -> None:
     """Flag a training whose phases do not sum to its step, or whose forward pass differs alone."""
     for point in session.points:
         times = point["times"]
-        if times.get("step_s") and times.get("unsplit_step_s"):
-            unsplit = statistics.median(times["unsplit_step_s"])
-            differs = statistics.median(times["step_s"]) / unsplit - 1
-            if unsplit >= SPLIT_CHECKED_FROM_S and abs(differs) > SPLIT_DIFFERS_ABOVE:
+        if times.get("step_s") and times.get("whole_step_s"):
+            whole = statistics.median(times["whole_step_s"])
+            differs = statistics.median(times["step_s"]) / whole - 1
+            if whole >= SPLIT_CHECKED_FROM_S and abs(differs) > SPLIT_DIFFERS_ABOVE:
                 session.flag(
                     "split_differs",
                     f"the sum of the phases{label(session, point)} differs from the whole step by "

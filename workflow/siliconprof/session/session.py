@@ -70,7 +70,7 @@ class Session:
         self.points.append(point)
         self.report({"point": point})
         times, calls = point["times"], point.get("calls_per_time", 1)
-        for name in ("step_s", "unsplit_step_s", "forward_only_s", "launch_and_wait_s"):
+        for name in ("step_s", "whole_step_s", "forward_only_s", "launch_and_wait_s"):
             self.timed(calls * sum(times.get(name, ())))
 
     def repeat(

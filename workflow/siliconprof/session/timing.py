@@ -3,7 +3,7 @@
 Warm-up runs until the step time settles; measuring runs until the confidence interval of the
 median is narrow or the budget is spent. Every raw time is saved. The interval only ends sampling:
 fresh processes differ by far more than it, so comparisons rest on them (`compare`). Splitting a
-step into phases perturbs it, so training cells interleave split and unsplit steps, and drift
+step into phases perturbs it, so training cells interleave split and whole steps, and drift
 affects both alike. An operation whose times scatter or drift is measured again after a pause,
 within a budget, and every attempt is saved.
 """
@@ -26,9 +26,12 @@ LOOK_GROWTH = 1.5  # ... and from one look to the next: 30, 45, 68, 102, ...
 NOISY_ABOVE = 0.10  # IQR over median
 DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or change matters
 CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
-FREE_RUNS = (2, 9)  # of free-running steps: at least, and at most where no energy is read
-FREE_RUN_SHARE = 0.03  # of the budget, that one run lasts about
-FREE_RUN_STEPS = (2, 1000)  # in one run: at least, where a step is long; at most
+UNSYNCHRONISED_RUNS = (
+    2,
+    9,
+)  # of unsynchronised steps: at least, and at most where no energy is read
+UNSYNCHRONISED_RUN_SHARE = 0.03  # of the budget, that one run lasts about
+UNSYNCHRONISED_RUN_STEPS = (2, 1000)  # in one run: at least, where a step is long; at most
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Plan:
     retries: int = 1  # of an operation whose times scatter or drift
     cool_down_s: float = 0.5  # pause before each
     retry_budget_s: float = 2.0  # of one cell for all of them, pauses included
-    energy_window_s: float = 10.0  # free-running steps over which energy is read; 0 = never
+    energy_window_s: float = 10.0  # unsynchronised steps over which energy is read; 0 = never
     energy_idle_s: float = 5.0  # idle power, before and after, with the context open
     time_limit_s: float = 300.0  # of the whole cell, kept by its supervisor
 
@@ -134,9 +137,9 @@ class Clock(Protocol):
 class PhaseClock:
     """Attributes the time between edges of a step to its phases.
 
-    Split steps read the clock at every edge, unsplit ones only around the whole step. Marks
+    Split steps read the clock at every edge, whole ones only around the whole step. Marks
     are turned into seconds after the step, since on CUDA they are events still under way.
-    Free-running steps follow one another without a wait, and only their run is timed.
+    Unsynchronised steps follow one another without a wait, and only their run is timed.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -146,7 +149,7 @@ class PhaseClock:
         self._edges: list[tuple[str, Any]] = []
         self._start: Any = None
         self._wall_start = 0.0
-        self.handed_over_s = 0.0  # from a step's start until the host had nothing more to do in it
+        self.dispatch_s = 0.0  # from a step's start until the host had nothing more to do in it
 
     def start(self, split: bool) -> None:
         """Begin a step."""
@@ -158,7 +161,7 @@ class PhaseClock:
             self._start = self.clock.mark()
 
     def start_run(self) -> None:
-        """Begin a run of free-running steps."""
+        """Begin a run of unsynchronised steps."""
         self.split = self.waits = False
         self.clock.synchronize()
         self._wall_start = time.perf_counter()
@@ -184,14 +187,14 @@ class PhaseClock:
         return self._edges[edges][0]
 
     def stop(self) -> tuple[float, dict[str, float]]:
-        """End the step: (step seconds, seconds per phase; no phases for an unsplit step).
+        """End the step: (step seconds, seconds per phase; no phases for a whole step).
 
         In a split step the phases sum to the step: what lies between the last edge and the
         end is `other_s`.
         """
         if self.split:
             self.edge("other_s")
-        self.handed_over_s = time.perf_counter() - self._wall_start
+        self.dispatch_s = time.perf_counter() - self._wall_start
         self.clock.synchronize()
         wall = time.perf_counter() - self._wall_start
         if not self.split:
@@ -212,9 +215,9 @@ class StepTimes:
     warmup_step_s: list[float] = field(default_factory=list)
     step_s: list[float] = field(default_factory=list)  # split steps: the sum of their phases
     phases: dict[str, list[float]] = field(default_factory=dict)
-    unsplit_step_s: list[float] = field(default_factory=list)
-    free_running_step_s: list[float] = field(default_factory=list)  # of each run, over its steps
-    handed_over_s: list[float] = field(default_factory=list)  # of each unsplit step
+    whole_step_s: list[float] = field(default_factory=list)
+    unsynchronised_step_s: list[float] = field(default_factory=list)  # of each run, over its steps
+    dispatch_s: list[float] = field(default_factory=list)  # of each whole step
     compile_step_s: list[float] = field(default_factory=list)  # in which the step was compiled
 
     def add_split(self, step_s: float, phases: Mapping[str, float]) -> None:

@@ -65,9 +65,9 @@ def _of_points() -> list[str]:
 
 def document() -> str:
     """The whole page."""
-    left_out = validation.load_yaml(columns.FILE)["docs"]
+    skipped = validation.load_yaml(columns.FILE)["docs"]
     detailed = {
-        name: columns.of(name) for name in columns.tables() if name not in left_out["tables"]
+        name: columns.of(name) for name in columns.tables() if name not in skipped["tables"]
     }
     uses = Counter(pair for declared in detailed.values() for pair in declared.items())
     shared = {name: column for (name, column), n in uses.items() if n > 1}
@@ -76,7 +76,7 @@ def document() -> str:
     of_points |= set(declarations.parameters())
     lines = [INTRODUCTION + "## Columns of several tables", "", *_table(shared), ""]
     for name, declared in detailed.items():
-        patterns = left_out["columns"]["all"] + left_out["columns"].get(name, [])
+        patterns = skipped["columns"]["all"] + skipped["columns"].get(name, [])
         own = {
             column: one
             for column, one in declared.items()
@@ -88,7 +88,7 @@ def document() -> str:
         lines += [f"## {name}.csv", "", columns.tables()[name] + begins, "", *_table(own), ""]
         if name == columns.POINTS:
             lines += _of_points()
-    others = [f"- `{name}.csv`: {columns.tables()[name]}" for name in left_out["tables"]]
+    others = [f"- `{name}.csv`: {columns.tables()[name]}" for name in skipped["tables"]]
     return "\n".join([*lines, "## Other tables", "", *others, ""])
 
 

@@ -65,7 +65,7 @@ class Timing(Part):
     )
     energy_window_s: NotNegative = key(
         10,
-        "seconds of free-running training steps over which energy is read, where it can be; 0 = never",
+        "seconds of unsynchronised training steps over which energy is read, where it can be; 0 = never",
     )
     energy_idle_s: NotNegative = key(
         5, "seconds of idle power before and after, where energy can be read"

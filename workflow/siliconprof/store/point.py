@@ -16,7 +16,7 @@ from siliconprof.store.cell import point_name
 from siliconprof.store.model import Count, Open, Part
 
 SHORTEST_S = 1e-12  # of a time; a sum of differences of clock readings is a multiple of more
-WHOLE = ("unsplit_step_s", "step_s")  # the first of these that a point has is its time
+WHOLE = ("whole_step_s", "step_s")  # the first of these that a point has is its time
 T = TypeVar("T")
 
 
@@ -64,10 +64,10 @@ class Steps(Part):
     """Every training step in order, on the clock of `samples`; None where the system does not tell."""
 
     # compile: compiles, or follows one that did; operators: whose operators were watched;
-    # free-running: in a run of steps without a wait between them; partial: on the smaller batch that
+    # unsynchronised: in a run of steps without a wait between them; partial: on the smaller batch that
     # an epoch leaves.
     kind: list[
-        Literal["compile", "warm-up", "split", "unsplit", "operators", "free-running", "partial"]
+        Literal["compile", "warm-up", "split", "whole", "operators", "unsynchronised", "partial"]
     ]
     started_s: list[float]  # since the sampling began
     minor_faults: list[Whole]  # without disk
@@ -77,10 +77,10 @@ class Steps(Part):
     waiting_s: list[Annotated[float, Field(ge=0)] | None] = NONE  # it waited for a core
     all_threads_cpu_s: list[Annotated[float, Field(ge=0)]] = NONE  # of all threads of the process
 
-    def unsplit(self, values: Sequence[T | None]) -> list[T]:
-        """Those of one of these lists that are of unsplit steps and known."""
+    def of_whole_steps(self, values: Sequence[T | None]) -> list[T]:
+        """Those of one of these lists that are of whole steps and known."""
         pairs = zip(self.kind, values, strict=False)
-        return [value for kind, value in pairs if kind == "unsplit" and value is not None]
+        return [value for kind, value in pairs if kind == "whole" and value is not None]
 
 
 class Operator(Part):
@@ -128,7 +128,7 @@ class EnergySource(Open):
 
 
 class Energy(Open):
-    """Energy of a window of free-running steps."""
+    """Energy of a window of unsynchronised steps."""
 
     window_s: Annotated[float, Field(ge=SHORTEST_S, le=1e9)] | None = None
     steps: Count | None = None
@@ -257,8 +257,8 @@ class Point(Part):
     operators: Operators | None = None
     energy: Energy | None = None
     forward_only_over_forward: Positive | None = None  # medians, alone over inside split steps
-    split_over_unsplit: Positive | None = None  # medians, of split steps over that of whole ones
-    free_running_steps: Count | None = None  # free_running_step_s has the mean of so many
+    split_over_whole_step: Positive | None = None  # medians, of split steps over that of whole ones
+    unsynchronised_steps: Count | None = None  # unsynchronised_step_s has the mean of so many
     drift: Facts = NOTHING  # medians of the halves of the repeats, their ratio; none of too few
     change_point: Facts = NOTHING  # the likeliest place where their level changes (Pettitt's test)
     attempts: list[Facts] = NONE  # that scattered or drifted, but for the last, which is in `times`

@@ -11,9 +11,9 @@ from siliconprof.probes.page_faults import read_faults
 from siliconprof.session import memory_limit, operators, thread_time
 from siliconprof.session.operators import Operators
 from siliconprof.session.timing import (
-    FREE_RUN_SHARE,
-    FREE_RUN_STEPS,
-    FREE_RUNS,
+    UNSYNCHRONISED_RUN_SHARE,
+    UNSYNCHRONISED_RUN_STEPS,
+    UNSYNCHRONISED_RUNS,
     Pace,
     PhaseClock,
     Plan,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 COMPILE_STEPS = 8  # at most; a training that still compiles then does so all along
-FREE, OPERATORS = "free-running", "operators"  # kinds of training steps
+FREE, OPERATORS = "unsynchronised", "operators"  # kinds of training steps
 DATA_PATH = (
     "every step takes its batch from prepared arrays in this process, no worker, and copies it to the "
     "device, on CUDA from page-locked memory and without waiting, under every trainer"
@@ -76,8 +76,8 @@ class Trainer:
 class StepSchedule:
     """The kind of the next training step, and the times of all steps so far.
 
-    Steps that compile; warm-up; split and unsplit steps in turn, so that drift affects both alike, now
-    and then one whose operators are watched; then runs of free-running steps, at the end of which
+    Steps that compile; warm-up; split and whole steps in turn, so that drift affects both alike, now
+    and then one whose operators are watched; then runs of unsynchronised steps, at the end of which
     alone the device is waited for, until energy's window is long enough. For each step a trainer
     calls `next_kind` and `begin`, runs the step with `clock`'s edges, and calls `end`.
     """
@@ -104,23 +104,23 @@ class StepSchedule:
         }
         self.resumed_at: list[int] = []  # steps after which a killed training went on
         self._thread = threading.get_ident()
-        self.run_steps = 0  # free-running steps in a run; 0: none has begun
+        self.run_steps = 0  # unsynchronised steps in a run; 0: none has begun
         self._run_losses: list[Any] = []  # of the run under way, not read yet
 
     def next_kind(self) -> str | None:
-        """`warm-up`, `split`, `unsplit`, `operators`, `free-running`; None when the training is over."""
+        """`warm-up`, `split`, `whole`, `operators`, `unsynchronised`; None when the training is over."""
         if not self.run_steps:
             if self._compiles():
                 return "compile"
             if self.pace.warming_up():
                 return "warm-up"
-            split, unsplit = len(self.times.step_s), len(self.times.unsplit_step_s)
-            if split > unsplit:
-                return "unsplit"
+            split, whole = len(self.times.step_s), len(self.times.whole_step_s)
+            if split > whole:
+                return "whole"
             if self.tells_operators and self.operators.due(split):
                 return OPERATORS
-            if not self.pace.done():  # stops with as many split steps as unsplit ones
-                return "split" if self.compilation() is None else "unsplit"
+            if not self.pace.done():  # stops with as many split steps as whole ones
+                return "split" if self.compilation() is None else "whole"
         return FREE if self.runs_on() else None
 
     @property
@@ -138,18 +138,18 @@ class StepSchedule:
         return before < done.graphs
 
     def runs_on(self) -> bool:
-        """Whether a free-running step is due; the energy window spans the runs."""
-        session, plan, runs_s = self.session, self.pace.plan, self.times.free_running_step_s
+        """Whether a unsynchronised step is due; the energy window spans the runs."""
+        session, plan, runs_s = self.session, self.pace.plan, self.times.unsynchronised_step_s
         energy = session.energy if session.energy and session.energy.enabled else None
-        share_s = FREE_RUN_SHARE * plan.budget_s
+        share_s = UNSYNCHRONISED_RUN_SHARE * plan.budget_s
         if not self.run_steps:
-            fewest, most = FREE_RUN_STEPS
+            fewest, most = UNSYNCHRONISED_RUN_STEPS
             steps = round(share_s / statistics.median(self.pace.times))
             self.run_steps = min(max(steps, fewest), most)
             if energy:
                 energy.begin()
             return True
-        fewest, most = FREE_RUNS
+        fewest, most = UNSYNCHRONISED_RUNS
         long_enough = self.run_steps * sum(runs_s) >= most * share_s  # with fewer, longer runs
         enough = len(runs_s) >= most or (len(runs_s) >= fewest and long_enough)
         if self._run_losses or not enough or (energy and not energy.enough()):
@@ -177,7 +177,7 @@ class StepSchedule:
         later_s = self.state()["zero_unix_s"] - state["zero_unix_s"]
         self.steps["started_s"] = [began - later_s for began in self.steps["started_s"]]
         self.times = StepTimes(**state["times"])
-        self.pace.times = list(self.times.unsplit_step_s)
+        self.pace.times = list(self.times.whole_step_s)
         self.resumed_at = [*state["resumed_at"], len(self.losses)]
         self.session.timed(-sum(self.pace.times))  # which an earlier process spent
 
@@ -187,7 +187,7 @@ class StepSchedule:
             self.step(kind, stepper, batches)
 
     def run_freely(self, stepper: Stepper, batches: Iterator[Any]) -> None:
-        """Continue a training that is over with its free-running steps."""
+        """Continue a training that is over with its unsynchronised steps."""
         self.session.under_way = True
         while self.runs_on():
             self.step(FREE, stepper, batches)
@@ -241,21 +241,21 @@ class StepSchedule:
             self.times.warmup_step_s = self.pace.warmup_times
         elif self._kind == "split":
             self.times.add_split(self.step_s, phases)
-        elif self._kind == "unsplit":
-            self.times.unsplit_step_s.append(self.step_s)
+        elif self._kind == "whole":
+            self.times.whole_step_s.append(self.step_s)
             if self.session.backend.works_beside:
-                self.times.handed_over_s.append(self.clock.handed_over_s)
+                self.times.dispatch_s.append(self.clock.dispatch_s)
             self.pace.times.append(self.step_s)
         elif self._kind == OPERATORS:
             self.pace.pause(self.step_s)
             self.session.timed(self.step_s)
-        what = "training step" if self._kind in ("split", "unsplit") else self._kind
+        what = "training step" if self._kind in ("split", "whole") else self._kind
         self.session.progress(what, len(self.losses))
 
     def _stop_run(self) -> None:
-        """End a run of free-running steps, and read their losses."""
+        """End a run of unsynchronised steps, and read their losses."""
         run_s = self.clock.stop_run()
-        self.times.free_running_step_s.append(run_s / self.run_steps)
+        self.times.unsynchronised_step_s.append(run_s / self.run_steps)
         self.session.timed(run_s)
         self.losses += map(read, self._run_losses)
         self._run_losses = []
@@ -267,7 +267,7 @@ class StepSchedule:
         assert isinstance(workload, TrainingWorkload)
         session.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
-        unsplit_s = statistics.median(times.unsplit_step_s)
+        whole_step_s = statistics.median(times.whole_step_s)
         split_s = statistics.median(times.step_s) if times.step_s else 0.0
         return {
             "params": {
@@ -281,9 +281,9 @@ class StepSchedule:
             "times": {
                 "warmup_step_s": times.warmup_step_s,
                 "step_s": times.step_s,
-                "unsplit_step_s": times.unsplit_step_s,
-                "free_running_step_s": times.free_running_step_s,
-                **({"handed_over_s": times.handed_over_s} if times.handed_over_s else {}),
+                "whole_step_s": times.whole_step_s,
+                "unsynchronised_step_s": times.unsynchronised_step_s,
+                **({"dispatch_s": times.dispatch_s} if times.dispatch_s else {}),
                 **({"compile_step_s": times.compile_step_s} if times.compile_step_s else {}),
                 **times.phases,
                 **extra,
@@ -294,10 +294,10 @@ class StepSchedule:
             "bytes": None,
             "loss": self.losses,
             "steps": self.steps,
-            **({"free_running_steps": self.run_steps} if times.free_running_step_s else {}),
-            **({"split_over_unsplit": split_s / unsplit_s} if times.step_s else {}),
+            **({"unsynchronised_steps": self.run_steps} if times.unsynchronised_step_s else {}),
+            **({"split_over_whole_step": split_s / whole_step_s} if times.step_s else {}),
             **self.operators.part(),
-            **self._compiling(unsplit_s),
+            **self._compiling(whole_step_s),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": session.memory(),
             "energy": session.energy.summary() if session.energy else None,

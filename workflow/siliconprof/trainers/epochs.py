@@ -192,8 +192,8 @@ class Fit(StepSchedule):
         if len(self.pace.warmup_times) < most and self.pace.warming_up():
             return "warm-up"
         times, pace = self.times, self.pace
-        paired = len(times.step_s) <= len(times.unsplit_step_s)
-        return "split" if paired and not (pace.stopped_by or pace.done()) else "unsplit"
+        paired = len(times.step_s) <= len(times.whole_step_s)
+        return "split" if paired and not (pace.stopped_by or pace.done()) else "whole"
 
     def end(self, loss: Any) -> None:
         super().end(loss)
@@ -216,7 +216,7 @@ class Fit(StepSchedule):
                 self.validate()
         session.under_way = False
         if self.max_steps is not None:
-            median_s = statistics.median(self.times.unsplit_step_s)
+            median_s = statistics.median(self.times.whole_step_s)
             self.train_s.append(median_s * self.length.epoch_steps)
             self.validate()
         trained_steps = len(self.losses)
@@ -257,7 +257,7 @@ class Fit(StepSchedule):
         point["epoch"] = {
             "means": "measured" if whole else "extrapolated",
             "steps": steps,
-            "measured_steps": steps if by_epochs else len(self.times.unsplit_step_s),
+            "measured_steps": steps if by_epochs else len(self.times.whole_step_s),
             "validation_steps": self.validation_steps,
             "measured_validation_steps": self.validated_steps,
             "train_s": self.train_s,

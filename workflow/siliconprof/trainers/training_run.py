@@ -107,7 +107,7 @@ class Run(StepSchedule):
     @property
     def done(self) -> int:
         """The number of steps done, with those of an earlier process."""
-        return len(self.times.unsplit_step_s)
+        return len(self.times.whole_step_s)
 
     # -- to the last step ------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Run(StepSchedule):
             if self.done >= self.parameters["steps"]:
                 break
             self.session.under_way = True
-            self.step("unsplit", self.stepper, self.batches)
+            self.step("whole", self.stepper, self.batches)
             self.norms.append(self.stepper.gradient_norm())
         self.pace.stopped_by = "max_iterations"
 

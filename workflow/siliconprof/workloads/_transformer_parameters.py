@@ -38,7 +38,7 @@ SWEPT_POINT: Mapping[str, Parameter] = {
 }
 WHOLE_STEP: dict[str, Quantity] = {
     name: TrainingWorkload.QUANTITIES[name]
-    for name in ("unsplit_step_s", "flop_per_s", "tokens_per_s")
+    for name in ("whole_step_s", "flop_per_s", "tokens_per_s")
 }
 
 

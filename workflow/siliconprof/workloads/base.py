@@ -255,9 +255,9 @@ class TrainingWorkload(Workload):
     QUANTITIES = {
         **{name: Quantity(name.removesuffix("_s"), "s", "lower", series=True) for name in PHASES},
         "step_s": Quantity("step, phase by phase", "s", "lower", series=True),
-        "unsplit_step_s": Quantity("step", "s", "lower", series=True),
-        "free_running_step_s": Quantity("unsynchronised step", "s", "lower", series=True),
-        "handed_over_s": Quantity("dispatch of a step to the device", "s", "lower", series=True),
+        "whole_step_s": Quantity("step", "s", "lower", series=True),
+        "unsynchronised_step_s": Quantity("unsynchronised step", "s", "lower", series=True),
+        "dispatch_s": Quantity("dispatch of a step to the device", "s", "lower", series=True),
         "compile_step_s": Quantity("step that compiles", "s", "lower", series=True),
         "compile_s": Quantity("compiling", "s", "lower"),
         "recompilations": Quantity("recompilations", "", "lower"),

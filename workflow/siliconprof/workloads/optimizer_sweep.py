@@ -155,7 +155,7 @@ def train(session: Session, workload: transformer_lm.Plugin, steps: int) -> dict
     memory = session.memory()
     watched = operators.of_step(session, again, clock)
     return {
-        "times": {"unsplit_step_s": times},
+        "times": {"whole_step_s": times},
         "flops": flops,
         "flops_source": source,
         "bytes": None,

@@ -121,11 +121,11 @@ class Plugin(transformer_lm.Sweep):
         return self.models()[0].imports(framework)
 
     def measure(self, session: Session) -> None:
-        models, left_out = self.models(), self.settings()[1]
+        models, skipped = self.models(), self.settings()[1]
         session.method["grid"] = {
             "points": len(models),
-            "left_out": left_out,
-            "left_out_because": "n_embd is no multiple of 2 n_head",
+            "skipped": skipped,
+            "skipped_because": "n_embd is no multiple of 2 n_head",
             "iteration": "batch to the device, forward, backward, clipping, AdamW; a whole step",
             "order": "by operations per step, the fewest first",
             "blocked_autorange": BLOCKED_AUTORANGE,

@@ -7,7 +7,7 @@ from siliconprof.render.exhibit import Exhibit, Num, Text
 from siliconprof.render.exhibits.paper._needs import SCENARIOS, length, needs, paper_places
 
 KEY = ["model", "batch_size", "device"]
-STEP = ["unsplit_step_ms", "unsplit_step_ms_low", "unsplit_step_ms_high"]
+STEP = ["whole_step_ms", "whole_step_ms_low", "whole_step_ms_high"]
 OF_MODEL = ["predicted_memory_bytes", "capacity_bytes", "scenario_derived"]
 
 
@@ -81,6 +81,6 @@ EXHIBIT = Exhibit(
         Text("derived", "Derived"),
         Num("share", "Of the capacity", percent=True),
         Text("applied", "Measured", below="setup"),
-        Num("unsplit_step_ms", "Time per step", "ms"),
+        Num("whole_step_ms", "Time per step", "ms"),
     ),
 )

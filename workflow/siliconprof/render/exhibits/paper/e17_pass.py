@@ -5,7 +5,7 @@ import pandas as pd
 from siliconprof.analyse.frames import CELL, Frames, pairs, uses_defaults
 from siliconprof.render.exhibit import Exhibit, Num, Text
 
-STEP = "unsplit_step_ms"
+STEP = "whole_step_ms"
 ENDS = ("", "_low", "_high")
 
 

@@ -6,7 +6,7 @@ from siliconprof.analyse.frames import DEVICE, Frames, rank
 
 TRAINER = "epochs"
 ARTICLES_ORDER = ("MLP", "CNN", "LSTM")
-STEP = "unsplit_step_ms"
+STEP = "whole_step_ms"
 
 
 def measured(frames: Frames) -> pd.DataFrame:

@@ -84,7 +84,7 @@ EXHIBIT = Exhibit(
         Num("final_loss", "Final loss", "nat", digits=4, help=FINAL),
         Num("evaluation_loss", "Evaluation loss", "nat", digits=4, below="best"),
         Num("elevated_until", "Norm elevated until", "step", integer=True, help=ELEVATED),
-        Num("unsplit_step_ms", "Whole step", "ms"),
+        Num("whole_step_ms", "Whole step", "ms"),
         Num("tokens_per_s", "Speed", "tokens/s"),
         Num("unusual", "Unusual steps", integer=True, folds=True, help=UNUSUAL),
         Num("device_peak_bytes", "Peak memory", "MiB", 2**20),

@@ -54,7 +54,7 @@ EXHIBIT = Exhibit(
         row="row",
         parts=PARTS,
         x="time of a step / ms",
-        dot=("unsplit_step_ms", "whole step, timed by itself"),
+        dot=("whole_step_ms", "whole step, timed by itself"),
     ),
     table=(
         Text("title", "Network"),
@@ -62,7 +62,7 @@ EXHIBIT = Exhibit(
         *PLACE,
         Num("epoch_s", "Epoch", "s", help=EPOCH),
         Text("epoch_means", "Epoch is", below="made"),
-        Num("unsplit_step_ms", "Whole step", "ms"),
+        Num("whole_step_ms", "Whole step", "ms"),
         Num("samples_per_s", "Speed", "samples/s"),
         Num("n_parameters", "Parameters", integer=True),
     ),

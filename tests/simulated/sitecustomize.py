@@ -1,6 +1,6 @@
-"""Python runs this at its start where this folder is on PYTHONPATH: frameworks find played GPUs.
+"""Python runs this at its start where this folder is on PYTHONPATH: frameworks find simulated GPUs.
 
-`SILICONPROF_PLAYED` says which, as JSON. NVIDIA's: `gpus` (names of `device.CARDS` with `uuid`),
+`SILICONPROF_SIMULATED` says which, as JSON. NVIDIA's: `gpus` (names of `device.CARDS` with `uuid`),
 `library` (cuda.cpp compiled), and what goes wrong with them: `lost_after` that many kernels. A Mac: `memory_bytes`,
 `recommended_bytes` (Metal's working set), `library` (metal.cpp compiled) and `macos`
 (fake_macos.cpp compiled). MLX's GPU of either is `lost_in` a function of that name.
@@ -14,14 +14,14 @@ import json
 import os
 import sys
 
-PLAYED = json.loads(os.environ.get("SILICONPROF_PLAYED", "{}"))
+PLAYED = json.loads(os.environ.get("SILICONPROF_SIMULATED", "{}"))
 # By module: who plays what is below it, once it is imported
-NVIDIA = {"torch": "played_cuda", "mlx.core": "played_mlx"}
+NVIDIA = {"torch": "simulated_cuda", "mlx.core": "simulated_mlx"}
 MAC = {
-    "torch": "played_mps",
-    "mlx.core": "played_mlx",
-    "siliconprof.hosts.machine": "played_macos",
-    "siliconprof.hosts.sensors.apple": "played_macos",
+    "torch": "simulated_mps",
+    "mlx.core": "simulated_mlx",
+    "siliconprof.hosts.machine": "simulated_macos",
+    "siliconprof.hosts.sensors.apple": "simulated_macos",
 }
 
 

@@ -1,6 +1,6 @@
-"""The contract of backends (test_plugins.py) on the GPU of a played Mac, in a process that is on it.
+"""The contract of backends (test_plugins.py) on the GPU of a simulated Mac, in a process that is on it.
 
-python tests/played/contract_mac.py torch-mps FOLDER
+python tests/simulated/contract_mac.py torch-mps FOLDER
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Evaluated(contract.NoClock):
 
 
 def what_an_mlx_step_computes() -> None:
-    """Each phase of a split step computes its own; an unsplit one computes all at its end."""
+    """Each phase of a split step computes its own; a whole one computes all at its end."""
     backend = opened("mlx")
     workload = contract.gpt2("nano", learning_rate=0.003)
     workload.max_gradient_norm = lambda: 0.1

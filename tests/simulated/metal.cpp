@@ -1,6 +1,6 @@
 // What torch asks of MPS from its own C++: which device is current, whether there is one, who waits.
 // A device guard and MPS's hooks, as `c10/core/impl/DeviceGuardImplInterface.h` and
-// `ATen/detail/MPSHooksInterface.h` ask for them; the device itself is played in played_mps.py.
+// `ATen/detail/MPSHooksInterface.h` ask for them; the device itself is simulated in simulated_mps.py.
 // It must be loaded before torch asks for its hooks for the first time.
 #include <ATen/detail/MPSHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -42,7 +42,7 @@ struct PlayedHooks : MPSHooksInterface {
 C10_REGISTER_CLASS(MPSHooksRegistry, MPSHooks, PlayedHooks)
 }  // namespace at
 
-extern "C" void played_install(void (*synchronize)()) {
+extern "C" void simulated_install(void (*synchronize)()) {
   on_synchronize = synchronize;
   auto slot = static_cast<size_t>(c10::DeviceType::MPS);
   c10::impl::device_guard_impl_registry[slot].store(&guard);

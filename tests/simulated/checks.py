@@ -1,4 +1,4 @@
-"""What torch-cuda makes of a played card, line by line; test_played.py runs this beside one."""
+"""What torch-cuda makes of a simulated card, line by line; test_simulated.py runs this beside one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def opened(precision: str = "fp32") -> Any:
     return backend
 
 
-def test_played_card_is_waited_for() -> None:
+def test_simulated_card_is_waited_for() -> None:
     """A call lasts as long as the card works; marks agree with the clock, in seconds."""
     backend = opened()
     a, b = backend.normal((512, 512), 0), backend.normal((512, 512), 1)
@@ -61,7 +61,7 @@ def test_played_card_is_waited_for() -> None:
     assert between == pytest.approx(needs, rel=0.2) and between == pytest.approx(wall, rel=0.2)
 
 
-def test_played_card_counts_its_memory() -> None:
+def test_simulated_card_counts_its_memory() -> None:
     """Live and reserved bytes, peaks, what the driver gave, the limit and what is beyond it."""
     backend = opened()
     before = backend.memory_counters()
@@ -89,7 +89,7 @@ def test_played_card_counts_its_memory() -> None:
     torch.cuda.set_per_process_memory_fraction(1.0)
 
 
-def test_played_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> None:
+def test_simulated_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> None:
     """Nor in what is reserved: the peak begins anew with every step that may compile."""
     backend, graphs = opened(), [0]
     timing = {"warmup_iterations": 1, "iterations": 1, "budget_s": 0, "energy_window_s": 0}
@@ -113,7 +113,7 @@ def test_played_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> None:
     assert reserved < 32 * MIB  # what compiling left was given back
 
 
-def test_played_card_says_what_it_is() -> None:
+def test_simulated_card_says_what_it_is() -> None:
     backend = opened("tf32")
     facts = {"name": CARD.name, "memory_bytes": CARD.memory_bytes, "compute_capability": "9.0"}
     assert backend.identity("gpu", 0) == facts
@@ -127,7 +127,7 @@ def test_played_card_says_what_it_is() -> None:
     assert vendor == "nvidia" and uuid.startswith("GPU-fa4e")
     assert torch.cuda.get_device_properties(0).uuid in uuid
     with pytest.MonkeyPatch.context() as patch:
-        gpu = sys.modules["played_cuda"].driver.gpus[0]
+        gpu = sys.modules["simulated_cuda"].driver.gpus[0]
         patch.setattr(gpu, "card", CARDS[f"{CARD.name} MIG 1g.18gb"])
         assert backend.gpu_address()[1].startswith("MIG-fa4e")
         patch.setattr(gpu, "card", WITHOUT_CACHE)
@@ -137,7 +137,7 @@ def test_played_card_says_what_it_is() -> None:
         )
 
 
-def test_played_card_that_is_missing_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_card_that_is_missing_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = plugins.load("backends", "torch-cuda")()
     assert plugin.available()[0]
     # DeepSpeed sets it as it is imported, and whoever started this process may have imported it.
@@ -151,9 +151,9 @@ def test_played_card_that_is_missing_is_a_reason(monkeypatch: pytest.MonkeyPatch
     assert plugin.available() == (False, f"torch {torch.__version__} is built without CUDA")
 
 
-def test_played_card_that_is_old_refuses_new_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_card_that_is_old_refuses_new_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        sys.modules["played_cuda"].driver.gpus[0], "card", CARDS["NVIDIA GeForce RTX 2080 Ti"]
+        sys.modules["simulated_cuda"].driver.gpus[0], "card", CARDS["NVIDIA GeForce RTX 2080 Ti"]
     )
     for precision in ("tf32", "bf16", "amp-bf16"):
         with pytest.raises(Unsupported, match=f"{precision}: .* 8.0, this GPU has 7.5"):
@@ -162,13 +162,13 @@ def test_played_card_that_is_old_refuses_new_formats(monkeypatch: pytest.MonkeyP
     new, old = (
         opened().memory_profile_on(capability).workspace_bytes for capability in ("9.0", "7.5")
     )
-    workspaces = sys.modules["played_cuda"]
+    workspaces = sys.modules["simulated_cuda"]
     assert new == 2 * workspaces.HOPPER_WORKSPACE and old == 2 * workspaces.WORKSPACE
 
 
 @pytest.mark.parametrize("direction", ["host-to-device", "device-to-host"])
 @pytest.mark.parametrize("pinned", [False, True])
-def test_played_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
+def test_simulated_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
     """From page-locked memory the copy runs on by itself; else it is over when it returns."""
     backend = opened()
     transfer, means = backend.transfer(direction, pinned, 2**16, 0)
@@ -177,8 +177,8 @@ def test_played_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
     needs = 2**18 / CARD.link_rate
     began = time.perf_counter()
     received = transfer.launch()
-    handed_over = time.perf_counter() - began
-    assert (handed_over < needs / 2) == pinned
+    dispatch_s = time.perf_counter() - began
+    assert (dispatch_s < needs / 2) == pinned
     backend.synchronize()
     assert time.perf_counter() - began == pytest.approx(needs, rel=0.2)
     assert transfer.arrived(received)
@@ -186,9 +186,9 @@ def test_played_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
     assert not transfer.arrived(received)
 
 
-def test_played_card_gets_a_batch_without_a_wait() -> None:
+def test_simulated_card_gets_a_batch_without_a_wait() -> None:
     """A step that nobody times waits neither for the card nor for its data."""
-    backend, line = opened(), sys.modules["played_cuda"].driver.line
+    backend, line = opened(), sys.modules["simulated_cuda"].driver.line
     a = backend.normal((512, 512), 0)
     backend.matmul(a, a)
     moved = backend.on_device({"images": np.ones((64, 28, 28), np.float32)})
@@ -197,7 +197,7 @@ def test_played_card_gets_a_batch_without_a_wait() -> None:
     assert moved["images"].device.type == "cuda" and float(moved["images"].sum()) == 64 * 28 * 28
 
 
-def test_played_card_that_is_lost_does_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_card_that_is_lost_does_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a kernel of one's own nor torch; an error before that leaves it as it was."""
     backend = opened()
     kernel, means = backend.empty_kernel()
@@ -205,7 +205,7 @@ def test_played_card_that_is_lost_does_nothing_more(monkeypatch: pytest.MonkeyPa
     kernel()
     monkeypatch.setattr(_cuda_driver, "LIBRARY", "libno-driver.so.1")
     assert "libno-driver.so.1" in backend.empty_kernel()[1]
-    driver = sys.modules["played_cuda"].driver
+    driver = sys.modules["simulated_cuda"].driver
     assert sweep.lost(backend) is None
     monkeypatch.setattr(driver, "lost_after", driver.kernels)
     with pytest.raises(_cuda_driver.CudaError, match=r"CUDA_ERROR_LAUNCH_FAILED \(719\): unspec"):
@@ -213,7 +213,7 @@ def test_played_card_that_is_lost_does_nothing_more(monkeypatch: pytest.MonkeyPa
     assert "unspecified launch failure" in sweep.lost(backend)
 
 
-def test_played_card_has_the_arrays_of_mlx_s_cpu_too() -> None:
+def test_simulated_card_has_the_arrays_of_mlx_s_cpu_too() -> None:
     """Of a build for CUDA: every cell on that CPU is flagged, and none on the card."""
     of_mlx = [plugins.load("backends", "mlx")() for _ in range(2)]
     for backend, kind in zip(of_mlx, ("cpu", "gpu"), strict=True):
@@ -222,7 +222,7 @@ def test_played_card_has_the_arrays_of_mlx_s_cpu_too() -> None:
     assert of_mlx[0].caveat[0] in words.FLAG_WORDS and of_mlx[1].caveat is None
 
 
-def test_played_card_says_which_attention_it_has_and_what_compiling_needs(
+def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("flash", "cudnn"):
@@ -247,9 +247,9 @@ def test_played_card_says_which_attention_it_has_and_what_compiling_needs(
     assert "C compiler" in backend.cannot_compile("gpu")
 
 
-def test_played_card_counts_what_a_step_launches_on_it() -> None:
+def test_simulated_card_counts_what_a_step_launches_on_it() -> None:
     """AdamW's counts of steps, which lie in the host's memory, are no work of the card."""
-    backend, driver = opened(), sys.modules["played_cuda"].driver
+    backend, driver = opened(), sys.modules["simulated_cuda"].driver
     stepper, clock, batch = backend.stepper(gpt2("nano"), 5), PhaseClock(backend), tokens(1)
     clock.split = False
     stepper.step(batch, clock)
@@ -259,9 +259,9 @@ def test_played_card_counts_what_a_step_launches_on_it() -> None:
 
 
 @pytest.mark.parametrize("bound_by", ["card", "host"])
-def test_played_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator lasts as long as the card works for it, whether or not the card waits between."""
-    driver = sys.modules["played_cuda"].driver
+    driver = sys.modules["simulated_cuda"].driver
     faster = {"card": 0.1, "host": 1e6}[bound_by]
     rates = {name: rate * faster for name, rate in CARD.flop_rates.items()}
     card = replace(CARD, flop_rates=rates, bytes_rate=CARD.bytes_rate * faster)
@@ -274,10 +274,10 @@ def test_played_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.Monk
         clock.start(split=False)
         before_s = driver.line.busy_s
         stepper.step(batch, clock)
-        taken.append((clock.stop()[0], clock.handed_over_s, driver.line.busy_s - before_s))
-    step_s, handed_over_s, works_s = min(taken)  # on a host that others use, too
+        taken.append((clock.stop()[0], clock.dispatch_s, driver.line.busy_s - before_s))
+    step_s, dispatch_s, works_s = min(taken)  # on a host that others use, too
     assert (works_s > 0.9 * step_s) == (bound_by == "card") and works_s <= step_s
-    assert (handed_over_s > 0.9 * step_s) == (bound_by == "host")
+    assert (dispatch_s > 0.9 * step_s) == (bound_by == "host")
     found = watched(backend, lambda: stepper.step(batch, clock), clock)
     assert found["reason"] is None
     of_kinds = {row["kind"]: row for row in found["rows"]}
@@ -289,7 +289,7 @@ def test_played_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.Monk
     needs_s = KERNEL_S + product["flops"] / driver.gpus[0].card.flop_rates["fp32"]
     each_s = min(product["seconds"]) / product["count"]
     assert each_s == pytest.approx(needs_s, rel=0.1, abs=0.6e-6)  # events tell half microseconds
-    times = {"handed_over_s": [handed_over_s], "unsplit_step_s": [step_s]}
+    times = {"dispatch_s": [dispatch_s], "whole_step_s": [step_s]}
     document = {"params": {}, "times": times, "memory": {}}
     document |= {"flops": None, "bytes": None, "operators": found}
     parts = step_parts.of_point(model.made(Point, document), "gpu")

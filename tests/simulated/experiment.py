@@ -1,4 +1,4 @@
-"""A small experiment on a played device, through the front door."""
+"""A small experiment on a simulated device, through the front door."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TIMING = QUICK | {"iterations": 4, "max_iterations": 4, "energy_window_s": 0, "r
 def prepared(
     folder: Path, environment: dict[str, str], workloads: dict[str, dict[str, Any]]
 ) -> Checkout:
-    """A copy of the project that measures these workloads on a played GPU, in fp32 by default."""
+    """A copy of the project that measures these workloads on a simulated GPU, in fp32 by default."""
     copy = copy_project(folder / "project")
     for module in HERE.glob("*.py"):  # the rules put this folder on Python's path
         shutil.copy2(module, copy.path / "workflow")
     copy.environment |= environment | {"PYTHONPATH": str(copy.path / "workflow")}
     copy.environment["SILICONPROF_LOCK_FILE"] = str(folder / "host.lock")
     copy.configure(
-        experiment="played",
+        experiment="simulated",
         host="desk",
         devices=["local"],
         precisions=["fp32"],

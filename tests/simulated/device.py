@@ -1,6 +1,6 @@
-"""A device that is played: its time line, its memory, its speed. No framework is known here.
+"""A device that is simulated: its time line, its memory, its speed. No framework is known here.
 
-Results are computed at once, on the CPU; only time is played. The device works through a queue on
+Results are computed at once, on the CPU; only time is simulated. The device works through a queue on
 a time line of its own. The host's clocks, as this process reads them, leave out what computing a
 result really took and go on to the queue's end where the host waits. So a time that was read
 without waiting is too short, as on a real device, and what is added up is exact.
@@ -25,7 +25,7 @@ _real = {name: getattr(time, name) for name in ("perf_counter", "monotonic", "ti
 class Card:
     """The facts of a device, as its driver gives them, and its rates in units a second.
 
-    They are those of the data sheet, made so small that a CPU computes the work of a played second
+    They are those of the data sheet, made so small that a CPU computes the work of a simulated second
     in less: rates by `SLOWER`, sizes by `SMALLER`.
     """
 

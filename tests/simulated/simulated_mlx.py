@@ -2,7 +2,7 @@
 
 MLX is lazy by itself, and runs what it was handed in threads of its own: a value that nobody waited
 for has not been computed. So its clock and its memory are left as they are; the device, its facts,
-its limits, its kernels of one's own, and its loss are played.
+its limits, its kernels of one's own, and its loss are simulated.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ class Gpus:
         for name in ("eval", "async_eval", "synchronize"):
             setattr(mx, name, self.checked(name))
         mx.device_count = lambda kind=mx.gpu: len(self.infos)
-        mlx.emulated_device = mx.emulated_device = "played by tests/played"  # siliconprof reads it
+        mlx.emulated_device = mx.emulated_device = (
+            "simulated by tests/simulated"  # siliconprof reads it
+        )
 
 
 class Cuda(Gpus):

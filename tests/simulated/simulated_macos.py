@@ -19,7 +19,7 @@ def commands(memory_bytes: int) -> dict[str, str]:
         "sysctl -n hw.logicalcpu": "8\n",
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
         "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
-        "ioreg -rd1 -c IOPlatformExpertDevice": '"IOPlatformUUID" = "played"\n',
+        "ioreg -rd1 -c IOPlatformExpertDevice": '"IOPlatformUUID" = "simulated"\n',
         "ioreg -rc AGXAccelerator -d1": '"gpu-core-count" = 10\n',
         "pmset -g": " powermode            0\n",
     }

@@ -1,8 +1,8 @@
-"""A `torch.cuda` over CPU tensors: torch's own Python, with NVIDIA GPUs played below it.
+"""A `torch.cuda` over CPU tensors: torch's own Python, with NVIDIA GPUs simulated below it.
 
 Tensors are those of tensors.py: every operator on one is computed on the CPU, its results take
 memory on the card and its time goes to the card's queue (see device.py). What torch's Python takes
-from `torch._C._cuda_*` is played by `Driver`, what its C++ takes by cuda.cpp.
+from `torch._C._cuda_*` is simulated by `Driver`, what its C++ takes by cuda.cpp.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ class Driver:
         self.check()
 
     def current(self) -> int:
-        return self.library.played_device(-1)
+        return self.library.simulated_device(-1)
 
     def gpu(self, index: int | None = None) -> Gpu:
         return self.gpus[self.current() if index is None or index < 0 else index]
 
     def statistics(self, index: int) -> dict[str, Any]:
-        """As `torch._C._cuda_memoryStats`, those parts that are played."""
+        """As `torch._C._cuda_memoryStats`, those parts that are simulated."""
         held = self.gpu(index).memory
 
         def all_of(current: int, peak: int) -> dict[str, Any]:
@@ -296,7 +296,7 @@ class Runtime:
 
 
 class Launcher(Libcuda):
-    """`libcuda.so.1` beside torch: a kernel of one's own is launched on the played card."""
+    """`libcuda.so.1` beside torch: a kernel of one's own is launched on the simulated card."""
 
     def cuCtxGetCurrent(self, to: Any) -> int:
         to._obj.value = 1 if torch.cuda.is_initialized() else None
@@ -335,7 +335,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
     count = len(driver.gpus)
     callback = ctypes.CFUNCTYPE(None, ctypes.c_int)(driver.synchronize)
     driver.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
-    driver.library.played_install(count, callback)
+    driver.library.simulated_install(count, callback)
     stand_in(Launcher(driver.seen))
     torch.version.cuda = "13.0"
     cuda = torch.cuda
@@ -348,7 +348,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
         cuda._get_device_properties = driver.properties
 
     def exchange(index: int) -> int:
-        return driver.library.played_device(index)
+        return driver.library.simulated_device(index)
 
     def fraction(share: float, index: int) -> None:
         driver.gpu(index).memory.limit_bytes = share * driver.gpu(index).card.memory_bytes
@@ -357,7 +357,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
         driver.check()
         driver.gpu().memory.empty_cache()
 
-    played: dict[str, Callable[..., Any]] = {
+    simulated: dict[str, Callable[..., Any]] = {
         "init": initialise,
         "isInBadFork": lambda: False,
         "getDeviceCount": lambda: count,
@@ -379,7 +379,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
         "ipc_collect": lambda: None,
         "getCurrentRawStream": lambda index: 0,
     }
-    for name, function in played.items():
+    for name, function in simulated.items():
         setattr(torch._C, f"_cuda_{name}", function)
     cuda._cudart = Runtime()
     cuda._exchange_device = cuda._maybe_exchange_device = exchange

@@ -1,7 +1,7 @@
-"""Tensors of a played device in torch: a wrapper that says where it is and holds a CPU tensor.
+"""Tensors of a simulated device in torch: a wrapper that says where it is and holds a CPU tensor.
 
 An operator on one comes to the device, and as a `Call` it is computed on the CPU. There is one
-kind of played device in a process.
+kind of simulated device in a process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Device(Protocol):
 
 
 class Played(torch.Tensor):
-    """A tensor on a played device: `inner` on the CPU, `memory` on the device."""
+    """A tensor on a simulated device: `inner` on the CPU, `memory` on the device."""
 
     inner: torch.Tensor
     on: Any
@@ -162,7 +162,7 @@ def install(
     made: Callable[[torch.device | None, Callable[[], torch.Tensor]], Played],
     attention: Callable[..., Any],
 ) -> None:
-    """Have torch make tensors of the device, and mark them as played.
+    """Have torch make tensors of the device, and mark them as simulated.
 
     Args:
         key: its dispatch key.
@@ -173,7 +173,7 @@ def install(
     """
     global run
     run = runs
-    torch.emulated_device = "played by tests/played"  # the mark that siliconprof reads
+    torch.emulated_device = "simulated by tests/simulated"  # the mark that siliconprof reads
     # A parameter that moves to the device stays the same object, as where its data is set.
     torch.__future__.set_swap_module_params_on_conversion(True)
 

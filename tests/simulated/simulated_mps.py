@@ -1,8 +1,8 @@
-"""A `torch.mps` over CPU tensors: torch's own Python, with the GPU of an M2 played below it.
+"""A `torch.mps` over CPU tensors: torch's own Python, with the GPU of an M2 simulated below it.
 
 Tensors are those of tensors.py: every operator on one is computed on the CPU, its results take
 memory from the heaps, and the time that computing took goes to the queue (see device.py). What
-torch's Python takes from `torch._C._mps_*` is played by `functions`, what its C++ takes by metal.cpp.
+torch's Python takes from `torch._C._mps_*` is simulated by `functions`, what its C++ takes by metal.cpp.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def functions() -> dict[str, Callable[..., Any]]:
 
 
 def statistics(*device: Any) -> dict[str, int]:
-    """`torch.accelerator.memory_stats`, those parts that are played."""
+    """`torch.accelerator.memory_stats`, those parts that are simulated."""
     memory = gpu.memory
     return {
         "allocated_bytes.all.current": memory.allocated,
@@ -136,7 +136,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
     gpu.line.patch()
     callback = ctypes.CFUNCTYPE(None)(gpu.line.wait)
     gpu.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
-    ctypes.CDLL(spec["library"]).played_install(callback)
+    ctypes.CDLL(spec["library"]).simulated_install(callback)
     torch._C._has_mps = True
     for name, function in functions().items():
         setattr(torch._C, f"_mps_{name}", function)

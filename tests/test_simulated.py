@@ -1,6 +1,6 @@
-"""NVIDIA GPUs played over CPU tensors (tests/played), through the front door and by contract.
+"""NVIDIA GPUs simulated over CPU tensors (tests/simulated), through the front door and by contract.
 
-A played device computes on the CPU and keeps time, memory and errors as a GPU does; its records
+A simulated device computes on the CPU and keeps time, memory and errors as a GPU does; its records
 say so, and nothing but these tests accepts them.
 """
 
@@ -25,10 +25,10 @@ from siliconprof.session import timing
 from siliconprof.store import record as store
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "played"))
+sys.path.insert(0, str(HERE / "simulated"))
 from device import CARDS, KERNEL_S  # noqa: E402
 from experiment import GPT2, TIMING, prepared, record  # noqa: E402
-from host import ACCEPT, build, contract, paths, played  # noqa: E402
+from host import ACCEPT, build, contract, paths, simulated  # noqa: E402
 
 H200 = "NVIDIA H200"
 RATES = CARDS[H200].flop_rates
@@ -63,14 +63,14 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def run(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A small experiment on a played H200, through the pipeline to the page."""
+    """A small experiment on a simulated H200, through the pipeline to the page."""
     workloads = {name: {"backends": ["torch-cuda"]} | own for name, own in WORKLOADS.items()}
-    copy = prepared(tmp_path_factory.mktemp("played"), played(driver, H200), workloads)
+    copy = prepared(tmp_path_factory.mktemp("simulated"), simulated(driver, H200), workloads)
     copy.snakemake("report")
     return copy
 
 
-def test_an_experiment_on_a_played_gpu_reaches_the_page(run: Checkout) -> None:
+def test_an_experiment_on_a_simulated_gpu_reaches_the_page(run: Checkout) -> None:
     """Every status is the one that the card's memory and the precision call for."""
     statuses = {
         (r["cell"]["workload"], r["cell"]["precision"]): r["status"] for r in run.records().values()
@@ -91,7 +91,7 @@ def test_an_experiment_on_a_played_gpu_reaches_the_page(run: Checkout) -> None:
     assert f"{H200} (simulated)" in (run.path / "results/report.html").read_text(encoding="utf-8")
 
 
-def test_times_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:
+def test_times_on_a_simulated_gpu_are_those_of_its_work(run: Checkout) -> None:
     """Nothing lasts less than the card needs; phases, and operators, add up to the step."""
     for workload, precision in (("plain", "tf32"), ("hf", "fp32")):
         (point,) = record(run, workload=workload, precision=precision)["points"]
@@ -100,13 +100,13 @@ def test_times_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:
         for index, whole in enumerate(times["step_s"]):
             assert sum(times[name][index] for name in phases) == pytest.approx(whole)
         flops = point["flops"]
-        assert min(times["unsplit_step_s"]) > flops / RATES["half"]
-        assert min(times["unsplit_step_s"]) == pytest.approx(min(times["step_s"]), rel=0.1)
-        assert max(times["handed_over_s"]) <= max(times["unsplit_step_s"])
+        assert min(times["whole_step_s"]) > flops / RATES["half"]
+        assert min(times["whole_step_s"]) == pytest.approx(min(times["step_s"]), rel=0.1)
+        assert max(times["dispatch_s"]) <= max(times["whole_step_s"])
         operators = point["operators"]
         assert operators["reason"] is None
         of_operators = sum(min(row["seconds"]) for row in operators["rows"])
-        assert of_operators == pytest.approx(min(times["unsplit_step_s"]), rel=0.1)
+        assert of_operators == pytest.approx(min(times["whole_step_s"]), rel=0.1)
         for name in ("backward_s", "optimizer_s"):  # the card's own clock, whatever the host does
             assert median(times[name]) == pytest.approx(min(times[name]), rel=0.1)
     tf32, fp32 = (
@@ -117,11 +117,11 @@ def test_times_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:
     for checked in ("twice_the_work", "synchronisation"):
         for made in run.records().values():
             verdict = made["checks"].get(checked, {"verdict": "ok"})["verdict"]
-            # MLX's clock is the real one (played_mlx.py), on a host that others use.
+            # MLX's clock is the real one (simulated_mlx.py), on a host that others use.
             assert verdict == "ok" or made["cell"]["backend"] == "mlx", made["cell"]
 
 
-def test_bytes_and_launches_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:
+def test_bytes_and_launches_on_a_simulated_gpu_are_those_of_its_work(run: Checkout) -> None:
     """The memory's bandwidth is the card's; both frameworks launch an empty kernel."""
     for backend in ("torch-cuda", "mlx"):
         launches = record(run, backend=backend, workload="launch")["points"]
@@ -137,7 +137,7 @@ def test_bytes_and_launches_on_a_played_gpu_are_those_of_its_work(run: Checkout)
         assert rate == pytest.approx(CARDS[H200].bytes_rate, rel=0.15), point["params"]
 
 
-def test_nothing_but_a_test_accepts_the_record_of_a_played_gpu(
+def test_nothing_but_a_test_accepts_the_record_of_a_simulated_gpu(
     run: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is read where a test asks for it, and refused by name anywhere else: bundles, pages."""
@@ -145,18 +145,18 @@ def test_nothing_but_a_test_accepts_the_record_of_a_played_gpu(
     monkeypatch.setenv(ACCEPT, "1")
     assert store.read(path)["status"] == "ok"
     monkeypatch.delenv(ACCEPT)
-    with pytest.raises(UserError, match=r"fp32.json: record of a device that is played"):
+    with pytest.raises(UserError, match=r"fp32.json: record of a device that is simulated"):
         store.read(path)
 
 
 # -- by contract -----------------------------------------------------------------------------------
 
 
-def test_the_contract_of_backends_holds_on_a_played_gpu(driver: Path, tmp_path: Path) -> None:
+def test_the_contract_of_backends_holds_on_a_simulated_gpu(driver: Path, tmp_path: Path) -> None:
     """What test_plugins.py asks of every backend, and the same training as on the CPU."""
     done = subprocess.run(
         [sys.executable, *contract(HERE, tmp_path / "t")],
-        env=dict(os.environ) | played(driver, H200) | paths(HERE),
+        env=dict(os.environ) | simulated(driver, H200) | paths(HERE),
         capture_output=True,
         text=True,
         check=False,
@@ -173,7 +173,7 @@ def probed(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[
     """What the detection of torch's GPUs answers on a host with these."""
 
     def answer(*gpus: str, visible: str | None = None, **more: Any) -> dict[str, Any]:
-        for name, value in played(driver, *gpus, **more).items():
+        for name, value in simulated(driver, *gpus, **more).items():
             monkeypatch.setenv(name, value)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -189,7 +189,7 @@ def test_a_driver_without_a_gpu_is_one_line(probed: Callable[..., dict[str, Any]
 def test_gpus_of_two_kinds_and_slices_are_devices_of_their_own(
     probed: Callable[..., dict[str, Any]],
 ) -> None:
-    """Each has its name and memory, in CUDA's order, and is said to be played."""
+    """Each has its name and memory, in CUDA's order, and is said to be simulated."""
     names = (H200, "NVIDIA GeForce RTX 2080 Ti", f"{H200} MIG 1g.18gb")
     answer = probed(*names)
     devices = answer["devices"]
@@ -231,7 +231,7 @@ def test_a_gpu_that_is_lost_is_one_line(driver: Path, tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, *command],
         cwd=tmp_path,
-        env=os.environ | played(driver, H200, lost_after=5) | more,
+        env=os.environ | simulated(driver, H200, lost_after=5) | more,
         check=True,
     )
     made = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))

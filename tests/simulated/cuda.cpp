@@ -1,6 +1,6 @@
 // What torch asks of CUDA from its own C++: which device is current, whether memory is page-locked,
 // who waits. A device guard and CUDA's hooks, as `c10/core/impl/DeviceGuardImplInterface.h` and
-// `ATen/detail/CUDAHooksInterface.h` ask for them; the device itself is played in played_cuda.py.
+// `ATen/detail/CUDAHooksInterface.h` ask for them; the device itself is simulated in simulated_cuda.py.
 // It must be loaded before torch asks for its hooks for the first time.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -72,7 +72,7 @@ struct PlayedHooks : CUDAHooksInterface {
   bool isAvailable() const override { return devices > 0; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
   DeviceIndex deviceCount() const override { return devices; }
-  std::string showConfig() const override { return "  - CUDA, played\n"; }
+  std::string showConfig() const override { return "  - CUDA, simulated\n"; }
   int getNumGPUs() const override { return devices; }
   DeviceIndex current_device() const override { return current; }
   DeviceIndex getCurrentDevice() const override { return current; }
@@ -89,13 +89,13 @@ C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, PlayedHooks)
 }  // namespace at
 
 extern "C" {
-void played_install(int count, void (*synchronize)(int)) {
+void simulated_install(int count, void (*synchronize)(int)) {
   devices = count;
   on_synchronize = synchronize;
   auto slot = static_cast<size_t>(c10::DeviceType::CUDA);
   c10::impl::device_guard_impl_registry[slot].store(&guard);
 }
-int played_device(int to) {  // -1 = only ask
+int simulated_device(int to) {  // -1 = only ask
   int before = current;
   if (to >= 0) current = to;
   return before;

@@ -1,6 +1,6 @@
-"""The GPU of an M2 played over the CPU (tests/played), through the front door and by contract.
+"""The GPU of an M2 simulated over the CPU (tests/simulated), through the front door and by contract.
 
-A played device computes on the CPU and keeps time, memory and limits as Metal does; its records say
+A simulated device computes on the CPU and keeps time, memory and limits as Metal does; its records say
 so where the package reads the mark.
 """
 
@@ -19,17 +19,17 @@ from siliconprof.session import sweep
 from test_plugins import parameters_of
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "played"))
+sys.path.insert(0, str(HERE / "simulated"))
 from experiment import GPT2, TIMING, prepared, record  # noqa: E402
-from host import RECOMMENDED_BYTES, build_mac, contract_mac, paths, played_mac  # noqa: E402
+from host import RECOMMENDED_BYTES, build_mac, contract_mac, paths, simulated_mac  # noqa: E402
 
 pytestmark = pytest.mark.campaign
 
 
 @pytest.fixture(scope="session")
-def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment in which Python is on a Mac with an M2."""
-    return played_mac(build_mac(tmp_path_factory.mktemp("mac")))
+    return simulated_mac(build_mac(tmp_path_factory.mktemp("mac")))
 
 
 # -- through the front door ----------------------------------------------------------------------
@@ -44,14 +44,14 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def run(played: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+def run(simulated: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A small experiment on both frameworks, through the pipeline to its records."""
-    copy = prepared(tmp_path_factory.mktemp("played"), played, WORKLOADS)
+    copy = prepared(tmp_path_factory.mktemp("simulated"), simulated, WORKLOADS)
     copy.snakemake("measured")
     return copy
 
 
-def test_an_experiment_on_a_played_mac_is_measured(run: Checkout) -> None:
+def test_an_experiment_on_a_simulated_mac_is_measured(run: Checkout) -> None:
     """Both frameworks measure everything; what is limited, wired and counted is in the records."""
     records = run.records()
     statuses = {key: (r["status"], r["reason"]) for key, r in records.items()}
@@ -88,12 +88,12 @@ def test_an_experiment_on_a_played_mac_is_measured(run: Checkout) -> None:
 
 
 @pytest.mark.parametrize("name", ["torch-mps", "mlx"])
-def test_a_backend_keeps_its_contract_on_a_played_gpu(
-    name: str, played: dict[str, str], tmp_path: Path
+def test_a_backend_keeps_its_contract_on_a_simulated_gpu(
+    name: str, simulated: dict[str, str], tmp_path: Path
 ) -> None:
     """Precisions, memory, launches; and a wait that is missing shows in the times."""
     command = [sys.executable, *contract_mac(HERE, name, tmp_path)]
-    environment = os.environ | played | paths(HERE)
+    environment = os.environ | simulated | paths(HERE)
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -107,12 +107,12 @@ def test_a_torch_mps_out_of_memory_is_a_record(run: Checkout) -> None:
     assert made["status"] == "oom" and "MPS backend out of memory" in made["reason"]
 
 
-def test_an_mlx_gpu_that_is_lost_ends_its_process(run: Checkout, played: dict[str, str]) -> None:
+def test_an_mlx_gpu_that_is_lost_ends_its_process(run: Checkout, simulated: dict[str, str]) -> None:
     """In a sweep, at its first point: the cell says what Metal said, and that nothing more ran."""
-    spec = json.loads(played["SILICONPROF_PLAYED"]) | {"lost_in": sweep.point.__name__}
+    spec = json.loads(simulated["SILICONPROF_SIMULATED"]) | {"lost_in": sweep.point.__name__}
     cell = record(run, backend="mlx", workload="bandwidth")["cell"] | {"module": "transformer_grid"}
     cell["parameters"] = parameters_of("transformer_grid", n_layer=[1], n_embd=[32], seq_len=[16])
-    lost = {"SILICONPROF_PLAYED": json.dumps(spec)}
+    lost = {"SILICONPROF_SIMULATED": json.dumps(spec)}
     run.stage("measure", "--cell", json.dumps(cell), "--output", "lost.json", env=lost)
     made = json.loads((run.path / "lost.json").read_text(encoding="utf-8"))
     assert made["status"] == "failed" and "kIOGPUCommandBufferCallbackErrorHang" in made["reason"]
