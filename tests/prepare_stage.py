@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -57,14 +58,14 @@ def made(output: Path, run: subprocess.CompletedProcess[str] | None = None) -> t
     names = {path.name for path in output.glob("[!.]*")}
     assert names == {*dataset_spec.files(kind), "sources.json"}
     assert dataset_file.read(output) == facts
-    for name in dataset_spec.ARRAYS[kind]:
-        values = np.load(output / name)
-        assert facts[f"{name.removesuffix('.npy')}_sha256"] == prepared.array_sha256(values)
+    for name in prepared.ARRAYS[kind]:
+        values = np.load(output / f"{name}.npy")
+        assert facts[f"{name}_sha256"] == prepared.array_sha256(values)
     data = data_folder.load(output)
     assert (data.name, data.sha256) == (facts["name"], facts["sha256"])
     if kind in dataset_spec.TOKENISED:
         tokenizer = (output / "tokenizer.json").read_bytes()
-        assert facts["tokenizer_sha256"] == prepare.preparing.sha256(tokenizer)
+        assert facts["tokenizer_sha256"] == hashlib.sha256(tokenizer).hexdigest()
         assert data.vocab_size == facts["vocab_size"] >= facts["vocab_size_actual"]
     return facts, data
 

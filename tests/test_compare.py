@@ -118,8 +118,6 @@ def test_one_process_decides_nothing_and_says_how_to_get_more(tmp_path: Path) ->
     assert [float(row["ratio"]) for row in rows] == pytest.approx([2, 2], rel=0.1)
     assert text.count("undecided: 1 process") == 4  # two points, the count, and what to do
     assert text.splitlines()[-1].startswith("undecided: 1 process: `repeats: 5`")
-    status, _, rows = compared(tmp_path / "a", tmp_path / "a")
-    assert (status, rows[0]["reason"]) == (3, "the same record")
 
 
 # -- which cells and points --------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -251,9 +250,8 @@ def test_a_gap_is_explained_on_the_terminal(
     assert [line.split("  ")[0] for line in table.splitlines()][1:] == [
         line["part"] for line in lines if line["kind"] in ("cause", "unexplained")
     ]
-    assert cli.dispatch(["explain", "--json", "hf", "plain/cpu-x", *where]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [line["seconds"] for line in told] == [line["seconds"] for line in lines]
+    assert cli.dispatch(["explain", "hf", "plain/cpu-x", *where]) == 0
+    assert capsys.readouterr().out == text
     for names, mistake in (
         (("hf", "plane"), "plane: no training has 'plane'; did you mean 'plain'?"),
         (("plain", "gpt2-nano-hf/plain"), "these; did you mean 'gpt2-nano-plain/torch-cpu/fp32'?"),

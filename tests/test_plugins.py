@@ -442,7 +442,8 @@ def words(tmp_path: Path) -> Path:
     drawn = np.random.default_rng(0).integers(0, 300, 20_000).astype("<u2")
     np.save(tmp_path / "tokens.npy", drawn)
     sha256 = hashlib.sha256(drawn.tobytes()).hexdigest()
-    facts = {"name": "words", "vocab_size": 300, "tokens_sha256": sha256, "sha256": sha256}
+    facts = {"name": "words", "kind": "text", "vocab_size": 300}
+    facts |= {"tokens_sha256": sha256, "sha256": sha256}
     (tmp_path / "dataset.json").write_text(json.dumps(facts), encoding="utf-8")
     return tmp_path
 

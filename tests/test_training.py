@@ -263,10 +263,10 @@ def test_pretrained_weights_are_read_from_a_folder_and_a_revision_of_the_hub(
 ) -> None:
     """The first loss is that of the model it came from."""
     import torch
-    from siliconprof.datasets import token_data
+    from siliconprof.datasets import data_folder
 
     records, (model, folder) = found(study), given
-    data = token_data.load(study.path / "results/data/words")
+    data = data_folder.load(study.path / "results/data/words")
     tokens = torch.from_numpy(next(data.batches(4, 32, 0))).long()
     with torch.no_grad():
         expected = float(model.eval()(input_ids=tokens, labels=tokens).loss)
@@ -281,7 +281,7 @@ def test_pretrained_weights_are_read_from_a_folder_and_a_revision_of_the_hub(
             in wrong["reason"]
         )
     absent = records["given-absent", "mlx", "fp32"]
-    assert "no such folder" in absent["reason"] and "\n" not in absent["reason"]
+    assert "neither a folder" in absent["reason"] and "\n" not in absent["reason"]
     older, newest, unknown = (
         records[f"given-{revision}", "torch-cpu", "fp32"] for revision in ("v1", "main", "v2")
     )

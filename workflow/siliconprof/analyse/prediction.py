@@ -39,7 +39,6 @@ MODEL = ["module", "trainer", "lora_rank"]  # of which the framework does alike
 KIND = ["name", "dtype"]  # what a line is of
 SIZE = ["bytes", "flops"]
 TIMED, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
-KERNEL = "time in the kernel"  # of the measuring thread, in a measured training
 UNSEEN_AT_MOST = 0.05  # of the predicted time
 # Of the calls of all kinds take at most so long what one of an unseen kind may take.
 SLOWEST = 0.95
@@ -58,7 +57,7 @@ ALONE = "no other training on its device has operators that were timed undisturb
 class Prediction(NamedTuple):
     """A step as it should be."""
 
-    parts: Mapping[str, float]  # of `PARTS`, and `KERNEL` where asked -> seconds
+    parts: Mapping[str, float]  # of `PARTS` -> seconds
     shares: Mapping[str, float]  # how an operator's time is known -> share of all operators' time
     closure: float  # the step over the sum of its parts
     unseen: pd.Series  # kind that no line covers -> what it might take, seconds
@@ -255,19 +254,14 @@ class Timed:
         return float((of[STEP] / parts_s).median())
 
     def predict(
-        self,
-        rows: pd.DataFrame,
-        model: Sequence[Any],
-        faster: Mapping[str, float] | None = None,
-        kernel_s: float = 0.0,
+        self, rows: pd.DataFrame, model: Sequence[Any], faster: Mapping[str, float] | None = None
     ) -> Prediction:
         """The step of a training.
 
         Args:
             rows: its operators, described.
             model: its `MODEL`, as in `trainings`.
-            faster: part of the step, or `KERNEL` -> how many times as fast it shall be.
-            kernel_s: of the step, what the measuring thread spends in the kernel.
+            faster: part of the step -> how many times as fast it shall be.
         """
         faster, taken = faster or {}, self._taken(rows)
         spent = taken.groupby("part")["seconds"].sum()
@@ -275,9 +269,6 @@ class Timed:
         operators_s, framework_s = sum(parts.values()), self.framework_s(rows, model)
         beyond_s = self._beyond_s(operators_s, framework_s)
         parts[FRAMEWORK] = beyond_s / faster.get(FRAMEWORK, 1.0)
-        if KERNEL in faster:
-            framework_s += kernel_s * (1 / faster[KERNEL] - 1)
-            parts[KERNEL] = self._beyond_s(operators_s, framework_s) - beyond_s
         known = taken.groupby("how")["seconds"].sum() / (taken["seconds"].sum() or 1.0)
         shares = {how: float(known.get(how, 0.0)) for how in (TIMED, BY_LINE, UNSEEN)}
         unseen = taken[taken["how"] == UNSEEN].groupby("kind", sort=False)["seconds"].sum()
@@ -316,7 +307,7 @@ def timed(points: pd.DataFrame, lines: pd.DataFrame) -> Timed:
     is_framework = lines["group"] == FRAMEWORK
     own = described(lines[~is_framework])
     own["call_s"], own["moved"] = own["seconds"] / own["count"], own["count"] * own["bytes"]
-    names = [*POINT, "threads", *MODEL, "flags", STEP, "dispatch_median_s", "system_per_step_s"]
+    names = [*POINT, "threads", *MODEL, "flags", STEP, "dispatch_median_s"]
     found = points.reindex(columns=names).loc[lines["training"].unique()]
     found = found.fillna({"module": "", "trainer": "", "lora_rank": 0.0})
     of_step = own.groupby("training")[["seconds", "count", "moved"]].sum()

@@ -1,24 +1,21 @@
-"""The cases of comparisons: the measured rows that answer claims, each with its figure.
-
-Each quantity is read once, of all rows that some claim asks for, and all pairs are combined at once.
-"""
+"""The cases of comparisons: the measured rows that answer claims, each with its figure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from siliconprof.analyse.equal_work import CHOICES
-from siliconprof.analyse.frames import CELL, DEVICE
+from siliconprof.analyse.frames import CELL
 from siliconprof.analyse.throughputs import PLACE
 from siliconprof.claims import figures
-from siliconprof.claims.claims_file import Claim, Question
-from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence, Rows
+from siliconprof.claims.claims_file import Claim, Compare, Question
+from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence, fits
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.stats import inference
 from siliconprof.store import table_files
@@ -40,20 +37,23 @@ FIXED = {
     "n_parameters": ("batch_size", "seq_len", "vocab_size"),
     "n_layer": ("n_embd", "n_head", "d_ff", "seq_len", "vocab_size", "batch_size"),
 }
-WHICH_DEVICE = ("device", "device_kind", "vendor")
-OF_A_DEVICE = (*WHICH_DEVICE, "backend", "framework", "like")
+WHICH_DEVICE = ("device", "device_kind")
 SHOWN = [  # of a row, by its case
     *("workload", "precision", "where", "module", "n_parameters", "n_layer", "n_embd", "seq_len"),
     *("batch_size", "any_batch_size", "batch", "m", "k", "n"),
 ]
-MULTIPLES = {"most": "largest", "least": "smallest", "mean": "geometric mean"}  # of several cases
+# How several cases count as one: its name, and the figure of theirs.
+MULTIPLES: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
+    "most": ("largest", max),
+    "least": ("smallest", min),
+    "mean": ("geometric mean", inference.geometric_mean),
+}
 SIZES = {
     "n_layer": "{:g} layers",
     "n_embd": "of width {:g}",
     "seq_len": "{:g} tokens",
     "batch_size": "batch {:g}",
 }
-Side = tuple[np.ndarray, np.ndarray]  # the groups and the numbers of rows
 
 
 class Case(NamedTuple):
@@ -70,248 +70,155 @@ class Case(NamedTuple):
     word: str = ""
 
 
-@dataclass(eq=False)
-class Asked:
-    """A question of a claim to the devices that decide it, or to others, and its cases.
+class Asked(NamedTuple):
+    """A question of a claim with its cases."""
 
-    Attributes:
-        rows: which rows of the quantity's table it asks for.
-        is_analogue: whether only rows count that do not decide the claim.
-        reasons: why there are no more cases.
-    """
-
-    claim: Claim
     question: Question
-    table: Rows
-    rows: np.ndarray
-    is_analogue: bool = False
-    cases: list[Case] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
+    cases: Sequence[Case]
+    reasons: Sequence[str]  # why there are no more
 
 
-def ask(
-    evidence: Evidence,
-    claim: Claim,
-    question: Question,
-    counts: np.ndarray | None = None,
-    is_analogue: bool = False,
-) -> Asked:
-    """A question whose cases are not known yet.
+def of_claim(evidence: Evidence, claim: Claim) -> list[Asked]:
+    """The questions of a claim, to the devices that it names, else to this host, with their cases."""
+    compare, quantity = claim.compare, QUANTITIES[claim.compare.quantity]
+    rows = evidence.rows(quantity.rows)
+    masks = [_asks(evidence, rows, claim, question) for question in claim.questions]
+    rows = rows[reduce(or_, masks)]
+    if rows.empty:
+        return [Asked(question, (), ()) for question in claim.questions]
+    known = quantity.read(evidence, rows)
+    rows = rows.assign(middle=known["middle"], has=known["why_not"] == "")
+    pairs = pd.concat(
+        [
+            _pairs(compare, question, rows[mask[rows.index]]).assign(question=number)
+            for number, (question, mask) in enumerate(zip(claim.questions, masks, strict=True))
+        ]
+    )
+    cases = _cases(claim, rows, known, pairs) if len(pairs) else []
+    return [
+        Asked(
+            question,
+            [case for case, of in zip(cases, pairs["question"], strict=True) if of == number],
+            [*filter(None, known["why_not"][masks[number][rows.index]].unique())],
+        )
+        for number, question in enumerate(claim.questions)
+    ]
+
+
+def _asks(evidence: Evidence, rows: pd.DataFrame, claim: Claim, question: Question) -> pd.Series:
+    """Which rows a question asks for."""
+    if not evidence.devices.issuperset(question.devices):
+        return pd.Series(False, rows.index)
+    mask = rows["module"].isin(question.workloads)
+    mask &= reduce(or_, (fits(rows, side) for side in question.sides))
+    if not claim.devices:
+        mask &= rows["source"] == HERE
+    if question.batch_sizes:
+        mask &= rows["any_batch_size"].isin(question.batch_sizes)
+    return mask
+
+
+def _group(rows: pd.DataFrame, names: Iterable[str]) -> pd.Series:
+    """The number of each row's group: rows of one are alike in some columns; missing values are."""
+    return rows.groupby([n for n in names if n in rows], dropna=False, sort=False).ngroup()
+
+
+def _pairs(compare: Compare, question: Question, rows: pd.DataFrame) -> pd.DataFrame:
+    """The labels of `one` and the `other` row of each case; of a row that stands alone, twice its own.
 
     Args:
-        counts: which rows may be used by their source; None for all.
+        rows: with the `middle` of their figures, and whether they `has` one.
     """
-    table = evidence.rows(QUANTITIES[claim.quantity].rows)
-    mask = table.has("module", question.workloads)
-    mask = mask & np.logical_or.reduce([table.fits(side) for side in question.sides])
-    if not evidence.devices.issuperset(question.devices):
-        mask = np.zeros_like(mask)
-    if counts is not None:
-        mask &= counts
-    if question.batch_sizes:
-        mask &= table.has("any_batch_size", question.batch_sizes)
-    if is_analogue and len(question.sides) == 1:
-        every = np.arange(len(mask))
-        mask &= ~_decides(claim, table, every, every)
-    return Asked(claim, question, table, mask, is_analogue)
-
-
-def _decides(claim: Claim, table: Rows, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Which pairs of rows a verdict is based on."""
-    if claim.devices:
-        named = table.fits({"device": claim.devices})
-        return named[one] & named[other]
-    here = table.has("source", [HERE])
-    sides = [[table.fits(side) for side in question.sides] for question in claim.questions]
-    asked = np.logical_or.reduce([of[0][one] & of[-1][other] for of in sides])
-    return here[one] & here[other] & asked
-
-
-class Reading:
-    """The figures of a quantity, read once of all rows that any question asks for."""
-
-    def __init__(self, evidence: Evidence, quantity: str, every: Sequence[Asked]) -> None:
-        rows = every[0].table.frame
-        asked = np.logical_or.reduce([asked.rows for asked in every])
-        self.figures = QUANTITIES[quantity].read(evidence, rows[asked])
-        self.middle, self.has = np.full(len(rows), np.nan), np.full(len(rows), False)
-        self.middle[asked] = self.figures["middle"]
-        self.has[asked] = self.figures["why_not"] == ""
-
-
-def fill(evidence: Evidence, every: Sequence[Asked]) -> None:
-    """Find the cases of all questions, and the reasons why there are no more."""
-    every = [asked for asked in every if asked.rows.any()]
-    by_quantity: dict[str, list[Asked]] = {}
-    for asked in every:
-        by_quantity.setdefault(asked.claim.quantity, []).append(asked)
-    read = {name: Reading(evidence, name, of) for name, of in by_quantity.items()}
-    sides: list[list[np.ndarray]] = [[], []]
-    for number, asked in enumerate(every):
-        known = read[asked.claim.quantity]
-        figures = known.figures.loc[np.flatnonzero(asked.rows), "why_not"]
-        asked.reasons += filter(None, figures.unique())
-        for rows, of in zip(sides, _sides(asked, known), strict=True):
-            rows.append(np.array([np.full_like(of[0], number), *of]).T)
-    if every:
-        by = ["question", "group"]
-        one, other = (
-            pd.DataFrame(np.concatenate(rows), columns=[*by, name])
-            for name, rows in zip(("one", "other"), sides, strict=True)
-        )
-        pairs = one.merge(other, on=by).sort_values(by, kind="stable", ignore_index=True)
-        kept = [
-            _is_case(asked, *pairs.loc[pairs["question"] == number, ["one", "other"]].to_numpy().T)
-            for number, asked in enumerate(every)
-        ]
-        _combine(every, pairs[np.concatenate(kept)].reset_index(drop=True), read)
-
-
-def _sides(asked: Asked, known: Reading) -> tuple[Side, Side]:
-    """(group, row) of both sides of the cases: any two rows of one group form one.
-
-    A row that stands alone forms a group by itself.
-    """
-    claim, question, table = asked.claim, asked.question, asked.table
-    if claim.along:
-        return _trends(asked, known)
-    rows = np.flatnonzero(asked.rows & known.has)
+    if compare.along:
+        return _trends(compare.along, rows)
+    rows = rows[rows["has"]]
     if len(question.sides) == 1:
-        return (rows, rows), (rows, rows)
-    group = table.groups(rows, _alike(claim, question))
+        return pd.DataFrame({"one": rows.index, "other": rows.index})
+    group = _group(rows, _alike(compare, question))
+    rows = rows.assign(group=group)
     sides = []
     for side in question.sides:
-        chosen = np.flatnonzero(table.fits(side)[rows])
-        if QUANTITIES[claim.quantity].fastest:
-            fastest_first = chosen[np.argsort(-known.middle[rows[chosen]], kind="stable")]
-            place = np.stack([group, table.groups(rows, DEVICE)])[:, fastest_first]
-            chosen = np.sort(fastest_first[np.unique(place, axis=1, return_index=True)[1]])
-        sides.append((group[chosen], rows[chosen]))
-    return sides[0], sides[1]
-
-
-def _trends(asked: Asked, known: Reading) -> tuple[Side, Side]:
-    """The last and the first of each group of rows that differ only in one parameter."""
-    table, along = asked.table, asked.claim.along
-    values = table.frame[along].to_numpy(float)
-    rows = np.flatnonzero(asked.rows & (values > 0))
-    group = table.groups(rows, [*CELL, *FIXED[along]])
-    order = np.lexsort((values[rows], group))
-    rows, group = rows[order], group[order]
-    names = np.unique(group)
-    first = rows[np.searchsorted(group, names)]
-    last = rows[np.searchsorted(group, names, side="right") - 1]
-    kept = (values[first] < values[last]) & known.has[first] & known.has[last]
-    return (names[kept], last[kept]), (names[kept], first[kept])
-
-
-def _is_case(asked: Asked, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Which pairs of alike rows form cases."""
-    claim, question, table = asked.claim, asked.question, asked.table
-    if len(question.sides) == 1:
-        return np.full(len(one), True)
-    a, b = question.sides
-    kept = one != other
+        chosen = rows[fits(rows, side)]
+        if QUANTITIES[compare.quantity].fastest:
+            chosen = chosen.sort_values("middle", ascending=False, kind="stable")
+            chosen = chosen.drop_duplicates(["group", "place"]).sort_index()
+        sides.append(chosen[["group", "place", "computer"]].reset_index(names="row"))
+    pairs = sides[0].merge(sides[1], on="group").sort_values("group", kind="stable")
+    pairs = pairs.rename(columns={"row_x": "one", "row_y": "other"})
+    kept = pairs["one"] != pairs["other"]
     if _between_devices(question):
-        kept &= table.differ(one, other, DEVICE)
+        kept &= pairs["place_x"] != pairs["place_y"]
         if question.same_host:
-            kept &= ~table.differ(one, other, ["source", "host"])
-    if claim.similar_price:
-        prices = [table.frame["price_usd"].to_numpy(float)[rows] for rows in (one, other)]
-        is_similar = np.maximum(*prices) <= claim.similar_price * np.minimum(*prices)
-        if (kept & ~is_similar).any():
-            none = f"no two devices have prices within {claim.similar_price:g} times"
-            asked.reasons.append(none)
-        kept &= is_similar
-    if asked.is_analogue:
-        kept &= ~_decides(claim, table, one, other)
-        if a == b:  # the higher listed peak first, as the claim has it
-            peak = table.frame["peak"].to_numpy(float)
-            kept &= peak[one] > peak[other]
-    return kept
+            kept &= pairs["computer_x"] == pairs["computer_y"]
+    return pairs[kept]
+
+
+def _trends(along: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """The last and the first of each group of rows that differ only in one parameter."""
+    rows = rows[rows[along] > 0]
+    rows = rows.assign(group=_group(rows, [*CELL, *FIXED[along]]))
+    by = rows.sort_values(along, kind="stable").reset_index(names="row").groupby("group")
+    ends = by.agg(one=("row", "last"), other=("row", "first"))
+    one, other = (rows.loc[ends[name]].reset_index(drop=True) for name in ("one", "other"))
+    return ends[((one[along] > other[along]) & one["has"] & other["has"]).to_numpy()]
 
 
 def _between_devices(question: Question) -> bool:
     """Whether both sides of a comparison are of different devices."""
     a, b = question.sides
-    differ = any(a.get(name) != b.get(name) for name in WHICH_DEVICE)
-    return differ or a | {"like": None} == b | {"like": None}
+    return a == b or any(a.get(name) != b.get(name) for name in WHICH_DEVICE)
 
 
-def _alike(claim: Claim, question: Question) -> Sequence[str]:
+def _alike(compare: Compare, question: Question) -> Sequence[str]:
     """The columns in which two compared rows must agree, given what distinguishes their sides."""
     a, b = question.sides
     if a.get("model") != b.get("model"):
         return SAME_TRAINING
     if a.get("gradient_checkpointing") != b.get("gradient_checkpointing"):
         return ACROSS_SETTINGS
-    own = {*a, *b, *(OF_THE_BATCH if claim.any_batch else ())}
+    own = {*a, *b, *(OF_THE_BATCH if compare.any_batch else ())}
     own |= {"network"} if "module" in own else set()
-    own |= {"backend"} if "framework" in own else set()
     places = () if _between_devices(question) else PLACE
-    return [name for name in (*places, *(claim.same or WORK)) if name not in own]
+    return [name for name in (*places, *(compare.same or WORK)) if name not in own]
 
 
-# -- all at once -----------------------------------------------------------------------------------
-
-
-def _combine(every: Sequence[Asked], pairs: pd.DataFrame, read: Mapping[str, Reading]) -> None:
-    """Fill in the cases.
+def _cases(
+    claim: Claim, rows: pd.DataFrame, known: pd.DataFrame, pairs: pd.DataFrame
+) -> list[Case]:
+    """The cases of a claim.
 
     Args:
+        known: the figures of `rows`.
         pairs: `one` and `other` row of each, and the number of its `question`.
     """
-    facts = pd.DataFrame(
-        [(of.claim.quantity, of.claim.kind, of.claim.cases) for of in every],
-        columns=["quantity", "kind", "counted"],
-    ).assign(
-        claim=pd.factorize(pd.Series([(of.claim.id, of.is_analogue) for of in every]))[0],
-        printed=[of.question.printed or 1.0 for of in every],  # counts as exact
-        over=[
-            of.claim.over_printed and f"; over the printed {of.claim.over_printed}" for of in every
-        ],
-    )
-    pairs = pairs.join(facts, "question")
-    figures_of = pd.concat({name: of.figures for name, of in read.items()})
-    upper, lower = (
-        figures_of.loc[pd.MultiIndex.from_frame(pairs[["quantity", side]])].reset_index(drop=True)
-        for side in ("one", "other")
-    )
-    ends = ["middle", "low", "high"]
-    upper[ends] = upper[ends].div(pairs["printed"], axis=0)
-    upper["basis"] += pairs["over"]
-    tables = {id(of.table): of.table.frame for of in every}
-    lines = {key: table_files.rows(frame[SHOWN]) for key, frame in tables.items()}
-    one, other = (
-        [lines[id(every[of].table)][row] for of, row in pairs[["question", side]].to_numpy()]
-        for side in ("one", "other")
-    )
-    is_alone, is_difference = pairs["one"] == pairs["other"], pairs["kind"] == "difference"
-    for shown, side in ((one, upper), (other, lower)):
-        workload = pd.Series([row["workload"] for row in shown], dtype=object)
-        is_named = ~is_alone & side["remark"].ne("")
-        side["remark"] = ("of " + workload + " ").where(is_named, "") + side["remark"]
-    differences, ratios = ~is_alone & is_difference, ~is_alone & ~is_difference
-    combined = pd.concat(
-        [
-            upper[is_alone],
-            figures.ratio(upper[ratios], lower[ratios]),
-            figures.difference(upper[differences], lower[differences]),
-        ]
-    ).sort_index()
+    compare = claim.compare
+    found, lower = (known.loc[pairs[side]].reset_index(drop=True) for side in ("one", "other"))
+    one, other = (table_files.rows(rows.loc[pairs[side], SHOWN]) for side in ("one", "other"))
+    if compare.over_printed:  # which counts as exact
+        printed = [claim.questions[number].printed for number in pairs["question"]]
+        ends = ["middle", "low", "high"]
+        found[ends] = found[ends].div(printed, axis=0)
+        found["basis"] += f"; over the printed {compare.over_printed.table}"
+    is_alone = compare.of is not None and not compare.along
+    if not is_alone:
+        for shown, side in ((one, found), (other, lower)):
+            named = zip(shown, side["remark"], strict=True)
+            side["remark"] = [f"of {row['workload']} {text}" if text else "" for row, text in named]
+        combine = figures.difference if compare.kind == "difference" else figures.ratio
+        found = combine(found, lower)
     # How many intervals have to hold together: one where several count as one.
-    n = pairs.groupby("claim")["claim"].transform("size").mask(pairs["counted"].isin(MULTIPLES), 1)
-    low, high = figures.interval(combined, 1 - (1 - inference.CONFIDENCE) / n)
+    n = 1 if compare.cases in MULTIPLES else len(pairs)
+    low, high = figures.interval(found, 1 - (1 - inference.CONFIDENCE) / n)
     names = ["middle", "low", "high", "basis", "remark", "word"]
-    texts = combined.assign(low=low, high=high)[names].itertuples(index=False)
-    for number, a, b, text in zip(pairs["question"], one, other, texts, strict=True):
-        asked = every[number]
-        rows, label = (
-            ([a], _label(a)) if a is b else ([a, b], _label_of_both(a, b, asked.claim.along))
-        )
-        places = tuple(row["where"] for row in rows)
-        sizes = tuple((row["module"], row["any_batch_size"]) for row in rows)
-        asked.cases.append(Case(label, places, sizes, *text))
+    texts = found.assign(low=low, high=high)[names].itertuples(index=False)
+    cases = []
+    for a, b, text in zip(one, other, texts, strict=True):
+        label = _label(a) if is_alone else _label_of_both(a, b, compare.along)
+        both = [a] if is_alone else [a, b]
+        places = tuple(row["where"] for row in both)
+        sizes = tuple((row["module"], row["any_batch_size"]) for row in both)
+        cases.append(Case(label, places, sizes, *text))
+    return cases
 
 
 # -- labels ----------------------------------------------------------------------------------------
@@ -330,7 +237,7 @@ def _shape(row: Row) -> str:
     return "×".join(f"{size:g}" for size in sizes if size) if row["m"] else ""
 
 
-def _label_of_both(one: Row, other: Row, along: str) -> str:
+def _label_of_both(one: Row, other: Row, along: str | None) -> str:
     """The label of two compared rows, or of a trend from the other; what both share comes once."""
     if along:
         return f"{_label(other, along)}, {along} {other[along]:g} to {one[along]:g}"

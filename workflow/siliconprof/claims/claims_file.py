@@ -6,48 +6,190 @@ and takes value, devices, model, batch size and source from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from siliconprof.claims import models
+import pandas as pd
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+
 from siliconprof.claims.figures import Region
-from siliconprof.claims.models import OWN_CPU
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.errors import UserError, nearest
 from siliconprof.hosts.registry import Registry
 from siliconprof.store import model, published, table_files, validation
-from siliconprof.store.published import TABLES
+from siliconprof.store.model import Count, Number, Part, Text, matches, one_of
 from siliconprof.store.table_files import Row
 
+OWN_CPU = "cpu"  # as a device: the processor of the other side's computer
 PERCENT = "percent"  # of more, in a published row: 30 percent are 1.3 times
 SIGNS = ("direction", "trend")  # kinds without a number, whatever their row prints
-WITH_NUMBER = ("ratio", "range")  # need a number: a published row's or their own
 UNITS = {"ratio": "times", "direction": "times", "trend": "times", "finding": ""}
 # Side -> the column in which a published row names its device.
 COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
-# What a column's unit has to be multiplied with to be an SI unit.
-SCALES = {"ms": 1e-3}
-Side = dict[str, Any]  # column of a row -> its value, or a list of them
-Read = Callable[[str], list[Row]]  # of a published table
+PAIR = ("a", "b", "cases", "expect")
+NEEDS = {  # kind of comparison -> the keys that it must have
+    "ratio": PAIR,  # a over b against a number; without one here, a published row has it
+    "direction": PAIR,  # which of a and b is more, without a number
+    "difference": PAIR,  # a minus b
+    "range": ("of", "cases", "expect"),  # a quantity of each cell against a bound
+    "trend": ("of", "cases", "expect", "along"),  # the last over the first along a parameter
+    "finding": ("of", "cases", "words"),  # the word that an analysis came to
+}
 
 
 class Unknown(Exception):
-    """A column or a row that is not there; `.key: what`."""
+    """A row that is not there, or a number too many or too few; `.key: what`."""
+
+
+# -- the file ------------------------------------------------------------------------------------
+
+
+def _known(name: str, info: ValidationInfo) -> str:
+    devices = [*(info.context or {})["devices"], OWN_CPU]
+    if name not in devices:
+        raise ValueError(f"is {name!r}; expected one of: {', '.join(devices)}")
+    return name
+
+
+Device = Annotated[str, AfterValidator(_known)]
+Texts = Annotated[list[Text], Field(min_length=1)]
+
+
+class Printed(Part):
+    """Numbers of a published table."""
+
+    table: Annotated[str, *one_of([*published.COLUMNS])]
+    column: Text  # that holds the number
+    where: dict[str, str] = {}  # which rows: column -> its value
+    per: str = ""  # a column that it is divided by, such as batch_size
+
+
+class Over(Part):
+    """A printed number, or one over another."""
+
+    a: Printed
+    b: Printed | None = None
+
+
+class Side(Part):
+    """Which cells stand on one side; a device named by a published row is added."""
+
+    device: Device = ""
+    backend: Text = ""
+    module: Text = ""
+    size: Text | list[str] = ""  # the model's, or several of which any will do
+    precision: Text = ""
+    trainer: Literal["hf", "plain"] | None = None
+    lora: bool = False  # whether adapters are trained
+    scenario_applied: Literal["fits", "offload", "near-capacity"] | None = None
+    # large: a matrix of at least 2000 x 2000 values; small: of at most 1000 x 1000. The paper prints
+    # no shapes but 2000 x 2000.
+    shape_size: Literal["large", "small"] | None = None
+    model: Literal["wide", "deep"] | None = None  # which of two models of equal size
+    gradient_checkpointing: bool = False  # whether layers are computed again
+
+
+class Compare(Part):
+    """The comparison over cells that tests a statement; see `NEEDS` for its kinds."""
+
+    kind: Literal["ratio", "direction", "difference", "range", "trend", "finding"]
+    quantity: Annotated[str, *one_of(sorted(QUANTITIES))]
+    workloads: Annotated[list[Annotated[str, *one_of("workloads")]], Field(min_length=1)]  # modules
+    batch_sizes: list[Count] = []  # all must have been measured
+    # Each device, and each pair of an `a` and a `b`, is a question of its own.
+    devices: list[Device] = []
+    pairs: list[Annotated[list[Device], Field(min_length=2, max_length=2)]] = []
+    a: Side | None = None
+    b: Side | None = None
+    of: Side | None = None  # the one side of what compares no two
+    # all: the statement says always, so one case against it contradicts it. typical: more than half
+    # of the cases agree and none is against it. most, least, mean: the largest, the smallest, the
+    # geometric mean.
+    cases: Literal["all", "typical", "most", "least", "mean"] = "all"
+    value: Number | Over | None = None
+    # apart: not within the tolerance; more and less: a sign, or beyond the value.
+    expect: Literal["about", "at_least", "at_most", "more", "less", "apart"] | None = None
+    tolerance: Annotated[Number, Field(ge=0)] | None = None  # of the value, missed by so much
+    tolerance_reason: Text | None = None  # why so much
+    words: Texts | None = None  # of a finding that agree; `inconclusive` decides nothing
+    along: Literal["batch_size", "n_parameters", "n_layer"] | None = None
+    any_batch: bool = False  # batch sizes may differ; for what is per sample
+    same: list[Text] = []  # columns in which both must agree, where that is less than the same work
+    over_printed: Printed | None = None  # divides what is measured of each of `devices`
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Compare:
+        if missing := [key for key in NEEDS[self.kind] if getattr(self, key) is None]:
+            raise ValueError(f"a {self.kind} needs {', '.join(missing)}")
+        if (self.tolerance is None) != (self.tolerance_reason is None):
+            raise ValueError("expected tolerance and tolerance_reason, both or neither")
+        if self.tolerance is None and self.expect in ("about", "apart"):
+            raise ValueError(f"expect: {self.expect}: needs a tolerance")
+        if QUANTITIES[self.quantity].finding != (self.kind == "finding"):
+            raise ValueError("quantity: a finding is a word, all else a number")
+        return self
+
+    @property
+    def sides(self) -> dict[str, dict[str, Any]]:
+        """Name of each side -> column of a row -> its value, or a list of them."""
+        given = {name: getattr(self, name) for name in COLUMNS}
+        return {name: of.model_dump(exclude_unset=True) for name, of in given.items() if of}
+
+
+class Statement(Part):
+    """The rows of a published table with the claim's numbers, devices, model, batch size and source."""
+
+    table: Annotated[
+        str, *one_of([n for n, of in published.COLUMNS.items() if of is published.STATEMENTS])
+    ]
+    statement: Text  # the column of that name, to the letter; all rows that have it
+
+
+class Entry(Part):
+    """One published statement, with the comparison that tests it or why none can."""
+
+    id: Annotated[str, matches("[a-z0-9]+(-[a-z0-9]+)*")]  # never used twice
+    text: Text  # as its source says it
+    source: Text = ""  # and section; left out where `published` names a row, which has its own
+    also: Text = ""  # where the source says it again
+    published: Statement | None = None  # what stands there is not repeated here
+    untestable: Text = ""  # why no cell can answer it
+    note: Text = ""  # how it is read here, and what is doubtful
+    compare: Compare | None = None
+    # Whether the source's own printed numbers agree with it, and which; never a verdict.
+    consistency: Literal["consistent", "inconsistent"] | None = None
+    consistency_reason: Text | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Entry:
+        if bool(self.source) == bool(self.published):
+            raise ValueError("expected either source or published (whose row has its source)")
+        if bool(self.compare) == bool(self.untestable):
+            raise ValueError("expected either compare or untestable")
+        return self
+
+
+class Claims(Part):
+    """The file: every statement, in the order of the page."""
+
+    claims: Annotated[list[Entry], Field(min_length=1)]
+
+
+# -- claims --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Question:
     """One published row's part of a claim; a claim without published rows has one question."""
 
-    sides: Sequence[Side]  # which cells: a and b, or one side alone
+    sides: Sequence[dict[str, Any]]  # which cells: a and b, or one side alone
     workloads: Sequence[str]
     batch_sizes: Sequence[int]  # empty: any
     same_host: bool = False  # b is the processor of a's own computer
-    printed: float | None = None  # the printed figure to divide by, in an SI unit
+    printed: float = 1.0  # the printed figure to divide by, in an SI unit
 
     @property
     def devices(self) -> list[str]:
@@ -55,47 +197,29 @@ class Question:
         return [side["device"] for side in self.sides if "device" in side]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Claim:
-    """One statement of a source, and the comparison that tests it."""
+    """An entry, completed from its published rows."""
 
-    id: str
-    text: str
+    entry: Entry
     source: str
     note: str
-    untestable: str = ""  # why no cell can answer it
     printed: str  # the number as printed, with its meaning; empty where there is none
     printed_unit: str
-    consistency: str | None = None  # whether the source's own numbers agree with it
-    consistency_reason: str | None = None
-    kind: str = ""  # of comparison; empty where it is untestable
-    quantity: str = ""
     unit: str  # of the measured and claimed values
-    cases: str = "all"  # how many of the cases must agree
     region: Region | None  # the figures that agree; None where words do
-    words: Sequence[str] = ()
-    along: str = ""  # the parameter of a trend
-    same: Sequence[str] = ()  # columns in which two sides must agree, where the claim says which
-    any_batch: bool = False
-    similar_price: float | None = None
-    over_printed: str  # the table whose numbers are divided by
-    tolerance: float | None = None
-    tolerance_reason: str | None = None
     questions: Sequence[Question]
+
+    @property
+    def compare(self) -> Compare:
+        """How it is tested; only asked of a claim that is."""
+        assert self.entry.compare
+        return self.entry.compare
 
     @property
     def devices(self) -> list[str]:
         """The registry ids of the devices that it names, each once."""
         return list(dict.fromkeys(d for question in self.questions for d in question.devices))
-
-    @property
-    def expected(self) -> str:
-        """The figures or words that agree."""
-        return " or ".join(self.words) or str(self.region)
-
-
-# Keys of an entry or its comparison that a claim has as they are; others are made of them.
-AS_GIVEN = {field.name for field in fields(Claim) if field.default is not MISSING} | {"id", "text"}
 
 
 def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
@@ -107,129 +231,90 @@ def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
     Raises:
         UserError: the mistakes of all claims, or of a published table, one line each.
     """
-    context = {
-        "devices": [*registry["devices"]],
-        "vendors": sorted({entry["vendor"] for entry in registry["devices"].values()}),
-    }
-    checked = model.checked(models.Claims, validation.load_yaml(path), f"{path}: ", context)
-
-    @cache
-    def read(table: str) -> list[Row]:
-        return table_files.rows(published.read(folder, table))
-
+    context = {"devices": [*registry["devices"]]}
+    entries = model.checked(Claims, validation.load_yaml(path), f"{path}: ", context).claims
+    tables = {name: published.read(folder, name) for name in published.COLUMNS}
     problems = []
     claims: dict[str, Claim] = {}
-    for entry in checked.model_dump(exclude_unset=True)["claims"]:
+    for entry in entries:
         try:
-            if entry["id"] in claims:
+            if entry.id in claims:
                 raise Unknown(": the id is used twice")
-            claims[entry["id"]] = _claim(entry, read)
+            claims[entry.id] = _claim(entry, tables)
         except Unknown as error:
-            problems.append(validation.one_line(f"{path}: {entry['id']}{error}"))
+            problems.append(validation.one_line(f"{path}: {entry.id}{error}"))
     if problems:
         raise UserError("\n".join(problems))
     return list(claims.values())
 
 
-def _claim(entry: Mapping[str, Any], read: Read) -> Claim:
-    """An entry, completed from its published rows.
+def _claim(entry: Entry, tables: Mapping[str, pd.DataFrame]) -> Claim:
+    """An entry, completed.
 
     Raises:
-        Unknown: the first mistake that no type expresses, `.key: what`.
+        Unknown: the first mistake that no type expresses.
     """
-    compare = entry.get("compare", {})
-    rows = _rows(read, **entry["published"]) if "published" in entry else []
+    compare = entry.compare
+    rows = _rows(tables, entry.published) if entry.published else []
     value, printed = _printed(rows)
-    if value is not None and "value" in compare:
+    unit = rows[0]["unit"] if rows else ""
+    own_unit = QUANTITIES[compare.quantity].unit if compare else ""
+    given = compare.value if compare else None
+    if given is not None and value is not None:
         raise Unknown(".compare.value: the published row has it; leave it out")
-    kind, unit = compare.get("kind", ""), rows[0]["unit"] if rows else ""
-    own_unit = QUANTITIES[compare["quantity"]].unit if compare else ""
-    if isinstance(compare.get("value"), Mapping):
-        spec = compare["value"]
-        value = _number(spec, "a", read)
-        value /= _number(spec, "b", read) if "b" in spec else 1
-        printed, unit = f"{value:.4g}", "times" if "b" in spec else own_unit
-    elif "value" in compare:
-        value = float(compare["value"])
-    notes = [entry.get("note"), *dict.fromkeys(row["note"] for row in rows)]
-    source = "; ".join(dict.fromkeys(row["source"] for row in rows)) or entry.get("source", "")
-    measured_unit = UNITS.get(kind, "times" if unit == PERCENT else unit or own_unit)
-    given = {key: each[key] for each in (entry, compare) for key in each if key in AS_GIVEN}
+    if isinstance(given, Over):
+        value = _number(tables, given.a) / (_number(tables, given.b) if given.b else 1)
+        printed, unit = f"{value:.4g}", "times" if given.b else own_unit
+    elif given is not None:
+        value = float(given)
+    notes = filter(None, [entry.note, *dict.fromkeys(row["note"] for row in rows)])
+    source = "; ".join(dict.fromkeys(row["source"] for row in rows)) or entry.source
+    measured_unit = "times" if unit == PERCENT else unit or own_unit
+    if compare:
+        measured_unit = UNITS.get(compare.kind, measured_unit)
+        measured_unit = "times the printed" if compare.over_printed else measured_unit
     return Claim(
-        **given,
-        source=f"{source}; again in {entry['also']}" if "also" in entry else source,
-        note="; ".join(filter(None, notes)),
+        entry,
+        source=f"{source}; again in {entry.also}" if entry.also else source,
+        note="; ".join(notes),
         printed=printed,
         printed_unit=unit,
-        unit="times the printed" if "over_printed" in compare else measured_unit,
-        region=_region(compare, value),
-        over_printed=compare.get("over_printed", {}).get("table", ""),
-        questions=_questions(compare, value, rows, read) if compare else (),
+        unit=measured_unit,
+        region=_region(compare, value) if compare and compare.expect else None,
+        questions=_questions(compare, rows, tables) if compare else (),
     )
 
 
-def _rows(read: Read, table: str, statement: str) -> list[Row]:
+def _rows(tables: Mapping[str, pd.DataFrame], of: Statement) -> list[Row]:
     """The rows of a published statement."""
-    rows = [row for row in read(table) if row["statement"] == statement]
+    table = tables[of.table]
+    rows = table_files.rows(table[table["statement"] == of.statement])
     if not rows:
-        near = nearest(statement, {row["statement"] for row in read(table)})
-        raise Unknown(f".published.statement: no row of {table}.csv has it{near}")
+        near = nearest(of.statement, {*table["statement"]})
+        raise Unknown(f".published.statement: no row of {of.table}.csv has it{near}")
     if len({(row["value_min"], row["value_max"], row["unit"]) for row in rows}) > 1:
-        raise Unknown(f".published.statement: its rows in {table}.csv have different values")
+        raise Unknown(f".published.statement: its rows in {of.table}.csv have different values")
     return rows
 
 
-def _numbers(spec: Mapping[str, Any], key: str, read: Read) -> list[tuple[Row, float]]:
-    """The rows that a specification names, each with its number in the unit of its column."""
-    rows, where = read(spec["table"]), spec.get("where", {})
-    known = TABLES[spec["table"]].model_fields
-    for column in filter(None, (spec["column"], *where, spec.get("per"))):
-        if column not in known:
-            near = nearest(column, known)
-            raise Unknown(f"{key}: {spec['table']}.csv has no column '{column}'{near}")
-    rows = [row for row in rows if where.items() <= row.items()]
-    per = [float(row[spec["per"]]) if "per" in spec else 1.0 for row in rows]
-    return [(row, float(row[spec["column"]]) / of) for row, of in zip(rows, per, strict=True)]
+def _numbers(tables: Mapping[str, pd.DataFrame], of: Printed) -> pd.Series:
+    """The numbers that rows have in a column, by the device of each where the table has one."""
+    rows = tables[of.table]
+    if unknown := {of.column, *of.where, of.per} - {*rows, ""}:
+        raise Unknown(f".compare: {of.table}.csv has no column '{min(unknown)}'")
+    for column, text in of.where.items():
+        rows = rows[rows[column] == text]
+    numbers = rows[of.column].astype(float)
+    numbers = numbers / rows[of.per].astype(float) if of.per else numbers
+    return numbers.set_axis(rows["device"]) if "device" in rows else numbers
 
 
-def _number(spec: Mapping[str, Any], name: str, read: Read) -> float:
-    """A printed number."""
-    numbers = _numbers(spec[name], f".compare.value.{name}", read)
+def _number(tables: Mapping[str, pd.DataFrame], of: Printed) -> float:
+    """The one number that rows have in a column."""
+    numbers = _numbers(tables, of)
     if len(numbers) != 1:
-        raise Unknown(f".compare.value.{name}: {len(numbers)} rows have it; expected one")
-    return numbers[0][1]
-
-
-def _per_device(spec: Mapping[str, Any], read: Read) -> dict[str, float]:
-    """Device -> its printed number in an SI unit, by the column's ending."""
-    scale = SCALES.get(spec["column"].rpartition("_")[2], 1.0)
-    numbers = _numbers(spec, ".compare.over_printed", read)
-    return {row["device"]: scale * number for row, number in numbers}
-
-
-def _questions(
-    compare: Mapping[str, Any],
-    value: float | None,
-    rows: Sequence[Row],
-    read: Read,
-) -> list[Question]:
-    """One question for each published row and each pair or device that the comparison names."""
-    device_sets: list[dict[str, str]] = [{"a": a, "b": b} for a, b in compare.get("pairs", ())]
-    device_sets += [dict.fromkeys(COLUMNS, name) for name in compare.get("devices", ())]
-    printed: Mapping[str, float] = {}
-    if "over_printed" in compare:
-        printed = _per_device(compare["over_printed"], read)
-        for name in compare["devices"]:
-            if name not in printed:
-                raise Unknown(f".compare.devices: no printed number of {name}")
-    if compare["kind"] in WITH_NUMBER and value is None:
-        raise Unknown(".compare.value: is missing, here and in a published row")
-    if QUANTITIES[compare["quantity"]].finding != (compare["kind"] == "finding"):
-        raise Unknown(".compare.quantity: a finding is a word, all else a number")
-    return [
-        _question(compare, row, devices, printed)
-        for row, devices in product(rows or ({},), device_sets or ({},))
-    ]
+        raise Unknown(f".compare.value: {len(numbers)} rows have it; expected one")
+    return float(numbers.iloc[0])
 
 
 def _printed(rows: Sequence[Row]) -> tuple[float | None, str]:
@@ -246,33 +331,45 @@ def _printed(rows: Sequence[Row]) -> tuple[float | None, str]:
     return bound, "" if bound == 1 else f"up to {high}" if high else f"at least {low}"
 
 
-def _region(compare: Mapping[str, Any], value: float | None) -> Region | None:
+def _region(compare: Compare, value: float | None) -> Region:
     """The figures that agree with a claim; a sign is one whatever its published row prints."""
-    if "expect" not in compare:
-        return None
-    mark = None if compare["kind"] in SIGNS else value
-    added = compare["kind"] == "difference"
-    return Region.of(compare["expect"], mark, compare.get("tolerance", 0.0), added)
+    if compare.kind in ("ratio", "range") and value is None:
+        raise Unknown(".compare.value: is missing, here and in a published row")
+    mark = None if compare.kind in SIGNS else value
+    added = compare.kind == "difference"
+    return Region.of(str(compare.expect), mark, compare.tolerance or 0.0, added)
 
 
-def _question(
-    compare: Mapping[str, Any],
-    row: Row,
-    devices: Mapping[str, str],
-    printed: Mapping[str, float],
-) -> Question:
+def _questions(
+    compare: Compare, rows: Sequence[Row], tables: Mapping[str, pd.DataFrame]
+) -> list[Question]:
+    """One question for each published row and each pair or device that the comparison names."""
+    device_sets: list[dict[str, str]] = [{"a": a, "b": b} for a, b in compare.pairs]
+    device_sets += [dict.fromkeys(COLUMNS, name) for name in compare.devices]
+    numbers: Mapping[Any, float] = {}
+    if of := compare.over_printed:
+        scale = 1e-3 if of.column.endswith("_ms") else 1.0  # to an SI unit
+        numbers = (scale * _numbers(tables, of)).to_dict()
+        if missing := {*compare.devices} - {*numbers}:
+            raise Unknown(f".compare.devices: no printed number of {min(missing)}")
+    return [
+        _question(compare, row, devices, numbers.get(devices.get("of"), 1.0))
+        for row, devices in product(rows or ({},), device_sets or ({},))
+    ]
+
+
+def _question(compare: Compare, row: Row, devices: Mapping[str, str], printed: float) -> Question:
     """The question of one published row; an empty row adds nothing to the comparison."""
     sides, same_host = [], False
-    for name in filter(compare.__contains__, COLUMNS):
-        side = dict(compare[name])
+    for name, side in compare.sides.items():
         device = row.get(COLUMNS[name]) or devices.get(name) or side.pop("device", None)
         if device == OWN_CPU:
             side, same_host = side | {"device_kind": "cpu"}, True
         elif device:
             side["device"] = device
         sides.append(side)
-    model = (row.get("model") or "").lower()
-    workloads = [model] if model in compare["workloads"] else list(compare["workloads"])
+    trained = (row.get("model") or "").lower()
+    workloads = [trained] if trained in compare.workloads else compare.workloads
     batch = row.get("batch_size")
-    batches = [int(batch)] if batch else list(compare.get("batch_sizes", ()))
-    return Question(sides, workloads, batches, same_host, printed.get(devices.get("of", "")))
+    batches = [int(batch)] if batch else compare.batch_sizes
+    return Question(sides, workloads, batches, same_host, printed)

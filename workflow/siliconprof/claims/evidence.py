@@ -38,66 +38,35 @@ PARTS = ("median", "low", "high")  # of a time's columns
 ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
 
 
-class Rows:
-    """The rows of a table by their numbers; what is asked of a column is made once."""
-
-    def __init__(self, frame: pd.DataFrame) -> None:
-        self.frame = frame.reset_index(drop=True)
-        self._masks: dict[tuple[Any, ...], np.ndarray] = {}
-        self._codes: dict[str, np.ndarray] = {}
-
-    def has(self, name: str, values: Sequence[Any]) -> np.ndarray:
-        """Which rows have one of some values."""
-        if (name, *values) not in self._masks:
-            self._masks[name, *values] = self.frame[name].isin(values).to_numpy(bool)
-        return self._masks[name, *values]
-
-    def fits(self, side: Mapping[str, Any]) -> np.ndarray:
-        """Which rows belong to a side."""
-        mask = np.full(len(self.frame), True)
-        for name, expected in side.items():
-            values = expected if isinstance(expected, list) else [expected]
-            if name == "device":
-                mask &= self.has(name, values) | self.has("registry_id", values)
-            elif name != "like":
-                mask &= self.has(name, values)
-        return mask
-
-    def codes(self, rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """(row, column): a number for each value of a column; missing ones are alike."""
-        for name in names:
-            if name not in self._codes and name in self.frame:
-                self._codes[name] = pd.factorize(self.frame[name])[0]
-        return np.array([self._codes[name][rows] for name in names if name in self._codes]).T
-
-    def groups(self, rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """The number of each row's group: rows of one are alike in some columns."""
-        codes = self.codes(rows, names)
-        return pd.factorize(pd.Series([code.tobytes() for code in codes], dtype=object))[0]
-
-    def differ(self, one: np.ndarray, other: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """Which rows differ in any of some columns."""
-        return (self.codes(one, names) != self.codes(other, names)).any(axis=1)
+def fits(rows: pd.DataFrame, side: Mapping[str, Any]) -> pd.Series:
+    """Which rows belong to a side of a claim."""
+    mask = pd.Series(True, rows.index)
+    for name, expected in side.items():
+        values = expected if isinstance(expected, list) else [expected]
+        of_name = rows[name].isin(values)
+        mask &= of_name | rows["registry_id"].isin(values) if name == "device" else of_name
+    return mask
 
 
 class Evidence:
     """All measured data that claims are tested with.
 
-    Rows have every column that any may have, and `registry_id`, `vendor` and `price_usd` of their
-    device where known, its listed `peak` in their precision in FLOP/s or `no_peak`, the reason;
-    `framework`; `lora`, whether adapters are trained; `any_batch_size`, of a training or of a batched
-    operation; `where`, such as `cpu-x (torch-cpu)`, with host and source where it is another host.
+    Rows have every column that any may have, and `registry_id` of their device where known, its
+    listed `peak` in their precision in FLOP/s or `no_peak`, the reason; `lora`, whether adapters are
+    trained; `any_batch_size`, of a training or of a batched operation; `where`, such as
+    `cpu-x (torch-cpu)`, with host and source where it is another host; numbers of their `place`, a
+    device of a host, and `computer`.
     """
 
     def __init__(self, results: Results, sheets: DataSheets) -> None:
         self.results, self.sheets = results, sheets
         self._kept: dict[tuple[str, ...], Any] = {}
 
-    def rows(self, of: str) -> Rows:
+    def rows(self, of: str) -> pd.DataFrame:
         """All points or cells, or the lines of scaling.csv about something."""
-        frames = {POINTS: lambda: self.points, CELLS: lambda: self.cells}
-        lines = frames.get(of, lambda: self._lines[self._lines["about"] == of])
-        return self.kept(("rows", of), lambda: Rows(lines()))
+        if of in (POINTS, CELLS):
+            return self.points if of == POINTS else self.cells
+        return self._lines[self._lines["about"] == of]
 
     def kept(self, name: tuple[str, ...], make: Callable[[], Any]) -> Any:
         """What several claims need, made once."""
@@ -163,34 +132,30 @@ class Evidence:
             frame[of], lambda row: self.sheets.peak(row, row["precision"]), "precision"
         )
         devices = frame[DEVICE].drop_duplicates()
-        names = ["registry_id", "vendor", "price_usd"]
-        facts = pd.DataFrame([self._device(row) for row in as_rows(devices)], devices.index, names)
+        ids = pd.Series([*map(self._registry_id, as_rows(devices))], devices.index, object)
         away = ", " + frame["host"] + ", " + frame["source"]
         where = frame["backend"] + away.mask(frame["source"] == HERE, "")
         every = {**columns.of(POINTS), **columns.of(CELLS), **dict.fromkeys(OPERATION)}
         frame = frame.reindex(columns=frame.columns.union([*every], sort=False))
         size = frame["batch_size"]
         made = (
-            devices.join(facts)
-            .merge(frame[DEVICE], "right", DEVICE)[names]
+            frame[DEVICE]
+            .merge(devices.assign(registry_id=ids), "left", DEVICE)[["registry_id"]]
             .assign(
                 peak=sheets["datasheet_value"],
                 no_peak=sheets["datasheet_reason"],
-                framework=frame["backend"].str.replace("-.*", "", regex=True),
                 lora=known(frame["lora_rank"]),
                 where=frame["device"] + " (" + where + ")",
                 any_batch_size=size.where(known(size), frame["batch"]),
+                place=frame.groupby(DEVICE, sort=False).ngroup(),
+                computer=frame.groupby(["source", "host"], sort=False).ngroup(),
             )
         )
         return pd.concat([frame, made], axis=1).copy()  # in one block
 
-    def _device(self, row: Mapping[str, Any]) -> tuple[str | None, str | None, float | None]:
+    def _registry_id(self, row: Mapping[str, Any]) -> str | None:
         entry, devices = self.sheets.entry(row), self.sheets.registry["devices"]
-        if entry is not None:
-            name = next(name for name in devices if devices[name] is entry)
-            return name, entry["vendor"], self.sheets.price_usd(row)
-        own = self.sheets.host["devices"] if row["source"] == HERE else ()
-        return None, next((d.get("vendor") for d in own if d["id"] == row["device"]), None), None
+        return next((name for name, of in devices.items() if of is entry), None)
 
     def table(self, name: str) -> pd.DataFrame:
         """A table with every column that it may have."""
@@ -201,17 +166,14 @@ class Evidence:
         self, table: str, of: pd.DataFrame, *names: str, on: Sequence[str] = POINT
     ) -> Iterator[list[np.ndarray]]:
         """Of each row some columns of a table's lines about its point, or its cell; NaN for none."""
-        lines = self.results.frame(table)
-        by = partial(lines.groupby, [*on], sort=False)
-        places = self.kept(("places", table, *on), lambda: by().indices if len(lines) else {})
-        nothing = pd.Series(math.nan, lines.index)
+        lines = self.table(table)
+        places = self.kept((table, *on), lambda: lines.groupby([*on], sort=False).indices)
         arrays = [
-            self.kept((table, name), partial(lines.get(name, nothing).to_numpy, na_value=math.nan))
+            self.kept((table, name), partial(lines[name].to_numpy, na_value=math.nan))
             for name in names
         ]
         for key in of[[*on]].itertuples(index=False, name=None):
-            where = places.get(key, [])
-            yield [array[where] for array in arrays]
+            yield [array[places.get(key, [])] for array in arrays]
 
     def sampled(self, of: pd.DataFrame, column: str) -> Iterator[list[float]]:
         """Of each row the values of a column of samples.csv from the first timed step on."""
@@ -228,17 +190,12 @@ class Evidence:
         found = of_sheets(points[DEVICE], self.sheets.bandwidth)
         found = found.merge(bandwidths(self.results.frame("ceilings")), "left", DEVICE)
         is_measured, is_warm = known(found["ceiling"]), points["cache"].eq("warm")
-        sources = {
-            True: "the measured bandwidth of its memory",
-            False: "its data sheet's bandwidth",
-        }
         none = "no bandwidth of its memory was measured, and " + found["datasheet_reason"]
         warm = "its data may stay in a cache, so memory does not limit it"
         bandwidth = found["ceiling"].where(is_measured, found["datasheet_value"])
         return pd.DataFrame(
             {
                 "bandwidth": bandwidth.mask(is_warm),
-                "bandwidth_source": is_measured.map(sources),
                 "no_bandwidth": none.mask(is_warm, warm),
             }
         )

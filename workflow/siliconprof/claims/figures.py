@@ -37,11 +37,7 @@ NUMBERS = dict.fromkeys(("middle", "low", "high", "error", "df"), float)
 
 def of(index: pd.Index, **fields: Any) -> pd.DataFrame:
     """Figures of some rows; each field is a value of all, or one of each."""
-    values = Figure()._asdict() | fields
-    made = {name: np.empty(len(index), NUMBERS.get(name, object)) for name in values}
-    for name, value in values.items():
-        made[name][:] = value
-    return pd.DataFrame(made, index, copy=False)
+    return pd.DataFrame(Figure()._asdict() | fields, index).astype(NUMBERS)
 
 
 def exact(values: pd.Series, basis: Any, why_not: Any) -> pd.DataFrame:
@@ -55,13 +51,9 @@ def listed(index: pd.Index, each: Sequence[Figure]) -> pd.DataFrame:
 
 
 def interval(
-    figures: pd.DataFrame, confidence: Any = inference.CONFIDENCE
+    figures: pd.DataFrame, confidence: float = inference.CONFIDENCE
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of their intervals at a confidence of 0 to 1; given ends are returned unchanged.
-
-    Args:
-        confidence: of all, or one of each.
-    """
+    """The ends of their intervals at a confidence of 0 to 1; given ends are returned unchanged."""
     middle, low, high, error, df = figures[[*NUMBERS]].to_numpy().T
     reach = np.exp(inference.student_quantile((1 + confidence) / 2, df) * error)
     is_given = np.isnan(error)

@@ -49,6 +49,7 @@ ABSENT = {
     "peak": "no_peak",
     "bandwidth": "no_bandwidth",
     "product": "no_product",
+    "faulted_bytes": NO_FAULTS,
     **dict.fromkeys(("autorange_min_run_time_s", "autorange_median_s"), "autorange_reason"),
     **dict.fromkeys(("cold_median_s", "cold_low_s"), "cold_reason"),
     "epoch_s": "no epoch was timed",
@@ -99,7 +100,7 @@ def _timed(
         times: their `spread`, where it is not that of the steps.
     """
     times, value = rows if times is None else times, value.astype(float)
-    is_absent = ~(value.gt(0) & (value < math.inf) & times["error"].notna())
+    is_absent = ~(value.ge(0) & (value < math.inf) & times["error"].notna())
     return figures.of(
         rows.index,
         middle=value,
@@ -237,17 +238,6 @@ def _faults(kinds: np.ndarray, minor: np.ndarray, major: np.ndarray) -> Figure:
     return Figure(plain.median(counts), *statistics.median_interval(counts), basis)
 
 
-def _fault_traffic(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
-    """Bytes/s of all faulted pages during training, over the bandwidth of memory."""
-    faulted, step_s, bandwidth = (rows[of] for of in ("faulted_bytes", "step_s", "bandwidth"))
-    why = (faulted.isna() | ~known(step_s), NO_FAULTS), *_lacking(rows, "bandwidth")
-    share = faulted / step_s / bandwidth
-    found = _timed(rows, share, *why)
-    found["basis"] = "of " + rows["bandwidth_source"] + "; " + found["basis"]
-    without = figures.exact(share, "no step had a page fault", _why_not(*why))
-    return found.where(faulted.ne(0), without)
-
-
 SPREAD_OF_THIRDS = "by the 95 % intervals of the medians of its first and last third; one process"
 
 
@@ -374,6 +364,7 @@ def _rate(words: str, unit: str, expression: str) -> Quantity:
 SHARES = "(bytes_per_s / bandwidth) / (flop_per_s / product)"
 OF_PRODUCTS = "a step's operations over the fastest product's"
 OF_MEMORY = "share of memory's bandwidth over share of the fastest product's rate"
+FAULT_TRAFFIC = "page faults' share of the memory's bandwidth"
 ONE_ITERATION = "autorange_median_s / autorange_min_run_time_s"
 QUANTITIES = {
     "sample_speed": _speed("training samples", "1/s", "samples_per_s"),
@@ -435,7 +426,7 @@ QUANTITIES = {
         "faults",
         _each(_faults, "training_steps", "kind", "minor_faults", "major_faults", on=CELL),
     ),
-    "fault_traffic": Quantity("page faults' share of the memory's bandwidth", "", _fault_traffic),
+    "fault_traffic": _rate(FAULT_TRAFFIC, "", "faulted_bytes / step_s / bandwidth"),
     "energy_per_sample": Quantity("energy of a sample", "J", _energy_per_sample),
     "cold_launch": Quantity("cold launch", "s", _cold_launch),
     "followup_launch": Quantity("launch and wait", "s", _followup_launch),

@@ -2,61 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from siliconprof.claims.cases import MULTIPLES, Case
-from siliconprof.claims.claims_file import Claim
+from siliconprof.claims.claims_file import Claim, Compare
 from siliconprof.claims.figures import AGAINST, AGREES, OPEN, joined, shown
-from siliconprof.stats import inference
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 INCONCLUSIVE, NOT_TESTABLE = "inconclusive", "not testable here"
 VERDICTS = (REPRODUCED, CONTRADICTED, INCONCLUSIVE, NOT_TESTABLE)
 UNDECIDED = "inconclusive"  # the word of an analysis that came to nothing
 MOST_SHOWN = 4  # cases of a finding that its reason lists
-COMBINED: Mapping[str, Callable[[Sequence[float]], float]]  # see `MULTIPLES`
-COMBINED = {"most": max, "least": min, "mean": inference.geometric_mean}
 
 
-class Outcome(NamedTuple):
-    """A verdict with its reason and the case that it is based on, if any."""
-
-    verdict: str
-    reason: str
-    case: Case | None = None
-
-
-def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
-    """The verdict on a claim.
+def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> tuple[str, str, Case]:
+    """(the verdict on a claim, its reason, the case that it is based on, empty for none).
 
     Args:
         missing: why the answer is not complete; where there are no cases, why not.
     """
     if not cases:
-        return Outcome(NOT_TESTABLE, "; ".join(missing))
-    if claim.kind == "finding":
-        return _finding(claim, cases, missing)
-    assert claim.region
+        return NOT_TESTABLE, "; ".join(missing), Case()
     region = claim.region
-    cases = _reduced(cases, claim.cases)
+    if region is None:
+        return _finding(claim.compare, cases, missing)
+    cases = _reduced(cases, claim.compare.cases)
     answers = [region.answer(case.low, case.high) for case in cases]
-    verdict = _together(answers, claim.cases, missing)
+    verdict = _together(answers, claim.compare.cases, missing)
     decisive = {REPRODUCED: AGREES, CONTRADICTED: AGAINST, INCONCLUSIVE: OPEN}.get(verdict)
     among = [c for c, answer in zip(cases, answers, strict=True) if answer == decisive] or cases
     case = min(among, key=lambda case: region.favour(case.middle))
     lead = _lead(verdict, answers, case.remark, missing)
-    reason = f"{lead}{case.label}: {_interval(case)}, claimed {region}"
-    return Outcome(verdict, reason, case)
+    interval = f"{shown(case.middle)} [{shown(case.low)}, {shown(case.high)}]"
+    return verdict, f"{lead}{case.label}: {interval}, claimed {region}", case
 
 
 def _reduced(cases: Sequence[Case], how: str) -> Sequence[Case]:
     """Several cases as one where they count together, else as they are."""
     if how not in MULTIPLES or len(cases) == 1:
         return cases
-    combine = COMBINED[how]
+    name, combine = MULTIPLES[how]
     middles = [case.middle for case in cases]
-    label = f"{MULTIPLES[how]} of {len(cases)} cases"
+    label = f"{name} of {len(cases)} cases"
     if how != "mean":
         label += f", {cases[middles.index(combine(middles))].label}"
     return [
@@ -84,20 +71,11 @@ def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
     return NOT_TESTABLE if missing else REPRODUCED if reproduced else INCONCLUSIVE
 
 
-def _interval(case: Case) -> str:
-    """`1.24 [1.1, 1.4]`."""
-    return f"{shown(case.middle)} [{shown(case.low)}, {shown(case.high)}]"
-
-
-def _partly(missing: Sequence[str]) -> str:
-    return f"only in part: {'; '.join(missing)}. "
-
-
 def _lead(verdict: str, answers: Sequence[str], remark: str, missing: Sequence[str]) -> str:
     """How the reason for a verdict begins, before the case that decides."""
     agree, against, n = answers.count(AGREES), answers.count(AGAINST), len(answers)
     if verdict == NOT_TESTABLE:
-        return f"{_partly(missing)}So far "
+        return f"only in part: {'; '.join(missing)}. So far "
     if verdict == REPRODUCED:
         return f"{agree} of {n} cases agree, the least clearly " if n > 1 else ""
     if verdict == CONTRADICTED:
@@ -112,15 +90,18 @@ def _lead(verdict: str, answers: Sequence[str], remark: str, missing: Sequence[s
     return f"{counted if n > 1 else ''}noise: the interval overlaps the bound: "
 
 
-def _finding(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
+def _finding(
+    compare: Compare, cases: Sequence[Case], missing: Sequence[str]
+) -> tuple[str, str, Case]:
     """The verdict on the words of a finding."""
-    words = [case.word for case in cases]
+    claimed, words = compare.words or (), [case.word for case in cases]
     answers = [
-        AGREES if word in claim.words else OPEN if word == UNDECIDED else AGAINST for word in words
+        AGREES if word in claimed else OPEN if word == UNDECIDED else AGAINST for word in words
     ]
-    verdict = _together(answers, claim.cases, missing)
+    verdict = _together(answers, compare.cases, missing)
     more = f" and {len(cases) - MOST_SHOWN} more" if len(cases) > MOST_SHOWN else ""
-    leads = {NOT_TESTABLE: _partly(missing), INCONCLUSIVE: "the analysis is undecided: "}
+    partly = f"only in part: {'; '.join(missing)}. "
+    leads = {NOT_TESTABLE: partly, INCONCLUSIVE: "the analysis is undecided: "}
     texts = "; ".join(f"{case.label}: {case.word}" for case in cases[:MOST_SHOWN])
-    reason = f"{leads.get(verdict, '')}{texts}{more}, claimed {' or '.join(claim.words)}"
-    return Outcome(verdict, reason, Case(word=", ".join(dict.fromkeys(words))))
+    reason = f"{leads.get(verdict, '')}{texts}{more}, claimed {' or '.join(claimed)}"
+    return verdict, reason, Case(word=", ".join(dict.fromkeys(words)))

@@ -21,7 +21,6 @@ Exit status: 0 nothing is slower; 1 something is slower, or was measured in A an
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import math
 import sys
@@ -63,7 +62,7 @@ def load(source: Path, conditions: Mapping[str, str]) -> tuple[list[Record], lis
     """(records of a folder or bundle that meet all conditions; a line for each unreadable one).
 
     Args:
-        conditions: one of `KEYS` -> the value or pattern that it must match.
+        conditions: one of `KEYS` -> its value.
 
     Raises:
         UserError: there are none, or a condition names nothing.
@@ -83,14 +82,14 @@ def load(source: Path, conditions: Mapping[str, str]) -> tuple[list[Record], lis
             unreadable.append(str(error))
     if not records:
         raise UserError("\n".join(unreadable[:SHOWN] or [f"{source}: no records in it"]))
-    for key, pattern in conditions.items():
+    for key, value in conditions.items():
         values = {str(getattr(data.cell, key)) for data in records}
-        records = [d for d in records if fnmatch.fnmatchcase(str(getattr(d.cell, key)), pattern)]
-        if not records:
+        if value not in values:
             raise UserError(
-                f"{source}: no record has {key}={pattern}{nearest(pattern, values)}; "
+                f"{source}: no record has {key}={value}{nearest(value, values)}; "
                 f"there are: {', '.join(sorted(values))}"
             )
+        records = [data for data in records if str(getattr(data.cell, key)) == value]
     return records, unreadable
 
 
@@ -148,8 +147,8 @@ def _sides(
             for name in [whole] if whole else [n for n in point.times if n not in BESIDE]:
                 if values := [median(times) for times in point.of_processes(name)]:
                     points.append((key, point.name, name, values))
-    columns = [f"{name}_{side}" for name in ("cell", "sha256", "status", "why")]
-    facts = [(d.cell.path, d.sha256, d.status, f"{d.status}: {d.reason}") for d in cells.values()]
+    columns = [f"{name}_{side}" for name in ("cell", "status", "why")]
+    facts = [(d.cell.path, d.status, f"{d.status}: {d.reason}") for d in cells.values()]
     return (
         pd.DataFrame(facts, [*cells], columns),
         pd.DataFrame(points, columns=[*KEY, f"medians_{side}"]).reset_index(names=f"order_{side}"),
@@ -178,7 +177,7 @@ def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -
     return rows.drop_duplicates(KEY, ignore_index=True)
 
 
-def _welch(a: Sequence[float], b: Sequence[float], same_record: bool) -> tuple:
+def _welch(a: Sequence[float], b: Sequence[float]) -> tuple:
     """(seconds of A, of B, low, high, p), the last three of their ratio, and why they are missing."""
     from scipy import stats  # here, since it takes a second to import
 
@@ -187,8 +186,8 @@ def _welch(a: Sequence[float], b: Sequence[float], same_record: bool) -> tuple:
         return (math.nan, math.nan, *none, "below clock's resolution")
     logs_a, logs_b = ([math.log(value) for value in side] for side in (a, b))
     seconds = [math.exp(math.fsum(logs) / len(logs)) for logs in (logs_a, logs_b)]
-    if same_record or min(len(a), len(b)) < 2:
-        return (*seconds, *none, "the same record" if same_record else SINGLE)
+    if min(len(a), len(b)) < 2:
+        return (*seconds, *none, SINGLE)
     with warnings.catch_warnings(action="ignore"):  # of times that are all equal
         test = stats.ttest_ind(logs_b, logs_a, equal_var=False)
     low, high = (math.exp(end) for end in test.confidence_interval(CONFIDENCE))
@@ -206,10 +205,9 @@ def judged(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
     from scipy import stats
 
     both = rows[rows["verdict"] == UNDECIDED]
-    same = both["sha256_a"] == both["sha256_b"]
-    sides = zip(both["medians_a"], both["medians_b"], same, strict=True)
     columns = ["a_s", "b_s", "low", "high", "p_value", "why"]
-    found = pd.DataFrame([_welch(*of) for of in sides], both.index, columns)
+    made = map(_welch, both["medians_a"], both["medians_b"])
+    found = pd.DataFrame([*made], both.index, columns)
     known = found["p_value"].notna()
     if known.any():
         found.loc[known, "p_value"] = stats.false_discovery_control(found["p_value"][known])
@@ -226,16 +224,13 @@ def judged(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
     return rows.astype(dict.fromkeys(n, "Int64")).fillna(dict.fromkeys(n, 0))
 
 
-def _text(rows: pd.DataFrame) -> pd.Series:
-    """`slower`, or `undecided: 1 process`."""
-    return rows["verdict"].where(rows["verdict"] != UNDECIDED, UNDECIDED + ": " + rows["reason"])
-
-
 def as_text(rows: pd.DataFrame) -> str:
     """The largest differences, what one side lacks, and how many points have each verdict."""
     import numpy as np
 
-    rows = rows.assign(text=_text(rows), size=abs(np.log(rows["ratio"])))
+    is_open = rows["verdict"] == UNDECIDED
+    text_of = rows["verdict"].mask(is_open, UNDECIDED + ": " + rows["reason"])
+    rows = rows.assign(text=text_of, size=abs(np.log(rows["ratio"])))
     points = rows[rows["ratio"].notna()]
     points = points.assign(
         label=_labels(points) if len(points) else "", open=~points["verdict"].isin([SLOWER, FASTER])

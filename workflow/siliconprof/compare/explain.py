@@ -1,7 +1,7 @@
 """Why one training takes longer than another: the parts of both steps beside each other.
 
     siliconprof explain gpt2-nano-plain/torch-cpu/fp32 gpt2-nano-plain/mlx/fp32
-    siliconprof explain --json gpt2-tiny-hf/fp32 gpt2-tiny-plain/torch-cpu/fp32
+    siliconprof explain gpt2-tiny-hf/fp32 gpt2-tiny-plain/torch-cpu/fp32
 
 A training is named by words that it alone has, in any order, with `/` between: its workload,
 backend, precision, scenario, trainer, device, host. Both must have done the same work a step. Where
@@ -11,7 +11,6 @@ numbers are those of results/tables.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -137,12 +136,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("a", metavar="A", help="a training, named as above")
     parser.add_argument("b", metavar="B", help="another")
     parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
-    parser.add_argument("--json", action="store_true", help="the lines of attribution.csv as JSON")
     arguments = parser.parse_args(argv)
     with options.at_work(f"reading the tables of {arguments.results}"):
         found = lines(arguments.results, (arguments.a, arguments.b))
-    rows = table_files.rows(found)
-    print(json.dumps(rows, indent=1) if arguments.json else as_text(found))
+    print(as_text(found))
     return 0
 
 

@@ -5,10 +5,9 @@
     siliconprof predict gpt2-tiny-plain/torch-cpu/fp32 --device m2-max-30
 
 For every device and backend whose trainings had their operators timed, see `analyse.prediction`. A
-model's operators are read from a step on this host, which is not timed; a measured training, named
-as for `siliconprof explain`, has told them. `--faster` divides the time of a part of the step, or of a
-measured training the time that it spends in the kernel, on page faults most of all, wherever in the
-parts that lies. Each number comes with how far off the same prediction is for trainings that were measured there.
+model's operators are read from a step on this host, which is not timed; those of a measured training,
+named as for `siliconprof explain`, stand in its record. `--faster` divides the time of a part of the
+step. Each number comes with how far off the same prediction is for trainings that were measured there.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from siliconprof import options, plugins, words
+from siliconprof import options, plugins
 from siliconprof.analyse import attribution, prediction
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
-from siliconprof.analyse.prediction import KERNEL, MODEL, PLACE, Prediction, Timed
+from siliconprof.analyse.prediction import MODEL, PLACE, Timed
 from siliconprof.compare import explain
 from siliconprof.errors import UserError, nearest, stage
 from siliconprof.memory import memory_model
@@ -52,30 +51,6 @@ class Asked(NamedTuple):
     model: Sequence[Any]  # see `prediction.MODEL`
     samples: float  # of a step
     operators: Callable[[Mapping[str, Any]], pd.DataFrame]  # of its step, on a place
-    in_kernel: Mapping[Any, float] = {}  # place, where it was measured -> seconds of a step
-
-
-class Answer(NamedTuple):
-    """What is predicted for one device and backend."""
-
-    place: Mapping[str, Any]
-    predicted: Prediction
-    samples: float
-    errors: prediction.Errors | None  # of the trainings that were measured there
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        refusal = self.predicted.refusal
-        return {
-            **self.place,
-            "seconds": None if refusal else self.predicted.seconds,
-            "samples_per_s": None if refusal else self.samples / self.predicted.seconds,
-            "refusal": refusal,
-            "parts": dict(self.predicted.parts),
-            "closure": self.predicted.closure,
-            "shares": dict(self.predicted.shares),
-            "errors": self.errors._asdict() if self.errors else None,
-        }
 
 
 def of_model(arguments: argparse.Namespace) -> Asked:
@@ -134,10 +109,8 @@ def of_training(name: str, points: pd.DataFrame, measured: Timed) -> Asked:
     point: Any = measured.trainings.loc[label]
     title = f"the operators of {point['workload']}/{point['backend']}/{point['precision']}"
     rows = measured.operators[measured.operators["training"] == label]
-    kernel_s = words.number(point["system_per_step_s"])
-    in_kernel = {} if kernel_s is None else {tuple(point[PLACE]): kernel_s}
     samples = points["samples_per_step"].astype(float)[label]
-    return Asked(title, point[MODEL], samples, lambda _: rows, in_kernel)
+    return Asked(title, point[MODEL], samples, lambda _: rows)
 
 
 def faster(asked: Sequence[str]) -> dict[str, float]:
@@ -149,10 +122,10 @@ def faster(asked: Sequence[str]) -> dict[str, float]:
     factors = {}
     for text in asked:
         part, _, number = text.partition("=")
-        if part not in (*PREDICTED, KERNEL):
+        if part not in PREDICTED:
             raise UserError(
-                f"--faster: {part!r} is no part of a step; expected one of: "
-                f"{', '.join((*PREDICTED, KERNEL))}{nearest(part, (*PREDICTED, KERNEL))}"
+                f"--faster: {part!r} is no part of a step; expected one of: {', '.join(PREDICTED)}"
+                f"{nearest(part, PREDICTED)}"
             )
         try:
             factors[part] = float(number)
@@ -163,13 +136,17 @@ def faster(asked: Sequence[str]) -> dict[str, float]:
     return factors
 
 
-def answers(asked: Asked, measured: Timed, arguments: argparse.Namespace) -> Iterator[Answer]:
-    """One for each device and backend that is asked about.
+def answers(
+    asked: Asked, measured: Timed, factors: Mapping[str, float], arguments: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """What is predicted for each device and backend that is asked about.
+
+    Args:
+        factors: from `faster`.
 
     Raises:
         UserError: there is none.
     """
-    factors = faster(arguments.faster)
     chosen, near = measured.trainings, ""
     for axis in ("host", "device", "backend"):
         if (wanted := getattr(arguments, axis)) is not None:
@@ -182,46 +159,46 @@ def answers(asked: Asked, measured: Timed, arguments: argparse.Namespace) -> Ite
             "no such device and backend has trainings whose operators were timed undisturbed; "
             f"there are: {', '.join(known) or 'none, of any'}{near}"
         )
-    if KERNEL in factors:
-        places = {place: there for place, there in places.items() if place in asked.in_kernel}
-        if not places:
-            raise UserError(
-                f"--faster: {KERNEL} is known of a measured training, where it was measured"
-            )
     lines = prediction.lines(measured)
-    for name, labels in places.items():
+    for labels in places.values():
         (place,) = table_files.rows(chosen.loc[labels[:1], PLACE])
         there = measured.only(measured.trainings.index.to_series().isin(labels))
-        kernel_s = asked.in_kernel.get(name, 0.0)
-        predicted = there.predict(asked.operators(place), asked.model, factors, kernel_s)
-        yield Answer(place, predicted, asked.samples, prediction.errors(lines.loc[labels]))
+        predicted = there.predict(asked.operators(place), asked.model, factors)
+        errors = prediction.errors(lines.loc[labels])
+        yield {
+            **place,
+            "seconds": None if predicted.refusal else predicted.seconds,
+            "samples_per_s": None if predicted.refusal else asked.samples / predicted.seconds,
+            "refusal": predicted.refusal,
+            "parts": predicted.parts,
+            "closure": predicted.closure,
+            "shares": predicted.shares,
+            "errors": errors and errors._asdict(),
+        }
 
 
-def as_text(answer: Answer) -> str:
+def as_text(answer: Mapping[str, Any]) -> str:
     """The step, its parts, what the numbers rest on."""
-    place, predicted = answer.place, answer.predicted
-    where = f"{place['backend']} on {place['device']} of {place['host']}, {place['threads']:.0f} threads"
-    if predicted.refusal:
-        return f"{where}: not predicted: {predicted.refusal}"
-    whole = sum(predicted.parts.values())
-    off = (
-        f"such predictions of measured trainings there are {answer.errors}"
-        if answer.errors
-        else "never tried"
-    )
+    where = "{backend} on {device} of {host}, {threads:.0f} threads".format_map(answer)
+    if answer["refusal"]:
+        return f"{where}: not predicted: {answer['refusal']}"
+    parts, shares, off = answer["parts"], answer["shares"], "never tried"
+    if answer["errors"]:
+        errors = prediction.Errors(**answer["errors"])
+        off = f"such predictions of measured trainings there are {errors}"
     text = [
-        f"{where}: {predicted.seconds / MS:.4g} ms a step, "
-        f"{answer.samples / predicted.seconds:.4g} samples/s ({off})"
+        f"{where}: {answer['seconds'] / MS:.4g} ms a step, "
+        f"{answer['samples_per_s']:.4g} samples/s ({off})"
     ]
     text += [
-        f"  {part:24}{seconds / MS:10.4g} ms {seconds / whole:6.0%}"
-        for part, seconds in predicted.parts.items()
+        f"  {part:24}{seconds / MS:10.4g} ms {seconds / sum(parts.values()):6.0%}"
+        for part, seconds in parts.items()
         if seconds
     ]
     text.append(
-        f"  times {predicted.closure:.3g}, what whole steps last over the sum of such parts; of the "
-        f"operators' time {predicted.shares[prediction.TIMED]:.0%} was timed in the same shapes, "
-        f"{predicted.shares[prediction.BY_LINE]:.0%} is by lines of their kinds"
+        f"  times {answer['closure']:.3g}, what whole steps last over the sum of such parts; of the "
+        f"operators' time {shares[prediction.TIMED]:.0%} was timed in the same shapes, "
+        f"{shares[prediction.BY_LINE]:.0%} is by lines of their kinds"
     )
     return "\n".join(text)
 
@@ -245,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         nargs="+",
         default=[],
         metavar="PART=TIMES",
-        help=f"of: {', '.join((*PREDICTED, KERNEL))}",
+        help=f"of: {', '.join(PREDICTED)}",
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -254,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.batch and arguments.training
     ):
         raise UserError("name one: a training of the results, or --model with --batch")
-    faster(arguments.faster)  # what is wrong there is said at once
+    factors = faster(arguments.faster)
     asked_model = of_model(arguments) if arguments.model else None
     of_run = results.load(arguments.results)
     with options.at_work(
@@ -262,13 +239,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         measured = prediction.trainings(of_run)
         asked = asked_model or of_training(arguments.training, of_run.of_ok_cells(), measured)
-        found = list(answers(asked, measured.sound, arguments))
+        found = list(answers(asked, measured.sound, factors, arguments))
     if arguments.json:
-        print(json.dumps([answer.as_dict() for answer in found], indent=1))
+        print(json.dumps(found, indent=1))
     else:
         print(asked.title)
         print("\n".join(map(as_text, found)))
-    return 1 if all(answer.predicted.refusal for answer in found) else 0
+    return 1 if all(answer["refusal"] for answer in found) else 0
 
 
 if __name__ == "__main__":

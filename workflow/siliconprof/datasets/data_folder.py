@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from siliconprof.datasets import image_data, prepared, speech_data, token_data
-from siliconprof.datasets.prepared import DataError
-
-Data = token_data.TokenData | speech_data.SpeechData | image_data.ImageData
-READERS: dict[str, Callable[[Path], Data]] = {
-    "text": token_data.load,
-    "speech": speech_data.load,
-    "images": image_data.load,
-}
+from siliconprof.datasets import prepared
+from siliconprof.datasets.image_data import PARTS, ImageData
+from siliconprof.datasets.speech_data import SpeechData
+from siliconprof.datasets.token_data import TokenData
 
 
-def load(folder: Path) -> Data:
+def load(folder: Path) -> TokenData | SpeechData | ImageData:
     """Read and check what a prepare stage wrote to `folder`.
 
     Every kind has `name`, `sha256` and `vocab_size`, which is None for images.
@@ -24,11 +18,22 @@ def load(folder: Path) -> Data:
     Raises:
         DataError: a file is missing or damaged, or the kind is unknown.
     """
-    folder = Path(folder)
-    kind = str(prepared.read_facts(folder).get("kind", "text"))  # older folders have no kind
-    if kind not in READERS:
-        raise DataError(
-            f"data {folder}: is of kind '{kind}'; expected one of: {', '.join(READERS)}; "
-            f"{prepared.FIX}"
+    facts = prepared.read_facts(folder)
+    try:
+        kind, name, sha256 = facts["kind"], facts["name"], facts["sha256"]
+        if prepared.combined_sha256(facts) != sha256:
+            raise ValueError("sha256 is not that of its arrays")
+        first, *more = (
+            prepared.read_array(folder, facts, array, mapped=array == "features")
+            for array in prepared.ARRAYS[kind]
         )
-    return READERS[kind](folder)
+        if kind == "images":
+            counts = {part: facts[f"n_{part}"] for part in PARTS}
+            return ImageData(first, more[0], counts, sha256, name)
+        vocab_size = int(facts["vocab_size"])
+        if kind == "text":
+            return TokenData(first, sha256, vocab_size, name)
+        seconds, n_mels = facts["clip_seconds"], facts["n_mels"]
+        return SpeechData(first, more[0], more[1], sha256, vocab_size, seconds, n_mels, name)
+    except (LookupError, TypeError, ValueError) as error:
+        raise prepared.damaged_facts(folder, error) from None

@@ -1,6 +1,7 @@
 """dataset.json of a prepared folder, typed by kind: checked where it is written and by the pipeline.
 
-What measures reads it without this file, see `prepared`, since a bare host has no pydantic.
+It repeats what was asked for, the keys of the entry of the config. What measures reads it without
+this file, see `prepared`, since a bare host has no pydantic.
 """
 
 from __future__ import annotations
@@ -12,32 +13,21 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from siliconprof.datasets import prepared
+from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.store import model
-from siliconprof.store.model import Count, Part, Sha256, Text, matches
-from siliconprof.store.point import Whole
-
-Name = Annotated[str, matches(r"[^\x00-\x1f\x7f-\x9f]+", "printable text")]
+from siliconprof.store.model import Count, Sha256, Text
 
 
-class _Prepared(Part):
-    """What every kind has; what was asked for is None where its source ignores it."""
+class _Prepared(DatasetSpec):
+    """What every kind has; `revision` is the hub's commit, where known."""
 
-    name: Name
-    source: Literal["builtin", "hub", "folder"]
-    path: str | None
-    subset: str | None
     asked_revision: str | None
-    revision: str | None  # the hub's commit, where known
     synthetic: bool
     sha256: Sha256  # of all arrays
 
 
 class _Tokenised(_Prepared):
-    split: str | None
-    text_column: str | None
-    vocab_size: Count  # as asked for
     vocab_size_actual: Count
-    tokenizer: str | None
     tokenizer_revision: str | None
     tokenizer_sha256: Sha256
     tokenizers_version: str
@@ -48,7 +38,6 @@ class _Tokenised(_Prepared):
 
 class TextFacts(_Tokenised):
     kind: Literal["text"]
-    max_bytes: Count
     skipped: list[str]  # names of what a known download holds besides
     n_documents: Count
     tokens_sha256: Sha256
@@ -56,10 +45,6 @@ class TextFacts(_Tokenised):
 
 class SpeechFacts(_Tokenised):
     kind: Literal["speech"]
-    audio_column: str | None
-    clip_seconds: Count
-    max_clips: Count
-    n_mels: Count
     n_clips: Count
     sampling_rate_hz: Count
     audio_s: Annotated[float, Field(gt=0)]
@@ -76,11 +61,6 @@ class SpeechFacts(_Tokenised):
 
 class ImageFacts(_Prepared):
     kind: Literal["images"]
-    image_column: str | None
-    label_column: str | None
-    n_train: Whole
-    n_validation: Whole
-    n_test: Whole
     n_images: Count
     n_classes: Count
     images_sha256: Sha256

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from siliconprof.datasets.prepared import ARRAYS
 from siliconprof.errors import UserError
 from siliconprof.store import model
 from siliconprof.store.experiment import Dataset
@@ -19,12 +20,6 @@ OWN_KEYS = {
 # Only text and speech have these: they consist of tokens, and come from one split of the source.
 TOKEN_KEYS = ("vocab_size", "tokenizer", "text_column", "split")
 TOKENISED = ("text", "speech")
-# The files that a training reads, by kind; dataset.json and tokenizer.json lie beside them.
-ARRAYS = {
-    "text": ("tokens.npy",),
-    "speech": ("features.npy", "decoder_input_ids.npy", "labels.npy"),
-    "images": ("images.npy", "labels.npy"),
-}
 # The libraries whose versions decide what the arrays hold.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "text": ("tokenizers",),
@@ -73,7 +68,8 @@ def foreign_keys(kind: Any) -> dict[str, str]:
 
 def files(kind: str) -> list[str]:
     """The names of the files that a prepare stage writes for others, dataset.json first."""
-    return ["dataset.json", *ARRAYS[kind], *(["tokenizer.json"] if kind in TOKENISED else [])]
+    arrays = [f"{name}.npy" for name in ARRAYS[kind]]
+    return ["dataset.json", *arrays, *(["tokenizer.json"] if kind in TOKENISED else [])]
 
 
 def problems(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -100,9 +96,6 @@ def problems(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "vocab_size",
             f"is {vocab_size}; expected at least {least} (every byte, and Whisper's special tokens)",
         )
-    split = entry.get("split")
-    if kind == "speech" and isinstance(split, str) and {"[", "+"} & set(split):
-        yield "split", f"is '{split}'; speech is read by whole splits, max_clips limits it"
 
 
 def parse(text: str) -> DatasetSpec:

@@ -7,21 +7,14 @@ from pathlib import Path
 BEGINS = b"version https://git-lfs.github.com/spec/"
 
 
-def refuse(data: bytes) -> None:
-    """Refuse a pointer.
-
-    Raises:
-        ValueError: the content of a file is one.
-    """
-    if data.startswith(BEGINS):
-        raise ValueError("it is a Git LFS pointer, not the file; run `git lfs pull` in its folder")
-
-
-def refuse_file(file: Path) -> None:
+def refuse(file: Path) -> None:
     """Refuse a file that is a pointer.
 
     Raises:
         ValueError, OSError: it is one, or cannot be read.
     """
     with open(file, "rb") as stream:
-        refuse(stream.read(len(BEGINS)))
+        if stream.read(len(BEGINS)) == BEGINS:
+            raise ValueError(
+                "it is a Git LFS pointer, not the file; run `git lfs pull` in its folder"
+            )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from siliconprof.datasets import prepared
 from siliconprof.datasets.prepared import DataError
@@ -66,22 +65,3 @@ class ImageData:
             "images": self.images[rows].astype(np.float32) / np.float32(255),  # (B, 28, 28)
             "labels": self.labels[rows].astype(np.int32),  # (B,)
         }
-
-
-def combined_sha256(facts: Mapping[str, Any]) -> str:
-    """One checksum for both arrays and the sizes of the parts."""
-    sizes = [f"{part} {facts[f'n_{part}']}" for part in PARTS]
-    return prepared.combined_sha256(facts, sizes, ("images", "labels"))
-
-
-def load(folder: Path) -> ImageData:
-    """Read and check what `prepare_images` wrote to `folder`.
-
-    Raises:
-        DataError: a file is missing or damaged, or the arrays are not those of dataset.json.
-    """
-    numbers = [f"n_{part}" for part in PARTS]
-    facts, arrays = prepared.read(folder, numbers, ("images", "labels"), combined_sha256)
-    images, labels = arrays.values()
-    counts = {part: facts[f"n_{part}"] for part in PARTS}
-    return ImageData(images, labels, counts, facts["sha256"], facts["name"])

@@ -26,9 +26,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from siliconprof import options
-from siliconprof.datasets import dataset_file, dataset_spec, preparing, source_files
+from siliconprof.datasets import (
+    dataset_file,
+    dataset_spec,
+    prepared,
+    preparing,
+    source_files,
+)
 from siliconprof.datasets.dataset_spec import DatasetSpec
-from siliconprof.errors import stage
+from siliconprof.errors import stage, writing
 from siliconprof.store import temporary
 
 
@@ -41,24 +47,23 @@ def prepare(
         sources_state: from `source_files.state` for the folder.
 
     Raises:
-        PrepareError: the data set cannot be read, a library is missing, or the folder is not
-            writable.
+        PrepareError: the data set cannot be read, or a library is missing.
+        CannotWrite: the folder is not writable.
     """
     import numpy as np
 
     made: preparing.Material = import_module(preparing.MAKERS[spec.kind]).make(spec)
-    origin = made.origin
-    facts = dataset_spec.requested_facts(spec) | {
-        "revision": origin.revision,
-        "synthetic": origin.synthetic,
-        **made.facts,
-    }
+    origin, facts = made.origin, dataset_spec.requested_facts(spec) | dict(made.facts)
+    facts |= {"revision": origin.revision, "synthetic": origin.synthetic}
+    facts |= {f"{name}_sha256": prepared.array_sha256(of) for name, of in made.arrays.items()}
+    facts["sha256"] = prepared.combined_sha256(facts)
     dataset_file.check(facts, f"dataset '{spec.name}'")
     sources = source_files.read(spec, origin.files, origin.whole_folder, sources_state)
-    files = {**made.files, source_files.FILE: json.dumps(sources, indent=1).encode() + b"\n"}
+    files = {source_files.FILE: json.dumps(sources, indent=1).encode() + b"\n"}
+    if made.tokenizer:
+        files["tokenizer.json"] = made.tokenizer
     files["dataset.json"] = json.dumps(facts, indent=2, ensure_ascii=False).encode() + b"\n"
-    try:
-        output_dir.mkdir(parents=True, exist_ok=True)
+    with writing(output_dir):
         # Deleted first and written last: without it a folder counts as not prepared, so that a
         # crash leaves no mixture of old and new.
         (output_dir / "dataset.json").unlink(missing_ok=True)
@@ -67,10 +72,6 @@ def prepare(
                 np.save(stream, array, allow_pickle=False)
         for name, content in files.items():
             temporary.write(output_dir / name, content)
-    except OSError as error:
-        raise spec.error(
-            f"cannot write {output_dir}: {error.strerror}; choose another --output-dir or make room"
-        ) from None
     return facts
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import math
 import zlib
 from collections.abc import Sequence
 from itertools import islice
@@ -27,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.datasets import git_lfs, image_data, image_synthesis, preparing, repository
+from siliconprof.datasets import git_lfs, image_synthesis, preparing, repository
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.image_data import N_CLASSES, SHAPE
 from siliconprof.errors import in_one_line
@@ -49,12 +48,8 @@ def make(spec: DatasetSpec) -> preparing.Material:
         PrepareError: the data set cannot be read, or a library is missing.
     """
     (images, labels), origin = _read(spec)
-    arrays = {"images": images, "labels": labels}
-    facts: dict[str, Any] = {"n_images": len(labels), "n_classes": N_CLASSES}
-    facts |= preparing.checksums(arrays)
-    counts = {f"n_{part}": getattr(spec, f"n_{part}") for part in image_data.PARTS}
-    facts["sha256"] = image_data.combined_sha256(facts | counts)
-    return preparing.Material(origin, arrays, facts)
+    facts = {"n_images": len(labels), "n_classes": N_CLASSES}
+    return preparing.Material(origin, {"images": images, "labels": labels}, facts)
 
 
 def _read(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
@@ -101,11 +96,6 @@ def _idx_files(folder: Path) -> list[Path]:
 
 def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, preparing.Origin]:
     """The images of a folder that has IDX files."""
-    if spec.subset:
-        raise spec.error(
-            f"folder '{spec.path}' holds IDX files and has no subset '{spec.subset}'; leave subset "
-            "out"
-        )
     train, test = (_idx_part(spec, folder, *names) for names in IDX_FILES)
     chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
     pieces = [(images[rows], labels[rows]) for (images, labels), rows in chosen]
@@ -114,40 +104,30 @@ def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, preparing.
 
 def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: str) -> Labelled:
     """All images and labels of one part."""
-    images = _idx_array(spec, folder, images_name, 3)
-    labels = _idx_array(spec, folder, labels_name, 1)
-    if len(images) != len(labels) or images.shape[1:] != SHAPE:
-        shape = " x ".join(map(str, images.shape[1:]))
+    images = _idx_array(spec, folder, images_name, SHAPE)
+    labels = _idx_array(spec, folder, labels_name, ())
+    most = labels.max(initial=0)
+    if len(images) != len(labels) or most >= N_CLASSES:
         raise spec.error(
-            f"{images_name} in {folder} has {len(images)} images of {shape}, {labels_name} "
-            f"{len(labels)} labels; expected as many images of {SHAPE[0]} x {SHAPE[1]} as labels, "
-            "from one download"
-        )
-    if len(labels) and labels.max() >= N_CLASSES:
-        row = int((labels >= N_CLASSES).argmax())
-        raise spec.error(
-            f"{labels_name} in {folder} has label {labels[row]} at {row}; expected 0 to "
-            f"{N_CLASSES - 1}"
+            f"{images_name} in {folder} has {len(images)} images, {labels_name} {len(labels)} labels "
+            f"up to {most}; expected as many, of 0 to {N_CLASSES - 1}, from one download"
         )
     return images, labels
 
 
-def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) -> np.ndarray:
-    """The unsigned bytes of an IDX file, plain or .gz, in the shape that its header gives."""
+def _idx_array(spec: DatasetSpec, folder: Path, name: str, shape: Sequence[int]) -> np.ndarray:
+    """The unsigned bytes of an IDX file, plain or .gz: n values of a shape."""
     plain, packed = folder / name, folder / f"{name}.gz"
+    file = plain if plain.is_file() else packed
     try:
-        data = plain.read_bytes() if plain.is_file() else packed.read_bytes()
-        git_lfs.refuse(data)
-        data = data if plain.is_file() else gzip.decompress(data)
-        magic = bytes((0, 0, 8, n_dimensions))
+        git_lfs.refuse(file)
+        data = file.read_bytes() if file == plain else gzip.decompress(file.read_bytes())
+        magic = bytes((0, 0, 8, 1 + len(shape)))
         if not data.startswith(magic):
             begins = data[:4].hex(" ") or "nothing"
             raise ValueError(f"it begins with {begins}, but an IDX file with {magic.hex(' ')}")
-        shape = tuple(map(int, np.frombuffer(data, ">u4", n_dimensions, offset=4)))
-        values = np.frombuffer(data, np.uint8, offset=4 + 4 * n_dimensions)
-        if values.size != math.prod(shape):
-            raise ValueError(f"it has {values.size} values; its header says {math.prod(shape)}")
-        return values.reshape(shape)
+        n = int.from_bytes(data[4:8])
+        return np.frombuffer(data, np.uint8, offset=8 + 4 * len(shape)).reshape(n, *shape)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise spec.error(
             f"cannot read {name} or {name}.gz in {folder}: {in_one_line(error)}; download it again"
@@ -172,14 +152,13 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
         _decoded(part, part_cells, rows)
         for (part, _), part_cells, rows in zip(parts, cells, chosen, strict=True)
     ]
-    origin = opened.origin(spec, "train+test")
-    origin.files += [Path(file) for part in cells for file, _ in part if isinstance(file, str)]
-    return _joined(pieces), origin
+    files = [Path(file) for part in cells for file, _ in part if isinstance(file, str)]
+    opened.origin.files += files
+    return _joined(pieces), opened.origin
 
 
 def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> Labelled:
     """The images and labels of some rows."""
-    preparing.versions(spec, "PIL")  # or a line that says that it is missing
     from PIL import Image
 
     images, labels = np.empty((len(rows), *SHAPE), np.uint8), np.empty(len(rows), np.uint8)
@@ -192,19 +171,12 @@ def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence
             )
         try:
             with Image.open(io.BytesIO(repository.content(file))) as image:
-                found = (image.mode, image.height, image.width)
-                if found == ("L", *SHAPE):
-                    images[to] = np.asarray(image)
+                if (image.mode, image.height, image.width) != ("L", *SHAPE):
+                    raise ValueError(f"{image.height} x {image.width} pixels in mode {image.mode}")
+                images[to], labels[to] = np.asarray(image), label
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise spec.error(
-                f"{where}: is no image ({in_one_line(error)}); correct image_column, or copy the "
-                "data set again"
+                f"{where}: is no image of {SHAPE[0]} x {SHAPE[1]} pixels in mode L (grey): "
+                f"{in_one_line(error)}; correct image_column, or convert the images"
             ) from error
-        if found != ("L", *SHAPE):
-            raise spec.error(
-                f"{where}: is an image of {found[1]} x {found[2]} pixels in mode {found[0]}; expected "
-                f"{SHAPE[0]} x {SHAPE[1]} in mode L (grey); convert the images, or choose another "
-                "data set"
-            )
-        labels[to] = label
     return images, labels

@@ -17,7 +17,8 @@ version: the checksums in dataset.json then differ, and the clips count as other
 Common Voice, on which the paper pretrains, is no longer on the hub: since October 2025 Mozilla
 distributes it only through the Mozilla Data Collective (its organisation's page on the hub says so,
 and mozilla-foundation/common_voice_* hold no files any more). So a folder may have three layouts:
-Mozilla's unpacked archive (github.com/common-voice/cv-dataset, datasets/scripted-speech),
+a language of Mozilla's unpacked archive (github.com/common-voice/cv-dataset,
+datasets/scripted-speech),
 parquet files with an `audio` column as on the hub, and audio files beside a metadata.csv.
 """
 
@@ -37,7 +38,6 @@ from siliconprof.datasets import (
     log_mel,
     preparing,
     repository,
-    speech_data,
     speech_synthesis,
     tokenizer,
 )
@@ -93,25 +93,18 @@ def make(spec: DatasetSpec) -> preparing.Material:
     features = np.stack([clip.features for clip in clips]).astype("<f4", copy=False)
     inputs, labels = _padded([sequence for _, sequence in pairs], end)
     arrays = {"features": features, "decoder_input_ids": inputs, "labels": labels}
-    text = tokenizer.END_OF_TEXT.join(clip.text for clip in clips).encode("utf-8")
     facts = {
         "n_clips": len(clips),
         "sampling_rate_hz": SAMPLING_RATE_HZ,
         "audio_s": sum(clip.n_samples for clip in clips) / SAMPLING_RATE_HZ,
         "skipped": dict(skipped),
-        "n_bytes": len(text),
         "n_tokens": int((labels != IGNORED).sum()),
         "label_length": labels.shape[1],
-        "vocab_size_actual": dataset_tokenizer.size,
-        "tokenizer_revision": dataset_tokenizer.revision,
-        "text_sha256": preparing.sha256(text),
         "audio_sha256": audio_sha256,
-        **preparing.checksums(arrays),
-        "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
+        **dataset_tokenizer.facts([clip.text for clip in clips]),
+        **versions,
     }
-    shape = {"n_mels": spec.n_mels, "clip_seconds": spec.clip_seconds}
-    facts |= {"sha256": speech_data.combined_sha256(facts | shape), **versions}
-    return preparing.Material(origin, arrays, facts, {tokenizer.FILE: dataset_tokenizer.json})
+    return preparing.Material(origin, arrays, facts, dataset_tokenizer.json)
 
 
 def _padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.ndarray, np.ndarray]:
@@ -130,31 +123,17 @@ def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
     if spec.source == "builtin":
         clips = speech_synthesis.clips(spec.clip_seconds)
         return ((text, samples) for samples, text in clips), preparing.Origin(synthetic=True)
-    language = _language_folder(spec) if spec.source == "folder" else None
-    if language is None:
-        opened = repository.open_repository(spec)
-        return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin(
-            spec, spec.split
-        )
-    file = language / f"{spec.split}.tsv"
-    return _listed(spec, file), preparing.Origin(files=[file])
-
-
-def _language_folder(spec: DatasetSpec) -> Path | None:
-    """The folder of one language in Mozilla's layout (clips/, lists beside it), or None."""
-    folder = repository.existing_folder(spec)
-    lists = [*folder.glob("*.tsv"), *folder.glob("*/*.tsv")]
-    languages = {path.parent for path in lists if (path.parent / "clips").is_dir()}
-    if not languages:
-        return None
-    if (chosen := folder / (spec.subset or "")) in languages:
-        return chosen
-    if folder in languages:
-        fix = f"one language of Common Voice and has no folder '{spec.subset}'; leave subset out"
-    else:
-        names = ", ".join(sorted(path.name for path in languages))
-        fix = f"Common Voice by language; set subset to one of: {names}"
-    raise spec.error(f"folder '{spec.path}' holds {fix}")
+    if spec.source == "folder":  # perhaps in Mozilla's layout
+        folder = repository.existing_folder(spec)
+        places = [folder, *sorted(folder.glob("*/"))]
+        languages = [f for f in places if (f / "clips").is_dir() and any(f.glob("*.tsv"))]
+        if folder in languages:
+            file = folder / f"{spec.split}.tsv"
+            return _listed(spec, file), preparing.Origin(files=[file])
+        if languages:
+            raise spec.error(f"set path to one language: {', '.join(map(str, languages))}")
+    opened = repository.open_repository(spec)
+    return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin
 
 
 def _listed(spec: DatasetSpec, file: Path) -> Rows:

@@ -29,7 +29,6 @@ def make(spec: DatasetSpec) -> preparing.Material:
     """
     versions = preparing.versions(spec, "tokenizers")
     documents, origin = read_documents(spec)
-    text = END_OF_TEXT.join(documents).encode("utf-8")
     dataset_tokenizer = tokenizer.for_dataset(spec, documents, [END_OF_TEXT])
     # Shape (n_tokens,), without an END_OF_TEXT before the first document.
     dtype = np.dtype("<u2" if spec.vocab_size <= 65536 else "<u4")
@@ -38,23 +37,14 @@ def make(spec: DatasetSpec) -> preparing.Material:
     for ids in dataset_tokenizer.encode(documents):
         parts += [end, np.array(ids, dtype)]
     tokens = np.concatenate(parts[1:])
-    checksums = preparing.checksums({"tokens": tokens})
     facts = {
         "skipped": origin.skipped,
         "n_documents": len(documents),
-        "n_bytes": len(text),
         "n_tokens": int(tokens.size),
-        "vocab_size_actual": dataset_tokenizer.size,
-        "tokenizer_revision": dataset_tokenizer.revision,
-        "text_sha256": preparing.sha256(text),
-        **checksums,
-        "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
-        "sha256": checksums["tokens_sha256"],
+        **dataset_tokenizer.facts(documents),
         **versions,
     }
-    return preparing.Material(
-        origin, {"tokens": tokens}, facts, {tokenizer.FILE: dataset_tokenizer.json}
-    )
+    return preparing.Material(origin, {"tokens": tokens}, facts, dataset_tokenizer.json)
 
 
 def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
@@ -72,7 +62,7 @@ def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
     else:
         opened = repository.open_repository(spec)
         texts = (text for (text,) in repository.rows(opened, spec, "text_column") if text)
-        origin = opened.origin(spec, spec.split)
+        origin = opened.origin
     documents = limited(texts, spec.max_bytes)
     if not documents:
         raise spec.error(f"column '{spec.text_column}' of {repository.place(spec)} holds no text")

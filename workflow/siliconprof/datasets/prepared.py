@@ -8,7 +8,7 @@ in the same order.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 FIX = "delete that folder and run `snakemake` again, or copy the whole folder again"
+# The arrays that a training reads, by kind of data, each in a file of its name.
+ARRAYS = {
+    "text": ("tokens",),
+    "speech": ("features", "decoder_input_ids", "labels"),
+    "images": ("images", "labels"),
+}
+# The sizes in dataset.json that the checksum of several arrays covers too.
+SIZES = {
+    "speech": "{n_clips} {n_mels} {clip_seconds}",
+    "images": "train {n_train}\nvalidation {n_validation}\ntest {n_test}",
+}
 
 
 class DataError(UserError):
@@ -32,16 +43,13 @@ def read_facts(folder: Path) -> dict[str, Any]:
         DataError: it is missing or no JSON.
     """
     try:
-        facts = documents.read(folder / "dataset.json")
+        return dict(documents.read(folder / "dataset.json"))
     except FileNotFoundError:
         raise DataError(
             f"data {folder}: no dataset.json, so nothing is prepared here; {FIX}"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise damaged_facts(folder, error) from None
-    if not isinstance(facts, dict):
-        raise damaged_facts(folder, TypeError("no mapping"))
-    return facts
 
 
 def damaged_facts(folder: Path, error: Exception) -> DataError:
@@ -49,49 +57,27 @@ def damaged_facts(folder: Path, error: Exception) -> DataError:
     return DataError(f"data {folder}: dataset.json is damaged ({in_one_line(error)}); {FIX}")
 
 
-def read(
-    folder: Path,
-    numbers: Sequence[str],
-    arrays: Sequence[str],
-    checksum: Callable[[Mapping[str, Any]], str],
-    mapped: Sequence[str] = (),
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """(facts, arrays) of a folder, whose values are those that its dataset.json has checksums of.
+def read_array(folder: Path, facts: Mapping[str, Any], name: str, mapped: bool) -> np.ndarray:
+    """An array of a folder, after its values are checked.
 
     Args:
-        numbers: facts that must be whole numbers.
-        checksum: of the facts, that of all arrays.
-        mapped: arrays whose files are mapped instead of read into memory, which they may exceed.
+        facts: of its dataset.json.
+        mapped: whether its file is mapped instead of read into memory, which it may exceed.
 
     Raises:
-        DataError: a file is missing or damaged.
+        DataError: it is missing or damaged.
     """
-    facts = read_facts(folder)
-    try:
-        facts |= {key: int(facts[key]) for key in numbers} | {"name": str(facts["name"])}
-        if checksum(facts) != facts["sha256"]:
-            raise ValueError("sha256 is not that of its arrays")
-        return facts, {name: _array(folder, facts, name, name in mapped) for name in arrays}
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged_facts(folder, error) from None
-
-
-def _array(folder: Path, facts: Mapping[str, Any], array_name: str, mapped: bool) -> np.ndarray:
-    """An array of the folder, after its values are checked."""
     import numpy as np
 
-    where, file = f"data '{facts['name']}' in {folder}", f"{array_name}.npy"
-    sha256 = str(facts[f"{array_name}_sha256"])
+    where, file = f"data '{facts['name']}' in {folder}", f"{name}.npy"
     try:
         array = np.load(folder / file, mmap_mode="r" if mapped else None, allow_pickle=False)
     except Exception as error:  # a damaged header is parsed as Python and can raise anything
-        message = " ".join(str(error).split())
-        raise DataError(f"{where}: cannot read {file} ({message}); {FIX}") from None
-    actual_sha256 = array_sha256(array)
-    if actual_sha256 != sha256:
+        raise DataError(f"{where}: cannot read {file} ({in_one_line(error)}); {FIX}") from None
+    expected, actual = facts[f"{name}_sha256"], array_sha256(array)
+    if actual != expected:
         raise DataError(
-            f"{where}: {file} is damaged: SHA-256 {actual_sha256}, dataset.json says {sha256!r}; "
-            f"{FIX}"
+            f"{where}: {file} is damaged: SHA-256 {actual}, dataset.json says {expected!r}; {FIX}"
         )
     return array
 
@@ -104,9 +90,13 @@ def array_sha256(array: np.ndarray) -> str:
     return hashlib.sha256(little.reshape(-1).data).hexdigest()
 
 
-def combined_sha256(facts: Mapping[str, Any], sizes: Sequence[str], arrays: Sequence[str]) -> str:
-    """One checksum of several arrays, from their own in dataset.json and lines that give sizes."""
-    lines = [*sizes, *(f"{name} {facts[f'{name}_sha256']}" for name in arrays)]
+def combined_sha256(facts: Mapping[str, Any]) -> str:
+    """One checksum of a data set, from those of its arrays in dataset.json; of one array its own."""
+    first, *more = ARRAYS[facts["kind"]]
+    if not more:
+        return str(facts[f"{first}_sha256"])
+    lines = [SIZES[facts["kind"]].format_map(facts)]
+    lines += [f"{name} {facts[f'{name}_sha256']}" for name in (first, *more)]
     return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.datasets import prepared
 from siliconprof.datasets.dataset_spec import KINDS, DatasetSpec
 
 if TYPE_CHECKING:
@@ -28,7 +26,8 @@ class Origin:
     synthetic: bool = False
     files: list[Path] = field(default_factory=list)  # of a folder: those read where they exist
     whole_folder: bool = False  # whether a new file in the folder would be read too
-    skipped: list[str] = field(default_factory=list)  # names of what a known download holds besides
+    # Names of what a known download holds besides.
+    skipped: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Material:
     origin: Origin
     arrays: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]  # what its kind adds to dataset.json
-    files: Mapping[str, bytes] = field(default_factory=dict)  # tokenizer.json of data with tokens
+    tokenizer: bytes | None = None  # tokenizer.json of data with tokens
 
 
 def versions(spec: DatasetSpec, *libraries: str) -> dict[str, str]:
@@ -48,19 +47,8 @@ def versions(spec: DatasetSpec, *libraries: str) -> dict[str, str]:
         PrepareError: a library is not installed.
     """
     try:
-        modules = {name: import_module(name) for name in libraries}
+        return {f"{name}_version": import_module(name).__version__ for name in libraries}
     except ImportError as error:
         raise spec.error(
             f"preparing needs the package '{error.name}'; install the pins in envs/"
         ) from None
-    return {f"{name}_version": module.__version__ for name, module in modules.items()}
-
-
-def checksums(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """The SHA-256 of each array, for dataset.json."""
-    return {f"{name}_sha256": prepared.array_sha256(array) for name, array in arrays.items()}
-
-
-def sha256(data: bytes) -> str:
-    """Hex SHA-256."""
-    return hashlib.sha256(data).hexdigest()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from siliconprof import words
 from siliconprof.datasets import git_lfs, preparing
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
@@ -39,13 +40,6 @@ LAYOUTS = {
     "(train-images-idx3-ubyte, ..., as they are or .gz)",
 }
 MOST_NAMES = 8  # of what lies in a folder, in an error line
-# Key that names a column -> what the column must hold, for code and for an error line.
-HOLDS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "text_column": (str, "text"),
-    "audio_column": ((bytes, str), "audio"),
-    "image_column": ((bytes, str), "an image"),
-    "label_column": (object, "a label"),
-}
 
 
 @dataclass(frozen=True)
@@ -53,21 +47,7 @@ class Repository:
     """An opened data set."""
 
     builder: Any  # of `datasets`
-    revision: str | None  # the hub's commit, None of a folder
-
-    def files(self, split: str) -> list[Path]:
-        """The files of a split, or of those in `train+test`, but clips and pictures of their own."""
-        by_split = (self.builder.config.data_files or {}).items()
-        clip_suffixes = tuple(getattr(self.builder, "EXTENSIONS", ()))
-        paths = [
-            Path(str(file)) for name, files in by_split if str(name) in split for file in files
-        ]
-        return [path for path in paths if path.suffix.lower() not in clip_suffixes]
-
-    def origin(self, spec: DatasetSpec, split: str) -> preparing.Origin:
-        """Where the data of these splits came from, of a folder with the card that names its files."""
-        files = [*self.files(split), Path(spec.path or "").expanduser() / "README.md"]
-        return preparing.Origin(self.revision, files=files, whole_folder=True)
+    origin: preparing.Origin
 
 
 def open_repository(spec: DatasetSpec) -> Repository:
@@ -82,13 +62,18 @@ def open_repository(spec: DatasetSpec) -> Repository:
     folder = existing_folder(spec)
     # Absolute: `datasets` takes a relative 'a/b' without data for a name on the hub.
     builder = _builder(spec, str(folder.resolve()), spec.subset)
-    opened = Repository(builder, None)
-    for file in opened.files("train+test" if spec.kind == "images" else spec.split):
+    splits = ("train", "test") if spec.kind == "images" else (spec.split,)
+    clip_suffixes = tuple(getattr(builder, "EXTENSIONS", ()))  # of files that rows name
+    by_split = (builder.config.data_files or {}).items()
+    paths = [Path(str(file)) for name, files in by_split if str(name) in splits for file in files]
+    files = [path for path in paths if path.suffix.lower() not in clip_suffixes]
+    for file in files:
         try:
-            git_lfs.refuse_file(file)
+            git_lfs.refuse(file)
         except ValueError as error:
             raise spec.error(f"cannot read {file}: {error}") from None
-    return opened
+    card = folder / "README.md"  # names the files
+    return Repository(builder, preparing.Origin(files=[*files, card], whole_folder=True))
 
 
 def quiet_libraries(spec: DatasetSpec) -> None:
@@ -122,12 +107,10 @@ def existing_folder(spec: DatasetSpec) -> Path:
         PrepareError: there is none.
     """
     folder = Path(spec.path or "").expanduser()
-    if folder.is_file():
-        raise spec.error(f"'{spec.path}' is a file; unpack it, and set path: the folder")
     if not folder.is_dir():
         raise spec.error(
-            f"no folder '{spec.path}' (relative to {Path.cwd()}); put the dataset there in the "
-            "hub's layout, or set source: builtin"
+            f"no folder '{spec.path}' (relative to {Path.cwd()}); put the data set there, unpacked, "
+            "in the hub's layout, or set source: builtin"
         )
     return folder
 
@@ -148,8 +131,7 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
     if fix is None and spec.source == "folder":
         paths = sorted(existing_folder(spec).iterdir())
         names = [f"{path.name}/" if path.is_dir() else path.name for path in paths]
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        found = f"{', '.join(names[:MOST_NAMES]) or 'nothing'}{more}"
+        found = words.listing(names, MOST_NAMES) or "nothing"
         fix = f"looked for {LAYOUTS[spec.kind]}; found {found}"
     fix = fix or "correct path, subset or split"
     return spec.error(f"cannot read {place(spec)}: {message}; {fix}")
@@ -161,24 +143,13 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
 def _open_hub(spec: DatasetSpec) -> Repository:
     """Open a dataset on the hub, or what `hf download` left in its cache where it is not reachable."""
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import (
-        HFValidationError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
 
     path = where = spec.path or ""
     if Path(path).expanduser().exists():  # `datasets` would read it instead of the hub
         raise spec.error(f"'{path}' is a file or folder here; set source: folder")
     try:
         commit = revision = HfApi().dataset_info(path, revision=spec.revision).sha
-    except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
-        asked = f" with revision '{spec.revision}'" if spec.revision else ""
-        raise spec.error(
-            f"the hub has no data set '{path}'{asked}, or it needs a login (`hf auth login`); "
-            "correct path, or set source: builtin"
-        ) from error
-    except Exception as error:  # which one depends on the HTTP library of the hub's client
+    except Exception as error:  # no network, no such data set or revision, no login
         revision = None
         try:
             where = snapshot_download(
@@ -190,12 +161,14 @@ def _open_hub(spec: DatasetSpec) -> Repository:
         # Reading online leaves the README alone there.
         if not where or not {file.name for file in Path(where).iterdir()} - {"README.md"}:
             raise spec.error(
-                f"the hub is not reachable and its cache has no copy of '{path}' "
-                f"({in_one_line(error)}); set source: folder and path: ..., or source: builtin"
+                f"neither the hub nor its cache has {place(spec)} ({in_one_line(error)}); correct "
+                "path or revision, log in by `hf auth login`, or set source: folder and path: a copy"
             ) from error
     if spec.revision == CONVERTED:  # which has no README with the subsets
-        return Repository(_builder(spec, where, revision=revision, data_dir=spec.subset), commit)
-    return Repository(_builder(spec, where, spec.subset, revision=revision), commit)
+        builder = _builder(spec, where, revision=revision, data_dir=spec.subset)
+    else:
+        builder = _builder(spec, where, spec.subset, revision=revision)
+    return Repository(builder, preparing.Origin(commit))
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -223,20 +196,15 @@ def rows(opened: Repository, spec: DatasetSpec, *keys: str) -> Iterator[tuple[An
 
 
 def _undecoded(builder: Any, split: str) -> Any:
-    """The split as a data set of rows, with audio and images undecoded.
+    """The split as a stream of rows, with audio and images undecoded.
 
-    It is streamed, except for a slice, which is read as a whole. `datasets` would decode audio with
-    torchcodec, which needs FFmpeg, and also images that are not used.
+    `datasets` would decode audio with torchcodec, which needs FFmpeg, and images that are not used.
     """
     from datasets import Audio, Image, Value
 
-    if "[" in split:  # such as train[:10%], for which the number of rows must be known
-        builder.download_and_prepare()
-        rows = builder.as_dataset(split=split)
-    else:
-        if hasattr(builder.config, "decode_num_threads"):
-            builder.config.decode_num_threads = 0  # on the hub it would decode ahead, in threads
-        rows = builder.as_streaming_dataset(split=split)
+    if hasattr(builder.config, "decode_num_threads"):
+        builder.config.decode_num_threads = 0  # on the hub it would decode ahead, in threads
+    rows = builder.as_streaming_dataset(split=split)
     # For files in folders it has the paths, but needs torchcodec even to return those.
     undecoded = Value("string") if builder.name == "audiofolder" else Audio(decode=False)
     for column, feature in (rows.features or {}).items():
@@ -249,8 +217,7 @@ def _undecoded(builder: Any, split: str) -> Any:
 
 def _value(spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
     """The value of the column that a key of the spec names."""
-    column, (types, what) = getattr(spec, key), HOLDS[key]
-    fix = f"set {key} to one of: {', '.join(map(str, row))}"
+    column, fix = getattr(spec, key), f"set {key} to one of: {', '.join(map(str, row))}"
     if column not in row:
         raise spec.error(f"{place(spec)} has no column '{column}'; {fix}")
     value = row[column]
@@ -258,9 +225,9 @@ def _value(spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
         value = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
         if spec.source == "folder" and isinstance(value, str) and "://" not in value:
             value = str(existing_folder(spec) / value)  # a relative name is one in there
-    if value is not None and not isinstance(value, types):
-        problem = f"holds {type(value).__name__}, not {what}"
-        raise spec.error(f"column '{column}' of {place(spec)} {problem}; {fix}")
+    if key == "text_column" and not isinstance(value, str | None):
+        what = type(value).__name__
+        raise spec.error(f"column '{column}' of {place(spec)} holds {what}, not text; {fix}")
     return value
 
 
@@ -272,11 +239,11 @@ def content(file: Any) -> bytes:
     """
     import fsspec
 
-    if not file:
+    if isinstance(file, bytes):
+        return file
+    if not file or not isinstance(file, str | Path):
         raise ValueError("the row holds neither the file nor its name")
-    data = file
-    if not isinstance(file, bytes):
-        with fsspec.open(str(file), "rb") as stream:
-            data = stream.read()
-    git_lfs.refuse(data)
-    return bytes(data)
+    if "://" not in str(file):
+        git_lfs.refuse(Path(file))
+    with fsspec.open(str(file), "rb") as stream:
+        return bytes(stream.read())

@@ -13,15 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from siliconprof import fingerprint
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.store import documents
 
 FILE = "sources.json"
 NEW = "new"  # the state of a data set without a readable sources.json
-# A copied file has a new time and the same content, and must prepare nothing again; for a file too
-# large to read at every parse, the time decides.
-SMALL_BYTES = 64 * 2**20
 
 
 def read(
@@ -31,26 +27,26 @@ def read(
 
     Args:
         files: those in the data set's folder, whether they exist or not.
-        whole_folder: whether a new file in the folder would be read too.
+        whole_folder: whether a new file beside them would be read too.
         state: from `state`, before the preparation.
     """
-    roots: dict[str, dict[str, Any]] = {}
+    roots: dict[Path, set[Path]] = {}
     if spec.source == "folder":
-        folder = Path(spec.path or "").expanduser()
-        roots[str(folder)] = _root(folder, files, _names(folder) if whole_folder else None)
+        root = Path(spec.path or "").expanduser()
+        # Libraries name files by absolute paths, with links in the folder's own path resolved.
+        places = {file.parent.resolve() / file.name for file in files}
+        names = {Path(os.path.relpath(place, root.resolve())) for place in places}
+        # A file that comes or goes changes the time of its folder.
+        folders = {folder for name in names for folder in name.parents} if whole_folder else set()
+        roots[root] = names | folders
     tokenizer = Path(spec.tokenizer or "").expanduser()
     if spec.tokenizer and tokenizer.is_dir():
-        own = _root(tokenizer, [tokenizer / "tokenizer.json"], None)
-        roots.setdefault(str(tokenizer), own)["files"] |= own["files"]
-    return {"state": state, "roots": roots}
-
-
-def _root(folder: Path, files: Iterable[Path], names_sha256: str | None) -> dict[str, Any]:
-    """A folder with the facts of files by their names in it."""
-    # Libraries name files by absolute paths, with links in the folder's own path resolved.
-    places = {file.parent.resolve() / file.name for file in files}
-    names = sorted(os.path.relpath(place, folder.resolve()) for place in places)
-    return {"names_sha256": names_sha256, "files": {name: _facts(folder / name) for name in names}}
+        roots.setdefault(tokenizer, set()).add(Path("tokenizer.json"))
+    listed = {
+        str(root): {str(name): _facts(root / name) for name in sorted(names)}
+        for root, names in roots.items()
+    }
+    return {"state": state, "roots": listed}
 
 
 def state(output_dir: Path) -> str:
@@ -60,8 +56,7 @@ def state(output_dir: Path) -> str:
     """
     try:
         sources = documents.read(output_dir / FILE)
-        changed = list(_changes(sources))
-        saved_state = str(sources["state"])
+        changed, saved_state = list(_changes(sources)), str(sources["state"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return NEW
     if not changed:
@@ -70,7 +65,7 @@ def state(output_dir: Path) -> str:
 
 
 def changed(output_dir: Path) -> list[str]:
-    """Paths of the files that changed since the preparation, and of folders with other names.
+    """Paths of the files and folders that changed since the preparation.
 
     Raises:
         OSError, ValueError, LookupError: sources.json is missing or damaged.
@@ -80,37 +75,17 @@ def changed(output_dir: Path) -> list[str]:
 
 def _changes(sources: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """(path, its current state) of everything that differs."""
-    for root, recorded in sources["roots"].items():
-        folder = Path(root)
-        if not folder.is_dir():  # as on another host: what was prepared from it stays valid
-            continue
-        if recorded["names_sha256"] and recorded["names_sha256"] != (names := _names(folder)):
-            yield root, names
-        for name, before in recorded["files"].items():
-            now = _facts(folder / name, before)
-            if now != before:
-                yield str(folder / name), now
+    for root, files in sources["roots"].items():
+        if Path(root).is_dir():  # not on another host: what was prepared there stays valid
+            for name, before in files.items():
+                if (now := _facts(Path(root) / name)) != before:
+                    yield str(Path(root) / name), now
 
 
-def _facts(path: Path, before: list[Any] | None = None) -> list[Any] | None:
-    """Bytes, time in ns and SHA-256 of a file, None where there is none; `before` if it is as then."""
+def _facts(path: Path) -> list[int] | None:
+    """Bytes and time in ns of a file or folder, None where there is none."""
     try:
         status = path.stat()
-        facts: list[Any] = [status.st_size, status.st_mtime_ns, None]
-        if before and facts[:2] == before[:2]:
-            return before
-        if status.st_size <= SMALL_BYTES:
-            facts[2] = fingerprint.of_file(path)
     except OSError:
         return None
-    return before if before and facts[2] and facts[2] == before[2] else facts
-
-
-def _names(folder: Path) -> str:
-    """SHA-256 of the names of all files below a folder that are not hidden."""
-    names = []
-    for where, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
-        below = os.path.relpath(where, folder)
-        names += [f"{below}/{name}" for name in files if not name.startswith(".")]
-    return hashlib.sha256("\n".join(sorted(names)).encode(errors="surrogateescape")).hexdigest()
+    return [status.st_size, status.st_mtime_ns]

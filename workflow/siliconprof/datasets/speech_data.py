@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from siliconprof.datasets import prepared
 
 if TYPE_CHECKING:
     import numpy as np
-
-ARRAYS = ("features", "decoder_input_ids", "labels")
 
 
 @dataclass(frozen=True)
@@ -53,25 +50,3 @@ class SpeechData:
                 "decoder_input_ids": self.decoder_input_ids[rows],  # (B, L)
                 "labels": self.labels[rows],  # (B, L)
             }
-
-
-def combined_sha256(facts: Mapping[str, Any]) -> str:
-    """One checksum for the three arrays and their sizes."""
-    sizes = f"{facts['n_clips']} {facts['n_mels']} {facts['clip_seconds']}"
-    return prepared.combined_sha256(facts, [sizes], ARRAYS)
-
-
-def load(folder: Path) -> SpeechData:
-    """Read and check what `prepare_speech` wrote to `folder`.
-
-    Raises:
-        DataError: a file is missing or damaged, or the arrays are not those of dataset.json.
-    """
-    numbers = ("n_clips", "vocab_size", "clip_seconds", "n_mels")
-    facts, arrays = prepared.read(folder, numbers, ARRAYS, combined_sha256, mapped=["features"])
-    _, vocab_size, clip_seconds, n_mels = (facts[key] for key in numbers)
-    features, decoder_input_ids, labels = arrays.values()
-    sha256, name = facts["sha256"], facts["name"]
-    return SpeechData(
-        features, decoder_input_ids, labels, sha256, vocab_size, clip_seconds, n_mels, name
-    )

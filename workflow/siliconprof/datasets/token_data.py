@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from siliconprof.datasets import prepared
@@ -80,15 +79,3 @@ class TokenData:
                 "batch_size or seq_len, or more text (max_bytes)"
             )
         return self.tokens[: n_windows * seq_len].reshape(n_windows, seq_len).astype(np.int32)
-
-
-def load(folder: Path) -> TokenData:
-    """Read and check what `prepare` wrote to `folder`.
-
-    Raises:
-        DataError: a file is missing or damaged, or the tokens are not those of dataset.json.
-    """
-    facts, arrays = prepared.read(
-        folder, ["vocab_size"], ["tokens"], lambda facts: str(facts["tokens_sha256"])
-    )
-    return TokenData(arrays["tokens"], facts["sha256"], facts["vocab_size"], facts["name"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siliconprof.datasets import git_lfs, preparing
-from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.datasets import git_lfs
+from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import in_one_line
 
 END_OF_TEXT = "<|endoftext|>"
@@ -19,7 +20,6 @@ FILE = "tokenizer.json"
 class DatasetTokenizer:
     """A tokenizer with the content of its file."""
 
-    name: str  # for an error line
     tokenizer: Any  # tokenizers.Tokenizer
     json: bytes  # tokenizer.json
     revision: str | None  # the hub's commit, None where it is not from the hub
@@ -30,26 +30,25 @@ class DatasetTokenizer:
         return max(self.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
-        """The ids of special tokens.
+        """The ids of special tokens."""
+        return [self.tokenizer.token_to_id(token) for token in tokens]
 
-        Raises:
-            PrepareError: the tokenizer lacks one.
-        """
-        token_ids = {token: self.tokenizer.token_to_id(token) for token in tokens}
-        missing = [token for token, number in token_ids.items() if number is None]
-        if missing:
-            raise PrepareError(
-                f"tokenizer '{self.name}' has no token {', '.join(missing)}; choose another, or "
-                "leave tokenizer out to have one trained"
-            )
-        return list(token_ids.values())
+    def facts(self, documents: Sequence[str]) -> dict[str, Any]:
+        """What dataset.json has of a text and its tokenizer."""
+        text = END_OF_TEXT.join(documents).encode("utf-8")
+        return {
+            "n_bytes": len(text),
+            "text_sha256": hashlib.sha256(text).hexdigest(),
+            "vocab_size_actual": self.size,
+            "tokenizer_revision": self.revision,
+            "tokenizer_sha256": hashlib.sha256(self.json).hexdigest(),
+        }
 
     def encode(self, documents: Sequence[str]) -> Iterator[list[int]]:
         """The ids of each document's text, without the special tokens a tokenizer may add."""
         for start in range(0, len(documents), 1000):  # bounds memory, changes no result
             batch = documents[start : start + 1000]
-            for encoding in self.tokenizer.encode_batch(batch, add_special_tokens=False):
-                yield encoding.ids
+            yield from (e.ids for e in self.tokenizer.encode_batch(batch, add_special_tokens=False))
 
 
 def for_dataset(
@@ -67,14 +66,18 @@ def for_dataset(
     if spec.tokenizer is None:
         trained = train(documents, spec.vocab_size, special_tokens)
         json = trained.to_str().encode("utf-8")
-        chosen = DatasetTokenizer("trained", trained, json, None)
-    else:
-        chosen = _read(spec)
-        chosen.ids(special_tokens)
+        return DatasetTokenizer(trained, json, None)
+    chosen = _read(spec)
+    ids = zip(special_tokens, chosen.ids(special_tokens), strict=True)
+    if missing := [token for token, number in ids if number is None]:
+        raise spec.error(
+            f"tokenizer '{spec.tokenizer}' has no token {', '.join(missing)}; choose another, or "
+            "leave tokenizer out to have one trained"
+        )
     if chosen.size > spec.vocab_size:
         raise spec.error(
-            f"vocab_size is {spec.vocab_size}; tokenizer '{chosen.name}' has {chosen.size} tokens, "
-            "expected at least as many"
+            f"vocab_size is {spec.vocab_size}; tokenizer '{spec.tokenizer}' has {chosen.size} "
+            "tokens, expected at least as many"
         )
     return chosen
 
@@ -115,17 +118,14 @@ def _read(spec: DatasetSpec) -> DatasetTokenizer:
         if folder.is_dir():
             path, revision = folder / FILE, None
         else:
-            preparing.versions(spec, "huggingface_hub")
             from huggingface_hub import hf_hub_download
 
             where = f"tokenizer: no folder '{name}' here, and the hub has no {FILE} of that name"
             path = Path(hf_hub_download(name, FILE))
             revision = path.parent.name  # …/snapshots/COMMIT/tokenizer.json
+        git_lfs.refuse(path)
         json = path.read_bytes()
-        git_lfs.refuse(json)
         tokenizer = Tokenizer.from_str(json.decode("utf-8"))
-    except PrepareError:
-        raise
     except Exception as error:  # no login or network, missing, or whatever bad content raises
         raise spec.error(
             f"cannot read {where} ({in_one_line(error)}); correct tokenizer, or leave it out to "
@@ -133,4 +133,4 @@ def _read(spec: DatasetSpec) -> DatasetTokenizer:
         ) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return DatasetTokenizer(name, tokenizer, json, revision)
+    return DatasetTokenizer(tokenizer, json, revision)

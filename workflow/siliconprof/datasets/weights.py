@@ -34,7 +34,7 @@ class Checkpoint:
         """
         self.path = path
         self.folder, self.revision = _located(path, revision)
-        self.files = _files(self.folder, path)
+        self.files = self._files()
 
     def describe(self) -> dict[str, Any]:
         """The origin and checksums of the weights, for the record."""
@@ -52,25 +52,18 @@ class Checkpoint:
             model: keys of config.json that decide what the tensors compute -> their values.
 
         Raises:
-            UserError: it says something else, or cannot be read.
+            UserError: it says something else.
         """
-        try:
-            said = json.loads((self.folder / "config.json").read_bytes())
-            others = [
-                f"{key} {said[key]!r}, not {value!r}"
-                for key, value in model.items()
-                if said.get(key, value) != value
-            ]
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"weights_path '{self.path}': cannot read config.json: {in_one_line(error)}"
-            ) from None
+        file = self.folder / "config.json"
+        said = json.loads(file.read_bytes()) if file.is_file() else {}
+        others = [
+            f"{key} {said[key]!r}, not {value!r}"
+            for key, value in model.items()
+            if said.get(key, value) != value
+        ]
         if others:
-            raise UserError(
-                f"weights_path '{self.path}': another model by its config.json: "
-                f"{'; '.join(others)}; correct size or weights_path"
+            raise self._error(
+                f"another model by its config.json: {'; '.join(others)}; correct size or weights_path"
             )
 
     def arrays(
@@ -94,48 +87,63 @@ class Checkpoint:
                 with safe_open(file, framework="np") as tensors:
                     keys = tensors.keys()
             except SafetensorError as error:
-                raise UserError(
-                    f"weights_path '{self.path}': {file} is damaged ({in_one_line(error)}); copy it "
-                    "again"
+                raise self._error(
+                    f"{file} is damaged ({in_one_line(error)}); copy it again"
                 ) from None
             for key in keys:
                 for prefix in PREFIXES:
                     locations.setdefault(key.removeprefix(prefix), (file, key))
         missing = [name for name in shapes if name not in locations]
         if missing:
-            raise UserError(
-                f"weights_path '{self.path}': has no tensor '{missing[0]}' (and {len(missing) - 1} "
-                "others): a checkpoint of another model; correct size or weights_path"
+            raise self._error(
+                f"has no tensor '{missing[0]}' (and {len(missing) - 1} others): a checkpoint of "
+                "another model; correct size or weights_path"
             )
         for name, shape in shapes.items():
             file, key = locations[name]
             with safe_open(file, framework="np") as tensors:
                 dtype = tensors.get_slice(key).get_dtype()
                 if dtype not in ("F32", "F16", "F64"):
-                    raise UserError(
-                        f"weights_path '{self.path}': '{key}' is stored as {dtype}, which numpy "
-                        "cannot read; save the checkpoint in fp32 or fp16"
+                    raise self._error(
+                        f"'{key}' is stored as {dtype}, which numpy cannot read; save the checkpoint "
+                        "in fp32 or fp16"
                     )
                 array = tensors.get_tensor(key)
             if name in first_rows:
                 array = array[: shape[0]]
             if tuple(array.shape) != tuple(shape):
-                raise UserError(
-                    f"weights_path '{self.path}': '{key}' has shape {tuple(array.shape)}, the "
-                    f"model's is {tuple(shape)}; correct size, vocab_size or weights_path"
+                raise self._error(
+                    f"'{key}' has shape {tuple(array.shape)}, the model's is {tuple(shape)}; correct "
+                    "size, vocab_size or weights_path"
                 )
             yield name, array.astype(np.float32)
+
+    def _files(self) -> list[Path]:
+        """Its safetensors files, which must be there."""
+        index, names = self.folder / INDEX, {"model.safetensors"}
+        if index.is_file():
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        files = [self.folder / name for name in sorted(names)]
+        for file in files:
+            try:
+                git_lfs.refuse(file)
+            except OSError:
+                raise self._error(f"no {file.name} in it; expected transformers' layout") from None
+            except ValueError as error:
+                raise self._error(f"{file}: {error}") from None
+        return files
+
+    def _error(self, message: str) -> UserError:
+        return UserError(f"weights_path '{self.path}': {message}")
 
 
 def local_files(parameters: Mapping[str, Any]) -> list[str]:
     """The local files from which a workload reads its weights; none for the hub's or missing ones."""
-    if parameters.get("weights") != "pretrained":
-        return []
     folder = Path(parameters.get("weights_path") or "").expanduser()
-    if not folder.is_dir():
+    if parameters.get("weights") != "pretrained" or not folder.is_dir():
         return []
     try:
-        files = _files(folder, str(folder))
+        files = Checkpoint(str(folder)).files
     except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return []  # a damaged index; the cell reports it
     index = folder / INDEX
@@ -152,11 +160,6 @@ def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
                 "leave it out"
             )
         return folder, None
-    if folder.is_absolute() or path.startswith((".", "~")):
-        raise UserError(
-            f"weights_path '{path}': no such folder (relative to {Path.cwd()}); correct it, or "
-            "set weights: random"
-        )
     try:
         from huggingface_hub import snapshot_download
 
@@ -165,25 +168,7 @@ def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
     except Exception as error:  # no client, or an HTTP error, which change from version to version
         at = f", weights_revision '{revision}'" if revision is not None else ""
         raise UserError(
-            f"weights_path '{path}'{at}: neither a folder here nor available from the hub or its "
-            f"cache ({in_one_line(error)}); correct it, or set weights: random"
+            f"weights_path '{path}'{at}: neither a folder (relative to {Path.cwd()}) nor available "
+            f"from the hub or its cache ({in_one_line(error)}); correct it, or set weights: random"
         ) from error
     return snapshot, snapshot.name
-
-
-def _files(folder: Path, path: str) -> list[Path]:
-    """The safetensors files of a checkpoint, which must be there."""
-    index, names = folder / INDEX, {"model.safetensors"}
-    if index.is_file():
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    files = [folder / name for name in sorted(names)]
-    for file in files:
-        try:
-            git_lfs.refuse_file(file)
-        except OSError:
-            raise UserError(
-                f"weights_path '{path}': no {file.name} in it; expected transformers' layout"
-            ) from None
-        except ValueError as error:
-            raise UserError(f"weights_path '{path}': {file}: {error}") from None
-    return files

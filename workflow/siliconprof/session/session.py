@@ -49,7 +49,7 @@ class Session:
         """The prepared arrays, of text, speech or images; loaded on first use.
 
         Raises:
-            token_data.DataError: they are missing or damaged.
+            prepared.DataError: they are missing or damaged.
         """
         if self._data is None:
             from siliconprof.datasets import data_folder

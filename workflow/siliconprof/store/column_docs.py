@@ -30,7 +30,6 @@ Where a column is listed, others may stand beside it:
 - `_low` and `_high` (`_low_s`, `_low_ms`): the ends of its 95 % interval;
 - `fast_` and `slow_` before a name: of the faster and of the slower training of a pair;
 - `_largest` beside `_smallest`: the same at the largest batch, not the smallest;
-- `analogue_` beside `measured_`: what devices like those that a claim names show.
 
 """
 HEADER = ["| Column | Type | Unit | Meaning |", "| --- | --- | --- | --- |"]

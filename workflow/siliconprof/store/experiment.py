@@ -103,7 +103,7 @@ class Dataset(Part):
         "`builtin` needs no download: documentation as text, generated clips and patterns "
         "(labelled synthetic) as speech and images; `hub` is a `datasets` name; `folder` the hub's own "
         "layout on disk, or for text what IMDb's `aclImdb` and PTB's `simple-examples` unpack to, or "
-        "for speech what Mozilla's Common Voice archive unpacks to (`clips/` beside `train.tsv`), or "
+        "for speech a language of Mozilla's Common Voice archive (`clips/` beside `train.tsv`), or "
         "for images the four IDX files of MNIST (`train-images-idx3-ubyte`, ..., as they are or `.gz`)"
     )
     path: str | None = key(
@@ -113,8 +113,7 @@ class Dataset(Part):
     )
     subset: str | None = key(
         None,
-        "configuration name in the hub's sense; on `refs/convert/parquet`, and in a folder of Common "
-        "Voice, the subfolder of that name, such as `en`, where there are several",
+        "configuration name in the hub's sense; on `refs/convert/parquet` the subfolder of that name",
     )
     revision: str | None = key(
         None,

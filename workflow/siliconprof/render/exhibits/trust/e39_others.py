@@ -19,8 +19,7 @@ def rows(frames: Frames) -> pd.DataFrame:
     of = pd.Series("the paper, Feng et al. 2025", frame.index)
     for start, name in SOURCES.items():
         of = of.mask(frame["source"].str.startswith(start), name)
-    frame = frame.assign(of=of, elsewhere=frame["analogue_says"] + ": " + frame["analogue_reason"])
-    return frame[frame["verdict"] == NOT_TESTABLE]
+    return frame.assign(of=of)[frame["verdict"] == NOT_TESTABLE]
 
 
 EXHIBIT = Exhibit(
@@ -30,7 +29,6 @@ EXHIBIT = Exhibit(
         *CLAIM,
         Text("reason", "What is missing", prose=True),
         Text("consistency", "The source's own numbers", below="consistency_reason", prose=True),
-        Text("elsewhere", "Other devices and hosts", prose=True),
     ),
     each="of",
     folded="Claims that nothing here decides",
