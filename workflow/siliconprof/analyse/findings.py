@@ -13,6 +13,7 @@ from siliconprof.analyse.frames import (
     CIRCUMSTANCES,
     DEVICE,
     Frames,
+    alike_but,
     holds,
     pairs,
 )
@@ -55,9 +56,8 @@ def sentences(frames: Frames) -> pd.DataFrame:
 
 def _devices(steps: pd.DataFrame) -> pd.DataFrame:
     """The fastest device of each work done alike beside each other one, both at their best."""
-    alike = [name for name in (*WORK, *CIRCUMSTANCES) if name in steps and name not in PATH]
     steps = steps.assign(
-        alike=steps.groupby(alike, dropna=False, sort=False).ngroup(),
+        alike=alike_but(steps, *PATH),
         device_and_backend=steps["place"] + " (" + steps["backend_label"] + ")",
     )
     best = steps.sort_values(STEP, kind="stable").drop_duplicates(["alike", *DEVICE])

@@ -231,16 +231,19 @@ def named(frame: pd.DataFrame, of: pd.DataFrame, on: Sequence[str]) -> pd.DataFr
     return joined.sort_values("order", kind="stable", ignore_index=True)
 
 
+def alike_but(frame: pd.DataFrame, *axes: str) -> pd.Series:
+    """Of each row a number, equal where work and all circumstances but those axes are equal."""
+    same = [name for name in (*WORK, *CIRCUMSTANCES) if name in frame and name not in axes]
+    return frame.groupby(same, dropna=False, sort=False).ngroup()
+
+
 def pairs(frame: pd.DataFrame, *axes: str) -> pd.DataFrame:
     """Every two rows of equal work, alike in all circumstances, that differ in each of some axes.
 
     Columns of the second carry `_other`. Each two rows come twice, once from either side.
     """
-    same = [name for name in (*WORK, *CIRCUMSTANCES) if name in frame and name not in axes]
-    alike = frame.groupby(same, dropna=False, sort=False).ngroup()
-    joined = frame.assign(alike=alike).merge(
-        frame.assign(alike=alike), on="alike", suffixes=("", "_other")
-    )
+    frame = frame.assign(alike=alike_but(frame, *axes))
+    joined = frame.merge(frame, on="alike", suffixes=("", "_other"))
     return joined[np.logical_and.reduce([joined[axis] != joined[f"{axis}_other"] for axis in axes])]
 
 

@@ -21,7 +21,10 @@ import pandas as pd
 from markupsafe import Markup
 
 from siliconprof import options, words
-from siliconprof.analyse.frames import Frames
+from siliconprof.analyse.answer import ENDS, STEP
+from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE
+from siliconprof.analyse.findings import PATH
+from siliconprof.analyse.frames import Frames, alike_but, records
 from siliconprof.errors import UserError, explained, stage
 from siliconprof.pipeline import provenance
 from siliconprof.plugins import CHECKOUT
@@ -193,8 +196,39 @@ def _html(
         sections=sections,
         answer=exhibit.ANSWER,
         facets=facets,
+        compared=_compared(frames, cells),
         colours=style.css(),
     )
+
+
+def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
+    """Every training and explained gap, of which the page's script makes the pairs that are picked.
+
+    Returns:
+        `trainings`: rows, those of equal work the fastest first, with `of`, the number of the cell, and
+        `alike_but_device` …, numbers that are equal where all else is. `gaps`: of each `of`, places
+        of the slower and the faster training; the milliseconds of its `parts`; `how` it was split.
+    """
+    by = ["family_order", "disturbed", STEP]
+    steps = frames.steps.sort_values(by, ascending=[False, True, True], kind="stable")
+    step = {f"{STEP}{end}": f"step_ms{end}" for end, *_ in ENDS}
+    names = ["work_label", "setup", "disturbed", *step, "samples_per_s", "tokens_per_s"]
+    trainings = steps[names].rename(columns=step)
+    trainings["of"] = [cells.of(row) for row in records(steps[[*svg.FACETS]])]
+    for axis in ("device", "backend", "precision", "trainer"):
+        differing = PATH if axis == "device" else [axis]
+        trainings[f"alike_but_{axis}"] = alike_but(steps, *differing)
+    places = {label: place for place, label in enumerate(steps.index)}
+    gaps = []
+    known = frames.gaps[~frames.gaps["is_noise"] & frames.gaps["seconds"].fillna(0).ne(0)]
+    for (slow, fast), lines in known.groupby(["slow", "fast"], sort=False):
+        is_timed = lines["kind"].eq(CAUSE).any()
+        parts = lines[lines["kind"].isin([CAUSE, LEFT] if is_timed else [PHASE])]
+        part = parts["part"].replace(words.PART_WORDS)
+        how = "part by part" if is_timed else "by phase alone, as operators were not timed"
+        of_parts = list(zip(part, parts["seconds"] * 1e3, strict=True))
+        gaps.append({"of": [places[slow], places[fast]], "parts": of_parts, "how": how})
+    return {"trainings": json.loads(trainings.to_json(orient="records")), "gaps": gaps}
 
 
 def write(arguments: argparse.Namespace) -> None:
