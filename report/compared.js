@@ -69,8 +69,8 @@ function comparison(pairs) {
     prose(...pair[0].work_label.split(": ").map((text, i) => (i ? small(text)[0] : text))),
     ...pair.map((one) => {
       const range = `${significant(one.step_ms_low)}–${significant(one.step_ms_high)}`;
-      const below = small(`${range}, ${one.setup}`);
-      return figures(significant(one.step_ms), one.step_ms, ...doubt(one), ...below);
+      const below = make("small", {}, `${range}, `, make("br", {}), one.setup);
+      return figures(significant(one.step_ms), one.step_ms, ...doubt(one), below);
     }),
     ...pair.map(({ samples_per_s: samples, tokens_per_s: tokens }) => {
       const below = small(tokens && `${significant(tokens)} tokens/s`);
