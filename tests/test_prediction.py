@@ -22,7 +22,6 @@ FRAMEWORK_S = 1e-6  # beside a call
 CLOSURE = 1.1  # a whole step over the sum of its parts
 SHAPES = ((2, 32), (2, 64), (4, 64), (8, 64))  # batch size and sequence length
 HARDLY = 0.02
-IN_KERNEL_S = 2e-4  # of the measuring thread, in a step
 
 
 @cache
@@ -71,9 +70,6 @@ def measured(
     made = training(
         slower * step_s(rows), samples=batch_size, workload=f"b{batch_size}s{seq_len}", **axes
     )
-    steps = made["points"][0]["steps"]
-    for name in ("cpu_s", "system_s", "waiting_s", "all_threads_cpu_s"):
-        steps[name] = [IN_KERNEL_S if name == "system_s" else 0.0] * len(steps["kind"])
     phases: dict[str, float] = defaultdict(float)
     for row in rows:
         phases[row["phase"]] += slower * (seconds(row) + FRAMEWORK_S * row["count"])
@@ -169,9 +165,6 @@ def test_a_training_that_was_never_run_is_predicted_on_the_terminal(results: Pat
     saved_s = answer["closure"] * answer["parts"]["products"] / 2
     assert what_if["seconds"] == pytest.approx(answer["seconds"] - saved_s)
 
-    (without,) = answered("predict", results, "b4s64", "--faster", "time in the kernel=2")
-    assert without["parts"]["time in the kernel"] == pytest.approx(-IN_KERNEL_S / 2)
-
 
 def beside(batch_size: int, seq_len: int, bound_by: str) -> dict[str, Any]:
     """A training's record of a GPU that works beside the host, one of which bounds the step."""
@@ -210,8 +203,3 @@ def test_a_step_beside_a_gpu_takes_as_long_as_the_slower_of_both(
     (what_if,) = answered("predict", results, *of_nano(3, 48), "--faster", "products=2")
     saved_s = answer["closure"] * answer["parts"]["products"] / 2 * (bound_by == "device")
     assert what_if["seconds"] == pytest.approx(answer["seconds"] - saved_s)
-
-    (whole,) = answered("predict", results, "b4s64")
-    (without,) = answered("predict", results, "b4s64", "--faster", "time in the kernel=2")
-    saved_s = whole["closure"] * IN_KERNEL_S / 2 * (bound_by == "host")
-    assert without["seconds"] == pytest.approx(whole["seconds"] - saved_s, abs=0, rel=1e-9)

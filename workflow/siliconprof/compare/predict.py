@@ -6,9 +6,8 @@
 
 For every device and backend whose trainings had their operators timed, see `analyse.prediction`. A
 model's operators are read from a step on this host, which is not timed; a measured training, named
-as for `siliconprof explain`, has told them. `--faster` divides the time of a part of the step, or of a
-measured training the time that it spends in the kernel, on page faults most of all, wherever in the
-parts that lies. Each number comes with how far off the same prediction is for trainings that were measured there.
+as for `siliconprof explain`, has told them. `--faster` divides the time of a part of the step. Each
+number comes with how far off the same prediction is for trainings that were measured there.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from siliconprof import options, plugins, words
+from siliconprof import options, plugins
 from siliconprof.analyse import attribution, prediction
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
-from siliconprof.analyse.prediction import KERNEL, MODEL, PLACE, Prediction, Timed
+from siliconprof.analyse.prediction import MODEL, PLACE, Prediction, Timed
 from siliconprof.compare import explain
 from siliconprof.errors import UserError, nearest, stage
 from siliconprof.memory import memory_model
@@ -52,7 +51,6 @@ class Asked(NamedTuple):
     model: Sequence[Any]  # see `prediction.MODEL`
     samples: float  # of a step
     operators: Callable[[Mapping[str, Any]], pd.DataFrame]  # of its step, on a place
-    in_kernel: Mapping[Any, float] = {}  # place, where it was measured -> seconds of a step
 
 
 class Answer(NamedTuple):
@@ -134,10 +132,8 @@ def of_training(name: str, points: pd.DataFrame, measured: Timed) -> Asked:
     point: Any = measured.trainings.loc[label]
     title = f"the operators of {point['workload']}/{point['backend']}/{point['precision']}"
     rows = measured.operators[measured.operators["training"] == label]
-    kernel_s = words.number(point["system_per_step_s"])
-    in_kernel = {} if kernel_s is None else {tuple(point[PLACE]): kernel_s}
     samples = points["samples_per_step"].astype(float)[label]
-    return Asked(title, point[MODEL], samples, lambda _: rows, in_kernel)
+    return Asked(title, point[MODEL], samples, lambda _: rows)
 
 
 def faster(asked: Sequence[str]) -> dict[str, float]:
@@ -149,10 +145,10 @@ def faster(asked: Sequence[str]) -> dict[str, float]:
     factors = {}
     for text in asked:
         part, _, number = text.partition("=")
-        if part not in (*PREDICTED, KERNEL):
+        if part not in PREDICTED:
             raise UserError(
                 f"--faster: {part!r} is no part of a step; expected one of: "
-                f"{', '.join((*PREDICTED, KERNEL))}{nearest(part, (*PREDICTED, KERNEL))}"
+                f"{', '.join(PREDICTED)}{nearest(part, PREDICTED)}"
             )
         try:
             factors[part] = float(number)
@@ -182,18 +178,11 @@ def answers(asked: Asked, measured: Timed, arguments: argparse.Namespace) -> Ite
             "no such device and backend has trainings whose operators were timed undisturbed; "
             f"there are: {', '.join(known) or 'none, of any'}{near}"
         )
-    if KERNEL in factors:
-        places = {place: there for place, there in places.items() if place in asked.in_kernel}
-        if not places:
-            raise UserError(
-                f"--faster: {KERNEL} is known of a measured training, where it was measured"
-            )
     lines = prediction.lines(measured)
-    for name, labels in places.items():
+    for labels in places.values():
         (place,) = table_files.rows(chosen.loc[labels[:1], PLACE])
         there = measured.only(measured.trainings.index.to_series().isin(labels))
-        kernel_s = asked.in_kernel.get(name, 0.0)
-        predicted = there.predict(asked.operators(place), asked.model, factors, kernel_s)
+        predicted = there.predict(asked.operators(place), asked.model, factors)
         yield Answer(place, predicted, asked.samples, prediction.errors(lines.loc[labels]))
 
 
@@ -245,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         nargs="+",
         default=[],
         metavar="PART=TIMES",
-        help=f"of: {', '.join((*PREDICTED, KERNEL))}",
+        help=f"of: {', '.join(PREDICTED)}",
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
     parser.add_argument("--json", action="store_true", help="print JSON")
