@@ -165,6 +165,7 @@ function filter() {
     }
   });
   counters.forEach((count) => count());
+  compareTwo(ticks, shown);
 
   const total = cells.length;
   const left = on ? shown.filter(Boolean).length : total;
@@ -282,7 +283,7 @@ function tell(event) {
     )
     .find((mark) => mark && words(mark));
   if (!said) return hush();
-  tip.textContent = said.dataset.side ? `${said.dataset.side}: ${words(said)}` : words(said);
+  tip.textContent = words(said);
   tip.hidden = false;
   const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
   const above = event.clientY - tip.offsetHeight - 12;

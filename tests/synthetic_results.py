@@ -504,11 +504,11 @@ def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(argv, status, out.getvalue(), errors.getvalue())
 
 
-def page_options(results: Path, template: Path = ROOT / "report") -> list[str]:
+def page_options(results: Path) -> list[str]:
     """The command line of the stage that makes the page."""
     files = {"matrix": results / "matrix.json", "output": results / "report.html"}
     shipped = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
-    return words(**files, **shipped, tables=results / "tables", template=template)
+    return words(**files, **shipped, tables=results / "tables")
 
 
 def make_page(results: Path, *options: str) -> None:

@@ -49,10 +49,9 @@ def test_a_gap_without_operators_has_phases_and_no_causes(tmp_path: Path) -> Non
     assert phases["backward"] == pytest.approx(SPLIT["backward_s"] * 1.02 * 0.008, rel=1e-3)
     assert {line["kind"] for line in lines} == {"gap", "phase", "unexplained"}
     assert left["seconds"] is None and gap["verdict"] == left["verdict"] == "not taken apart"
-    names = "gpt2-nano-plain/torch-cuda/fp32 and gpt2-nano-plain/torch-cpu/fp32"
-    assert left["reason"].startswith(f"the operators of {names} are not timed")
+    assert left["reason"].startswith("the operators of both were not timed")
     told = " ".join(explain.as_text(pd.DataFrame(lines)).split())
-    assert "backward" in told and "are not timed" in told
+    assert "backward" in told and "were not timed" in told
 
 
 def test_processes_that_differ_widen_the_gap(tmp_path: Path) -> None:

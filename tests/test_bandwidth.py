@@ -265,8 +265,8 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
         | {name: point.get(name) for name in ("calls_per_time", "launch_bound")}
         for point in simulated.points
     ]
-    absent = dict.fromkeys((*PLACE, "precision", "pinned", "direction"), "")
-    points = pd.DataFrame(rows).assign(**absent, pages=0.0, cache_bytes=float(Card.cache_bytes))
+    absent = dict.fromkeys((*PLACE, "precision", "launch"), "")
+    points = pd.DataFrame(rows).assign(**absent, cache_bytes=float(Card.cache_bytes))
     best = {
         quantity: points.loc[points["bytes_per_s"].where(counts).idxmax()]
         for quantity, counts in ceilings.counting(points).items()

@@ -113,9 +113,7 @@ def test_ceilings_of_both_backends_and_nothing_above_them_by_far(default_run):
             assert float(best["value"]) > 1e8 and best["unit"] == "FLOP/s", best
             record = json.loads((default_run.path / best["record"]).read_text())
             assert record["cell"]["module"] == "matmul" and record["status"] == "ok"
-        for quantity in ("cold", "launch_and_wait", "amortised", "enqueue"):
-            assert 0 < float(ceilings[backend, "fp32", quantity]["value"]) < 1
-    assert 0 < float(ceilings["torch-cpu", "fp32", "page_fault"]["value"]) < 1e-3
+        assert 0 < float(ceilings[backend, "fp32", "amortised"]["value"]) < 1
     checks = rows(default_run, "checks")
     assert len(checks) > 30 and {row["verdict"] for row in checks} >= {"ok"}
     for row in checks:

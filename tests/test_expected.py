@@ -69,18 +69,11 @@ def test_expected_is_operations_over_peak_and_over_the_measured_ceiling(tmp_path
     gpu, cpu = table(results, "expected")
     flops = on_gpu["flops"]
     assert gpu["expected_datasheet_s"] == pytest.approx(flops / PEAK)
-    assert "H200" in gpu["expected_datasheet_source"]
     assert gpu["expected_ceiling_s"] == pytest.approx(flops / PRODUCTS, rel=0.01)
-    assert gpu["expected_ceiling_how"] == "torch-cuda, matmul-small: 1×512×512×512, fp32"
     assert gpu["actual_s"] == pytest.approx(5e-3)
-    assert gpu["actual_over_datasheet"] == pytest.approx(5e-3 * PEAK / flops)
-    assert gpu["actual_over_ceiling"] == pytest.approx(5e-3 / gpu["expected_ceiling_s"])
     assert gpu["tokens_per_s"] == pytest.approx(4 * 64 / 5e-3)
-    # A CPU's data sheet has no peak, and nobody multiplied on it: None, each with its reason.
+    # A CPU's data sheet has no peak, and nobody multiplied on it: None.
     assert cpu["expected_datasheet_s"] is cpu["expected_ceiling_s"] is None
-    assert cpu["actual_over_datasheet"] is cpu["actual_over_ceiling"] is None
-    assert "not in the registry" in cpu["expected_datasheet_reason"]
-    assert cpu["expected_ceiling_reason"]
 
 
 # -- verdicts ------------------------------------------------------------------------------------

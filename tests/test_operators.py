@@ -305,7 +305,4 @@ def test_a_gap_is_explained_as_far_as_its_parts_are_known(
     assert set(took) & {BLOCKED, WAITING} == set(expected_ms) & {BLOCKED, WAITING}
     for part, ms in expected_ms.items():
         assert 1e3 * took[part]["seconds"] == pytest.approx(ms, abs=0.02), part
-    used_ms, said = how["used_ms"], took[FRAMEWORK]["slow_how"]
-    others = bool(used_ms) and used_ms[2] > used_ms[0]
-    assert ("blocked while other threads had cores" in said) == others
-    assert ("is not known" in said) == (not used_ms)
+    assert ("is not known" in took[FRAMEWORK]["slow_how"]) == (not how["used_ms"])

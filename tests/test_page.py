@@ -23,7 +23,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
-from synthetic_results import CPU, H200, make, make_page, matmul, training
+from siliconprof import words
+from synthetic_results import CPU, H200, load, make, make_page, matmul, training
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -424,6 +425,64 @@ def test_paper_gets_every_open_row_and_no_control(browser: Browser, page: Path) 
     assert browser.one("#filtered").text == ""
 
 
+# -- two are compared ----------------------------------------------------------------------------
+
+
+def texts(browser: Browser, table: str) -> list[list[str]]:
+    """The text of a table's cells, the small print left out."""
+    found: list[list[str]] = browser.js(
+        """return Array.from(document.querySelectorAll(`#${arguments[0]} tbody tr`), (row) =>
+            Array.from(row.cells, (cell) => textOf(cell)))""",
+        table,
+    )
+    return found
+
+
+def test_two_of_an_axis_are_compared(browser: Browser, three_hosts: Path) -> None:
+    browser.open(three_hosts / "report.html")
+    browser.tick("backend", "mlx")
+    browser.tick("backend", "torch-cpu")
+    place = browser.js("return location.hash")
+    assert place == "#?backend=mlx&backend=torch-cpu"
+    own = load(three_hosts).steps.query("host == 'desk'").to_dict("records")
+    steps = {(row["backend"], row["precision"], row["trainer"]): row for row in own}
+    compared = texts(browser, "compared-steps")
+    setups = browser.js(
+        "return Array.from(document.querySelectorAll('#compared-steps td:nth-child(2) small'),"
+        " (part) => part.textContent.split(' · ').slice(1))"
+    )
+    assert len(compared) == len(steps) / 2 == 4
+    for (trainer, precision), (name, a, b, *speeds, verdict) in zip(setups, compared, strict=True):
+        precision = precision.removesuffix(" (manual)")
+        mlx, torch = (steps[backend, precision, trainer] for backend in ("mlx", "torch-cpu"))
+        disturbed = " [disturbed]" if (precision, trainer) == ("fp32", "hf") else ""
+        assert name == "gpt2-nano" and a == words.significant(mlx["whole_step_ms"])
+        assert b == words.significant(torch["whole_step_ms"]) + disturbed
+        assert speeds == [words.significant(one["samples_per_s"]) for one in (mlx, torch)]
+        ratio = words.significant(mlx["whole_step_ms"] / torch["whole_step_ms"])
+        assert verdict.startswith(f"B is {ratio} × [") and verdict.endswith("] faster than A")
+    # From the faster step over what the slower one takes longer for to the slower step.
+    first, *parts, last = texts(browser, "compared-why-1")
+    assert (first[0], last[0]) == ("step of B", "step of A")
+    total = float(first[1]) + sum(float(part[1].replace("−", "-")) for part in parts)
+    assert total == pytest.approx(float(last[1]), rel=0.01)
+    # The same from the address alone; without ticks it is gone.
+    browser.open(three_hosts / "report.html", place)
+    assert texts(browser, "compared-steps") == compared
+    browser.one("#clear").click()
+    assert browser.js("return document.querySelectorAll('#compared, #to-compared').length") == 0
+    # Of two devices the fastest backends count, whatever host they are in.
+    browser.open(three_hosts / "report.html", "#?device=h200&device=m4&precision=fp32")
+    assert [row[-1][:12] for row in texts(browser, "compared-steps")] == ["A is 5.00 × "] * 2
+    assert "torch-mps" in browser.one("#compared-steps").text
+    browser.one("#clear").click()
+    browser.tick("trainer", "none")
+    browser.tick("trainer", "hf")
+    assert "No two trainings do equal work" in browser.one("#compared").text
+    assert "No gap between these two was explained." in browser.one("#compared").text
+    assert browser.said() == []
+
+
 def test_every_device_is_in_the_first_screen(browser: Browser, three_hosts: Path) -> None:
     browser.open(three_hosts / "report.html")
     figure = browser.one("#all-devices svg")
@@ -433,7 +492,7 @@ def test_every_device_is_in_the_first_screen(browser: Browser, three_hosts: Path
     assert all(name in said for name in ("Example CPU", "m4", "H200"))
     browser.open(three_hosts / "report.html", "#?backend=mlx&backend=torch-cpu", size=PHONE)
     edges = browser.js(
-        "return Array.from(document.querySelectorAll('#fastest td, #fastest td *'),"
+        "return Array.from(document.querySelectorAll('.cards td, .cards td *'),"
         " (cell) => cell.getBoundingClientRect().right)"
     )
     assert max(edges) <= PHONE[0]
@@ -476,8 +535,8 @@ def test_tables_and_figures_are_saved_from_the_page_alone(
     assert "class=" not in drawing and "var(" not in drawing
     image = saved(browser, tmp_path, "all-devices", "PNG", "png")
     assert image.startswith(b"\x89PNG") and len(image) > 5000
-    latex = saved(browser, tmp_path, "fastest", "LaTeX", "tex").decode()
-    assert latex.count(r" \\") == len(lines) + 1
+    latex = saved(browser, tmp_path, "compared-steps", "LaTeX", "tex").decode()
+    assert latex.count(r" \\") == 5 and r"95 \% intervals" in latex
     assert browser.said() == []
 
 

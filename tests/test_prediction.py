@@ -70,9 +70,6 @@ def measured(
     made = training(
         slower * step_s(rows), samples=batch_size, workload=f"b{batch_size}s{seq_len}", **axes
     )
-    steps = made["points"][0]["steps"]
-    for name in ("cpu_s", "system_s", "waiting_s", "all_threads_cpu_s"):
-        steps[name] = [0.0] * len(steps["kind"])
     phases: dict[str, float] = defaultdict(float)
     for row in rows:
         phases[row["phase"]] += slower * (seconds(row) + FRAMEWORK_S * row["count"])

@@ -106,8 +106,7 @@ def test_formula_counts_what_a_framework_does(
     else:
         found = dispatched_by_torch(step)
     again = parameters["gradient_checkpointing"]
-    told, how = step_work.launches(backend, parameters["n_layer"], precision, again)
+    told = step_work.launches(backend, parameters["n_layer"], precision, again)
     assert told == pytest.approx(found.total(), rel=0.03), (
         found
     )  # another version may fuse one more
-    assert backend != "mlx" or "too many" in how

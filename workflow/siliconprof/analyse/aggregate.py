@@ -17,36 +17,28 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options
-from siliconprof.analyse import history as history_
-from siliconprof.analyse import (
-    operator_rows,
-    record_rows,
-    step_parts,
-    study_rows,
-)
+from siliconprof.analyse import operator_rows, record_rows, step_parts
 from siliconprof.errors import UserError, printable, stage
 from siliconprof.memory import memory_model
-from siliconprof.store import matrix_file, record, table_files
-from siliconprof.store.contents import Record
+from siliconprof.store import contents, matrix_file, record, table_files
+from siliconprof.store.contents import Point
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.records import HERE, IMPORTED, REFERENCE, foreign_records, misnamed
 from siliconprof.store.table_files import Block, Row
 
-BLOCKS_OF: Mapping[str, Callable[[Record], Iterator[Block]]] = {
+# What a table has of each point; the lines of others are of a record.
+BLOCKS_OF: Mapping[str, Callable[[Point], Iterator[Block]]] = {
     "steps": record_rows.step_blocks,
     "training_steps": record_rows.training_step_blocks,
-    "samples": record_rows.sample_blocks,
-    "curves": study_rows.curve_blocks,
+    "curves": record_rows.curve_blocks,
 }
-ROWS_OF: Mapping[str, Callable[[Record], Iterator[Row]]] = {
-    "points": record_rows.point_rows,
+ROWS_OF: Mapping[str, Callable[[Point], Iterator[Row]]] = {
     "energy": record_rows.energy_rows,
-    "probes": record_rows.probe_rows,
-    "operators": operator_rows.rows,
-    "step_parts": step_parts.lines,
-    "evaluations": study_rows.evaluation_rows,
-    "texts": study_rows.text_rows,
+    "operators": operator_rows.of_point,
+    "evaluations": lambda point: map(contents.columns, point.evaluations),
+    "texts": lambda point: map(contents.columns, point.texts),
 }
+OF_RECORD = ("cells", "points", "probes", "samples", "step_parts", "history", "unreadable")
 
 
 def gather(matrix: Matrix, results: Path, reference: Sequence[Path]) -> Iterator[tuple[str, Path]]:
@@ -93,47 +85,46 @@ def write_tables(
     """Read every record, checked, and write the tables; one that cannot be read is in its own.
 
     Raises:
-        UserError: two different records of a cell; all of them, one line each.
+        UserError: two different records of a cell.
     """
-    tables: dict[str, list[Any]] = {name: [] for name in ("cells", *BLOCKS_OF, *ROWS_OF, "history")}
-    unreadable = []
-    doubles = []
+    tables: dict[str, list[Any]] = {name: [] for name in (*OF_RECORD, *BLOCKS_OF, *ROWS_OF)}
     seen: dict[tuple[str, str], tuple[Path, str]] = {}
     for source, path in records:
         try:
             data = record.load(path, in_place=True)
         except UserError as error:
-            unreadable.append({"record": path.as_posix(), "error": str(error)})
+            tables["unreadable"].append({"record": path.as_posix(), "error": str(error)})
             print(error, file=sys.stderr)
             continue
-        place = (source, data.cell.path)
-        first = seen.setdefault(place, (path, data.sha256))
-        if first[0] != path:  # possible in two reference bundles of one host alone
-            if first[1] != data.sha256:
-                doubles.append(
-                    f"{path}: another record of the cell {place[1]} is {first[0]}; keep one of the "
-                    "two bundles in config/measured/"
-                )
-            continue
-        cell, key = (
-            record_rows.cell_row(source, path, data, history),
-            table_files.key_of(source, data.cell),
-        )
-        tables["cells"].append(cell)
-        if cell["earlier_records"]:
-            tables["history"] += history_.of_cell(data, history)
-        for name, blocks in BLOCKS_OF.items():
-            tables[name] += [(key | shared, rest) for shared, rest in blocks(data)]
-        for name, rows in ROWS_OF.items():
-            tables[name] += [key | row for row in rows(data)]
-    if doubles:
-        raise UserError("\n".join(doubles))
+        first, sha256 = seen.setdefault((source, data.cell.path), (path, data.sha256))
+        if first != path:  # possible in two reference bundles of one host alone
+            if sha256 == data.sha256:
+                continue
+            raise UserError(
+                f"{path}: another record of the cell {data.cell.path} is {first}; keep one of the "
+                "two bundles in config/measured/"
+            )
+        key = table_files.key_of(source, data.cell)
+        tables["cells"].append(record_rows.cell_row(source, path, data))
+        if source == HERE:
+            tables["history"] += [key | row for row in record_rows.history_rows(data, history)]
+        tables["points"] += [key | row for row in record_rows.point_rows(data)]
+        tables["probes"] += [key | row for row in record_rows.probe_rows(data)]
+        tables["samples"].append((key, record_rows.samples(data)))
+        for index, point in enumerate(data.points):
+            of_point = key | {"point": index}
+            parts = step_parts.of_point(point, data.cell.device_kind)
+            tables["step_parts"] += [of_point | row for row in parts]
+            for name, blocks in BLOCKS_OF.items():
+                tables[name] += [(of_point | shared, rest) for shared, rest in blocks(point)]
+            for name, rows in ROWS_OF.items():
+                tables[name] += [of_point | row for row in rows(point)]
     for name, lines in tables.items():
-        write = table_files.write_blocks if name in BLOCKS_OF else table_files.write
+        in_blocks = name == "samples" or name in BLOCKS_OF
+        write = table_files.write_blocks if in_blocks else table_files.write
         write(output / f"{name}.csv", lines)
-    outside_rows = [{"record": path, "note": reason} for path, reason in outsiders.items()]
-    table_files.write(output / "outside.csv", outside_rows)
-    table_files.write(output / "unreadable.csv", unreadable)
+    notes = [{"record": path, "note": reason} for path, reason in outsiders.items()]
+    table_files.write(output / "outside.csv", notes)
     table_files.write(output / "models.csv", memory_model.model_table())
 
 

@@ -15,11 +15,9 @@ import math
 import numpy as np
 import pandas as pd
 
-from siliconprof import words
 from siliconprof.analyse.equal_work import DISTURBED, NO_GAP, NO_SPEED_FLAG, WORK, flagged
 from siliconprof.analyse.frames import CELL, POINT, by_phases, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
-from siliconprof.analyse.throughputs import interval_text
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns, table_files
 from siliconprof.store.records import HERE
@@ -30,7 +28,6 @@ STEP, LOW, HIGH = (f"whole_step_{part}_s" for part in ("median", "low", "high"))
 GAP, PHASE, CAUSE, LEFT = "gap", "phase", "cause", "unexplained"  # kinds of line
 PHASES = ["forward", "backward", "optimizer"]  # and the rest
 REST = "rest"
-BESIDES = ["data", "trace", "other"]  # timed parts of a step that are in the rest
 FASTEST, FASTEST_OF_ALL = "against the fastest plain fp32 cell", "against the fastest cell"
 FASTEST_IN_FP32 = "against the fastest fp32 cell"
 ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
@@ -121,7 +118,11 @@ def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -
     left = _left(gap, causes)
     verdict = _verdict(gap, causes, left).where(timed.all(axis=1), NOT_TIMED)
     verdict = verdict.where(gap["low_s"] > 0, NO_GAP)
-    left["reason"] = _untimed(fast, slow, timed)
+    of_whom = np.select(
+        [timed.all(axis=1), timed["slow"], timed["fast"]], ["", "the faster", "the slower"], "both"
+    )
+    why = "the operators of " + pd.Series(of_whom, gap.index) + " were not timed: no part is known"
+    left["reason"] = why.mask(timed.all(axis=1))
     parts = [gap.assign(verdict=verdict), *_phases(fast, slow, gap), causes]
     table = pd.concat([*parts, left.assign(verdict=verdict)]).sort_index(kind="stable")
     for side, of in zip(SIDES, (fast, slow), strict=True):
@@ -134,7 +135,13 @@ def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -
 
 def _gap(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.DataFrame:
     """The difference of both whole steps; its ends are the worst of both 95 % intervals."""
-    hows = ([interval_text({"processes": n}) for n in side["processes"]] for side in (fast, slow))
+    hows = [
+        [
+            "within one process" if n == 1 else f"between {n:.0f} processes"
+            for n in side["processes"]
+        ]
+        for side in (fast, slow)
+    ]
     numbers = {
         "seconds": slow[STEP] - fast[STEP],
         "low_s": slow[LOW] - fast[HIGH],
@@ -148,7 +155,7 @@ def _gap(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.DataFrame:
 
 def _phases(fast: pd.DataFrame, slow: pd.DataFrame, gap: pd.DataFrame) -> list[pd.DataFrame]:
     """The gap by phase; the rest is what is left, so that the phases sum to the gap exactly."""
-    names = {f"{name}_median_s": name for name in (*PHASES, *BESIDES)}
+    names = {f"{name}_median_s": name for name in PHASES}
     fast, slow = (side.reindex(columns=[*names]).rename(columns=names) for side in (fast, slow))
     found, rest_s = [], gap["seconds"]
     for phase in PHASES:
@@ -157,12 +164,7 @@ def _phases(fast: pd.DataFrame, slow: pd.DataFrame, gap: pd.DataFrame) -> list[p
         reason = seconds.isna().map({True: NOT_SPLIT, False: None})
         both = {"fast_s": fast[phase], "slow_s": slow[phase], "reason": reason}
         found.append(pd.DataFrame({"kind": PHASE, "part": phase, "seconds": seconds} | both))
-    more_ms = 1e3 * (slow[BESIDES].fillna(0.0) - fast[BESIDES].fillna(0.0))
-    texts = [
-        ", ".join(f"{name} {ms:+.3g} ms" for name, ms in row.items() if ms)
-        for row in more_ms.to_dict("records")
-    ]
-    how = [f"of it {text}, and what splitting a step changes" if text else None for text in texts]
+    how = "data and other timed parts of a step, and what splitting a step changes"
     rest = {"kind": PHASE, "part": REST, "seconds": rest_s, "fast_how": how}
     return [*found, pd.DataFrame(rest, gap.index)]
 
@@ -221,20 +223,6 @@ def _left(gap: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
     left["low_s"] = left["seconds"] - np.sqrt(below)
     left["high_s"] = left["seconds"] + np.sqrt(above)
     return left.assign(kind=LEFT, part=LEFT)
-
-
-def _untimed(fast: pd.DataFrame, slow: pd.DataFrame, timed: pd.DataFrame) -> list[str | None]:
-    """Of each pair, whose operators were not timed; None where both sides' were."""
-    names = {
-        side: of["workload"] + "/" + of["backend"] + "/" + of["precision"]
-        for side, of in zip(SIDES, (fast, slow), strict=True)
-    }
-    texts: list[str | None] = []
-    for both in pd.DataFrame(names).mask(timed).itertuples(index=False):
-        untimed = words.listing(dict.fromkeys(name for name in both if isinstance(name, str)))
-        why = f"the operators of {untimed} are not timed, so the gap is not taken apart"
-        texts.append(why if untimed else None)
-    return texts
 
 
 def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.Series:

@@ -43,12 +43,12 @@ DEVICE = ["source", "host", "device"]
 BACKENDS = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 TRAINERS = ("plain", "hf")
 PRECISIONS = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
-SETTINGS = ("learning_rate", "lora_alpha")  # losses depend on them, the time of a step does not
 # What else two trainings of equal work may differ in.
 CIRCUMSTANCES = (
     *("host", "device", "backend", "trainer", "precision", "threads", "scenario", "offloads"),
     *("zero_stage", "gradient_checkpointing", "probes_off", *CHOICES),
 )
+PATH = ("host", "device", "backend", "threads")  # in which two devices may differ
 NAMES = [  # that other tables get from their point or cell
     *("device_kind", "device_label", "place", "whose", "backend_label", "setup", "model"),
     *("trainer", "module", "stage", "variant", "disturbed", "is_mechanism_check", "flags", "here"),
@@ -70,6 +70,7 @@ class Frames:
             `device_label`, `place` (with its host where that is another), `whose` (`other host: x`),
             `backend_label`, `model` (module and size), `variant` (LoRA, offload, compiled …), `setup`
             (`torch-cpu · plain · fp32 · LoRA 8`), `stage` (the scenario applied), `offloads`,
+            `predicted_on_device_bytes` (without what is offloaded),
             `probes_off`, `disturbed`, `is_mechanism_check` (no speed is said of it).
         points: a row for each point, with its cell's columns and: of each series `x_s` in
             milliseconds `x_ms`, `x_ms_low`, `x_ms_high`; `work` (a number, equal for equal work),
@@ -130,50 +131,32 @@ class Frames:
         return self._tables[name]
 
     @cached_property
-    def losses(self) -> pd.DataFrame:
-        """Every `loss` by the `order` of its point and the `iteration`: most of the longest table.
-
-        `first` is the first of the trainings, in fp32 if any is, whose losses must be equal, since
-        work, data, seed, weights and settings are; `by` is how far a loss is from that one's.
-        """
-        steps = self.results.frame("steps", series="loss")[[*POINT, "iteration", "loss"]]
-        points = self.trainings.dropna(subset="data_sha256")
-        points = points.sort_values("precision", key=lambda of: of != "fp32", kind="stable")
-        alike = points.groupby([*WORK, *SETTINGS], dropna=False, sort=False)["order"]
-        orders = self.points[[*POINT, "order"]].assign(first=alike.transform("first"))
-        losses = steps.merge(orders, on=POINT).drop(columns=POINT)
-        losses = losses.sort_values("order", kind="stable", ignore_index=True)
-        firsts = pd.MultiIndex.from_frame(losses[["first", "iteration"]])
-        against = losses.set_index(["order", "iteration"])["loss"].reindex(firsts).to_numpy()
-        by = (losses["loss"] / against - 1).abs()
-        return losses.assign(by=by.mask(losses["order"] == losses["first"]))
-
-    @cached_property
     def gaps(self) -> pd.DataFrame:
         """The lines of attribution.csv with names, the most telling pair of each work first.
 
-        `fast` and `slow` are rows of `points`; `fast_name` and `slow_name` have device and host where
-        these differ; `device` to `precision` are the slow side's; `rank` is the place of the pair: another device or backend, all else alike, first;
-        nothing disturbed and no gap within noise before anything sound.
+        `fast` and `slow` are rows of `points`; `fast_name` and `slow_name` have host and device where
+        there are several; `device` to `precision` are the slow side's; `rank` is the place of the pair:
+        another device or backend, all else alike, first; nothing disturbed and no gap within noise
+        before anything sound.
         """
         lines, points = self.results.frame("attribution"), self.trainings
         for side in ("fast", "slow"):
             key = [f"{side}_{name}" for name in POINT]
             names = points[POINT].set_axis(key, axis=1).assign(**{side: points.index})
             lines = lines.merge(names, on=key, how="inner")
+        named = points["setup"]
+        for where in ("device", "host"):
+            named = points[where] + " · " + named if points[where].nunique() > 1 else named
         fast, slow = (points.loc[lines[side]].reset_index(drop=True) for side in ("fast", "slow"))
-        axes = ["host", "device", "backend", "trainer", "precision", "variant"]
-        differs = pd.DataFrame({axis: fast[axis] != slow[axis] for axis in axes})
-        path = differs[["host", "device", "backend"]].any(axis=1)
-        only = path & ~differs[["trainer", "precision", "variant"]].any(axis=1)
-        sides = pd.concat([side[["trainer", "precision"]] for side in (fast, slow)], axis=1)
-        plain = (sides == ["plain", "fp32", "plain", "fp32"]).all(axis=1)
-        several = points["device"].nunique() > 1
+        of_path, of_rest = ["host", "device", "backend"], ["trainer", "precision", "variant"]
+        path = (fast[of_path] != slow[of_path]).any(axis=1)
+        only = path & (fast[of_rest] == slow[of_rest]).all(axis=1)
+        plain = (fast[["trainer", "precision"]] == ["plain", "fp32"]).all(axis=1)
         lines = lines.assign(
             work_label=fast["work_label"],
             family_order=fast["family_order"],
-            fast_name=pd.Series(_side(fast, differs, several), dtype="str"),
-            slow_name=pd.Series(_side(slow, differs, several), dtype="str"),
+            fast_name=lines["fast"].map(named).astype("str"),
+            slow_name=lines["slow"].map(named).astype("str"),
             disturbed=fast["disturbed"] | slow["disturbed"],
             **{name: slow[name] for name in ("place", *CELL)},
         )
@@ -231,28 +214,20 @@ def named(frame: pd.DataFrame, of: pd.DataFrame, on: Sequence[str]) -> pd.DataFr
     return joined.sort_values("order", kind="stable", ignore_index=True)
 
 
+def alike_but(frame: pd.DataFrame, *axes: str) -> pd.Series:
+    """Of each row a number, equal where work and all circumstances but those axes are equal."""
+    same = [name for name in (*WORK, *CIRCUMSTANCES) if name in frame and name not in axes]
+    return frame.groupby(same, dropna=False, sort=False).ngroup()
+
+
 def pairs(frame: pd.DataFrame, *axes: str) -> pd.DataFrame:
     """Every two rows of equal work, alike in all circumstances, that differ in each of some axes.
 
     Columns of the second carry `_other`. Each two rows come twice, once from either side.
     """
-    same = [name for name in (*WORK, *CIRCUMSTANCES) if name in frame and name not in axes]
-    alike = frame.groupby(same, dropna=False, sort=False).ngroup()
-    joined = frame.assign(alike=alike).merge(
-        frame.assign(alike=alike), on="alike", suffixes=("", "_other")
-    )
+    frame = frame.assign(alike=alike_but(frame, *axes))
+    joined = frame.merge(frame, on="alike", suffixes=("", "_other"))
     return joined[np.logical_and.reduce([joined[axis] != joined[f"{axis}_other"] for axis in axes])]
-
-
-def _side(points: pd.DataFrame, differs: pd.DataFrame, several_devices: bool) -> list[str]:
-    """`mlx · plain · fp32`, with device and host where these differ from the other side's."""
-    names = points[["host", "device", "whose", "setup"]].assign(
-        with_host=differs["host"], with_device=differs["device"] | several_devices
-    )
-    return [
-        " · ".join([host] * (with_host or bool(whose)) + [device] * with_device + [setup])
-        for host, device, whose, setup, with_host, with_device in names.itertuples(index=False)
-    ]
 
 
 def rank(values: pd.Series, first: Sequence[str]) -> pd.Series:
@@ -264,12 +239,10 @@ def rank(values: pd.Series, first: Sequence[str]) -> pd.Series:
 
 def _cells(results: Results, sheets: DataSheets) -> pd.DataFrame:
     cells = results.frame("cells")
-    needed = ["size", "lora_rank", "weights", "zero_stage", "gradient_checkpointing", *CHOICES]
-    absent = {name: pd.Series(pd.NA, cells.index, object) for name in needed if name not in cells}
     probes = results.frame("probes")
     off = probes["means"].eq(SWITCHED_OFF).groupby([probes[name] for name in CELL]).all()
     above = throughputs.above(results.frame("checks"))
-    cells = cells.assign(**absent).join(off.rename("probes_off"), CELL).join(above, CELL).copy()
+    cells = cells.join(off.rename("probes_off"), CELL).join(above, CELL).copy()
     # A value above a ceiling shows only beside other records, which stay as they are.
     for name, more, between in (("flags", "above", ";"), ("flag_details", "above_details", "; ")):
         both = cells[name].fillna("") + between + cells.pop(more).fillna("")
@@ -299,6 +272,8 @@ def _cells(results: Results, sheets: DataSheets) -> pd.DataFrame:
         variant=variant,
     )
     cells["setup"] = _setup(cells)
+    whole, offloaded = cells["predicted_memory_bytes"], cells["predicted_offloaded_bytes"]
+    cells["predicted_on_device_bytes"] = whole.mask(cells["offloads"], offloaded).astype(float)
     order = cells[["here", "source", "host", "device", "module", "stem", "variant", "scenario"]]
     order = order.assign(
         here=~order["here"],
@@ -335,15 +310,14 @@ def _setup(frame: pd.DataFrame) -> list[str]:
 
 def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
     points = results.of_ok_cells(cells=cells)
-    absent = {name: pd.NA for name in WORK if name not in points}
     ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
     milliseconds = {
         f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3
         for end, suffix in ends.items()
         for name in points.columns[points.columns.str.endswith(f"_{end}")]
     }
-    more = pd.DataFrame(absent | milliseconds, points.index)
-    points = pd.concat([points, more], axis=1).copy()  # in one block: columns are added below
+    # in one block: columns are added below
+    points = pd.concat([points, pd.DataFrame(milliseconds, points.index)], axis=1).copy()
     near = holds(points, "batch_size_found")
     labels = pd.Series(_work_labels(points, near), points.index, dtype="str")
     points = points.assign(work_label=labels)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from siliconprof.session.timing import PHASES
 from siliconprof.stats import statistics
 from siliconprof.store import contents
-from siliconprof.store.contents import Point, Record
+from siliconprof.store.contents import Point
 from siliconprof.store.point import Operator, Series
 from siliconprof.store.table_files import Row
 
@@ -22,16 +22,8 @@ OPTIMIZER_PHASE = "optimizer_s"
 # What an operator does -> how torch's names of it begin, without `aten::`, and MLX's primitives.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "products": (
-        "mm",
-        "addmm",
-        "bmm",
-        "baddbmm",
-        "mv",
-        "addmv",
-        "dot",
-        "linear",
-        "Matmul",
-        "AddMM",
+        *("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear"),
+        *("Matmul", "AddMM"),
     ),
     ATTENTION: ("_scaled_dot_product", "_flash_attention", "_efficient_attention"),
     "convolutions": (
@@ -47,8 +39,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("Softmax", "LogSumExp"),
     ),
     "lookups": (
-        *("embedding", "index", "gather", "scatter", "select_backward"),
-        *("Gather", "Scatter"),
+        *("embedding", "index", "gather", "scatter", "select_backward", "Gather", "Scatter"),
     ),
     "copies and casts": (
         *("_to_copy", "copy_", "clone", "cat", "stack", "constant_pad", "repeat"),
@@ -57,16 +48,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 # The parts of a step, in the order in which they are shown: groups, small ones taken together.
 PARTS = (
-    "products",
-    "attention",
-    "convolutions",
-    "recurrent layers",
-    ELEMENTWISE,
-    OTHERS,
-    OPTIMIZER,
-    BLOCKED,
-    WAITING,
-    FRAMEWORK,
+    *("products", ATTENTION, "convolutions", "recurrent layers", ELEMENTWISE, OTHERS, OPTIMIZER),
+    *(BLOCKED, WAITING, FRAMEWORK),
 )
 
 
@@ -97,14 +80,8 @@ def timed_phases(point: Point) -> dict[str, Series]:
     return {phase: phases[phase] for phase in PHASES if phases.get(phase)}
 
 
-def rows(record: Record) -> Iterator[Row]:
-    """Lines of operators.csv: what a training step is made of, and how long each part takes."""
-    for index, point in enumerate(record.points):
-        yield from ({"point": index, **row} for row in of_point(point))
-
-
 def of_point(point: Point) -> Iterator[Row]:
-    """The lines of a point: medians over its steps.
+    """Lines of operators.csv: what a training's step is made of; medians over its steps.
 
     The lines of a phase sum to the median of that phase in the steps that nobody watched.
     """

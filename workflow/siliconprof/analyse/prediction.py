@@ -18,7 +18,7 @@ import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,49 +175,37 @@ class Timed:
         """Those that no other process disturbed: the others predict nothing."""
         return self.only(~flagged(self.trainings, DISTURBED))
 
-    @cached_property
-    def _sizes(self) -> pd.DataFrame:
-        """What a call takes: the median of each kind on each operands."""
-        sizes = self.operators.groupby([*KIND, "inputs"], sort=False)
-        return sizes.agg({"bytes": "first", "flops": "first", "call_s": "median"})
-
-    @cached_property
-    def _any_kind(self) -> Line:
-        return Line(self._sizes[SIZE], self._sizes["call_s"])
-
-    @cached_property
-    def _slow(self) -> np.ndarray:
-        """Coefficients of what slow operators take: only to judge how much unseen kinds may matter."""
-        line = self._any_kind
-        found = line.coefficients()
-        usual_s = found[0] + line.features @ found[1:]
-        return found * np.quantile(line.seconds / np.maximum(usual_s, SHORT_S), SLOWEST)
-
-    @cached_property
-    def _calls(self) -> dict[Any, float]:
-        return self._sizes["call_s"].to_dict()
-
-    @cached_property
-    def _kinds(self) -> dict[Any, Any]:
-        return self._sizes.groupby(KIND).indices
-
-    def _call(self, name: str, dtype: str, inputs: str, *size: float) -> tuple[float, str]:
-        """(seconds of a call, how that is known)."""
-        if (name, dtype, inputs) in self._calls:
-            return self._calls[name, dtype, inputs], TIMED
-        alike = self._kinds.get((name, dtype), ())
-        if len(alike) >= FEWEST_SIZES:
-            seconds, reach = self._any_kind.through(alike).at(size)
-            if reach <= REACH:
-                return seconds, BY_LINE
-        return float(self._slow @ [1.0, *size]), UNSEEN
-
     def _taken(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Operators with `seconds` of all their calls, and `how` that is known."""
-        calls = list(rows[[*KIND, "inputs", *SIZE]].itertuples(index=False, name=None))
-        known = {call: self._call(*call) for call in dict.fromkeys(calls)}
-        seconds, hows = [known[call][0] for call in calls], [known[call][1] for call in calls]
-        return rows.assign(seconds=rows["count"] * seconds, how=hows)
+        # What a call takes: the median of each kind on each operands.
+        of_size = self.operators.groupby([*KIND, "inputs"], sort=False)
+        sizes = of_size.agg({"bytes": "first", "flops": "first", "call_s": "median"})
+        every_kind, timed_s = Line(sizes[SIZE], sizes["call_s"]), sizes["call_s"].to_dict()
+        of_kind: dict[Any, Any] = sizes.groupby(KIND).indices
+
+        @cache
+        def slow() -> np.ndarray:
+            """Coefficients of slow operators: only to judge how much unseen kinds may matter."""
+            found = every_kind.coefficients()
+            usual_s = found[0] + every_kind.features @ found[1:]
+            times = every_kind.seconds / np.maximum(usual_s, SHORT_S)
+            return found * np.quantile(times, SLOWEST)
+
+        @cache
+        def call(name: str, dtype: str, inputs: str, *size: float) -> tuple[float, str]:
+            """(seconds of a call, how that is known)."""
+            if (name, dtype, inputs) in timed_s:
+                return timed_s[name, dtype, inputs], TIMED
+            alike = of_kind.get((name, dtype), ())
+            if len(alike) >= FEWEST_SIZES:
+                seconds, reach = every_kind.through(alike).at(size)
+                if reach <= REACH:
+                    return seconds, BY_LINE
+            return float(slow() @ [1.0, *size]), UNSEEN
+
+        asked = rows[[*KIND, "inputs", *SIZE]].itertuples(index=False, name=None)
+        calls = pd.DataFrame([call(*one) for one in asked], rows.index, ["call_s", "how"])
+        return rows.assign(seconds=rows["count"] * calls["call_s"], how=calls["how"])
 
     @property
     def _beside(self) -> bool:
@@ -254,7 +242,10 @@ class Timed:
         return float((of[STEP] / parts_s).median())
 
     def predict(
-        self, rows: pd.DataFrame, model: Sequence[Any], faster: Mapping[str, float] | None = None
+        self,
+        rows: pd.DataFrame,
+        model: Sequence[Any],
+        faster: Mapping[str, float] | None = None,
     ) -> Prediction:
         """The step of a training.
 
@@ -347,9 +338,7 @@ def lines(measured: Timed) -> pd.DataFrame:
             "error": predicted_s and predicted_s / measured_s - 1.0,
             "framework_s": found.parts[FRAMEWORK],
             "closure": found.closure,
-            "timed_share": found.shares[TIMED],
             "line_share": found.shares[BY_LINE],
-            "unseen_share": found.shares[UNSEEN],
             "reason": found.refusal,
         }
     named = of[POINT].assign(measured_s=of[STEP])
@@ -358,5 +347,4 @@ def lines(measured: Timed) -> pd.DataFrame:
 
 def write(results: Results, _: DataSheets, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    rows = table_files.rows(lines(trainings(results)))
-    table_files.write(arguments.output_dir / "predicted.csv", rows)
+    table_files.write_frame(arguments.output_dir / "predicted.csv", lines(trainings(results)))

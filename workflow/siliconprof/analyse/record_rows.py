@@ -1,22 +1,26 @@
-"""One record as lines of the tidy tables: of its cell, points, repeats, steps, samples and probes."""
+"""One record as lines of the tidy tables: of its cell, points, steps, samples, probes, trainings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from siliconprof import declarations
-from siliconprof.analyse import study_rows
+from siliconprof import declarations, plugins
+from siliconprof.declarations import TIMES
+from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.stats import inference, statistics
 from siliconprof.store import contents, table_files
 from siliconprof.store import record as record_file
-from siliconprof.store.contents import Cache, Check, Point, Record, Scalar
-from siliconprof.store.point import EnergySource, Series
-from siliconprof.store.records import HERE
+from siliconprof.store.cell import Cell
+from siliconprof.store.contents import Check, Point, Record, Scalar
+from siliconprof.store.point import WHOLE, EnergySource, Series
 from siliconprof.store.table_files import Block, Row
+
+T = TypeVar("T")
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 WARM_UP = "warmup_step_s"
@@ -32,6 +36,13 @@ OF_POINT = (  # as they are
     *("flops", "bytes", "result_error", "stopped_by", "unsynchronised_steps", "calls_per_time"),
     *("forward_only_over_forward", "launch_bound", "burst_mean_s", "burst_reason", "enqueue_burst"),
 )
+MOST_EARLIER = 20  # records of a cell, the newest, that a page shows
+# Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): what lies more than three
+# inter-quartile ranges above the third quartile is "far out". Where steps hardly differ, that is
+# near the median, so a step must also take a quarter longer than the median to be worth a mark.
+FENCE_IQRS = 3.0
+LEAST_EXCESS = 1.25
+FEWEST_STEPS = 12  # below which quartiles say little of a run
 # In the order in which a reader asks: `checks` of a record, see `self_checks` and `quality`.
 CHECKS = ("clock", "sleep", "twice_the_work", "synchronisation", "marks", "precision", "drift")
 
@@ -41,22 +52,12 @@ def joined(facts: Mapping[str, Scalar]) -> str | None:
     return "; ".join(f"{name}: {value}" for name, value in facts.items()) or None
 
 
-def _checked(record: Record) -> Row:
-    """`{name}_check` and `{name}_check_reason`, None for what was not reached; the largest error."""
-    verdicts: Row = {}
-    for name in CHECKS:
-        check = record.checks.get(name, Check())
-        verdicts |= {f"{name}_check": check.verdict, f"{name}_check_reason": check.reason}
-    errors = [point.result_error for point in record.points if point.result_error is not None]
-    return verdicts | {"worst_result_error": max(errors, default=None)}
-
-
-def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
+def cell_row(source: str, path: Path, record: Record) -> Row:
     """One line of cells.csv."""
     cell, scenario, precision = record.cell, record.scenario, record.precision
     environment, parameters = record.environment, cell.parameters
-    cache, offloaded = _last_level_cache(record), scenario.offloaded_parts_bytes
-    earlier = record_file.earlier(history / cell.path, record.sha256) if source == HERE else []
+    offloaded = scenario.offloaded_parts_bytes
+    errors = [point.result_error for point in record.points if point.result_error is not None]
     as_they_are = (
         (cell, ("module", "trainer", "device_kind", "threads", "seed")),
         (scenario, ("batch_size", "batch_size_found", "device_memory_bytes", "capacity_bytes")),
@@ -72,9 +73,9 @@ def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
         "predicted_memory_bytes": scenario.predicted_bytes,
         **{f"predicted_{part}_bytes": scenario.predicted_parts_bytes.get(part) for part in PARTS},
         "predicted_offloaded_bytes": footprint.total(offloaded) if offloaded else None,
-        **contents.columns(scenario.limit, "limit_"),
+        "limit_enforced": scenario.limit.enforced,
         "lora_alpha": parameters.get("lora_alpha") if parameters.get("lora_rank") else None,
-        **{name: study_rows.single(parameters.get(name)) for name in ("learning_rate", "seq_len")},
+        **{name: single(parameters.get(name)) for name in ("learning_rate", "seq_len")},
         "clip_seconds": parameters.get("dataset_clip_seconds"),
         "zero_stage": parameters.get("zero_stage") if scenario.applied == "offload" else None,
         **{
@@ -85,12 +86,10 @@ def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
         "kernels": joined(record.method.kernels),
         "effective_precision": precision.effective,
         "product_error": precision.evidence.product_error,
-        "master_weights_dtype": precision.evidence.master_weights,
-        "activations_dtype": precision.evidence.activations,
         "dataset": record.dataset.name,
         "data_sha256": record.dataset.data_sha256,
         "data_synthetic": record.dataset.synthetic,
-        **contents.columns(cache),
+        "last_level_cache_bytes": _last_level_cache_bytes(record),
         "points": len(record.points),
         "flags": ";".join(sorted({flag.code for flag in record.flags})),
         "flag_details": "; ".join(f"{flag.code}: {flag.detail}" for flag in record.flags),
@@ -99,8 +98,8 @@ def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
         "started_at": record.started_at,
         "record": path.as_posix(),
         "record_sha256": record.sha256,
-        "earlier_records": len(earlier),
-        **_checked(record),
+        **{f"{name}_check": record.checks.get(name, Check()).verdict for name in CHECKS},
+        "worst_result_error": max(errors, default=None),
     }
     row |= {name: getattr(part, name) for part, names in as_they_are for name in names}
     row |= {name: record.accounting.get(name) for name in SPENT_S}
@@ -108,22 +107,17 @@ def cell_row(source: str, path: Path, record: Record, history: Path) -> Row:
     return row | {name: parameters.get(name) for name in PARAMETERS}
 
 
-def _last_level_cache(record: Record) -> Cache:
-    """Its size and who says so, of a cell that looked at it; None for any other."""
-    cache = record.method.bandwidth
+def _last_level_cache_bytes(record: Record) -> float | None:
+    """Of a cell that looked at it; None for any other."""
     rotation = next((point.rotation for point in record.points if point.rotation), None)
-    if cache == Cache() and rotation:
-        return Cache(
-            last_level_cache_bytes=rotation.cache_bytes,
-            last_level_cache_source=rotation.cache_source,
-        )
-    return cache
+    size = record.method.bandwidth.last_level_cache_bytes
+    return rotation.cache_bytes if size is None and rotation else size
 
 
 def point_rows(record: Record) -> Iterator[Row]:
     """Lines of points.csv: medians, quartiles and the intervals that ended sampling."""
     cell = record.cell
-    settings = study_rows.common_settings(cell)
+    settings = common_settings(cell)
     for index, point in enumerate(record.points):
         named = settings | {k: v for k, v in point.params.items() if k in settings}
         row: Row = {
@@ -140,13 +134,12 @@ def point_rows(record: Record) -> Iterator[Row]:
             "device_peak_bytes": point.memory.device_peak_bytes,
             "device_peak_means": point.memory.device_peak_means,
             **faults_per_step(point, record.probed("page_faults", "page_size_bytes")),
-            **time_per_step(point),
             **{name: getattr(point, name) for name in OF_POINT},
             "cold_reason": point.cold.reasons.get("cold_s"),
             "loss_first": point.loss[0] if point.loss else None,
             "loss_last": point.loss[-1] if point.loss else None,
             "training_steps": len(point.curve.loss if point.curve else point.loss) or None,
-            **study_rows.point_columns(point),
+            **_study_columns(point),
         }
         for name, quantity in declarations.quantities().items():
             if quantity.series:
@@ -154,6 +147,48 @@ def point_rows(record: Record) -> Iterator[Row]:
             elif name not in row:
                 row[name] = point.quantities.get(name)
         yield row | rates(row)
+
+
+def _study_columns(point: Point) -> Row:
+    """Columns of points of sweeps and whole trainings, None where a point is of another kind."""
+    autorange, epoch = point.blocked_autorange, point.epoch
+    return {
+        "point_status": point.status,
+        "point_reason": point.reason,
+        "predicted_peak_bytes": point.memory.predicted_bytes,
+        "autorange_median_s": _median(autorange.times_s),
+        "autorange_min_run_time_s": autorange.min_run_time_s,
+        "autorange_reason": autorange.reason,
+        "epoch_s": _median(epoch.epoch_s),
+        **contents.columns(epoch, "epoch_", without=("epoch_s", "train_s", "validation_s")),
+        "resumed_at": ";".join(map(str, point.resumed_at)) or None,
+        **contents.columns(point.test, "test_"),
+        "diverged": point.outcome.diverged,
+        "outcome_reason": point.outcome.reason,
+        "final_loss": point.outcome.final_loss,
+    }
+
+
+def _median(values: Series) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def common_settings(cell: Cell) -> Row:
+    """Columns for the parameters of all workloads' points, with what a cell's points share.
+
+    None for what its workload does not declare or does not have as one value.
+    """
+    columns: Row = dict.fromkeys(declarations.parameters())
+    if cell.module not in plugins.names("workloads"):
+        return columns
+    plugin = plugins.load("workloads", cell.module)
+    shared = plugin.common_settings(cell.parameters)
+    return columns | {name: single(shared.get(name)) for name in plugin.POINT}
+
+
+def single(value: Any) -> Any:
+    """A value, or None for a list of them: a sweep's cell has no one value to show."""
+    return value if isinstance(value, str | int | float) else None
 
 
 def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float | None]:
@@ -167,27 +202,6 @@ def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float |
             median * page_bytes if median is not None and page_bytes else None
         )
     return row
-
-
-TIME_USE = ("cpu_s", "system_s", "waiting_s", "all_threads_cpu_s")  # see `thread_time`
-
-
-def time_per_step(point: Point) -> dict[str, float | None]:
-    """What a whole step's wall time went to, in seconds: means, since the kernel counts in ticks.
-
-    `blocked_per_step_s` is what is left of the wall time: neither on a core nor waiting for one.
-    """
-    walls = point.series("whole_step_s")
-    row: dict[str, float | None] = {}
-    for name in TIME_USE:
-        used = of_whole_steps(point, name)
-        mean = sum(used) / len(used) if used and len(used) == len(walls) else None
-        row[f"{name.removesuffix('_s')}_per_step_s"] = mean
-    on, waiting = row["cpu_per_step_s"], row["waiting_per_step_s"]
-    left = None
-    if on is not None and waiting is not None:
-        left = max(sum(walls) / len(walls) - on - waiting, 0.0)
-    return row | {"blocked_per_step_s": left}
 
 
 def of_whole_steps(point: Point, name: str) -> list[float]:
@@ -231,45 +245,29 @@ def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def step_blocks(record: Record) -> Iterator[Block]:
+def step_blocks(point: Point) -> Iterator[Block]:
     """Lines of steps.csv: every raw time, and every loss, by iteration."""
     declared = declarations.quantities().items()
     times = [*(name for name, quantity in declared if quantity.series), WARM_UP]
-    for index, point in enumerate(record.points):
-        raw = [(name, "time_s", point.series(name)) for name in times]
-        for series, column, values in [*raw, ("loss", "loss", point.loss)]:
-            empty = dict.fromkeys(("time_s", "loss"), [None] * len(values))
-            shared = {"point": index, "series": series}
-            yield shared, {"iteration": range(len(values)), **empty, column: values}
+    raw = [(name, "time_s", point.series(name)) for name in times]
+    for series, column, values in [*raw, ("loss", "loss", point.loss)]:
+        empty = dict.fromkeys(("time_s", "loss"), [None] * len(values))
+        yield {"series": series}, {"iteration": range(len(values)), **empty, column: values}
 
 
-def training_step_blocks(record: Record) -> Iterator[Block]:
+def training_step_blocks(point: Point) -> Iterator[Block]:
     """Lines of training_steps.csv: when each step began, of what kind it was, its page faults."""
-    for index, point in enumerate(record.points):
-        if steps := point.steps:
-            length = len(steps.kind)
-            yield (
-                {"point": index},
-                {
-                    "iteration": range(length),
-                    "kind": steps.kind,
-                    "started_s": study_rows.filled(steps.started_s, length),
-                    "minor_faults": study_rows.filled(steps.minor_faults, length),
-                    "major_faults": study_rows.filled(steps.major_faults, length),
-                },
-            )
+    if steps := point.steps:
+        names = ("started_s", "minor_faults", "major_faults")
+        columns = {name: filled(getattr(steps, name), len(steps.kind)) for name in names}
+        yield {}, {"iteration": range(len(steps.kind)), "kind": steps.kind, **columns}
 
 
-def energy_rows(record: Record) -> Iterator[Row]:
+def energy_rows(point: Point) -> Iterator[Row]:
     """Lines of energy.csv: one per source of energy of a training, or its reason."""
-    for index, point in enumerate(record.points):
-        if (energy := point.energy) is None:
-            continue
-        window = {"point": index, "window_s": energy.window_s, "energy_steps": energy.steps}
+    if energy := point.energy:
+        window = {"window_s": energy.window_s, "energy_steps": energy.steps}
         for source in energy.sources or [EnergySource(reason=energy.reason)]:
-            if not (source.name and source.scope and source.quality):
-                reason = source.reason or "the record does not say of what"
-                source = EnergySource(reason=reason)
             yield window | contents.columns(source)
 
 
@@ -280,7 +278,76 @@ def probe_rows(record: Record) -> Iterator[Row]:
         yield {"probe": name, **probe.figures, **facts}
 
 
-def sample_blocks(record: Record) -> Iterator[Block]:
-    """Lines of samples.csv: the probes over time."""
+def samples(record: Record) -> dict[str, list[Any]]:
+    """Columns of samples.csv: the probes over time."""
     names = dict.fromkeys(name for sample in record.samples for name in sample)
-    yield {}, {name: [sample.get(name) for sample in record.samples] for name in names}
+    return {name: [sample.get(name) for sample in record.samples] for name in names}
+
+
+def curve_blocks(point: Point) -> Iterator[Block]:
+    """Lines of curves.csv: one per step of a whole training."""
+    if (curve := point.curve) is None:
+        return
+    steps = len(curve.loss)
+    series = (point.series(name) for name in WHOLE)
+    times = next((values for values in series if values and len(values) == steps), None)
+    step_s: Sequence[float | None] = times or [None] * steps
+    tokens = point.params.get("tokens_per_step")
+    amount = tokens if isinstance(tokens, int | float) else None
+    yield (
+        {},
+        {
+            "step": range(steps),
+            "loss": curve.loss,
+            "gradient_norm": filled(curve.gradient_norm, steps),
+            "learning_rate": filled(curve.learning_rate, steps),
+            "step_s": step_s,
+            "tokens_per_s": [statistics.over(amount or None, time_s) for time_s in step_s],
+            "unusual": unusual(times) or [None] * steps,
+        },
+    )
+
+
+def filled(values: Sequence[T], length: int) -> list[T | None]:
+    """A list of this length; None beyond the end of one that is shorter."""
+    return [*values[:length], *[None] * (length - len(values))]
+
+
+def unusual(times: Series | None) -> list[bool] | None:
+    """Whether each step took far longer than the run's own spread explains; None = too few.
+
+    See `FENCE_IQRS`. The quartiles are of the whole run, so a slow spell shows as long as it is
+    less than a quarter of it.
+    """
+    if not times or len(times) < FEWEST_STEPS:
+        return None
+    fence = statistics.quantile(times, 0.75) + FENCE_IQRS * statistics.iqr(times)
+    limit = max(fence, LEAST_EXCESS * statistics.median(times))
+    return [value > limit for value in times]
+
+
+def history_rows(record: Record, history: Path) -> Iterator[Row]:
+    """Lines of history.csv: points of this cell's records that are ok, oldest first; none of one alone.
+
+    An earlier record that cannot be read is passed over.
+    """
+    records = [record]
+    for path in record_file.earlier(history / record.cell.path, record.sha256)[:MOST_EARLIER]:
+        with suppress(UserError):
+            records.append(record_file.load(path))
+    ok = sorted((one for one in records if one.status == "ok"), key=lambda one: one.started_at)
+    for one in ok if len(ok) > 1 else ():
+        for point in point_rows(one):
+            series = next((name for name in TIMES if point[f"{name}_median_s"]), None)
+            if series is not None:
+                yield {
+                    "point": point["point"],
+                    "started_at": one.started_at,
+                    "framework_version": one.environment.backend.framework_version,
+                    "git_commit": one.environment.git_commit,
+                    "code_sha256": one.code.fingerprint,
+                    "step_s": point[f"{series}_median_s"],
+                    "step_low_s": point[f"{series}_low_s"],
+                    "step_high_s": point[f"{series}_high_s"],
+                    "flags": ";".join(sorted(one.codes)),
+                }

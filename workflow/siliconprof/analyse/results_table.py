@@ -63,10 +63,10 @@ def _measured(
     beside = points[POINT].join(of_bandwidth, POINT)
     beside = beside.join(energy[["energy_per_step_j", "scope"]], POINT)
     has = [known(points[f"{stem}_median_s"]) for stem in TIMES]
-    median, low, high = (
-        np.select(has, [points[f"{stem}_{part}_s"] for stem in TIMES], np.nan)
-        for part in ("median", "low", "high")
-    )
+    step_ms = {
+        f"step_{end}ms": MS * np.select(has, [points[f"{s}_{part}_s"] for s in TIMES], np.nan)
+        for end, part in (("", "median"), ("low_", "low"), ("high_", "high"))
+    }
     bound_by_memory = points["flops"] < PRODUCT_INTENSITY * points["bytes"]
     of_product = points["flop_per_s"] / _fastest_product(points, ceilings)
     by_memory = ~known(points["flop_per_s"]) | (known(points["bytes"]) & bound_by_memory)
@@ -76,9 +76,7 @@ def _measured(
         operation=(points["how"] + apart).str.removeprefix(", "),
         batch_size=samples.where(known(samples), points["batch_size"]),
         status=points["point_status"].fillna(points["status"]),
-        step_ms=median * MS,
-        step_low_ms=low * MS,
-        step_high_ms=high * MS,
+        **step_ms,
         gflop_per_s=points["flop_per_s"] * GIGA,
         gb_per_s=points["bytes_per_s"] * GIGA,
         share_of_ceiling=beside["of_ceiling"].where(by_memory, of_product),

@@ -33,40 +33,21 @@ from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.stats import line_fit
-from siliconprof.store import columns, table_files
+from siliconprof.store import table_files
 from siliconprof.store.table_files import KEY, Row
 
 SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size", "n_parameters")
-SUMMARY = ("n", "median_s", "q25_s", "q75_s", "low_s", "high_s")
-READ = (
-    *("point_status", "processes", "gradient_checkpointing", "max_gradient_norm", "cache_bytes"),
-    "device_launches",
-    *(f"{of}step_{part}" for of in ("", "whole_") for part in SUMMARY),
-)
-LINE = (
-    *("fixed_s", "fixed_low_s", "fixed_high_s", "per_sample_s", "residual", "fit_reason"),
-    *(f"fixed_share_smallest{end}" for end in ("", "_low", "_high")),
-)
+LAUNCH_SHARE = "launch_share_smallest"
+SHARE = "fixed_share_smallest"  # fixed part of the step at the smallest batch
+LINE = ("fixed_s", "per_sample_s", SHARE, f"{SHARE}_low", f"{SHARE}_high", "fit_reason")
 LEAST_ERROR = 1e-3  # of a step: no interval of a few equal times is as narrow as it looks
 GRID = "transformer_grid"
-NO_FLOPS = "the point has no number of operations"
-NO_PRODUCT = "no product was measured on this device and backend in this number format"
 ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"
 DISPATCH, AMORTISED = "dispatch", "amortised"  # launches of an operator in a row
-LAUNCHES = (AMORTISED, "launch_and_wait")  # the second is in ceilings.csv whatever was measured
-NO_BANDWIDTH = "no bandwidth of this device's memory was measured"
-NO_LAUNCH = "no launch was measured on this device and backend"
-ENDS = ("smallest", "largest")  # batch
+BATCHES = ("smallest", "largest")
 YES, NO, UNKNOWN = "yes", "no", "unknown"
 INCONCLUSIVE, LAUNCH_BOUND, MEMORY_BOUND = "inconclusive", "launch-bound", "memory-bound"
-VERDICTS = {  # by whether launches and memory bound it
-    (YES, YES): "both",
-    (YES, NO): LAUNCH_BOUND,
-    (YES, UNKNOWN): LAUNCH_BOUND,
-    (NO, YES): MEMORY_BOUND,
-    (UNKNOWN, YES): MEMORY_BOUND,
-    (NO, NO): "neither",
-}
+VERDICTS = ("both", LAUNCH_BOUND, MEMORY_BOUND, "neither")
 NOT_MEASURED = "no point of it was measured"
 # Without what takes a third of a step, the step would be at most 1.5 times as fast (Amdahl 1967).
 BOUND = 1 / 3
@@ -82,8 +63,7 @@ MOST_RESIDUAL = 0.25  # of a step: such as lie further from the line do not lie 
 
 def points_of_grids(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
     """With `seconds` of a step where it was measured, and the fastest product in their format."""
-    names = [name for name in columns.own("expected") if name in points]
-    points = points.loc[points["module"] == GRID, [*names, *READ]]
+    points = points[points["module"] == GRID]
     seconds = of_step(points, "median_s")
     seconds = seconds.where(points["point_status"].fillna("ok").eq("ok") & known(seconds))
     points = points.assign(seconds=seconds, format=points["precision"].map(PEAK_OF_PRECISION))
@@ -102,23 +82,11 @@ def expected(points: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
         points, lambda row: sheets.peak(row, row["precision"]), "precision"
     )
     flops = points["flops"].where(known(points["flops"]))
-    table = points.assign(
+    return points.assign(
         actual_s=points["seconds"],
-        **{f"actual_{part}": of_step(points, part) for part in ("q25_s", "q75_s", "n")},
-        expected_datasheet_source=points["datasheet_source"],
-        expected_datasheet_note=points["datasheet_note"],
-        expected_ceiling_how=points["ceiling_how"],
-        ceiling_value=points["ceiling"],
-        ceiling_reason=points["ceiling_reason"].fillna(NO_PRODUCT),
+        expected_datasheet_s=flops / points["datasheet_value"],
+        expected_ceiling_s=flops / points["ceiling"],
     )
-    for name in ("datasheet", "ceiling"):
-        most = table[f"{name}_value"]
-        none = flops.isna().map({True: NO_FLOPS})
-        table[f"expected_{name}_s"] = flops / most
-        table[f"{name}_flop_per_s"] = most
-        table[f"expected_{name}_reason"] = table[f"{name}_reason"].where(most.isna(), none)
-        table[f"actual_over_{name}"] = table["actual_s"] / table[f"expected_{name}_s"]
-    return table
 
 
 def lines(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
@@ -134,12 +102,10 @@ def lines(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
     measured = measured.sort_values(["shape", "batch_size"], kind="stable")
     of_shape = measured.groupby("shape")
     both = (of_shape.head(1).set_index("shape"), of_shape.tail(1).set_index("shape"))
-    ends = dict(zip(ENDS, both, strict=True))
-    parts = [_ends(measured, ends), _lines(measured), _launches(ends, ceilings)]
+    ends = dict(zip(BATCHES, both, strict=True))
+    batches = pd.DataFrame({f"{end}_batch": of["batch_size"] for end, of in ends.items()})
+    parts = [batches, _lines(measured), _launches(ends["smallest"], ceilings)]
     shapes = shapes.join([*parts, _memory(ends, ceilings)])
-    for end in ("", "_low"):
-        left = shapes[f"fixed_share_smallest{end}"] - shapes["fixed_memory_share_most"]
-        shapes[f"overhead_share{end}"] = left.clip(lower=0)
     shapes = shapes.assign(about=ABOUT_SHAPE, cell=shapes.groupby([*KEY], sort=False).ngroup())
     by = ["cell", "n_parameters", "seq_len"]
     shapes = shapes.sort_values(by, kind="stable", na_position="first", ignore_index=True)
@@ -147,26 +113,6 @@ def lines(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
     backends = of_backends(shapes).assign(about=ABOUT_BACKEND)
     backends["cell"] = backends.index
     return pd.concat([shapes, backends], ignore_index=True).sort_values("cell", kind="stable")
-
-
-Ends = Mapping[str, pd.DataFrame]  # the points at the smallest and at the largest batch of shapes
-
-
-def _ends(measured: pd.DataFrame, ends: Ends) -> pd.DataFrame:
-    of_shape = measured.groupby("shape")
-    best = of_shape["flop_per_s"].max()
-    found = {
-        "batch_sizes": of_shape["batch_size"].agg(
-            lambda sizes: ";".join(f"{b:.0f}" for b in sizes)
-        ),
-        "best_flop_per_s": best,
-        "best_of_ceiling": best / ends["smallest"]["ceiling"],
-    }
-    for end, of in ends.items():
-        found |= {f"{end}_batch": of["batch_size"], f"{end}_step_s": of["seconds"]}
-        found[f"tokens_per_s_{end}"] = of["tokens_per_s"]
-    first, last = (found[f"{end}_batch"] / found[f"{end}_step_s"] for end in ENDS)
-    return pd.DataFrame(found | {"throughput_gain": (last / first).where(of_shape.size() > 1)})
 
 
 def _lines(measured: pd.DataFrame) -> pd.DataFrame:
@@ -189,25 +135,18 @@ def _line(of_shape: pd.DataFrame) -> Row:
     line = line_fit.fit(batches, of_shape["seconds"].tolist(), of_shape["error_s"].tolist())
     if line is None:
         return {"fit_reason": f"one batch size only, {batches[0]:.0f}"}
-    low, high = line.interval_s()
-    found: Row = {"fixed_s": line.fixed_s, "fixed_low_s": low, "fixed_high_s": high}
-    found |= {"per_sample_s": line.per_sample_s, "residual": line.residual}
+    found: Row = {"fixed_s": line.fixed_s, "per_sample_s": line.per_sample_s}
     if line.residual is not None and line.residual > MOST_RESIDUAL:
         why = f"steps lie {line.residual:.0%} off a straight line over the batch"
         return found | {"fit_reason": why}
     share = line.fixed_share(batches[0])
-    return found | {
-        "fixed_share_smallest": share.value,
-        "fixed_share_smallest_low": share.low,
-        "fixed_share_smallest_high": share.high,
-    }
+    return found | {SHARE: share.value, f"{SHARE}_low": share.low, f"{SHARE}_high": share.high}
 
 
-def _launches(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
-    """Launches of a step times what one was measured to cost."""
-    points, where = ends["smallest"], [*PLACE]
+def _launches(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
+    """Launches of a step, and the share of it that they take at what one was measured to cost."""
     counted = [
-        (int(row["device_launches"]), step_work.ON_THE_DEVICE)
+        int(row["device_launches"])
         if row["device_launches"]
         else step_work.launches(
             row["backend"],
@@ -218,48 +157,35 @@ def _launches(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
         )
         for row in table_files.rows(points)
     ]
-    found = pd.DataFrame(counted, points.index, ["launches", "launches_how"])
-    dispatched = ceilings[(ceilings["quantity"] == AMORTISED) & (ceilings["how"] == DISPATCH)]
-    costs = dispatched.set_index(where)["value"].rename("launch_cost_s")
-    none = ceilings[ceilings["quantity"].isin(LAUNCHES) & ceilings["reason"].notna()]
-    none = none.drop_duplicates(where, keep="last").set_index(where)
-    of_place = points[where].join(costs, where)
-    found = found.join(of_place.join(none[["reason"]], where).drop(columns=where))
-    count = found["launches"].astype(float)
-    seconds = count * found["launch_cost_s"]
-    why = found["reason"].fillna(NO_LAUNCH).where(count.notna(), found["launches_how"])
-    return found.drop(columns=["reason", "launches_how"]).assign(
-        launch_s=seconds,
-        launch_reason=why.where(seconds.isna()),
-        launch_share_smallest=seconds / points["seconds"],
-    )
+    launches = pd.Series(counted, points.index, float)
+    dispatched = ceilings[ceilings["quantity"] == AMORTISED].set_index([*PLACE])["value"]
+    cost_s = points[[*PLACE]].join(dispatched, [*PLACE])["value"]
+    share = launches * cost_s / points["seconds"]
+    return pd.DataFrame({"launches": launches, LAUNCH_SHARE: share})
 
 
-def _memory(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
-    """Bytes that must come through memory at least, over its bandwidth."""
+def _memory(ends: Mapping[str, pd.DataFrame], ceilings: pd.DataFrame) -> pd.DataFrame:
+    """Shares of steps in which the bytes move that must come through memory at least.
+
+    Args:
+        ends: the points of shapes at their smallest and at their largest batch.
+    """
     of_device = throughputs.bandwidths(ceilings).set_index(DEVICE)
     points = ends["smallest"][[*DEVICE, "cache_bytes"]].join(of_device, DEVICE)
     bandwidth = points["ceiling"]
     cached = points["cache_bytes"].fillna(caches.beyond_bytes(None) / 2)
-    found = {
-        "last_level_cache_bytes": points["cache_bytes"],
-        "bandwidth_bytes_per_s": bandwidth,
-        "memory_reason": points["ceiling_reason"].fillna(NO_BANDWIDTH).where(bandwidth.isna()),
-    }
+    found = {"last_level_cache_bytes": points["cache_bytes"]}
     for end, of in ends.items():
         bytes_ = [step_work.least_bytes(row) for row in table_files.rows(of)]
         least = pd.DataFrame(bytes_, of.index, step_work.Bytes._fields)
-        moved = least["fixed"] + least["activations"]
         # A cache holds so much of what a step works on from one step to the next at most.
         share = (1 - cached / least["working_set"]).clip(lower=0)
-        seconds = share * moved / bandwidth
-        found |= {f"least_bytes_{end}": moved, f"from_memory_share_{end}": share}
-        found |= {f"memory_s_{end}": seconds, f"memory_share_{end}": seconds / of["seconds"]}
+        moved = share * (least["fixed"] + least["activations"])
+        found[f"memory_share_{end}"] = moved / bandwidth / of["seconds"]
     # Operators that each go through memory move so much for the weights at most.
     weights_s = step_work.EAGER_TRAFFIC * least["fixed"] / bandwidth
-    return pd.DataFrame(
-        found | {"fixed_memory_share_most": weights_s / ends["smallest"]["seconds"]}
-    )
+    found["fixed_memory_share_most"] = weights_s / ends["smallest"]["seconds"]
+    return pd.DataFrame(found)
 
 
 # -- what bounds a step ----------------------------------------------------------------------------
@@ -267,14 +193,18 @@ def _memory(ends: Ends, ceilings: pd.DataFrame) -> pd.DataFrame:
 
 def judged(shapes: pd.DataFrame) -> pd.DataFrame:
     """Shapes with `launch_bound` and `memory_bound`: yes, no, unknown."""
-    not_measured = shapes["smallest_step_s"].isna()
-    low, high = (shapes[f"fixed_share_smallest_{end}"] for end in ("low", "high"))
-    share, left = shapes["launch_share_smallest"], shapes["overhead_share"]  # by bytes left
-    can_explain = shapes["overhead_share_low"].ge(BOUND) & (LOW_BY * share).ge(left)
+    not_measured = shapes["smallest_batch"].isna()
+    low, high, share = (shapes[name] for name in (f"{SHARE}_low", f"{SHARE}_high", LAUNCH_SHARE))
+    # of the step, by operators whose bytes do not explain it
+    left, left_low = (
+        (shapes[name] - shapes["fixed_memory_share_most"]).clip(lower=0)
+        for name in (SHARE, f"{SHARE}_low")
+    )
+    can_explain = left_low.ge(BOUND) & (LOW_BY * share).ge(left)
     is_bound = low.ge(BOUND) & (share.ge(BOUND) | can_explain)
     is_nothing = share.isna() | share.gt(IMPOSSIBLE)
     of_launches = [not_measured, high.lt(BOUND), is_nothing, share.lt(CLEAR), is_bound]
-    most = shapes[[f"memory_share_{end}" for end in ENDS]].max(axis=1)
+    most = shapes[[f"memory_share_{end}" for end in BATCHES]].max(axis=1)
     is_clear = most.lt(CLEAR) & known(shapes["last_level_cache_bytes"])
     of_memory = [not_measured, most.between(BOUND, IMPOSSIBLE), is_clear]
     return shapes.assign(
@@ -289,12 +219,12 @@ def of_backends(shapes: pd.DataFrame) -> pd.DataFrame:
     key = [*KEY]
     bounds = ["launch_bound", "memory_bound"]
     backends = shapes[key].drop_duplicates()
-    measured = shapes[shapes["smallest_step_s"].notna()].groupby(key)
-    of_any = backends.join(measured["throughput_gain"].max(), key)
-    of_any = of_any.join(measured[bounds].agg(_any), key).reset_index(drop=True)
+    measured = shapes[shapes["smallest_batch"].notna()].groupby(key)
+    of_any = backends.join(measured[bounds].agg(_any), key).reset_index(drop=True)
     of_any = of_any.fillna(dict.fromkeys(bounds, UNKNOWN))
-    both = of_any[bounds].itertuples(index=False, name=None)
-    return of_any.assign(verdict=[VERDICTS.get(pair, INCONCLUSIVE) for pair in both])
+    is_bound, is_not = of_any[bounds] == YES, of_any[bounds] == NO
+    rules = [is_bound.all(axis=1), *(is_bound[name] for name in bounds), is_not.all(axis=1)]
+    return of_any.assign(verdict=np.select(rules, VERDICTS, INCONCLUSIVE))
 
 
 def _any(answers: pd.Series) -> str:

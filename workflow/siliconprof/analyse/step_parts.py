@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from siliconprof import words
 from siliconprof.analyse import record_rows
 from siliconprof.analyse.operator_rows import (
     BLOCKED,
@@ -39,7 +38,7 @@ from siliconprof.analyse.operator_rows import (
     timed_phases,
 )
 from siliconprof.stats import statistics
-from siliconprof.store.contents import Point, Record
+from siliconprof.store.contents import Point
 from siliconprof.store.point import Series
 from siliconprof.store.table_files import Row
 
@@ -51,7 +50,8 @@ BEYOND = "what phases last beyond their operators"
 WAITS = "what phases last beyond its operators: the device waits, for the host or between them"
 MOSTLY = 0.9  # of a step
 UNTOLD = "what of it is blocked or waits for a core is not known"
-WORTH_TOLD = 0.01  # of a step
+BLOCKED_BEYOND = "what the measuring thread is blocked beyond the time of other threads on cores"
+WAITS_FOR_CORE = "what the measuring thread waits for a core"
 
 
 class TimeUse(NamedTuple):
@@ -70,15 +70,8 @@ class Lost(NamedTuple):
     waiting_inside: np.ndarray  # of operators
 
 
-def lines(record: Record) -> Iterator[Row]:
-    """Lines of step_parts.csv."""
-    for index, point in enumerate(record.points):
-        for line in of_point(point, record.cell.device_kind):
-            yield {"point": index, **line}
-
-
 def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
-    """What a step of a training whose operators are timed is made of.
+    """Lines of step_parts.csv: what a step of a training whose operators are timed is made of.
 
     The parts sum to the medians of the phases, as the lines of operators.csv do.
     """
@@ -99,7 +92,10 @@ def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
     values[BLOCKED] = lost.blocked
     values[WAITING] = lost.waiting + lost.waiting_inside
     values[FRAMEWORK] = beyond - lost.blocked - lost.waiting
-    hows = {FRAMEWORK: _how_on_gpu(point, operators[0])} if on_gpu else _hows(point, use, lost)
+    of_rest = (
+        _how_on_gpu(point, operators[0]) if on_gpu else BEYOND if use else f"{BEYOND}; {UNTOLD}"
+    )
+    hows = {FRAMEWORK: of_rest, BLOCKED: BLOCKED_BEYOND, WAITING: WAITS_FOR_CORE}
     for part in PARTS:
         if part in own or part == FRAMEWORK or (part in values and values[part][0] > 0):
             middle, *drawn = values[part]
@@ -161,30 +157,3 @@ def _how_on_gpu(point: Point, operators_s: float) -> str:
     mostly_s = MOSTLY * step_s
     bound = "; launch-bound" if operators_s < mostly_s <= taken_s else ""
     return f"{WAITS}; the host hands a step over in {1e3 * taken_s:.3g} of {1e3 * step_s:.3g} ms{bound}"
-
-
-def _hows(point: Point, use: TimeUse | None, lost: Lost) -> dict[str, str]:
-    """Part -> what its number rests on; of the framework, what else may lie in it."""
-    if use is None:
-        return {FRAMEWORK: f"{BEYOND}; {UNTOLD}"}
-    walls = point.series("whole_step_s")
-    system = record_rows.of_whole_steps(point, "system_s")
-    besides = {
-        "blocked while other threads had cores": use.blocked[0] - lost.blocked[0],
-        "waiting for a core": use.waiting[0] - lost.waiting[0] - lost.waiting_inside[0],
-        "in the kernel": sum(system) / len(walls) if len(system) == len(walls) else 0.0,
-    }
-    told = [
-        f"{1e3 * seconds:.3g} ms {what}"
-        for what, seconds in besides.items()
-        if seconds >= WORTH_TOLD * sum(walls) / len(walls)
-    ]
-    where = f"; of the step {words.listing(told)}, in operators or not" if told else ""
-    others = f", its other threads are on cores {1e3 * use.others:.3g} ms"
-    inside = f", {1e3 * lost.waiting_inside[0]:.3g} ms of it inside of operators, in proportion"
-    inside = inside if lost.waiting_inside[0] > 0 else ""
-    return {
-        BLOCKED: f"the measuring thread is blocked {1e3 * use.blocked[0]:.3g} ms a step{others}",
-        WAITING: f"the measuring thread waits {1e3 * use.waiting[0]:.3g} ms a step{inside}",
-        FRAMEWORK: BEYOND + where,
-    }

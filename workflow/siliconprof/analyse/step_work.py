@@ -31,7 +31,6 @@ class Operators(NamedTuple):
     parts: Mapping[str, Part]  # `full`, `pure` 16 bit, `amp`: with the casts that these need
     update: tuple[int, int]  # the optimizer: of each weight tensor, and beside them
     clip: tuple[int, int]  # clipping, likewise
-    how: str
 
 
 def way(precision: str) -> str:
@@ -43,45 +42,31 @@ def way(precision: str) -> str:
 
 IN_TORCH = {"full": Part(98, 40, 34), "pure": Part(117, 49, 40), "amp": Part(118, 46, 44)}
 IN_MLX = {"full": Part(233, 75, 66), "pure": Part(301, 105, 74), "amp": Part(259, 87, 74)}
-ON_THE_DEVICE = "operators of one more step on this device, counted as they were handed to it"
-TORCH = "operators of the step in torch 2.13, counted on a CPU"
 # What torch does to all weights in one call and what one by one, see
-# torch.utils._foreach_utils._get_foreach_kernels_supported_devices and its callers.
+# torch.utils._foreach_utils._get_foreach_kernels_supported_devices and its callers. One call for all
+# is a launch or more on CUDA, so there this is too few; of MLX, which on a CPU spells out norms,
+# rotations and attention, each of which is one on a GPU, it is too many there.
 OF_BACKEND: Mapping[str, Operators] = {
-    "torch-cpu": Operators(IN_TORCH, (9, 0), (0, 8), f"{TORCH}; AdamW updates weight by weight"),
-    "torch-mps": Operators(
-        IN_TORCH, (9, 0), (2, 6), f"{TORCH}; AdamW and clipping go weight by weight, as on MPS"
-    ),
-    "torch-cuda": Operators(
-        IN_TORCH,
-        (0, 9),
-        (0, 8),
-        f"{TORCH}; AdamW and clipping take all weights in one call each, as on CUDA, where a call "
-        "is a launch or more, so this is too few",
-    ),
-    "mlx": Operators(
-        IN_MLX,
-        (12, 0),
-        (4, 4),
-        "operations in the graph of a step in MLX 0.32, counted on a CPU, where MLX spells out "
-        "norms, rotations and attention; on a GPU each of them is one, so there this is too many",
-    ),
+    "torch-cpu": Operators(IN_TORCH, update=(9, 0), clip=(0, 8)),
+    "torch-mps": Operators(IN_TORCH, update=(9, 0), clip=(2, 6)),
+    "torch-cuda": Operators(IN_TORCH, update=(0, 9), clip=(0, 8)),
+    "mlx": Operators(IN_MLX, update=(12, 0), clip=(4, 4)),
 }
 
 
 def launches(
     backend: str, n_layer: int, precision: str, checkpointing: bool, clipped: bool = True
-) -> tuple[int | None, str]:
-    """(operators of one step that launch work, how they were counted or why not)."""
+) -> int | None:
+    """Operators of one step that launch work; None for a backend whose step nobody has counted."""
     operators = OF_BACKEND.get(backend)
     if operators is None:
-        return None, f"nobody has counted the operators of a step on {backend}"
+        return None
     part = operators.parts[way(precision)]
     tensors = TENSORS_PER_LAYER * n_layer + TENSORS_BESIDE
     total = (part.layer + part.again * checkpointing) * n_layer + part.beside
     for (each, beside), applies in ((operators.update, True), (operators.clip, clipped)):
         total += (each * tensors + beside) * applies
-    return total, operators.how
+    return total
 
 
 class Bytes(NamedTuple):

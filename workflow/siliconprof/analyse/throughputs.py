@@ -7,14 +7,14 @@ ceiling, which has an error itself, only one of more than a quarter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 
+from siliconprof import words
 from siliconprof.analyse.equal_work import apart, manner
-from siliconprof.declarations import PRODUCT_INTENSITY, describe, mebibytes, workload_of
+from siliconprof.declarations import PRODUCT_INTENSITY, describe, workload_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
@@ -33,12 +33,7 @@ RATES = ["flop_per_s", "burst_flop_per_s", "bytes_per_s"]
 MOST_OF_CEILING = 1.25
 MANY = 1000.0  # degrees of freedom of an interval that no few processes make: the normal one's
 FLOP, BYTE = "FLOP/s", "byte/s"
-
-
-def scaled(value: float, unit: str) -> str:
-    """`31.4 GFLOP/s`."""
-    giga = value / 1e9
-    return f"{giga:.0f} G{unit}" if giga >= 1000 else f"{giga:.4g} G{unit}"
+IN_CACHE = "its data fit the last-level cache, so memory is no limit to it"
 
 
 def of_step(points: pd.DataFrame, part: str) -> pd.Series:
@@ -57,13 +52,7 @@ def reach_of(processes: float) -> float:
     return inference.student_quantile((1 + inference.CONFIDENCE) / 2, processes - 1 or MANY)
 
 
-def interval_text(point: Mapping[str, Any]) -> str:
-    """`between 5 processes`, or `within one process`."""
-    n = int(point["processes"])
-    return f"between {n} processes" if n > 1 else "within one process"
-
-
-def described(points: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+def described(points: pd.DataFrame) -> pd.DataFrame:
     """Points with every column that any may have, their device's cache, and what plug-ins say.
 
     That is `cache_bytes` of the last level, where any record of the device tells; `how`, `apart`
@@ -73,15 +62,11 @@ def described(points: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     facts = [_facts(row) for row in table_files.rows(points)]
     names = ["how", "apart", "whole_bytes", "is_cold", "yields"]
     found = pd.DataFrame(facts, points.index, names).astype({"whole_bytes": float})
+    found["cache_bytes"] = (
+        points.groupby(DEVICE)["last_level_cache_bytes"].transform("last").astype(float)
+    )
     every = points.columns.union([*columns.of(columns.POINTS)])
-    return points.reindex(columns=every).join([found, cache_sizes(points, cells)]).copy()
-
-
-def cache_sizes(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.Series:
-    """Of each row's device, in bytes."""
-    told = cells.dropna(subset="last_level_cache_bytes").drop_duplicates(DEVICE, keep="last")
-    sizes = told.set_index(DEVICE)["last_level_cache_bytes"].astype(float).rename("cache_bytes")
-    return frame[DEVICE].join(sizes, DEVICE)["cache_bytes"]
+    return points.reindex(columns=every).join(found).copy()
 
 
 def _facts(point: Row) -> tuple:
@@ -92,11 +77,6 @@ def _facts(point: Row) -> tuple:
         return describe(point), variant, None, False, ("flop_per_s", "bytes_per_s")
     whole = point.get(plugin.working_set) if plugin.working_set else None
     return describe(point), variant, whole, plugin.is_cold(point), tuple(plugin.QUANTITIES)
-
-
-def texts(frame: pd.DataFrame, text: Callable[[Row], str | None]) -> pd.Series:
-    """A text of each row."""
-    return pd.Series([text(row) for row in table_files.rows(frame)], frame.index, object)
 
 
 def of_sheets(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) -> pd.DataFrame:
@@ -114,7 +94,7 @@ def of_sheets(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) ->
 
 
 def ceilings_of(lines: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """`ceiling`, `ceiling_how` and `ceiling_reason` of each `PLACE` and number format.
+    """`ceiling` and `ceiling_how` of each `PLACE` and number format.
 
     Args:
         lines: of ceilings.csv.
@@ -122,9 +102,8 @@ def ceilings_of(lines: pd.DataFrame, quantity: str) -> pd.DataFrame:
     of = lines[lines["quantity"] == quantity]
     text = of[["backend", "workload", "how", "precision"]].astype("string")
     how = text["backend"] + ", " + text["workload"] + ": " + text["how"] + ", " + text["precision"]
-    names = {"precision": "format", "value": "ceiling", "reason": "ceiling_reason"}
-    of = of.rename(columns=names).assign(ceiling_how=how)
-    return of[[*PLACE, *names.values(), "ceiling_how"]].astype({"ceiling": float})
+    of = of.rename(columns={"precision": "format", "value": "ceiling"}).assign(ceiling_how=how)
+    return of[[*PLACE, "format", "ceiling", "ceiling_how"]].astype({"ceiling": float})
 
 
 def bandwidths(lines: pd.DataFrame) -> pd.DataFrame:
@@ -167,7 +146,8 @@ def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.D
     judged = [of_sheet > 1, of_own > MOST_OF_CEILING, of_sheet.isna() & of_own.isna()]
     verdict = np.select(judged, [ABOVE_PEAK, ABOVE_CEILING, NOT_COMPARED], OK)
     checks = checks.assign(of_datasheet=of_sheet, of_ceiling=of_own, verdict=verdict)
-    return checks.assign(reason=texts(checks, _reason))
+    reasons = [_reason(row) for row in table_files.rows(checks)]
+    return checks.assign(reason=pd.Series(reasons, checks.index, object))
 
 
 def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
@@ -185,10 +165,9 @@ def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheet
         names = [column for column in formats if str(column).startswith(prefix)]
         rows = rows.merge(of.drop_duplicates(on)[[*on, *names]], "left", on)
     limited = known(rows["bytes"]) & (rows["flops"] < PRODUCT_INTENSITY * rows["bytes"])
-    rows["ceiling_reason"] = rows["ceiling_reason"].fillna("no product was measured")
     rows.loc[limited, ["ceiling", "ceiling_how"]] = np.nan
-    rows.loc[limited, "ceiling_reason"] = "memory limits it, and no product does"
-    return rows
+    reasons = {True: "memory limits it, and no product does", False: "no product was measured"}
+    return rows.assign(ceiling_reason=limited.map(reasons))
 
 
 def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
@@ -203,41 +182,27 @@ def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets)
     cold = (2 * cached).where(rows["is_cold"].astype(bool), 0.0)
     rows["traversed"] = np.maximum(np.maximum(rows["whole_bytes"].fillna(0.0), distinct), cold)
     rows["compared_value"] = rows["value"] * distinct / moved * (1 - cached / rows["traversed"])
-    nothing = "no ceiling of ours: nothing that gives one was measured"
-    rows["ceiling_reason"] = rows["ceiling_reason"].fillna(nothing)
+    rows["ceiling_reason"] = "no ceiling of ours: nothing that gives one was measured"
     fits = rows["traversed"] <= cached
     figures = ["compared_value", "ceiling", "ceiling_how", "datasheet_value", "datasheet_source"]
     rows.loc[fits, figures] = np.nan
-    inside = rows.loc[fits, ["traversed", "cache_bytes"]].itertuples(index=False)
-    rows.loc[fits, ["ceiling_reason", "datasheet_reason"]] = [
-        [_in_cache(*row)] * 2 for row in inside
-    ]
+    rows.loc[fits, ["ceiling_reason", "datasheet_reason"]] = IN_CACHE
     return rows
-
-
-def _in_cache(traversed: float, cache_bytes: float) -> str:
-    """Why memory is no limit to an operation."""
-    cache = f"a cache of up to {mebibytes(caches.beyond_bytes(None) / 2)}"
-    if cache_bytes == cache_bytes:
-        cache = f"the last-level cache of {mebibytes(cache_bytes)}"
-    return f"its {mebibytes(traversed)} fit {cache}, so memory is no limit to it"
 
 
 def _reason(row: Row) -> str | None:
     """What a check found, or why it could not."""
     if row["verdict"] == NOT_COMPARED:
-        return " and ".join(
-            dict.fromkeys(filter(None, (row["ceiling_reason"], row["datasheet_reason"])))
-        )
+        reasons = row["ceiling_reason"], row["datasheet_reason"]
+        return " and ".join(dict.fromkeys(filter(None, reasons)))
     if row["verdict"] == OK:
         return None
     burst = " in a burst" if row["quantity"].startswith("burst") else ""
-    start = f"{row['how'] or 'a point'}: {scaled(row['value'], row['unit'])}{burst} is"
+    start = f"{row['how'] or 'a point'}: {words.scaled(row['value'], row['unit'])}{burst} is"
     if row["verdict"] == ABOVE_PEAK:
-        peak = scaled(row["datasheet_value"], row["unit"])
-        times = f"{row['of_datasheet']:.3g} times the data sheet's {peak}"
-        return f"{start} {times} ({row['datasheet_source']})"
-    times = (
-        f"{row['of_ceiling']:.3g} times our own ceiling of {scaled(row['ceiling'], row['unit'])}"
+        peak, source = words.scaled(row["datasheet_value"], row["unit"]), row["datasheet_source"]
+        return f"{start} {row['of_datasheet']:.3g} times the data sheet's {peak} ({source})"
+    ceiling = words.scaled(row["ceiling"], row["unit"])
+    return (
+        f"{start} {row['of_ceiling']:.3g} times our own ceiling of {ceiling} ({row['ceiling_how']})"
     )
-    return f"{start} {times} ({row['ceiling_how']})"

@@ -1,4 +1,5 @@
 """The six ways to draw a frame. A drawer says which columns are what; all looks are here.
+`draw` makes the figure, `columns` names those of the frame that it shows, for its file.
 
 Every frame may have the columns `device`, `backend`, `workload` and `precision` (colours, and what
 the filter looks for), `place` (markers), `disturbed` and `published` (looks) and `hover` (more words
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -24,18 +25,6 @@ from siliconprof.render.axes import ROW_IN, Entry, mark, panels, text
 
 PANEL_IN = 1.5
 Bars = list[tuple[str, dict[str, Any] | None]]  # labels with their rows
-
-
-class Drawer(Protocol):
-    """What draws a frame."""
-
-    def draw(self, frame: pd.DataFrame) -> Figure:
-        """The figure."""
-        ...
-
-    def columns(self, frame: pd.DataFrame) -> list[str]:
-        """Those of the frame that the figure shows, for its file."""
-        ...
 
 
 def _known(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
@@ -193,31 +182,24 @@ class DotInterval:
         row: the column that names a line.
         value: the column of the values.
         x: label of the axis; `unit` is for the pointer.
-        reference: a column of a value marked by an upright stroke, and what it means.
     """
 
     row: str
     value: str
     x: str
     unit: str = ""
-    reference: tuple[str, str] | None = None
 
     def columns(self, frame: pd.DataFrame) -> list[str]:
         """What names a dot, and its value."""
-        more = self.reference[0] if self.reference else ""
-        return _known(frame, [self.row, "place", "setup", self.value, more])
+        return _known(frame, [self.row, "place", "setup", self.value])
 
     @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Lines of dots below each other."""
         labels = [text(name) for name in dict.fromkeys(frame[self.row])]
         entries = [*axes.kinds(frame), *axes.device_entries(frame), *axes.looks(frame)]
-        values = _spread(frame, self.value)
-        if self.reference:
-            entries.append((axes.stroke(style.INK), self.reference[1]))
-            values.append(frame[self.reference[0]])
         drawing, (ax,) = axes.layout([ROW_IN * len(labels) + 0.06], labels, [""], entries)
-        axes.scale(ax.xaxis, True, self.x, axes.limits(values, True))
+        axes.scale(ax.xaxis, True, self.x, axes.limits(_spread(frame, self.value), True))
         axes.categories(ax, labels)
         ax.grid(visible=True, axis="y", color=style.RULE, linewidth=0.4)
         shapes = axes.devices(frame)
@@ -235,9 +217,6 @@ class DotInterval:
         names = [text(row[self.row]), text(row.get("setup")), text(row.get("place"))]
         said = ", ".join(filter(None, names))
         mark(dot, row, f"{said}: {axes.measured(row, self.value, self.unit)}")
-        if self.reference and _is_known(row, self.reference[0]):
-            value = row[self.reference[0]]
-            axes.add_line(ax, [value, value], [y - 0.35, y + 0.35], color=style.INK, linewidth=1)
 
 
 @dataclass(frozen=True)
@@ -407,7 +386,6 @@ class Timeline:
     t: str
     series: Mapping[str, str]  # column -> its name in the legend
     y_label: str
-    most: int = 6
 
     def columns(self, frame: pd.DataFrame) -> list[str]:
         """What names a panel, and its values."""
@@ -416,7 +394,7 @@ class Timeline:
     @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Two panels a row."""
-        own = panels(frame, self.panel)[: self.most]
+        own = panels(frame, self.panel)
         shown = [name for name in self.series if any(rows[name].notna().any() for _, rows in own)]
         hue = {name: style.ramp(2 * place, 6) for place, name in enumerate(shown)}
         entries = [(axes.stroke(hue[name]), self.series[name]) for name in shown]
@@ -479,3 +457,6 @@ class Flow:
                 path = f"{row[left]} – {row[right]}, {row['backend']}"
                 mark(line, row | {"disturbed": None}, path)
         return drawing
+
+
+Drawer = StackedBars | DotInterval | Lines | Scatter | Timeline | Flow

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from siliconprof import options, words
-from siliconprof.analyse.frames import Frames
+from siliconprof.analyse.answer import ENDS, STEP
+from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE
+from siliconprof.analyse.frames import PATH, Frames, alike_but, records
 from siliconprof.errors import UserError, explained, stage
 from siliconprof.pipeline import provenance
 from siliconprof.plugins import CHECKOUT
@@ -29,26 +31,20 @@ from siliconprof.render import exhibit, style, summary, svg, tables
 from siliconprof.render.exhibit import Exhibit, fitting
 from siliconprof.store import names, temporary, validation
 
+REPORT = CHECKOUT / "report"  # template, style sheet, scripts and captions
 PASSED_ON = (UserError, OSError, MemoryError)  # no exhibit is to blame
 
 
-@dataclass(frozen=True)
-class Captions:
-    """Titles and captions of sections and exhibits."""
+def caption_of(captions: Mapping[str, Any], kind: str, key: str) -> tuple[str, str]:
+    """(title, caption) of a section or an exhibit, the second perhaps empty.
 
-    source: Path
-    texts: dict[str, Any]
-
-    def of(self, kind: str, key: str) -> tuple[str, str]:
-        """(title, caption), the second perhaps empty.
-
-        Raises:
-            UserError: there is no such text.
-        """
-        entry = (self.texts.get(kind) or {}).get(key)
-        if not isinstance(entry, dict) or not isinstance(entry.get("title"), str):
-            raise UserError(f"{self.source}: no text {kind}.{key}.title")
-        return entry["title"], " ".join(str(entry.get("caption") or "").split())
+    Raises:
+        UserError: there is no such text.
+    """
+    entry = captions[kind].get(key) or {}
+    if "title" not in entry:
+        raise UserError(f"{REPORT / 'captions.yaml'}: no text {kind}.{key}.title")
+    return entry["title"], " ".join(str(entry.get("caption") or "").split())
 
 
 @dataclass
@@ -74,7 +70,7 @@ def shown(module: str, section: str, number: int, frames: Frames, report: Report
     name = module.rpartition(".")[2]
     try:
         value = exhibit.load(module)
-        title, caption = report.captions.of("exhibits", value.id)
+        title, caption = caption_of(report.captions, "exhibits", value.id)
         one = Shown(value.id, section, title, caption, number)
         frame = value.rows(frames)
         if frame.empty:
@@ -127,7 +123,7 @@ class ReportBuilder:
         prints: figures become files for print, and nothing else is made.
     """
 
-    captions: Captions
+    captions: Mapping[str, Any]
     folder: Path
     links: str
     prints: bool = False
@@ -138,40 +134,20 @@ class ReportBuilder:
         (self.folder / name).write_text(content, encoding="utf-8")
 
 
-def all_shown(frames: Frames, report: ReportBuilder) -> Iterator[Shown]:
-    """Every exhibit in the page's order."""
-    for number, (section, module) in enumerate(exhibit.modules(), start=1):
-        yield shown(module, section, number, frames, report)
-
-
-def read_template(folder: Path) -> tuple[Any, Captions]:
-    """The template, which includes style sheet and scripts, and the captions.
-
-    Raises:
-        jinja2.TemplateError: a file is missing or broken.
-        UserError: there are no captions.
-    """
+def _html(frames: Frames, exhibits: Sequence[Shown], report: ReportBuilder) -> str:
+    """The page."""
     import jinja2
 
-    captions = validation.load_yaml(folder / "captions.yaml")
-    if not isinstance(captions, dict):
-        raise UserError(f"{folder / 'captions.yaml'}: expected a map of texts")
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader(REPORT),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.j2"), Captions(folder / "captions.yaml", captions)
-
-
-def _html(
-    frames: Frames, template: Any, captions: Captions, exhibits: Sequence[Shown], cells: svg.Cells
-) -> str:
-    """The page."""
+    cells, captions = report.cells, report.captions
     sections = [
-        (name, *captions.of("sections", name), [e for e in exhibits if e.section == name])
+        (name, *caption_of(captions, "sections", name), [e for e in exhibits if e.section == name])
         for name in exhibit.SECTIONS
     ]
     own = frames.cells[frames.cells["here"]]
@@ -180,12 +156,9 @@ def _html(
     counts = f"{measured} of {words.count(len(own), 'cell')} measured"
     counts += f", {words.count(unreadable, 'record')} could not be read" if unreadable else ""
     names = frames.cells.drop_duplicates("device").set_index("device")["device_label"]
-    trainers = frames.cells.drop_duplicates("workload").set_index("workload")["trainer"]
-    facets = cells.listed(
-        lambda device: names.get(device, device),
-        lambda name: trainers.fillna("none").get(name, "none"),
-    )
-    return template.render(
+    trainers = frames.cells.dropna(subset="trainer").set_index("workload")["trainer"]
+    facets = cells.listed(names.to_dict(), trainers.to_dict())
+    return environment.get_template("page.html.j2").render(
         title=frames.matrix.report.get("title") or "siliconprof",
         host_line=summary.host_line(frames.matrix.host),
         meta=" · ".join(filter(None, [counts, summary.when(own)])),
@@ -193,8 +166,39 @@ def _html(
         sections=sections,
         answer=exhibit.ANSWER,
         facets=facets,
+        compared=_compared(frames, cells),
         colours=style.css(),
     )
+
+
+def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
+    """Every training and explained gap, of which the page's script makes the pairs that are picked.
+
+    Returns:
+        `trainings`: rows, those of equal work the fastest first, with `of`, the number of the cell, and
+        `alike_but_device` …, numbers that are equal where all else is. `gaps`: of each `of`, places
+        of the slower and the faster training; the milliseconds of its `parts`; `how` it was split.
+    """
+    by = ["family_order", "disturbed", STEP]
+    steps = frames.steps.sort_values(by, ascending=[False, True, True], kind="stable")
+    step = {f"{STEP}{end}": f"step_ms{end}" for end, *_ in ENDS}
+    names = ["work_label", "setup", "disturbed", *step, "samples_per_s", "tokens_per_s"]
+    trainings = steps[names].rename(columns=step)
+    trainings["of"] = [cells.of(row) for row in records(steps[[*svg.FACETS]])]
+    for axis in ("device", "backend", "precision", "trainer"):
+        differing = PATH if axis == "device" else [axis]
+        trainings[f"alike_but_{axis}"] = alike_but(steps, *differing)
+    places = {label: place for place, label in enumerate(steps.index)}
+    gaps = []
+    known = frames.gaps[~frames.gaps["is_noise"] & frames.gaps["seconds"].fillna(0).ne(0)]
+    for (slow, fast), lines in known.groupby(["slow", "fast"], sort=False):
+        is_timed = lines["kind"].eq(CAUSE).any()
+        parts = lines[lines["kind"].isin([CAUSE, LEFT] if is_timed else [PHASE])]
+        part = parts["part"].replace(words.PART_WORDS)
+        how = "part by part" if is_timed else "by phase alone, as operators were not timed"
+        of_parts = list(zip(part, parts["seconds"] * 1e3, strict=True))
+        gaps.append({"of": [places[slow], places[fast]], "parts": of_parts, "how": how})
+    return {"trainings": json.loads(trainings.to_json(orient="records")), "gaps": gaps}
 
 
 def write(arguments: argparse.Namespace) -> None:
@@ -204,33 +208,33 @@ def write(arguments: argparse.Namespace) -> None:
     folder = arguments.matrix.with_name("print") if arguments.print else arguments.figures
     staged = temporary.beside(folder)
     try:
-        template, captions = read_template(arguments.template)
+        captions = validation.load_yaml(REPORT / "captions.yaml")
         frames = Frames.load(
             arguments.matrix, arguments.tables, arguments.published, arguments.registry
         )
         temporary.remove(staged)
         staged.mkdir(parents=True)
         report = ReportBuilder(captions, staged, folder.as_posix(), arguments.print)
-        exhibits = list(islice(all_shown(frames, report), arguments.most_exhibits))
+        modules = islice(exhibit.modules(), arguments.most_exhibits)
+        exhibits = [
+            shown(module, section, number, frames, report)
+            for number, (section, module) in enumerate(modules, start=1)
+        ]
         if arguments.print:
             temporary.replace_files(folder, staged)
             return
         write_index(exhibits, captions, staged)
-        text = _html(frames, template, captions, exhibits, report.cells)
+        text = _html(frames, exhibits, report)
         errors = "".join(f"{one.error}\n" for one in exhibits if one.error)
         with temporary.opened(arguments.output) as stream:
             stream.write(text.encode("utf-8"))
             stream.flush()
             temporary.replace_files(folder, staged)
         sys.stderr.write(errors)
-        beside: Callable[[str], Path] = arguments.output.with_name
-        temporary.write(beside("summary.txt"), summary.text(frames))
-        temporary.write(beside("errors.txt"), errors)
-    except jinja2.TemplateNotFound as error:
-        raise UserError(f"{arguments.template / str(error)}: no such file") from None
+        temporary.write(arguments.output.with_name("summary.txt"), summary.text(frames))
+        temporary.write(arguments.output.with_name("errors.txt"), errors)
     except jinja2.TemplateError as error:
-        line = f"line {error.lineno}: " if isinstance(error, jinja2.TemplateSyntaxError) else ""
-        raise UserError(f"{arguments.template / 'page.html.j2'}: {line}{error}") from None
+        raise UserError(f"{REPORT / 'page.html.j2'}: {error}") from None
     except OSError as error:
         where = error.filename or arguments.output
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None
@@ -238,14 +242,14 @@ def write(arguments: argparse.Namespace) -> None:
         temporary.remove(staged)
 
 
-def write_index(exhibits: Sequence[Shown], captions: Captions, folder: Path) -> None:
+def write_index(exhibits: Sequence[Shown], captions: Mapping[str, Any], folder: Path) -> None:
     """Write the captions into the index of Snakemake's own report."""
     index = {
         path.stem: {
             "kind": "figure" if one.svg else "table",
             "number": one.number,
             "section_number": exhibit.SECTIONS.index(one.section) + 1,
-            "section": captions.of("sections", one.section)[0],
+            "section": caption_of(captions, "sections", one.section)[0],
             "caption": f"{one.title}. {one.caption}",
         }
         for one in exhibits
@@ -269,12 +273,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--print", action="store_true", help="every figure as SVG, PNG and PDF, and nothing else"
     )
     parser.add_argument("--most-exhibits", type=int, help="so many of the first; default: all")
-    parser.add_argument(
-        "--template",
-        type=Path,
-        default=CHECKOUT / "report",
-        help="folder of template, style sheet and captions; default: the checkout's",
-    )
     arguments = options.filled(parser.parse_args(argv))
     arguments.output = arguments.output or arguments.matrix.with_name("report.html")
     arguments.figures = arguments.figures or arguments.output.with_name("figures")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +34,23 @@ class Cells:
             return ""
         return str(self._numbers.setdefault(cell, len(self._numbers)))  # type: ignore[arg-type]
 
-    def listed(
-        self, device_name: Callable[[str], str], trainer: Callable[[str], str]
-    ) -> dict[str, Any]:
+    def listed(self, names: Mapping[Any, str], trainers: Mapping[Any, str]) -> dict[str, Any]:
         """What the page's filter needs.
+
+        Args:
+            names: of devices; `trainers`: of workloads that have one.
 
         Returns:
             For each of `AXES` its values as [value, name]; under `cells` one list of indices into
             them for each number that stands in an attribute.
         """
-        cells = [(*cell, trainer(cell[FACETS.index("workload")])) for cell in self._numbers]
+        workload = FACETS.index("workload")
+        cells = [(*cell, trainers.get(cell[workload], "none")) for cell in self._numbers]
         values = [sorted(set(of_axis)) for of_axis in zip(*cells, strict=True)] or [[]] * len(AXES)
         listed: dict[str, Any] = {
-            axis: [[value, device_name(value) if axis == "device" else value] for value in of_axis]
+            axis: [
+                [value, names.get(value, value) if axis == "device" else value] for value in of_axis
+            ]
             for axis, of_axis in zip(AXES, values, strict=True)
         }
         listed["cells"] = [

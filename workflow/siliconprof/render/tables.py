@@ -45,7 +45,8 @@ def html(frame: pd.DataFrame, columns: Sequence[Column], cells: Cells, file: str
     """
     shown = frame.head(MOST_ROWS)
     columns, notes = _folded(shown, columns)
-    best = {c.column: _best(shown, c) for c in columns if isinstance(c, Num) and c.best}
+    of_best = [c for c in columns if isinstance(c, Num) and c.best]
+    best = {c.column: getattr(shown[c.column], c.best)() for c in of_best}
     reasons: dict[str, str] = {}
     lines = []
     for row in records(shown):
@@ -100,10 +101,6 @@ def _head(columns: Sequence[Column]) -> Markup:
             Markup('<th scope="col"{}{}>{}{}</th>').format(numeric, tip, column.title, unit)
         )
     return Markup("").join(heads)
-
-
-def _best(frame: pd.DataFrame, column: Num) -> float:
-    return getattr(frame[column.column], column.best)()
 
 
 def _words(row: Mapping[str, Any], column: Text) -> Markup:

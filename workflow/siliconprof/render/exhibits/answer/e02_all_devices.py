@@ -41,12 +41,11 @@ def _printed(frames: Frames, frame: pd.DataFrame) -> pd.DataFrame:
     )
     table = table.merge(counts[["module", "size", "n_parameters"]], on=["module", "size"])
     table = table.merge(alike[[*SAME, "training", "samples_per_step"]], on=SAME)
-    names = {name: entry["name"] for name, entry in frames.registry["devices"].items()}
     return pd.DataFrame(
         {
             "training": table["training"],
             "rate": table["samples_per_step"] / table["pass_time_s"].astype(float),
-            "setup": table["device"].replace(names) + " · " + table["backend"],
+            "setup": table["device_label"].fillna(table["device"]) + " · " + table["backend"],
             "backend": table["backend"],
             "source_text": table["source"],
             "hover": table["hover"],

@@ -4,13 +4,14 @@ import pandas as pd
 
 from siliconprof import words
 from siliconprof.analyse import answer
-from siliconprof.analyse.attribution import BESIDES, PHASES, REST
+from siliconprof.analyse.attribution import PHASES, REST
 from siliconprof.analyse.frames import CELL, Frames
 from siliconprof.analyse.operator_rows import PARTS
 from siliconprof.render.drawers import StackedBars
 from siliconprof.render.exhibit import Exhibit
 
 NAMES = {part: words.PART_WORDS.get(part, part) for part in (*PHASES, REST, *PARTS)}
+BESIDES = ["data", "trace", "other"]  # timed parts of a step that are in the rest
 ENDS = [f"{answer.STEP}{end}" for end in ("", "_low", "_high")]
 SHOWN = [*CELL, "order", "setup", "place", "disturbed", *ENDS]
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pandas as pd
 
+from siliconprof.analyse import throughputs
 from siliconprof.analyse.frames import DEVICE, PRECISIONS, Frames, rank
-from siliconprof.analyse.scaling import AMORTISED, DISPATCH
+from siliconprof.analyse.scaling import AMORTISED
 from siliconprof.render.exhibit import PLACE, Exhibit, Num
 
 QUANTITIES = {
@@ -15,7 +16,7 @@ QUANTITIES = {
     AMORTISED: "launch",
 }
 COLUMNS = {  # of ceilings.csv -> what ends a column of the table
-    **{"value": "", "low": "_low", "high": "_high", "how": "_how", "reason": "_why"},
+    **{"value": "", "low": "_low", "high": "_high", "how": "_how"},
     **{"datasheet_value": "_sheet", "share": "_share", "datasheet_source": "_source"},
     **{"datasheet_reason": "_sheet_why", "workload": "_workload"},
 }
@@ -24,8 +25,7 @@ BACKEND = [*DEVICE, "backend"]
 
 def rows(frames: Frames) -> pd.DataFrame:
     lines, cells = frames.table("ceilings"), frames.cells
-    is_shown = lines["quantity"].isin(QUANTITIES) & lines["precision"].notna()
-    lines = lines[is_shown & (lines["quantity"].ne(AMORTISED) | lines["how"].eq(DISPATCH))]
+    lines = lines[lines["quantity"].isin(QUANTITIES)]
     disturbed = lines["record"].isin(cells.loc[cells["disturbed"], "record"])
     lines = lines.assign(
         column=lines["quantity"].map(QUANTITIES),
@@ -38,15 +38,20 @@ def rows(frames: Frames) -> pd.DataFrame:
     pairs: list[Any] = list(frame.columns)
     frame.columns = pd.Index([f"{name}{COLUMNS[column]}" for column, name in pairs])
     every = [f"{name}{end}" for name in QUANTITIES.values() for end in COLUMNS.values()]
-    frame = frame.reindex(columns=every).dropna(how="all", subset=[*QUANTITIES.values()])
     names = [*BACKEND, "device_label", "whose", "backend_label", "place", "order"]
-    frame = frame.reset_index().merge(cells[names].drop_duplicates(BACKEND), on=BACKEND)
+    frame = (
+        frame.reindex(columns=every)
+        .reset_index()
+        .merge(cells[names].drop_duplicates(BACKEND), on=BACKEND)
+    )
+    sheets = throughputs.of_sheets(frame[DEVICE], frames.sheets.bandwidth)
     frame = frame.assign(
+        memory_sheet=sheets["datasheet_value"],
         nth=rank(frame["precision"], PRECISIONS),
         workload=frame["product_workload"].fillna(frame["memory_workload"]),
-        source_text=frame["product_source"].fillna(frame["memory_source"]),
+        source_text=frame["product_source"].fillna(sheets["datasheet_source"]),
         product_share_why=frame["product_sheet_why"],
-        memory_share_why=frame["memory_sheet_why"],
+        memory_share_why=sheets["datasheet_reason"],
     )
     return frame.sort_values(["order", "nth"], kind="stable", ignore_index=True)
 

@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from siliconprof.analyse import findings
-from siliconprof.analyse.frames import POINT, Frames
+from siliconprof.analyse.frames import POINT, Frames, holds
 from siliconprof.render.exhibit import Exhibit, Num, Text
 
 CHECK = "a mechanism check: it says nothing about memory or energy"
@@ -24,12 +23,15 @@ def rows(frames: Frames) -> pd.DataFrame:
     check = frame["is_mechanism_check"].map({True: CHECK, False: None})
     why = check.fillna(frame["reason_of_energy"]).fillna("not read")
     batch = frame["samples_per_step"].map(", batch {:.0f}".format).astype("str")
+    predicted, peak = frame["predicted_on_device_bytes"], frame["device_peak_bytes"]
+    # What is predicted is an eager step's, which keeps more than a compiled one; a mechanism check's
+    # peak holds what it offloads.
+    is_like = ~frame["is_mechanism_check"] & ~holds(frame, "compile") & predicted.gt(0) & peak.gt(0)
     frame = frame.assign(
         training=frame["model"] + batch.where(frame["samples_per_step"].notna(), ""),
-        predicted_bytes=findings.predicted_bytes(frame),
-        predicted_bytes_why="nothing was predicted for it",
+        predicted_on_device_bytes_why="nothing was predicted for it",
         device_peak_bytes_why=frame["device_peak_means"].fillna("its backend counts no memory"),
-        over=findings.predicted_over_peak(frame),
+        over=(predicted / peak).where(is_like),
         over_why=check.fillna("one of the two is missing, or the step is compiled"),
         growth_bytes=frame["rss_peak_sampled_bytes"] - frame["rss_at_start_bytes"],
         growth_bytes_why="the memory probe was not available",
@@ -48,7 +50,7 @@ EXHIBIT = Exhibit(
         Text("training", "Training"),
         Text("place", "Device", folds=True, prose=True),
         Text("setup", "Setup", prose=True),
-        Num("predicted_bytes", "Predicted", "MiB", scale=MIB),
+        Num("predicted_on_device_bytes", "Predicted", "MiB", scale=MIB),
         Num("device_peak_bytes", "Device peak", "MiB", scale=MIB),
         Num("over", "Predicted / peak"),
         Num("growth_bytes", "Process grew by", "MiB", scale=MIB),

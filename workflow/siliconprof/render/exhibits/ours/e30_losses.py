@@ -7,15 +7,17 @@ pointer has how far each is from the first of them, a panel's title how far thos
 import pandas as pd
 
 from siliconprof import words
-from siliconprof.analyse.frames import CELL, Frames
+from siliconprof.analyse.equal_work import WORK
+from siliconprof.analyse.frames import CELL, POINT, Frames
 from siliconprof.render.drawers import Lines
 from siliconprof.render.exhibit import Exhibit
 
+SETTINGS = ("learning_rate", "lora_alpha")  # losses depend on them, the time of a step does not
 SAID = ["model", "work_label", "setup", "place", "stage", "family_order", "disturbed"]
 
 
 def rows(frames: Frames) -> pd.DataFrame:
-    losses = frames.losses
+    losses = compared(frames)
     # Whole trainings with a curve have an exhibit of their own.
     losses = losses[~losses["order"].isin(frames.table("curves")["order"])]
     if losses["loss"].isna().all():
@@ -45,6 +47,25 @@ def rows(frames: Frames) -> pd.DataFrame:
     losses = losses.sort_values(["family_order", "order", "iteration"], kind="stable")
     steps = losses[["order", "loss"]].assign(step=losses["iteration"] + 1)
     return steps.join(shown, on="order")
+
+
+def compared(frames: Frames) -> pd.DataFrame:
+    """Every `loss` by the `order` of its point and the `iteration`: most of the longest table.
+
+    `first` is the first of the trainings, in fp32 if any is, whose losses must be equal, since
+    work, data, seed, weights and settings are; `by` is how far a loss is from that one's.
+    """
+    steps = frames.results.frame("steps", series="loss")[[*POINT, "iteration", "loss"]]
+    points = frames.trainings.dropna(subset="data_sha256")
+    points = points.sort_values("precision", key=lambda of: of != "fp32", kind="stable")
+    alike = points.groupby([*WORK, *SETTINGS], dropna=False, sort=False)["order"]
+    orders = frames.points[[*POINT, "order"]].assign(first=alike.transform("first"))
+    losses = steps.merge(orders, on=POINT).drop(columns=POINT)
+    losses = losses.sort_values("order", kind="stable", ignore_index=True)
+    firsts = pd.MultiIndex.from_frame(losses[["first", "iteration"]])
+    against = losses.set_index(["order", "iteration"])["loss"].reindex(firsts).to_numpy()
+    by = (losses["loss"] / against - 1).abs()
+    return losses.assign(by=by.mask(losses["order"] == losses["first"]))
 
 
 def _remarks(frame: pd.DataFrame) -> pd.Series:

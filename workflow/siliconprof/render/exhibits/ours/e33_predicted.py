@@ -10,7 +10,6 @@ from siliconprof.render.exhibit import Exhibit
 
 def rows(frames: Frames) -> pd.DataFrame:
     frame = frames.table("predicted")
-    frame = frame.reindex(columns=frame.columns.union(["predicted_s", "error"], sort=False))
     frame = frame[frame["error"].notna() & frame["others"].gt(0)]
     errors = frame["error"].abs().mask(frame["disturbed"]).groupby(frame["backend_label"])
     titles = errors.agg(["median", "count"]).apply(_title, axis=1, result_type="reduce")

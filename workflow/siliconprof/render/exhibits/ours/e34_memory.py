@@ -3,7 +3,6 @@
 import pandas as pd
 
 from siliconprof import words
-from siliconprof.analyse import findings
 from siliconprof.analyse.frames import Frames
 from siliconprof.render.drawers import Scatter
 from siliconprof.render.exhibit import Exhibit
@@ -18,7 +17,7 @@ def rows(frames: Frames) -> pd.DataFrame:
     frame = frame.assign(
         training=frame["work_label"] + " · " + frame["setup"],
         measured_mib=frame["device_peak_bytes"].astype(float) / MIB,
-        predicted_mib=findings.predicted_bytes(frame) / MIB,
+        predicted_mib=frame["predicted_on_device_bytes"] / MIB,
         disturbed=False,  # other processes change no peak
     )
     frame = frame[frame["predicted_mib"].gt(0) & frame["measured_mib"].gt(0)]

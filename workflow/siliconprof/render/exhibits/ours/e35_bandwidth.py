@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from siliconprof.analyse import throughputs
 from siliconprof.analyse.frames import DEVICE, Frames
 from siliconprof.render.drawers import Lines
 from siliconprof.render.exhibit import Exhibit
@@ -23,11 +24,10 @@ def rows(frames: Frames) -> pd.DataFrame:
         cold=frame["cache"] == "cold",
         kernel_order=frame["kernel"].map({"copy": 0, "triad": 1, "reduction": 2}).fillna(3),
     ).sort_values(["kernel_order", "order", "working_set_bytes"], kind="stable")
-    ceilings = frames.table("ceilings")
-    sheets = ceilings[ceilings["quantity"] == "memory_bandwidth"].dropna(subset=["datasheet_value"])
-    sheets = sheets.drop_duplicates(DEVICE)[[*DEVICE, "datasheet_value", "datasheet_source"]]
     ends = frame.groupby([*DEVICE, "place", "kernel"], sort=False)["mib"].agg(["min", "max"])
-    printed = ends.melt(value_name="mib", ignore_index=False).reset_index().merge(sheets, on=DEVICE)
+    printed = ends.melt(value_name="mib", ignore_index=False).reset_index()
+    printed = throughputs.of_sheets(printed, frames.sheets.bandwidth)
+    printed = printed.dropna(subset=["datasheet_value"])
     printed = printed.assign(
         line="data sheet of " + printed["place"],
         rate=printed["datasheet_value"] / GIGA,

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from siliconprof import words
-from siliconprof.analyse.frames import DEVICE, Frames
+from siliconprof.analyse.frames import Frames
 
 GIGA = 1e9
 
@@ -39,10 +39,3 @@ def words_of(shape: Mapping[Any, Any]) -> str:
     if batch == 1:
         return matrix
     return f"{batch} × {matrix if m == k else f'({matrix})'}"
-
-
-def ceiling(frame: pd.DataFrame, frames: Frames, quantity: str) -> pd.Series:
-    """The highest value of a line of ceilings.csv on each row's device, by any backend."""
-    lines = frames.table("ceilings")
-    most = lines[lines["quantity"] == quantity].groupby(DEVICE)["value"].max().rename("most")
-    return frame[DEVICE].merge(most, on=DEVICE, how="left")["most"].set_axis(frame.index)

@@ -61,7 +61,7 @@ def rows(frames: Frames) -> pd.DataFrame:
 EXHIBIT = Exhibit(
     id="paper-figure-4",
     rows=rows,
-    figure=Timeline(panel="panel", t="t_s", series=SERIES, y_label="MiB", most=MOST_PANELS),
+    figure=Timeline(panel="panel", t="t_s", series=SERIES, y_label="MiB"),
     needs="It needs a training with the memory and page-fault probes.",
     shows=("memory", "page_faults"),
 )

@@ -7,13 +7,10 @@ import math
 
 import pandas as pd
 
-from siliconprof.analyse.equal_work import WORK
-from siliconprof.analyse.frames import CIRCUMSTANCES, DEVICE, Frames
+from siliconprof.analyse.frames import DEVICE, PATH, Frames, alike_but
 from siliconprof.render.exhibit import Column, Exhibit, Num, Text
 from siliconprof.render.exhibits.studies import _models, _networks
 
-BY_NATURE = ("host", "device", "backend", "threads")  # in which two sides may differ
-ALIKE = [name for name in (*WORK, *CIRCUMSTANCES) if name not in BY_NATURE]
 ROW = ["a", "b", "network", "published", "source_text"]
 EVERY = "all"  # batch sizes
 
@@ -41,7 +38,7 @@ def measured(frames: Frames) -> pd.DataFrame:
     frame = frame[frame["epoch_s_low"].gt(0)]
     epochs = ["epoch_s", "epoch_s_low", "epoch_s_high"]
     names = ["source", "host", "network_order", "title", "batch_size", *epochs]
-    work = frame.groupby(["title", "epoch_steps", *ALIKE], dropna=False).ngroup()
+    work = alike_but(frame, *PATH)
     own = [frame[name] for name in DEVICE]
     sides = frame[names].assign(
         work=work,
