@@ -356,15 +356,6 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return copy
 
 
-@pytest.fixture(scope="module")
-def every_core() -> Iterator[None]:
-    """All of this machine's cores, for a worker too."""
-    own = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, CORES)
-    yield
-    os.sched_setaffinity(0, own)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For workers: files with much that takes long come first."""
     if WORKER:

@@ -5,7 +5,6 @@ Every choice is made by the `random.Random` that is handed in, so a seed makes t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -31,13 +30,6 @@ TOKENS = [
     b"!!python/object:os.system ", b"\t", b"- ", b"!!timestamp ", b"!!int ", b"!!binary ", b"? ",
     b"<<: ", b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06",
 ]  # fmt: skip
-
-
-def at(value: Any, path: Sequence[Any]) -> Any:
-    """The node at a path."""
-    for key in path:
-        value = value[key]
-    return value
 
 
 def put(value: Any, path: Sequence[Any], new: Any) -> Any:
@@ -74,11 +66,6 @@ def document(value: Any, chance: Random) -> tuple[Any, str]:
         value, what = changed(value, chance)
         said.append(what)
     return value, "; ".join(said)
-
-
-def as_json(value: Any) -> bytes:
-    """A document as a file."""
-    return json.dumps(value).encode()
 
 
 def damaged(content: bytes, chance: Random) -> tuple[bytes, str]:

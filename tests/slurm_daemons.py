@@ -1,24 +1,23 @@
 """A Slurm cluster of real daemons on one machine: munged, slurmctld and a slurmd per node.
 
 Needs root, the Debian packages `slurm-wlm` and `munge`, and the right to unshare namespaces. Each
-node is a host of its own: slurmd runs in a UTS and a mount namespace, so that jobs see the node's
-host name, its CPU's name in /proc/cpuinfo, and the cluster's settings in /etc/slurm, where the
-executor plug-in's inner `srun` looks for them. The real /etc/slurm is never written to: what is
-mounted goes with the processes. The host lock is the node's own through TaskProlog.
+node is a host of its own: slurmd is the first process of namespaces in which jobs see the node's
+host name and machine id, and the cluster's settings in /etc/slurm, where the executor plug-in's
+inner `srun` looks for them. The real /etc/slurm is never written to: what is mounted, and all that
+runs on the node, goes with slurmd. The host lock is the node's own through TaskProlog.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,9 +25,10 @@ import psutil
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "unshare")
 START_LIMIT_S = 300.0
-# Every process of the cluster and of its jobs carries it: that is how leftovers are found.
+# Every job of the cluster and every daemon carries it: that is how processes are found.
 MARK = "SILICONPROF_TEST_CLUSTER"
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
+OWN_HOST = "unshare --uts --mount --propagation private --pid --fork --kill-child --mount-proc"
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,18 @@ class Node:
         features: what a job's constraint may ask for.
         gres: generic resources, as slurm.conf takes them.
         partition: the one partition that it is in.
-        cpu_model: what /proc/cpuinfo says there; None for the machine's own.
     """
 
     name: str
     features: str
     gres: str = ""
     partition: str = "main"
-    cpu_model: str | None = None
 
 
 NODES = (
     Node("node-a", "h200,cuda", "gpu:h200:1", "gpu"),
-    Node("node-b", "a100,cuda", "gpu:a100:1", "gpu", "Simulated CPU B"),
-    Node("node-c", "cpu", "", "cpu", "Simulated CPU C"),
+    Node("node-b", "a100,cuda", "gpu:a100:1", "gpu"),
+    Node("node-c", "cpu", "", "cpu"),
 )
 
 
@@ -76,7 +74,6 @@ class Cluster:
     folder: Path
     nodes: tuple[Node, ...] = NODES
     daemons: dict[str, subprocess.Popen] = field(default_factory=dict)
-    namespaces: dict[str, str] = field(default_factory=dict)  # node -> its UTS namespace
 
     @property
     def environment(self) -> dict[str, str]:
@@ -87,77 +84,45 @@ class Cluster:
         """The host lock of a node."""
         return self.folder / f"{node}.lock"
 
-    # -- commands --------------------------------------------------------------------------
-
-    def run(self, *command: str, check: bool = True) -> str:
+    def run(self, *command: str) -> str:
         """A Slurm command's standard output."""
         done = subprocess.run(
-            command,
-            env=os.environ | self.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+            command, env=os.environ | self.environment, capture_output=True, text=True, timeout=60
         )
-        if check and done.returncode:
+        if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
         return done.stdout
 
-    def jobs(self) -> list[dict[str, str]]:
-        """The jobs that are not over: id, state, node, comment."""
+    def jobs(self, node: str | None = None) -> list[str]:
+        """The ids of the jobs that are not over, those on a node or all."""
         states = "PENDING,RUNNING,SUSPENDED,CONFIGURING,COMPLETING,STOPPED"
-        text = self.run("squeue", "--noheader", f"--states={states}", "--format=%i|%T|%N|%k")
-        names = ("id", "state", "node", "comment")
-        return [dict(zip(names, line.split("|"), strict=True)) for line in text.splitlines()]
+        on_node = [f"--nodelist={node}"] if node else []
+        return self.run("squeue", "-h", f"--states={states}", *on_node, "--format=%i").split()
 
-    def node_state(self, name: str) -> str:
-        """A node's state as sinfo says it, such as `idle` or `down*`."""
-        return self.run("sinfo", "--noheader", "--Node", f"--nodes={name}", "--format=%T").split()[
-            0
-        ]
+    def processes(self, node: str | None = None) -> list[psutil.Process]:
+        """What runs for this cluster: the processes of jobs on a node, or all and the daemons."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):  # has ended
+                own = process.environ()
+                if own.get(MARK) == str(self.folder) and node in (None, own.get("SLURMD_NODENAME")):
+                    found.append(process)
+        return [process for process in found if process.pid != os.getpid()]
 
-    # -- faults ----------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------
 
     def kill_node(self, name: str) -> None:
         """A node dies: its slurmd and all that ran there, from one moment to the next."""
         daemon = self.daemons.pop(name)
-        processes = self.processes(name)
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody sees another die and tells of it
-            for process in processes:
-                with suppress(psutil.NoSuchProcess):
-                    process.send_signal(number)
+        daemon.kill()
         daemon.wait(60)
         self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=died")
 
     def start_node(self, name: str) -> None:
-        """A node comes up, for the first time or again."""
-        node = next(node for node in self.nodes if node.name == name)
-        again = name in self.run("sinfo", "--noheader", "--Node", "--states=down", "--format=%N")
-        self._start(name, self._node_command(node), {})
-        if again:
-            self.run("scontrol", "update", f"nodename={name}", "state=resume")
-        _until(lambda: self.node_state(name) in ("idle", "mixed", "allocated"), f"{name} up")
-        self._look()
-
-    def processes(self, node: str | None = None) -> list[psutil.Process]:
-        """What runs for this cluster, on one node or anywhere, its daemons on nodes included.
-
-        slurmstepd has an environment of its own: it is known by the node's namespace.
-        """
-        found = []
-        for process in psutil.process_iter():
-            try:
-                marked = process.environ().get(MARK) == str(self.folder)
-                namespace = os.readlink(f"/proc/{process.pid}/ns/uts")
-            except (psutil.Error, OSError):
-                continue  # has ended
-            on_node = namespace in self.namespaces.values()
-            wanted = marked or on_node if node is None else namespace == self.namespaces[node]
-            if wanted and process.pid != os.getpid():
-                found.append(process)
-        return found
-
-    # -- start and stop --------------------------------------------------------------------
+        """A node that died comes up again."""
+        self._start_node(next(node for node in self.nodes if node.name == name))
+        self.run("scontrol", "update", f"nodename={name}", "state=resume")
+        _until(self._all_idle, f"{name} up")
 
     def start(self) -> None:
         """Start everything and wait until every node is idle."""
@@ -181,51 +146,40 @@ class Cluster:
             )
         )
         (etc / "slurm.conf").write_text(self._settings())
-        for node in self.nodes:
-            (self.folder / f"spool-{node.name}").mkdir()
-        # fmt: off
-        self._start("munged", [
-            "munged", "--foreground", "--force", "--key-file", f"{self.folder}/munge.key",
-            "--socket", f"{self.folder}/munge.socket", "--pid-file", f"{self.folder}/munged.pid",
-            "--seed-file", f"{self.folder}/munged.seed", "--log-file", f"{self.folder}/munged.log",
-            "--num-threads", "1",
-        ], {})
-        # fmt: on
+        of_munge = {"key-file": "key", "socket": "socket", "pid-file": "pid", "seed-file": "seed"}
+        files = [f"--{option}={self.folder}/munge.{end}" for option, end in of_munge.items()]
+        self._start("munged", ["munged", "--foreground", "--force", "--num-threads=1", *files])
         _until((self.folder / "munge.socket").exists, "munged up")
-        self._start("slurmctld", ["slurmctld", "-D", "-i"], {})
+        self._start("slurmctld", ["slurmctld", "-D", "-i"])
         for node in self.nodes:
-            self._start(node.name, self._node_command(node), {})
-        names = {node.name for node in self.nodes}
-        _until(lambda: self._idle() == names, "all nodes idle")
-        self._look()
+            self._start_node(node)
+        _until(self._all_idle, "all nodes idle")
 
-    def _look(self) -> None:
-        for node in self.nodes:  # `unshare` has become slurmd by now
-            if node.name in self.daemons:
-                pid = self.daemons[node.name].pid
-                self.namespaces[node.name] = os.readlink(f"/proc/{pid}/ns/uts")
-
-    def _idle(self) -> set[str]:
-        text = self.run("sinfo", "--noheader", "--Node", "--format=%N %T", check=False)
-        return {line.split()[0] for line in text.splitlines() if line.split()[1:] == ["idle"]}
+    def _all_idle(self) -> bool:
+        try:
+            states = self.run("sinfo", "--noheader", "--Node", "--format=%T").split()
+        except RuntimeError:  # the controller does not answer yet
+            return False
+        return states == ["idle"] * len(self.nodes)
 
     def stop(self) -> None:
-        """End the jobs, the daemons, and whatever either of them left."""
-        for number in (signal.SIGTERM, *[signal.SIGKILL] * 9):  # one may be forking meanwhile
-            for process in self.processes():
-                with suppress(psutil.NoSuchProcess):
-                    process.send_signal(number)
-            psutil.wait_procs(self.processes(), timeout=5)
+        """End the daemons, and with each node its jobs."""
         for daemon in self.daemons.values():
+            daemon.kill()
             daemon.wait(60)
+        left = self.processes()  # children of the daemons that are on no node
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=60)
 
-    def _start(self, name: str, command: Sequence[str], more: dict[str, str]) -> None:
+    def _start(self, name: str, command: Sequence[str]) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
-        environment |= self.environment | more
+        environment |= self.environment
         environment["PATH"] += os.pathsep + "/usr/sbin:/sbin"
         with open(self.folder / f"{name}.out", "ab") as output:
             self.daemons[name] = subprocess.Popen(
-                list(command),
+                command,
                 env=environment,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -234,58 +188,37 @@ class Cluster:
                 start_new_session=True,  # a Ctrl-C at the terminal is for the test alone
             )
 
-    def _node_command(self, node: Node) -> list[str]:
-        lines = [f"hostname {node.name}", f"mount --bind {self.folder}/etc /etc/slurm"]
-        if Path("/etc/machine-id").is_file():
-            number = self.folder / f"machine-id-{node.name}"
-            number.write_text(node.name.encode().hex().rjust(32, "0") + "\n")
-            lines.append(f"mount --bind {number} /etc/machine-id")
-        if node.cpu_model:
-            info = self.folder / f"cpuinfo-{node.name}"
-            own = Path("/proc/cpuinfo").read_text()
-            info.write_text(
-                "\n".join(
-                    f"model name\t: {node.cpu_model}" if line.startswith("model name") else line
-                    for line in own.split("\n")
-                )
-            )
-            lines.append(f"mount --bind {info} /proc/cpuinfo")
-        lines.append(f"exec slurmd -D -N {node.name}")
-        inner = " && ".join(lines)
-        return ["unshare", "--uts", "--mount", "--propagation", "private", "sh", "-c", inner]
+    def _start_node(self, node: Node) -> None:
+        (self.folder / f"spool-{node.name}").mkdir(exist_ok=True)
+        number = self.folder / f"machine-id-{node.name}"
+        number.write_text(node.name.encode().hex().rjust(32, "0") + "\n")
+        boot = (
+            f"hostname {node.name}; mount --bind {self.folder}/etc /etc/slurm; "
+            f"mount --bind {number} /etc/machine-id; exec slurmd -D -N {node.name}"
+        )
+        self._start(node.name, [*OWN_HOST.split(), "sh", "-ec", boot])
 
     def _settings(self) -> str:
-        folder = self.folder
-        ports = _free_ports(1 + len(self.nodes))
-        short = socket.gethostname().split(".")[0]
+        folder, ports = self.folder, _free_ports(1 + len(self.nodes))
         lines = [
             "ClusterName=simulated",
-            f"SlurmctldHost={short}(127.0.0.1)",
+            f"SlurmctldHost={socket.gethostname().split('.')[0]}(127.0.0.1)",
             f"SlurmctldPort={ports.pop()}",
             "SlurmUser=root",
-            "SlurmdUser=root",
-            "AuthType=auth/munge",
             f"AuthInfo=socket={folder}/munge.socket",
             f"StateSaveLocation={folder}/state",
             f"SlurmdSpoolDir={folder}/spool-%n",
             f"SlurmctldPidFile={folder}/slurmctld.pid",
             f"SlurmdPidFile={folder}/%n.pid",
-            f"SlurmctldLogFile={folder}/slurmctld.log",
-            f"SlurmdLogFile={folder}/%n.log",
             f"TaskProlog={folder}/task_prolog.sh",
             # None of what a container may lack: cgroups, systemd, a database of accounts. But a
             # job gets the processors that it asked for and no others, as on a real cluster.
             "ProctrackType=proctrack/linuxproc",
             "TaskPlugin=task/affinity",
-            "JobAcctGatherType=jobacct_gather/none",
-            "AccountingStorageType=accounting_storage/none",
-            "SwitchType=switch/none",
-            "MpiDefault=none",
             "SelectType=select/cons_tres",
             "SelectTypeParameters=CR_Core",
             "GresTypes=gpu",
             "SlurmdParameters=config_overrides",
-            "ReturnToService=1",
             # Answers in seconds where a real cluster takes half a minute.
             "KillWait=2",
             "SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2",
@@ -303,14 +236,10 @@ class Cluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    with ExitStack() as stack:
+        local = ("127.0.0.1", 0)
+        held = [stack.enter_context(socket.create_server(local)) for _ in range(count)]
+        return [one.getsockname()[1] for one in held]
 
 
 def _until(condition: Callable[[], object], what: str) -> None:
@@ -335,18 +264,12 @@ def running(nodes: tuple[Node, ...] = NODES) -> Iterator[Cluster]:
         try:
             cluster.start()
         except (TimeoutError, RuntimeError) as error:
-            raise RuntimeError(f"{error}\n{_last_words(folder)}") from None
+            outputs = (path.read_text(errors="replace") for path in sorted(folder.glob("*.out")))
+            last = [line for text in outputs for line in text.splitlines()[-5:]]
+            raise RuntimeError("\n".join([str(error), *last])) from None
         yield cluster
     finally:
         try:
             cluster.stop()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _last_words(folder: Path) -> str:
-    texts = []
-    for path in sorted([*folder.glob("*.out"), *folder.glob("*.log")]):
-        tail = path.read_text(errors="replace").splitlines()[-5:]
-        texts += [f"{path.name}: {line}" for line in tail]
-    return "\n".join(texts)

@@ -8,12 +8,9 @@ stopped leaves none behind. It shares the rest of the file system, where Python 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import re
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -24,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-TOOLS = ("ip", "unshare", "ssh", "ssh-keygen", "rsync", "mount")
+TOOLS = ("ip", "unshare", "setpriv", "ssh", "ssh-keygen", "rsync", "mount")
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 USER = "root"
 # 198.18.0.0/15 is kept for tests of network devices (RFC 2544), so it is nobody's.
@@ -40,12 +37,8 @@ def missing() -> str | None:
     lacking = [tool for tool in TOOLS if not shutil.which(tool)] + ([] if SSHD else ["sshd"])
     if lacking:
         return f"not installed: {', '.join(lacking)}"
-    name = f"sp{os.getpid()}"
-    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
-    if tried.returncode:
-        return f"no network namespace can be made: {tried.stderr.strip()}"
-    subprocess.run(["ip", "netns", "delete", name], check=True)
-    return None
+    tried = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True)
+    return f"no network namespace: {tried.stderr.strip()}" if tried.returncode else None
 
 
 def do(*command: str) -> str:
@@ -55,19 +48,6 @@ def do(*command: str) -> str:
     return done.stdout
 
 
-def _die_with_parent() -> None:
-    """Have the kernel end this process with the test's, even if that is killed."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-def _sweep() -> None:
-    """Remove what tests left that were killed: the processes are gone, the namespaces are not."""
-    for namespace in do("ip", "netns", "list").split():
-        found = re.fullmatch(r"sp(\d+)-.*", namespace)
-        if found and not psutil.pid_exists(int(found[1])):
-            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True)
-
-
 @dataclass
 class SshHost:
     """One running host."""
@@ -75,8 +55,7 @@ class SshHost:
     name: str  # its hostname, and its alias in the ssh configuration
     folder: Path  # what it keeps on this machine's disk: home/, sshd's files
     address: str
-    namespace: str
-    outside: str  # the end of the veth pair that is on this side
+    outside: str  # the end of the veth pair that is on this side; also names its network
     process: subprocess.Popen | None = None
 
     @property
@@ -84,18 +63,13 @@ class SshHost:
         """Its home folder, seen from here."""
         return self.folder / "home"
 
-    @property
-    def lock_file(self) -> Path:
-        """Its host lock; it also stands in the environment of every process there."""
-        return self.folder / "host.lock"
-
     def processes(self, word: str = "") -> list[psutil.Process]:
-        """What was started there over ssh and has the word in its command line."""
-        found = []
+        """What was started there over ssh, by its host lock, and has the word in its command line."""
+        found, lock = [], f"{self.folder}/host.lock"
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                mark = process.environ().get("SILICONPROF_LOCK_FILE")
-                if mark == str(self.lock_file) and word in " ".join(process.cmdline()):
+                theirs = process.environ().get("SILICONPROF_LOCK_FILE") == lock
+                if theirs and word in " ".join(process.cmdline()):
                     found.append(process)
         return found
 
@@ -105,35 +79,32 @@ class SshHost:
 
     def start(self) -> None:
         """Begin; it answers when this returns."""
-        inside = f"{self.outside}i"
+        inside, network = f"{self.outside}i", f"-netns {self.outside}"
         net, _, last = self.address.rpartition(".")
         for words in (
-            f"netns add {self.namespace}",
-            f"link add {self.outside} type veth peer {inside} netns {self.namespace}",
+            f"netns add {self.outside}",
+            f"link add {self.outside} type veth peer {inside} netns {self.outside}",
             f"address add {net}.{int(last) - 1}/29 dev {self.outside}",
             f"link set {self.outside} up",
-            f"-netns {self.namespace} address add {self.address}/29 dev {inside}",
-            f"-netns {self.namespace} link set {inside} up",
-            f"-netns {self.namespace} link set lo up",
+            f"{network} address add {self.address}/29 dev {inside}",
+            f"{network} link set {inside} up",
+            f"{network} link set lo up",
         ):
             do("ip", *words.split())
-        own = "unshare --uts --mount --pid --fork --kill-child --mount-proc sh -euc"
+        # It ends with the test's process, even if that is killed.
+        own = f"setpriv --pdeathsig KILL ip netns exec {self.outside} unshare --uts --mount --pid"
+        own += " --fork --kill-child --mount-proc sh -euc"
         with open(self.folder / "sshd.log", "w") as log:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             self.process = subprocess.Popen(
-                [*f"ip netns exec {self.namespace} {own}".split(), self._boot()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
+                [*own.split(), self._boot()], start_new_session=True, **streams
             )
         end = time.monotonic() + 60
         while True:
             with contextlib.suppress(OSError), socket.create_connection((self.address, 22), 1):
                 return
-            assert self.process.poll() is None and time.monotonic() < end, (
-                self.folder / "sshd.log"
-            ).read_text()
+            said = (self.folder / "sshd.log").read_text()
+            assert self.process.poll() is None and time.monotonic() < end, said
             time.sleep(0.02)
 
     def _boot(self) -> str:
@@ -151,19 +122,12 @@ class SshHost:
     def stop(self) -> None:
         """End it and all its processes; nothing is left but its folder."""
         if self.process:
-            for child in psutil.Process(self.process.pid).children() if self.running() else []:
-                child.kill()  # the first of its processes: the kernel ends the others
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(60)
+            for first in psutil.Process(self.process.pid).children():
+                first.kill()  # the kernel ends the others
+            self.process.wait(60)
+            self.process = None
         subprocess.run(["ip", "link", "delete", self.outside], capture_output=True)
-        subprocess.run(["ip", "netns", "delete", self.namespace], capture_output=True)
-
-    def running(self) -> bool:
-        """Whether it is up."""
-        return self.process is not None and self.process.poll() is None
+        subprocess.run(["ip", "netns", "delete", self.outside], capture_output=True)
 
 
 def _prepare(folder: Path, name: str, client_key: Path) -> None:
@@ -190,7 +154,6 @@ def running(folder: Path, names: Sequence[str]) -> Iterator[tuple[dict[str, SshH
     Only the hosts' own keys are known in it. `nobody` is an address on the first host's cable at
     which no host is.
     """
-    _sweep()
     folder.mkdir(parents=True)
     key, known, config = folder / "key", folder / "known_hosts", folder / "ssh_config"
     do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
@@ -201,9 +164,7 @@ def running(folder: Path, names: Sequence[str]) -> Iterator[tuple[dict[str, SshH
         for place, name in enumerate(names):
             _prepare(folder / name, name, key)
             address = f"{NETWORK}.{number}.{8 * place + 2}"
-            host = SshHost(
-                name, folder / name, address, f"sp{os.getpid()}-{name}", f"sp{os.getpid()}{place}"
-            )
+            host = SshHost(name, folder / name, address, f"sp{os.getpid()}-{place}")
             stack.callback(host.stop)
             host.start()
             hosts[name] = host

@@ -28,7 +28,7 @@ from synthetic_results import (
 CACHE_BYTES = 2**25
 PEAK = 1e11  # FLOP/s of the fastest product, which is what is expected of a grid
 SLOW = 3.0  # times as long as expected every point takes at batch 1
-STEPS, WIDE_ENDS, DEEP_ENDS = 100, 30, 50  # where gradient norms fall from 5 to 1
+STEPS = 100  # of a whole training
 PARAMETERS = {"mlp": 435_402, "cnn": 93_322, "lstm": 81_674}
 # Seconds of a step by network and batch size. An epoch is 1000 steps at batch 32 and 250 at 128;
 # validation takes a quarter of the training.
@@ -199,17 +199,17 @@ def small_grid(tool: bool = True) -> list[dict[str, Any]]:
     return [*found, lost("oom", "cannot allocate <3 GiB>"), lost("skipped", "predicted 61 GiB")]
 
 
-def course(losses: Sequence[float | None], norms: Sequence[float], step_s: float) -> dict[str, Any]:
-    """What a whole training records of its steps; the eleventh took ten times as long."""
-    times = [step_s * (1 + 0.001 * (i % 5)) * (10 if i == 10 else 1) for i in range(len(losses))]
+def course(losses: Sequence[float | None], step_s: float) -> dict[str, Any]:
+    """What a whole training records of its steps, which scatter by less than 1 %."""
+    n_steps = len(losses)
     return {
-        "times": {"step_s": [], "whole_step_s": times},
+        "times": {"step_s": [], "whole_step_s": (around(step_s) * 4)[:n_steps]},
         "loss": list(losses),
         "bytes": None,
         "curve": {
             "loss": list(losses),
-            "gradient_norm": list(norms),
-            "learning_rate": [0.001] * len(losses),
+            "gradient_norm": [1.0] * n_steps,
+            "learning_rate": [0.001] * n_steps,
         },
     }
 
@@ -222,7 +222,6 @@ def whole_training(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
     made["cell"]["parameters"] = {"aspect": aspect, "seq_len": 64, "max_gradient_norm": 1.0}
     made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
     made["samples"] = sampled(9, faults=0)
-    ends = WIDE_ENDS if wide else DEEP_ENDS
     told = params(4, 128) if wide else params(16, 64)
     final = 3.0 if wide else 2.5
     evaluations = [
@@ -246,13 +245,8 @@ def whole_training(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
             for name, step in (("latest", 100), ("best", 50))
         },
     }
-    losses = [6.0 - 0.03 * i for i in range(STEPS)]
-    norms = [5.0] * ends + [1.0] * (STEPS - ends)
-    norms[80] = 500.0  # a lone spike, which is no course
-    point |= course(losses, norms, step_s)
+    point |= course([6.0 - 0.03 * i for i in range(STEPS)], step_s)
     point["loss"] += [final] * (9 if wide else 4)  # of unsynchronised steps, as many as time allows
-    if not wide:
-        point["resumed_at"] = [40, 80]
     return made | {"points": [point]}
 
 
@@ -269,7 +263,7 @@ def sweep(**axes: Any) -> dict[str, Any]:
         outcome = {"diverged": diverged, "reason": "loss not finite" if diverged else None}
         outcome |= {"final_loss": None if diverged else 4.0 + rate}
         own = {"params": told, "flops": 1e9, "memory": {}, "status": "ok", "reason": None}
-        curve = course(losses, [1.0] * len(losses), 0.01)
+        curve = course(losses, 0.01)
         made["points"].append(own | {"outcome": outcome} | curve)
     return made
 
@@ -293,9 +287,7 @@ def whole_study(**axes: Any) -> list[dict[str, Any]]:
 # -- networks -----------------------------------------------------------------------------------
 
 
-def network(
-    name: str, steps_s: Mapping[int, float], means: str = "measured", **axes: Any
-) -> dict[str, Any]:
+def network(name: str, steps_s: Mapping[int, float], **axes: Any) -> dict[str, Any]:
     """A cell of one network, a point for each batch size; its steps scatter by 1 %."""
     made = base_record(name, axes.pop("workload", name), trainer="epochs", **axes)
     made["dataset"] = {"name": "garments", "data_sha256": SHA, "vocab_size": None}
@@ -303,27 +295,21 @@ def network(
     for batch, seconds in steps_s.items():
         steps = 32_000 // batch
         train = steps * seconds
-        shares = dict(zip(PHASES, (0.02, 0.3, 0.5, 0.15, 0.03), strict=True))
-        phases = {phase: around(share * 1.02 * seconds) for phase, share in shares.items()}
-        epoch = {"means": means, "steps": steps, "validation_steps": 10}
+        phases = {phase: around(share * 1.02 * seconds) for phase, share in PHASES.items()}
+        epoch = {"means": "measured", "steps": steps, "validation_steps": 10}
+        epoch |= {"measured_steps": steps, "measured_validation_steps": 10}
         epoch |= {"train_s": [train], "validation_s": [train / 4], "epoch_s": [1.25 * train]}
-        measured = (steps, 10) if means == "measured" else (40, 4)
-        names = ("measured_steps", "measured_validation_steps")
         size = {"batch_size": batch, "samples_per_step": batch}
+        times = {"step_s": around(seconds * 1.02), "whole_step_s": around(seconds)}
         made["points"].append(
             {
                 "params": size | {"network": name, "n_parameters": PARAMETERS[name]},
-                "times": {
-                    "step_s": around(seconds * 1.02),
-                    "whole_step_s": around(seconds),
-                    "warmup_step_s": [3 * seconds],
-                    **phases,
-                },
+                "times": times | {"warmup_step_s": [3 * seconds]} | phases,
                 "flops": 1e6 * batch,
                 "bytes": None,
                 "loss": [2.3, 2.0, 1.8],
-                "memory": {"device_bytes": None, "device_peak_bytes": None},
-                "epoch": epoch | dict(zip(names, measured, strict=True)),
+                "memory": {},
+                "epoch": epoch,
                 "test": {"accuracy": 0.75, "loss": 0.7, "samples": 400, "trained_steps": 63},
             }
         )

@@ -1,4 +1,4 @@
-"""What Apple's GPU asks of torch and MLX, on stand-ins for their calls; see also test_simulated_mac."""
+"""What Apple's GPU asks of torch and MLX, on stand-ins for their calls; see also test_simulated."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import QUICK, Checkout, copy_project
+from conftest import QUICK, Checkout, copy_project, with_own_lock
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, machine, node_check, registry
@@ -37,7 +37,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def hall(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout that knows the nodes of label `hall`, which are like this machine: found once."""
+    """A checkout of two labels that knows the nodes of `hall`, which are like this machine."""
     copy = copy_project(tmp_path_factory.mktemp("hall") / "project")
     copy.configure(**SMALL)
     arguments = ("--registry", "config/devices.yaml", "--output", HALL_FILE)
@@ -47,16 +47,10 @@ def hall(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 
 @pytest.fixture
-def lab(checkout: Checkout) -> Checkout:
-    """A checkout with two labels, of whose nodes nothing is known yet."""
-    checkout.configure(**SMALL)
-    return checkout
-
-
-def look_at(lab: Checkout, hall: Checkout) -> None:
-    """From now on it is known what the nodes of `hall` are, as after a run that looked."""
-    for folder in ("results/hosts", ".snakemake/metadata"):
-        shutil.copytree(hall.path / folder, lab.path / folder, dirs_exist_ok=True)
+def lab(hall: Checkout, tmp_path: Path) -> Checkout:
+    """A copy of it that a test may change."""
+    shutil.copytree(hall.path, tmp_path / "project")
+    return with_own_lock(Checkout(tmp_path / "project"))
 
 
 def measure(lab: Checkout, entry: dict[str, Any], expected: dict[str, Any], **more: Any) -> Any:
@@ -68,11 +62,6 @@ def measure(lab: Checkout, entry: dict[str, Any], expected: dict[str, Any], **mo
         *("--environment", canonical_json(entry["environment"])),
         **more,
     )
-
-
-def mistakes(**changes: Any) -> list[str]:
-    """What a config with these changes is refused for."""
-    return config.check(SMALL | changes)
 
 
 def planned(copy: Checkout) -> list[dict[str, Any]]:
@@ -95,16 +84,12 @@ def planned(copy: Checkout) -> list[dict[str, Any]]:
     ],
 )
 def test_what_reaches_a_shell_is_restricted(key: str, value: str) -> None:
-    (line,) = mistakes(cluster={"hall": {"device": "cpu", "resources": {key: value}}})
+    hall = {"device": "cpu", "resources": {key: value}}
+    (line,) = config.check(SMALL | {"cluster": {"hall": hall}})
     assert line.startswith(f"cluster.hall.resources.{key}: ") and "letters, digits" in line
     assert "\n" not in line
-
-
-def test_what_slurm_takes_is_allowed() -> None:
-    more = {"slurm_extra": "--exclusive --nodelist=n1,n2", "runtime": 90}
-    assert mistakes(cluster={"hall": {"device": "cpu", "resources": HALL | more}}) == []
-    (line,) = mistakes(cluster={"auto": {"device": "cpu"}})
-    assert line.startswith("cluster.auto: ") and "another label" in line
+    hall["resources"] = HALL | {"slurm_extra": "--exclusive --nodelist=n1,n2", "runtime": 90}
+    assert config.check(SMALL | {"cluster": {"hall": hall}}) == []
 
 
 def test_unknown_devices_and_labels_are_refused() -> None:
@@ -117,6 +102,8 @@ def test_unknown_devices_and_labels_are_refused() -> None:
     assert "cluster.hall.device: 'nvidia-h200' is not in" in one and "mean 'h200'?" in one
     assert two == "config: cluster.desk: is the label of this host; choose another for the nodes"
     assert "mean 'rtx-4090'?" in three
+    (line,) = config.check(SMALL | {"cluster": {"auto": {"device": "cpu"}}})
+    assert line.startswith("cluster.auto: ") and "another label" in line
     with pytest.raises(UserError, match=r"devices\.0: 'hal' is neither .* mean 'hall'\?"):
         cluster.missing(config.resolve(SMALL | {"devices": ["hal"]}), known)
     with pytest.raises(UserError, match=r"no label .* any of them \(hall: cpu, far.hall: h200\)"):
@@ -160,15 +147,8 @@ def test_devices_choose_labels(devices: list[str], labels: list[str], absent: li
 
 
 @pytest.mark.slow
-def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout, hall: Checkout) -> None:
-    """Nothing is measured here; cells follow once a node is known, with what leads to it."""
-    done = lab.snakemake("report", *LISTED)
-    assert looked_at(done) == {"hall", "far.hall"}
-    assert not re.search(r"^(local)?rule measure", done.stdout, re.M)
-    assert "constraint=[h200|a100]&ib" in done.stdout and "runtime=15" in done.stdout
-    assert not (lab.path / "results" / "hosts").exists()  # the submitting host is not asked
-
-    look_at(lab, hall)
+def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
+    """Cells follow once a node is known, with what leads to it; nothing is measured here."""
     done = lab.snakemake("measured", *LISTED)
     (job,) = re.findall(r"^ *rule measure:\n(?: .*\n)+", done.stdout, re.M)
     assert "host=hall" in job and "gres=gpu:h200:1" in job and "runtime=9" in job
@@ -185,6 +165,13 @@ def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout, hall: Checkout)
     done = lab.snakemake(path, "-n", *SUBMIT, check=False)
     assert done.returncode and "no cell of this experiment" in done.stdout + done.stderr
 
+    shutil.rmtree(lab.path / "results" / "hosts")
+    done = lab.snakemake("report", *LISTED)
+    assert looked_at(done) == {"hall", "far.hall"}
+    assert not re.search(r"^(local)?rule measure", done.stdout, re.M)
+    assert "constraint=[h200|a100]&ib" in done.stdout and "runtime=15" in done.stdout
+    assert not (lab.path / "results" / "hosts").exists()  # the submitting host is not asked
+
 
 def looked_at(done: Any) -> set[str]:
     """Labels whose nodes a dry run would look at."""
@@ -197,8 +184,7 @@ def looked_at(done: Any) -> set[str]:
 
 
 @pytest.mark.slow
-def test_another_device_is_not_measured(lab: Checkout, hall: Checkout) -> None:
-    look_at(lab, hall)
+def test_another_device_is_not_measured(lab: Checkout) -> None:
     (entry,) = planned(lab)
     refused = measure(lab, entry, {"name": "Another CPU", "memory_bytes": None}, check=False)
     line = refused.stderr.splitlines()[-1]
@@ -256,9 +242,8 @@ def test_a_node_without_the_device_has_no_cells(hall: Checkout) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_is_about_one_host(lab: Checkout, hall: Checkout) -> None:
+def test_the_page_is_about_one_host(lab: Checkout) -> None:
     """In a run here the cluster's records are another host's, unless the page is about it."""
-    look_at(lab, hall)
     (entry,) = planned(lab)
     measure(lab, entry, this_cpu())
     here = SMALL | {"cluster": {}}

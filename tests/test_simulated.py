@@ -1,7 +1,7 @@
-"""NVIDIA GPUs simulated over CPU tensors (tests/simulated), through the front door and by contract.
+"""An H200 and the GPU of an M2 simulated over the CPU (tests/simulated), through the front door and by contract.
 
-A simulated device computes on the CPU and keeps time, memory and errors as a GPU does; its records
-say so, and nothing but these tests accepts them.
+A simulated device computes on the CPU and keeps time, memory, limits and errors as a GPU does; its
+records say so, and nothing but these tests accepts them.
 """
 
 from __future__ import annotations
@@ -11,63 +11,68 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
-from conftest import Checkout, cpu_cell
-from siliconprof import plugins
+from conftest import Checkout
 from siliconprof.errors import UserError
 from siliconprof.hosts import detect
 from siliconprof.session import timing
 from siliconprof.store import record as store
+from test_plugins import cell_of, parameters_of
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "simulated"))
-from device import CARDS, KERNEL_S  # noqa: E402
-from experiment import GPT2, TIMING, prepared, record  # noqa: E402
-from host import ACCEPT, build, contract, paths, simulated  # noqa: E402
+from device import H200, KERNEL_S  # noqa: E402
+from host import ACCEPT, GPT2, RECOMMENDED_BYTES, TIMING, h200, m2, measured, record  # noqa: E402
 
-H200 = "NVIDIA H200"
-RATES = CARDS[H200].flop_rates
 pytestmark = pytest.mark.campaign
+# test_plugins.py: what it asks of every backend but for two kernels whose simulated seconds are many,
+# and that a training is the same as on the CPU; and all of checks.py.
+SELECTED = "torch-cuda and not copy and not bandwidth or does_the_same_training or simulated_card"
 
 
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what a driver brings."""
-    return build(tmp_path_factory.mktemp("driver"))
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which frameworks find an H200."""
+    return h200(tmp_path_factory.mktemp("driver"))
 
 
+@pytest.fixture(scope="module")
+def mac(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which Python is on a Mac with an M2."""
+    return m2(tmp_path_factory.mktemp("mac"))
+
+
+# -- NVIDIA's through the front door -----------------------------------------------------------
+
+PLAIN = GPT2 | {"trainer": "plain"}
+NEAR = {"batch_size": "auto", "memory_budget_gib": 0.25, "near_capacity_share": 0.9}
+OVER = {"batch_size": 256, "memory_budget_gib": 0.1, "force": True}
+BANDWIDTH = {"module": "bandwidth", "working_sets_bytes": [2**18, 2**24], "caches": ["warm"]}
+# Its fresh processes have half of the limit; those that come later are said to be missing.
+LAUNCH = {"module": "kernel_launch", "bursts": 10, "timing": TIMING | {"time_limit_s": 60}}
+BOTH = {"backends": ["torch-cuda", "mlx"]}
 WORKLOADS: dict[str, dict[str, Any]] = {
-    "plain": GPT2 | {"trainer": "plain", "precisions": ["tf32"]},
+    "plain": PLAIN | {"precisions": ["tf32"]},
     "hf": GPT2 | {"trainer": "hf", "precisions": ["fp32", "amp-fp16"]},
-    "near": GPT2
-    | {"trainer": "plain", "batch_size": "auto"}
-    | {"memory_budget_gib": 0.25, "near_capacity_share": 0.9, "scenarios": ["near-capacity"]},
-    "over": GPT2
-    | {"trainer": "plain", "batch_size": 256}
-    | {"memory_budget_gib": 0.1, "scenarios": ["fits"], "force": True},
+    "near": PLAIN | NEAR | {"scenarios": ["near-capacity"]},
+    "over": PLAIN | OVER | {"scenarios": ["fits"]},
     "matmul": {"module": "matmul", "shapes": [[1, 256, 256, 256]]}
     | {"search_budget_s": 0.1, "burst_budget_s": 0.05},
-    "bandwidth": {"module": "bandwidth", "burst_budget_s": 0.01, "caches": ["warm"]}
-    | {"working_sets_bytes": [2**18, 2**24], "backends": ["torch-cuda", "mlx"]},
-    # Its fresh processes have half of the limit; those that come later are said to be missing.
-    "launch": {"module": "kernel_launch", "bursts": 10, "backends": ["torch-cuda", "mlx"]}
-    | {"timing": TIMING | {"time_limit_s": 60}},
+    "bandwidth": BANDWIDTH | {"burst_budget_s": 0.01} | BOTH,
+    "launch": LAUNCH | BOTH,
     "copy": {"module": "copy", "transfer_bytes": [2**16, 2**18]},
 }
 
 
 @pytest.fixture(scope="module")
-def run(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+def run(card: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A small experiment on a simulated H200, through the pipeline to the page."""
     workloads = {name: {"backends": ["torch-cuda"]} | own for name, own in WORKLOADS.items()}
-    copy = prepared(tmp_path_factory.mktemp("simulated"), simulated(driver, H200), workloads)
-    copy.snakemake("report")
-    return copy
+    return measured(tmp_path_factory.mktemp("simulated"), card, "report", workloads)
 
 
 def test_an_experiment_on_a_simulated_gpu_reaches_the_page(run: Checkout) -> None:
@@ -87,8 +92,10 @@ def test_an_experiment_on_a_simulated_gpu_reaches_the_page(run: Checkout) -> Non
         for device in json.loads((run.path / "results/hosts/desk.json").read_text())["devices"]
         if device["kind"] == "gpu"
     )
-    assert gpu["name"] == H200 and gpu["emulated"] and gpu["backends"] == ["torch-cuda", "mlx"]
-    assert f"{H200} (simulated)" in (run.path / "results/report.html").read_text(encoding="utf-8")
+    assert gpu["name"] == H200.name and gpu["emulated"] and gpu["backends"] == ["torch-cuda", "mlx"]
+    assert f"{H200.name} (simulated)" in (run.path / "results/report.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_times_on_a_simulated_gpu_are_those_of_its_work(run: Checkout) -> None:
@@ -100,7 +107,7 @@ def test_times_on_a_simulated_gpu_are_those_of_its_work(run: Checkout) -> None:
         for index, whole in enumerate(times["step_s"]):
             assert sum(times[name][index] for name in phases) == pytest.approx(whole)
         flops = point["flops"]
-        assert min(times["whole_step_s"]) > flops / RATES["half"]
+        assert min(times["whole_step_s"]) > flops / H200.flop_rates["half"]
         assert min(times["whole_step_s"]) == pytest.approx(min(times["step_s"]), rel=0.1)
         assert max(times["dispatch_s"]) <= max(times["whole_step_s"])
         operators = point["operators"]
@@ -127,14 +134,14 @@ def test_bytes_and_launches_on_a_simulated_gpu_are_those_of_its_work(run: Checko
         launches = record(run, backend=backend, workload="launch")["points"]
         assert [point["params"]["launch"] for point in launches] == ["dispatch", "empty kernel"]
         kinds = record(run, backend=backend, workload="launch")["environment"]["backend"]
-        assert kinds["device_name"] == H200
+        assert kinds["device_name"] == H200.name
     dispatch, empty = record(run, backend="torch-cuda", workload="launch")["points"]
     for point in (dispatch, empty):
         # What Python adds on a busy host is its own time, and never a millisecond.
         assert KERNEL_S <= min(point["times"]["amortised_s"]) < 1e-3
     for point in record(run, backend="torch-cuda", workload="bandwidth")["points"]:
         rate = point["bytes"] / min(point["times"]["step_s"])
-        assert rate == pytest.approx(CARDS[H200].bytes_rate, rel=0.15), point["params"]
+        assert rate == pytest.approx(H200.bytes_rate, rel=0.15), point["params"]
 
 
 def test_nothing_but_a_test_accepts_the_record_of_a_simulated_gpu(
@@ -149,92 +156,127 @@ def test_nothing_but_a_test_accepts_the_record_of_a_simulated_gpu(
         store.read(path)
 
 
+# -- a Mac through the front door --------------------------------------------------------------
+
+ON_MAC: dict[str, dict[str, Any]] = {
+    "plain": PLAIN | {"memory_budget_gib": 1, "scenarios": ["fits"]},
+    "matmul": {"module": "matmul", "shapes": [[1, 128, 128, 128]], "search_budget_s": 0.1},
+    "bandwidth": BANDWIDTH,
+    "launch": LAUNCH,
+}
+
+
+@pytest.fixture(scope="module")
+def on_mac(mac: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A small experiment on both frameworks, through the pipeline to its records."""
+    return measured(tmp_path_factory.mktemp("mac"), mac, "measured", ON_MAC)
+
+
+def test_an_experiment_on_a_simulated_mac_is_measured(on_mac: Checkout) -> None:
+    """Both frameworks measure everything; what is limited, wired and counted is in the records."""
+    records = on_mac.records()
+    statuses = {key: (r["status"], r["reason"]) for key, r in records.items()}
+    assert len(records) == 8 and {status for status, _ in statuses.values()} == {"ok"}, statuses
+    host = json.loads((on_mac.path / "results" / "hosts" / "desk.json").read_text(encoding="utf-8"))
+    assert host["devices"][0]["name"] == "Apple M2"
+    assert host["devices"][0]["backends"] == ["torch-mps", "mlx"]
+    for backend in ("torch-mps", "mlx"):
+        launches = record(on_mac, backend=backend, workload="launch")["points"]
+        assert [p["params"]["launch"] for p in launches] == ["dispatch", "empty kernel"]
+        products = record(on_mac, backend=backend, workload="matmul")["points"]
+        assert products and all(product["result_error"] < 1e-5 for product in products)
+        for point in record(on_mac, backend=backend, workload="bandwidth")["points"]:
+            assert point["bytes"] > 0 and min(point["times"]["step_s"]) > 0
+        found = record(on_mac, backend=backend, workload="plain")
+        (point,) = found["points"]
+        assert point["operators"]["reason"] is None
+        assert all(row["seconds"] for row in point["operators"]["rows"])
+        held = found["scenario"]["predicted_bytes"]
+        assert held / 2 < point["memory"]["device_peak_bytes"] < 2 * held
+        assert found["probes"]["interference"]["power_mode"] == "automatic"
+        assert found["probes"]["clocks"]["throttled"] is False
+    torch, mlx = (
+        record(on_mac, backend=backend, workload="plain") for backend in ("torch-mps", "mlx")
+    )
+    assert "max_memory_allocated" in torch["points"][0]["memory"]["device_peak_means"]
+    assert torch["scenario"]["limit"]["enforced"] and not mlx["scenario"]["limit"]["enforced"]
+    assert mlx["environment"]["backend"]["wired_limit_bytes"] == RECOMMENDED_BYTES
+    assert all(made["emulated"] for made in records.values())
+
+
+def test_a_torch_mps_out_of_memory_is_a_record(on_mac: Checkout) -> None:
+    """Beyond its limit the allocator raises, as torch's does."""
+    cell = json.loads(json.dumps(record(on_mac, backend="torch-mps", workload="plain")["cell"]))
+    cell["parameters"] |= {"batch_size": 12288, "memory_budget_gib": 0.05, "force": True}
+    on_mac.stage("measure", "--cell", json.dumps(cell), "--output", "over.json")
+    made = json.loads((on_mac.path / "over.json").read_text(encoding="utf-8"))
+    assert made["status"] == "oom" and "MPS backend out of memory" in made["reason"]
+
+
 # -- by contract -----------------------------------------------------------------------------------
 
 
-def test_the_contract_of_backends_holds_on_a_simulated_gpu(driver: Path, tmp_path: Path) -> None:
-    """What test_plugins.py asks of every backend, and the same training as on the CPU."""
+def python(arguments: list[str], environment: dict[str, str]) -> str:
+    """What Python prints beside a simulated device; it must end well."""
     done = subprocess.run(
-        [sys.executable, *contract(HERE, tmp_path / "t")],
-        env=dict(os.environ) | simulated(driver, H200) | paths(HERE),
+        [sys.executable, *arguments],
+        env=dict(os.environ) | environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 20, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
-# -- bad input -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def probed(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """What the detection of torch's GPUs answers on a host with these."""
-
-    def answer(*gpus: str, visible: str | None = None, **more: Any) -> dict[str, Any]:
-        for name, value in simulated(driver, *gpus, **more).items():
-            monkeypatch.setenv(name, value)
-        if visible is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        return detect.probe("torch-cuda")
-
-    return answer
-
-
-def test_a_driver_without_a_gpu_is_one_line(probed: Callable[..., dict[str, Any]]) -> None:
-    assert probed() == {"error": "RuntimeError: No CUDA GPUs are available"}
-
-
-def test_gpus_of_two_kinds_and_slices_are_devices_of_their_own(
-    probed: Callable[..., dict[str, Any]],
+def test_the_contract_of_backends_holds_on_a_simulated_gpu(
+    card: dict[str, str], tmp_path: Path
 ) -> None:
-    """Each has its name and memory, in CUDA's order, and is said to be simulated."""
-    names = (H200, "NVIDIA GeForce RTX 2080 Ti", f"{H200} MIG 1g.18gb")
-    answer = probed(*names)
-    devices = answer["devices"]
-    assert [device["name"] for device in devices] == list(names)
-    assert [d["memory_bytes"] for d in devices] == [CARDS[name].memory_bytes for name in names]
-    assert answer["emulated"] and all(device["error"] is None for device in devices)
+    """What test_plugins.py asks of every backend, and the same training as on the CPU."""
+    command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", SELECTED]
+    command += [f"--basetemp={tmp_path / 't'}", str(HERE / "test_plugins.py")]
+    said = python([*command, str(HERE / "simulated" / "checks.py")], card)
+    assert int(re.search(r"(\d+) passed", said)[1]) >= 20, said
 
 
-def test_hidden_gpus_stay_hidden(probed: Callable[..., dict[str, Any]]) -> None:
-    names = (H200, "NVIDIA GeForce RTX 2080 Ti")
-    (device,) = probed(*names, visible="1")["devices"]
-    assert device["name"] == names[1]
-    assert detect.probe("mlx")["gpu"] == "cuda"
-    probed(*names, visible="")
+@pytest.mark.parametrize("name", ["torch-mps", "mlx"])
+def test_a_backend_keeps_its_contract_on_a_simulated_mac(
+    name: str, mac: dict[str, str], tmp_path: Path
+) -> None:
+    """Precisions, memory, launches; and a wait that is missing shows in the times."""
+    python([str(HERE / "simulated" / "contract_mac.py"), name, str(tmp_path)], mac)
+
+
+# -- what goes wrong -------------------------------------------------------------------------------
+
+
+def test_a_driver_without_a_gpu_is_one_line(
+    card: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where CUDA_VISIBLE_DEVICES hides it; MLX's build for CUDA is no fault then."""
+    for name, value in card.items():
+        monkeypatch.setenv(name, value)
+    (device,) = detect.probe("torch-cuda")["devices"]
+    assert device["name"] == H200.name and detect.probe("mlx")["gpu"] == "cuda"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert detect.probe("torch-cuda") == {"error": "RuntimeError: No CUDA GPUs are available"}
     assert detect.probe("mlx")["gpu"] is None
 
 
-def test_a_gpu_that_is_lost_is_one_line(driver: Path, tmp_path: Path) -> None:
-    """The cell fails with CUDA's own error and where; the command that measured it does not."""
-    cell = cpu_cell(
-        host="desk",
-        device="gpu-x",
-        backend="torch-cuda",
-        workload="product",
-        module="matmul",
-        device_kind="gpu",
-        device_memory_bytes=CARDS[H200].memory_bytes,
-        threads=1,
-        parameters={
-            key: schema["default"]
-            for key, schema in plugins.load("workloads", "matmul").PARAMETERS.items()
-            if "default" in schema
-        }
-        | {"shapes": [[1, 32, 32, 32]]},
-        timing=TIMING,
-    )
+def test_a_gpu_that_is_lost_is_one_line(
+    card: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cell fails with CUDA's own error and where, at its first point, and nothing more runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(ACCEPT, "1")
+    own = parameters_of("transformer_grid", n_layer=[1, 2], n_embd=[32], seq_len=[16])
+    gpu = {"device_kind": "gpu", "device_memory_bytes": H200.memory_bytes, "timing": TIMING}
+    cell = cell_of("torch-cuda", "transformer_grid", parameters=own, **gpu)
+    spec = json.loads(card["SILICONPROF_SIMULATED"]) | {"lost_after": 600}
+    lost = {"SILICONPROF_SIMULATED": json.dumps(spec), "SILICONPROF_LOCK_FILE": "host.lock"}
     command = ["-m", "siliconprof.measure", "--cell", cell.to_json(), "--output", "record.json"]
-    more = paths(HERE) | {"SILICONPROF_LOCK_FILE": str(tmp_path / "host.lock")}
-    subprocess.run(
-        [sys.executable, *command],
-        cwd=tmp_path,
-        env=os.environ | simulated(driver, H200, lost_after=5) | more,
-        check=True,
-    )
-    made = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
-    assert made["status"] == "failed" and made["emulated"]
-    assert "CUDA error: unspecified launch failure; while:" in made["reason"]
-    assert "\n" not in made["reason"]
+    python(command, card | lost)
+    made = store.read(tmp_path / "record.json")
+    assert made["status"] == "failed" and "\n" not in made["reason"]
+    assert "CUDA error: unspecified launch failure; the device is lost" in made["reason"]
+    assert re.search("; while: (n_layer=1|point 1 of 2)", made["reason"])

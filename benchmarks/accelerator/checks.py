@@ -18,7 +18,6 @@ from typing import Any
 from siliconprof import plugins
 from siliconprof.backends.base import ERROR_BANDS
 from siliconprof.hosts.sensors import sources
-from siliconprof.memory import footprint
 
 PARTS: list[Any] = []
 SMALL = False  # sizes for a test of this file
@@ -42,20 +41,15 @@ def opened(name: str, precision: str) -> Any:
     return backend
 
 
-def workload(module: str, **own: Any) -> Any:
-    plugin = plugins.load("workloads", module)
+def gpt2(**own: Any) -> Any:
+    plugin = plugins.load("workloads", "gpt2")
     return plugin({**plugin.defaults(), "dataset_vocab_size": 1024, **own})
 
 
-def batch_of(work: Any, seed: int = 0) -> dict[str, Any]:
+def batch_of(work: Any) -> dict[str, Any]:
     import numpy as np
 
-    random = np.random.default_rng(seed)
-    if hasattr(work, "n_mels"):
-        frames = 100 * work.clip_seconds
-        tokens = random.integers(0, work.vocab_size, (work.batch_size, work.target_len), np.int32)
-        features = random.standard_normal((work.batch_size, work.n_mels, frames)).astype(np.float32)
-        return {"input_features": features, "decoder_input_ids": tokens, "labels": tokens}
+    random = np.random.default_rng(0)
     tokens = random.integers(0, work.vocab_size, (work.batch_size, work.seq_len)).astype(np.int32)
     return {"input_ids": tokens, "labels": tokens.copy()}
 
@@ -108,12 +102,9 @@ def precision(name: str, torch: Any) -> None:
             rows = backend.matmul(a, b)[:64]
             sized.append(backend.relative_error(rows, lambda x, y: x @ y, a[:64], b))
         room = high / max(errors)
-        text = f"errors {', '.join(f'{e:.2e}' for e in errors)}, {room:.2f} below the band's end"
-        say(
-            ok and room > 1.15,
-            f"precision {asked}",
-            f"{text}; other sizes: {', '.join(f'{e:.2e}' for e in sized)}",
-        )
+        first, others = (", ".join(f"{e:.2e}" for e in some) for some in (errors, sized))
+        text = f"errors {first}, {room:.2f} below the band's end; other sizes: {others}"
+        say(ok and room > 1.15, f"precision {asked}", text)
     opened(name, "fp32")
     if name == "torch-cuda":  # a convolution is not in the proof
         x, w = torch.randn(8, 64, 400), torch.randn(64, 64, 3)
@@ -140,11 +131,8 @@ def clocks(name: str, torch: Any) -> None:
     backend.synchronize()
     wall = time.perf_counter() - began
     ratio = backend.seconds_between(start, end) / wall
-    say(
-        abs(ratio - 1) < 0.1,
-        "marks",
-        f"{ratio:.3f} of the wall's {wall * 1e3:.2f} ms; handed over after {handed * 1e3:.2f} ms",
-    )
+    text = f"{ratio:.3f} of the wall's {wall * 1e3:.2f} ms; handed over after {handed * 1e3:.2f} ms"
+    say(abs(ratio - 1) < 0.1, "marks", text)
     began = time.perf_counter()
     for _ in range(1000):
         backend.mark()
@@ -153,48 +141,23 @@ def clocks(name: str, torch: Any) -> None:
 
 
 @part
-def launches(name: str, torch: Any) -> None:
+def queue(name: str, torch: Any) -> None:
+    """How deep the queue is: `queue_depth` says 1000."""
+    if name != "torch-cuda":
+        return
     backend = opened(name, "fp32")
     kernel, note = backend.empty_kernel()
-    say(kernel is not None or name == "torch-cpu", "empty kernel", note)
-    one = backend.normal((1,), 0)
-    for what, launch in (("empty kernel", kernel), ("a + 1", lambda: backend.add_one(one))):
-        if launch is None:
-            continue
-        for _ in range(20):
-            launch()
-        backend.synchronize()
+    say(kernel is not None, "empty kernel", note)
+    one, times = backend.normal((1,), 0), []
+    torch.cuda._sleep(200_000_000)
+    for _ in range(3000):
         began = time.perf_counter()
-        for _ in range(500):
-            launch()
-        handed = time.perf_counter() - began
-        backend.synchronize()
-        all_s = time.perf_counter() - began
-        waits = []
-        for _ in range(100):
-            began = time.perf_counter()
-            launch()
-            backend.synchronize()
-            waits.append(time.perf_counter() - began)
-        say(
-            None,
-            what,
-            f"handed over {handed / 500 * 1e6:.2f} us, done {all_s / 500 * 1e6:.2f} us, launch and wait {statistics.median(waits) * 1e6:.2f} us",
-        )
-    if name == "torch-cuda":  # how deep the queue is: `queue_depth` says 1000
-        torch.cuda._sleep(200_000_000)
-        times = []
-        for _ in range(3000):
-            began = time.perf_counter()
-            launch()
-            times.append(time.perf_counter() - began)
-        backend.synchronize()
-        first = next((i for i, t in enumerate(times) if t > 1e-3), None)
-        say(
-            first is None or first >= 1000,
-            "queue depth",
-            f"the first launch that waits behind a sleep is number {first}",
-        )
+        backend.add_one(one)
+        times.append(time.perf_counter() - began)
+    backend.synchronize()
+    first = next((i for i, t in enumerate(times) if t > 1e-3), None)
+    text = f"the first launch that waits behind a sleep is number {first}"
+    say(first is None or first >= 1000, "queue depth", text)
 
 
 @part
@@ -212,11 +175,8 @@ def sleeping(name: str, torch: Any) -> None:
         end = backend.mark()
         backend.synchronize()
         rates.append(10_000_000 / backend.seconds_between(start, end))
-    say(
-        max(rates) <= CYCLES_PER_S,
-        "cycles of a sleep",
-        f"{', '.join(f'{r / 1e6:.0f}' for r in rates)} MHz, at most {CYCLES_PER_S / 1e6:.0f}",
-    )
+    text = f"{', '.join(f'{r / 1e6:.0f}' for r in rates)} MHz, at most {CYCLES_PER_S / 1e6:.0f}"
+    say(max(rates) <= CYCLES_PER_S, "cycles of a sleep", text)
 
 
 @part
@@ -234,11 +194,9 @@ def transfers(name: str, torch: Any) -> None:
         waited = time.perf_counter() - began
         torch.cuda.synchronize()
         all_s = time.perf_counter() - began
-        say(
-            waited < 0.2 * all_s,
-            f"copy of a batch, {'pinned, non_blocking' if pinned else 'pageable, as the steps do'}",
-            f"returns after {waited * 1e3:.2f} of {all_s * 1e3:.2f} ms of earlier work",
-        )
+        how = "pinned, non_blocking, as the steps do" if pinned else "pageable"
+        text = f"returns after {waited * 1e3:.2f} of {all_s * 1e3:.2f} ms of earlier work"
+        say(waited < 0.2 * all_s or not pinned, f"copy of a batch, {how}", text)
 
 
 @part
@@ -246,7 +204,7 @@ def operators(name: str, torch: Any) -> None:
     """The operators' times against the profiler's kernels, and what a watched step costs."""
     backend = opened(name, "amp-bf16")
     size, length = ("nano", 32) if SMALL else ("small", 512)
-    work = workload("gpt2", size=size, batch_size=8, seq_len=length)
+    work = gpt2(size=size, batch_size=8, seq_len=length)
     stepper, data = backend.stepper(work, 0), batch_of(work)
     for _ in range(4):
         stepper.step(data, Edges(backend))()
@@ -260,27 +218,19 @@ def operators(name: str, torch: Any) -> None:
         walls.append(time.perf_counter() - began)
         read()
     step_s = statistics.median(walls)
-    say(
-        None,
-        "step",
-        f"{step_s * 1e3:.2f} ms, handed over after {statistics.median(handed) * 1e3:.2f} ms",
-    )
+    handed_s = statistics.median(handed)
+    say(None, "step", f"{step_s * 1e3:.2f} ms, handed over after {handed_s * 1e3:.2f} ms")
     clock = Edges(backend, split=True)
     with backend.operators_described(clock) as found:
         stepper.step(data, clock)()
         clock.edge("other_s")
         backend.synchronize()
-    say(
-        None,
-        "kernels",
-        f"{backend.kernels(found)}; {len(found)} operators, {sum(o.flops or 0 for o in found):.3g} FLOP, {len({o.role for o in found})} roles",
-    )
+    flops, roles = sum(o.flops or 0 for o in found), {o.role for o in found}
+    text = f"{len(found)} operators, {flops:.3g} FLOP, {len(roles)} roles"
+    say(None, "kernels", f"{backend.kernels(found)}; {text}")
     outside = sum(o.role == "outside the model" and o.phase == "backward_s" for o in found)
-    say(
-        outside < 0.2 * len(found),
-        "roles",
-        f"{outside} operators of the backward pass without a module",
-    )
+    text = f"{outside} operators of the backward pass without a module"
+    say(outside < 0.2 * len(found), "roles", text)
     sums, watched = [], []
     for _ in range(3):
         backend.synchronize()
@@ -292,11 +242,10 @@ def operators(name: str, torch: Any) -> None:
         sums.append(sum(s for _, s in timed))
     alike = [k for k, _ in timed] == [o.kind for o in found]
     say(alike, "same operators", f"in the described and the timed step: {len(found)}, {len(timed)}")
-    say(
-        abs(sums[-1] / step_s - 1) < 0.15,
-        "sum of operators",
-        f"{', '.join(f'{s * 1e3:.2f}' for s in sums)} ms of the step's {step_s * 1e3:.2f}; a watched step lasts {', '.join(f'{w / step_s:.1f}' for w in watched)} steps",
-    )
+    together = ", ".join(f"{seconds * 1e3:.2f}" for seconds in sums)
+    lasts = ", ".join(f"{seconds / step_s:.1f}" for seconds in watched)
+    text = f"{together} ms of the step's {step_s * 1e3:.2f}; a watched step lasts {lasts} steps"
+    say(abs(sums[-1] / step_s - 1) < 0.15, "sum of operators", text)
     if name != "torch-cuda":
         return
     from torch.profiler import ProfilerActivity, profile
@@ -307,17 +256,11 @@ def operators(name: str, torch: Any) -> None:
     on_device = [e for e in profiler.events() if e.device_type.name == "CUDA"]
     kernels = sum(not event.is_user_annotation for event in on_device)
     launches = backend.launches_of(lambda: stepper.step(data, Edges(backend)))
-    say(
-        launches is not None and kernels < 2 * launches,
-        "launches of a step",
-        f"{launches} operators on the device, {kernels} kernels, copies and fills",
-    )
+    text = f"{launches} operators on the device, {kernels} kernels, copies and fills"
+    say(launches is not None and kernels < 2 * launches, "launches of a step", text)
     kernels_s = sum(e.self_device_time_total for e in profiler.key_averages()) / 1e6
-    say(
-        abs(sums[-1] / kernels_s - 1) < 0.1,
-        "against the profiler",
-        f"operators {sums[-1] * 1e3:.2f} ms, its kernels {kernels_s * 1e3:.2f} ms",
-    )
+    text = f"operators {sums[-1] * 1e3:.2f} ms, its kernels {kernels_s * 1e3:.2f} ms"
+    say(abs(sums[-1] / kernels_s - 1) < 0.1, "against the profiler", text)
 
 
 @part
@@ -329,7 +272,7 @@ def compiled(name: str, torch: Any) -> None:
 
     backend = opened(name, "amp-bf16")
     size, length = ("nano", 32) if SMALL else ("small", 512)
-    work = workload("gpt2", size=size, batch_size=8, seq_len=length, compile=True)
+    work = gpt2(size=size, batch_size=8, seq_len=length, compile=True)
     stepper, data, peaks = backend.stepper(work, 0), batch_of(work), []
     load, began = ForeignLoad(), time.perf_counter()
     for _ in range(3):  # the first compiles
@@ -337,11 +280,8 @@ def compiled(name: str, torch: Any) -> None:
         stepper.step(data, Edges(backend))()
         peaks.append(backend.peak_memory_bytes() / 2**20)
     cores = load.cores(time.perf_counter() - began) or 0.0
-    say(
-        cores < FLAG_ABOVE_CORES,
-        "compiling",
-        f"{cores:.2f} cores of others, {len(descendants())} processes of its own still live",
-    )
+    text = f"{cores:.2f} cores of others, {len(descendants())} processes of its own still live"
+    say(cores < FLAG_ABOVE_CORES, "compiling", text)
     text = f"{', '.join(f'{peak:.0f}' for peak in peaks)} MiB, the first with autotuning"
     say(peaks[0] >= peaks[2], "peak of a compiled step", text)
 
@@ -352,62 +292,16 @@ def scaler(name: str, torch: Any) -> None:
     if name != "torch-cuda":
         return
     backend = opened(name, "amp-fp16")
-    work = workload(
-        "gpt2", size="nano" if SMALL else "small", batch_size=8, seq_len=32 if SMALL else 256
-    )
+    size, length = ("nano", 32) if SMALL else ("small", 256)
+    work = gpt2(size=size, batch_size=8, seq_len=length)
     stepper, data = backend.stepper(work, 0), batch_of(work)
     scales = []
     for _ in range(8):
         stepper.step(data, Edges(backend))()
         scales.append(stepper.scaler.get_scale())
     updates = max(int(s["step"]) for s in stepper.optimizer.state.values())
-    say(
-        updates == 8,
-        "amp-fp16",
-        f"{updates} of 8 updates; scales {', '.join(f'{s:g}' for s in scales)}",
-    )
-
-
-@part
-def memory(name: str, torch: Any) -> None:
-    """Predicted against measured peaks; the allocator's reserve and its retries."""
-    small = {"size": "small", "batch_size": 8, "seq_len": 512}
-    cases = [("gpt2", small, p) for p in ("fp32", "amp-bf16", "amp-fp16", "bf16")]
-    cases += [
-        ("gpt2", {**small, **more}, "amp-bf16")
-        for more in ({"gradient_checkpointing": True}, {"lora_rank": 8})
-    ]
-    cases += [
-        ("gpt2", {"size": "medium", "batch_size": 1, "seq_len": 128}, p)
-        for p in ("fp32", "amp-bf16")
-    ]
-    cases += [
-        ("whisper", {"size": "small", "batch_size": 2, "target_len": 128}, p)
-        for p in ("fp32", "amp-bf16")
-    ]
-    if SMALL:
-        cases = [("gpt2", {"size": "nano", "batch_size": 2, "seq_len": 32}, "fp32")]
-    for module, own, asked in cases:
-        backend = opened(name, asked)
-        work = workload(module, **own)
-        capability = "9.0" if name == "torch-cuda" else None
-        predicted = footprint.total(work.memory_bytes(asked, name, capability))
-        stepper, data = backend.stepper(work, 0), batch_of(work)
-        backend.reset_peak_memory()
-        for _ in range(3):
-            stepper.step(data, Edges(backend))()
-        backend.synchronize()
-        peak = backend.peak_memory_bytes()
-        text = f"predicted {predicted / 2**30:.3f} GiB"
-        if peak:
-            stats = torch.cuda.memory_stats()
-            text += f", peak {peak / 2**30:.3f}: {predicted / peak - 1:+.1%}; reserved {torch.cuda.max_memory_reserved() / peak - 1:+.1%}, retries {stats['num_alloc_retries']}"
-        flags = " ".join(f"{k}={v}" for k, v in own.items())
-        say(not peak or abs(predicted / peak - 1) < 0.1, f"memory {module} {flags} {asked}", text)
-        del stepper
-        backend.release_memory()
-        if name == "torch-cuda":
-            torch.cuda.reset_peak_memory_stats()
+    text = f"{updates} of 8 updates; scales {', '.join(f'{s:g}' for s in scales)}"
+    say(updates == 8, "amp-fp16", text)
 
 
 @part
@@ -484,11 +378,7 @@ def main() -> int:
         try:
             function(arguments.backend, torch)
         except Exception as error:
-            say(
-                False,
-                function.__name__,
-                f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-            )
+            say(False, function.__name__, repr(error).splitlines()[0])
             traceback.print_exc(limit=-3, file=sys.stdout)
         print(f"     ({function.__name__}: {time.perf_counter() - began:.1f} s)", flush=True)
     return 0

@@ -18,6 +18,7 @@ import io
 import json
 import lzma
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -27,6 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 HERE = Path(__file__).parent
@@ -56,36 +58,25 @@ def unpack(archive: Path, folder: Path) -> Path:
     return folder
 
 
-def _places(length: int) -> list[int]:
-    """Up to 20 indices of a list, evenly spread."""
-    if length <= MOST_VALUES:
-        return list(range(length))
-    return [round(i * (length - 1) / (MOST_VALUES - 1)) for i in range(MOST_VALUES)]
+def _thin(values: list[Any]) -> list[Any]:
+    """Up to 20 of a list, evenly spread."""
+    places = np.linspace(0, len(values) - 1, min(len(values), MOST_VALUES)).round().astype(int)
+    return [values[place] for place in places]
 
 
 def thinned(record: dict[str, Any]) -> dict[str, Any]:
     """The record with at most 20 values of each series; steps still belong to their times."""
-
-    def thin(values: list[Any]) -> list[Any]:
-        return [values[place] for place in _places(len(values))]
-
-    record["samples"] = thin(record["samples"])
+    record["samples"] = _thin(record["samples"])
     for point in record["points"]:
-        point["times"] = {name: thin(values) for name, values in point["times"].items()}
+        point["times"] = {name: _thin(values) for name, values in point["times"].items()}
         for row in (point.get("operators") or {}).get("rows", []):
-            if row.get("seconds"):
-                row["seconds"] = thin(row["seconds"])
+            row["seconds"] = row.get("seconds") and _thin(row["seconds"])
         if steps := point.get("steps"):
             kinds = steps["kind"]
-            chosen = [
-                where[place]
-                for kind in dict.fromkeys(kinds)
-                for where in [[i for i, one in enumerate(kinds) if one == kind]]
-                for place in _places(len(where))
-            ]
-            for name, values in steps.items():
-                if isinstance(values, list) and len(values) == len(kinds):
-                    steps[name] = [values[place] for place in sorted(chosen)]
+            of_kinds = {kind: [i for i, one in enumerate(kinds) if one == kind] for kind in kinds}
+            chosen = sorted(place for places in of_kinds.values() for place in _thin(places))
+            lists = {name: v for name, v in steps.items() if isinstance(v, list)}
+            steps |= {name: [values[place] for place in chosen] for name, values in lists.items()}
     return record
 
 
@@ -110,14 +101,12 @@ def rewritten(name: str) -> Iterator[list[Path]]:
 def freeze(name: str, run: Path) -> None:
     """Keep the records of a finished run."""
     with tempfile.TemporaryDirectory() as folder:
-        for path in [*run.glob("results/hosts/*.json"), run / "results/matrix.json"]:
-            copy = Path(folder) / path.relative_to(run)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
-        for path in run.glob("results/records/**/*.json"):
-            copy = Path(folder) / path.relative_to(run)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            seal(copy, thinned(json.loads(path.read_text(encoding="utf-8"))))
+        copy = Path(folder, "results")
+        for part in ("hosts", "records"):
+            shutil.copytree(run / "results" / part, copy / part)
+        shutil.copy(run / "results/matrix.json", copy)
+        for path in copy.glob("records/**/*.json"):
+            seal(path, thinned(json.loads(path.read_text(encoding="utf-8"))))
         _pack(Path(folder), HERE / "records" / f"{name}.tar.xz")
 
 
@@ -152,20 +141,18 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def differences(expected: Path, found: Path) -> list[str]:
-    """What differs between two folders of tables, a line a table."""
-    lines = []
+    """What differs between two folders of tables, a line a table or a column."""
     old, new = ({path.name for path in folder.glob("*.csv")} for folder in (expected, found))
-    lines += [f"{name}: gone" for name in sorted(old - new)]
-    lines += [f"{name}: new" for name in sorted(new - old)]
+    lines = [f"{name}: {'gone' if name in old else 'new'}" for name in sorted(old ^ new)]
     for name in sorted(old & new):
-        a, b = pd.read_csv(expected / name), pd.read_csv(found / name)
+        a, b = read(expected / name), read(found / name)
         gone, more = a.columns.difference(b.columns), b.columns.difference(a.columns)
         if len(gone) or len(more):
             lines.append(f"{name}: columns gone: {', '.join(gone)}; new: {', '.join(more)}")
         if len(a) != len(b):
             lines.append(f"{name}: {len(a)} rows, now {len(b)}")
-        a, b = read(expected / name), read(found / name)
-        for column in a.columns.intersection(b.columns) if len(a) == len(b) else ():
+            continue
+        for column in a.columns.intersection(b.columns):
             try:
                 pd.testing.assert_series_equal(
                     a[column], b[column], check_dtype=False, rtol=TOLERANCE, atol=0
@@ -184,10 +171,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             tables = make_tables(name, Path(folder) / "run")
             archive = HERE / "tables" / f"{name}.tar.xz"
-            if archive.exists():
-                before = unpack(archive, Path(folder) / "before")
-                for line in differences(before, tables):
-                    print(f"{name}: {line}")
+            for line in differences(unpack(archive, Path(folder) / "before"), tables):
+                print(f"{name}: {line}")
             _pack(tables, archive, "*.csv")
 
 

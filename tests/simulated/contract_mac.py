@@ -10,17 +10,15 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
 
-import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import sitecustomize  # noqa: E402
 import test_plugins as contract  # noqa: E402
 from siliconprof import plugins  # noqa: E402
-from siliconprof.session import sweep, timing  # noqa: E402
+from siliconprof.session import timing  # noqa: E402
 from siliconprof.session.operators import Operators  # noqa: E402
 
 
@@ -33,11 +31,6 @@ def opened(name: str, precision: str = "fp32") -> Any:
     return backend
 
 
-def numpy_of(value: Any) -> np.ndarray:
-    """A framework's array as numpy's: torch's comes to the host first."""
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.array(value)
-
-
 def usable(name: str) -> list[str]:
     """Precisions that are not refused, less what a CPU cannot play."""
     return [p for p in real_usable(name) if p != "tf32"]
@@ -45,7 +38,7 @@ def usable(name: str) -> list[str]:
 
 PLAYED = sitecustomize.PLAYED
 real_usable = contract.usable
-contract.opened, contract.numpy_of, contract.usable = opened, numpy_of, usable
+contract.opened, contract.usable = opened, usable
 CONTRACT = (
     contract.test_a_backend_computes_in_the_precision_asked_for,
     contract.test_a_backend_makes_arrays_and_launches,
@@ -75,14 +68,11 @@ def waiting_counts(name: str) -> None:
 
 
 def what_only_a_gpu_has(name: str) -> None:
-    """Identity, limits, transfers: none of it is reached on a CPU."""
+    """Limits, transfers, a kernel of one's own: none of it is reached on a CPU."""
     backend = opened(name)
     assert backend.gpu_address() == ("apple", "")
     assert backend.memory_limit_bytes() == PLAYED["recommended_bytes"]
-    assert backend.identity("gpu", 0)["memory_bytes"] == PLAYED["memory_bytes"]
     assert backend.last_level_cache()[0] is None
-    assert backend.describe()["framework"] == backend.framework
-    assert set(backend.launch_means()) == {"enqueue", "cold"}
     for direction in ("host-to-device", "device-to-host"):
         assert backend.transfer(direction, True, 1000, 0)[0] is None
         transfer, means = backend.transfer(direction, False, 1000, 0)
@@ -93,47 +83,14 @@ def what_only_a_gpu_has(name: str) -> None:
     held = backend.memory_counters()
     del kept
     backend.release_memory()
-    backend.reset_peak_memory()
     after = backend.memory_counters()
     kept_for_reuse = "driver_bytes" if name == "torch-mps" else "cache_bytes"
     assert after[kept_for_reuse] < max(held[kept_for_reuse], 1)
-    assert backend.memory_bytes() < 4e6
-    assert "limit" in backend.limit_memory(2**30) or "fraction" in backend.limit_memory(2**30)
 
 
-def what_is_asked_of_metal(name: str) -> None:
-    """Limits and the device reach the framework."""
-    backend = opened(name)
-    if name == "torch-mps":
-        import torch
-
-        backend.limit_memory(PLAYED["recommended_bytes"] // 2)
-        try:
-            torch.empty(PLAYED["recommended_bytes"] * 3 // 4, dtype=torch.int8, device="mps")
-        except RuntimeError as refused:
-            assert "out of memory" in str(refused)
-        else:
-            raise AssertionError("the limit is none")
-        finally:
-            torch.mps.set_per_process_memory_fraction(1.0)
-        return
-    import mlx.core as mx
-
-    before = mx.set_memory_limit(2**40)
-    backend.limit_memory(2**30)
-    assert mx.set_memory_limit(before) == 2**30
-    backend.stepper(contract.gpt2("nano"), 5)
-    assert mx.set_wired_limit(0) == PLAYED["recommended_bytes"]
-    of_cpu = plugins.load("backends", name)()
-    of_cpu.open("cpu", 0, 2, "fp32")
-    assert mx.default_device() == mx.Device(mx.cpu, 0)
-    opened(name)
-    assert mx.default_device() == mx.Device(mx.gpu, 0)
-
-
-def operators_are_told(name: str, workload: Any, batch: Any) -> None:
+def operators_are_told(workload: Any, batch: Any) -> None:
     """In bursts beside the steps, which train as steps that nobody watches do."""
-    backend = opened(name)
+    backend = opened("torch-mps")
     watched, clock = backend.stepper(workload, 5), timing.PhaseClock(backend)
     session: Any = SimpleNamespace(backend=backend, method={})
     operators, losses = Operators(session, clock), []
@@ -150,10 +107,6 @@ def operators_are_told(name: str, workload: Any, batch: Any) -> None:
     found = operators.part({"forward_s": [1.0]})["operators"]
     assert found["reason"] is None
     assert all(len(row["seconds"]) == 2 for row in found["rows"])  # of the steps after the listing
-    needed = {phase: 0.0 for phase in ("forward_s", "backward_s", "optimizer_s")}
-    for row in found["rows"]:
-        needed[row["phase"]] = needed.get(row["phase"], 0.0) + min(row["seconds"])
-    assert all(seconds > 0 for phase, seconds in needed.items() if phase != "other_s")
     alone = backend.stepper(workload, 5)
     same = [alone.step(batch, contract.NoClock())() for _ in losses]
     assert losses == pytest.approx(same, rel=1e-5)
@@ -196,17 +149,6 @@ def what_an_mlx_step_computes() -> None:
         assert clock.phases == expected
 
 
-def what_a_lost_device_says() -> None:
-    """MLX raises an error of its device in any later call."""
-    import mlx.core as mx
-
-    backend = opened("mlx")
-    for call in ("eval", "synchronize"):
-        with patch.object(mx, call, side_effect=RuntimeError("GPU hang")):
-            assert "GPU hang" in str(sweep.lost(backend))
-    assert sweep.lost(backend) is None
-
-
 def main(name: str, folder: str) -> None:
     """Check one backend."""
     for test in CONTRACT:
@@ -215,13 +157,11 @@ def main(name: str, folder: str) -> None:
     gc.collect()  # models are full of reference cycles
     waiting_counts(name)
     what_only_a_gpu_has(name)
-    what_is_asked_of_metal(name)
-    operators_are_told(name, contract.gpt2("nano"), contract.tokens(3))
-    if name == "torch-mps":  # in MLX drawing is no operator that can be called by itself
-        operators_are_told(name, contract.classic("mlp", dropout=0.5), contract.images())
+    if name == "torch-mps":  # test_operators.py has MLX's, which are the same on a CPU
+        operators_are_told(contract.gpt2("nano"), contract.tokens(3))
+        operators_are_told(contract.classic("mlp", dropout=0.5), contract.images())
     else:
         what_an_mlx_step_computes()
-        what_a_lost_device_says()
 
 
 if __name__ == "__main__":

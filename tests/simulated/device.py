@@ -41,43 +41,17 @@ class Card:
 
 
 SLOWER, SMALLER = 20_000, 64
-GB, GIB, MIB = 10**9, 2**30, 2**20
-
-
-def card(
-    name: str,
-    capability: tuple[int, int],
-    multiprocessors: int,
-    memory_gib: int,
-    l2_mib: float,
-    gb_rate: float,
-    tflop_rates: tuple[float, float, float],
-    link_gb_rate: float,
-) -> Card:
-    """A card of its data sheet's figures."""
-    flop_rates = (rate * 1e12 / SLOWER for rate in tflop_rates)
-    return Card(
-        name,
-        capability,
-        multiprocessors,
-        memory_gib * GIB // SMALLER,
-        int(l2_mib * MIB) // SMALLER,
-        gb_rate * GB / SLOWER,
-        dict(zip(("fp32", "tf32", "half"), flop_rates, strict=True)),
-        link_gb_rate * GB / SLOWER,
-    )
-
-
-CARDS = {
-    each.name: each
-    for each in (
-        # NVIDIA H200 data sheet: 141 GB, 4.8 TB/s; 67, 495 and 989 TFLOP/s, dense
-        card("NVIDIA H200", (9, 0), 132, 141, 50, 4800, (67, 495, 989), 64),
-        card("NVIDIA H200 MIG 1g.18gb", (9, 0), 16, 18, 6.25, 600, (8, 60, 120), 64),
-        # Turing whitepaper, GeForce RTX 2080 Ti: neither tf32 nor bf16
-        card("NVIDIA GeForce RTX 2080 Ti", (7, 5), 68, 11, 5.5, 616, (13.4, 13.4, 107), 16),
-    )
-}
+# NVIDIA H200 data sheet: 141 GB, 4.8 TB/s; 67, 495 and 989 TFLOP/s, dense
+H200 = Card(
+    name="NVIDIA H200",
+    capability=(9, 0),
+    multiprocessors=132,
+    memory_bytes=141 * 2**30 // SMALLER,
+    l2_bytes=50 * 2**20 // SMALLER,
+    bytes_rate=4.8e12 / SLOWER,
+    flop_rates={"fp32": 67e12 / SLOWER, "tf32": 495e12 / SLOWER, "half": 989e12 / SLOWER},
+    link_rate=64e9 / SLOWER,
+)
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -91,7 +65,7 @@ class Timeline:
         self._hidden = 0.0  # real seconds that the host's clock leaves out; negative after waits
         self._since: float | None = None  # while a result is computed, the clock stands still
         self.end = 0.0  # of the queue
-        self._later: list[tuple[float, Callable[[], Any]]] = []
+        self.when_waited: list[Callable[[], Any]] = []  # what the queue has done by then
         self.busy_s = 0.0
 
     def now(self) -> float:
@@ -105,15 +79,8 @@ class Timeline:
 
         for name, real in _real.items():
             setattr(time, name, lambda real=real: self._shifted(real))
-            if name != "time":
-                setattr(time, f"{name}_ns", lambda real=real: int(self._shifted(real) * 1e9))
-        gettime, of_cpus = (
-            time.clock_gettime,
-            (time.CLOCK_PROCESS_CPUTIME_ID, time.CLOCK_THREAD_CPUTIME_ID),
-        )
-        time.clock_gettime = lambda which: (
-            gettime(which) if which in of_cpus else self._shifted(lambda: gettime(which))
-        )
+        gettime = time.clock_gettime
+        time.clock_gettime = lambda which: self._shifted(lambda: gettime(which))
         timeit.default_timer = time.perf_counter
 
     def _shifted(self, real: Callable[[], float]) -> float:
@@ -141,19 +108,12 @@ class Timeline:
         self.end = max(self.now(), self.end) + duration_s
         self.busy_s += duration_s
 
-    def later(self, action: Callable[[], Any]) -> None:
-        """Do this when the host has waited for what is queued now."""
-        self._later.append((self.end, action))
-
-    def wait(self, until: float | None = None) -> None:
-        """The host waits for the queue's end, or for a moment in it."""
+    def wait(self) -> None:
+        """The host waits for the queue's end."""
         with self.lock:
-            until = self.end if until is None else until
-            self._hidden -= max(until - self.now(), 0.0)
-            due = [action for moment, action in self._later if moment <= until]
-            self._later = [entry for entry in self._later if entry[0] > until]
-            for action in due:
-                action()
+            self._hidden -= max(self.end - self.now(), 0.0)
+            while self.when_waited:
+                self.when_waited.pop(0)()
 
 
 # -- memory ----------------------------------------------------------------------------------------

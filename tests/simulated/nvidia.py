@@ -1,4 +1,4 @@
-"""What every framework asks of NVIDIA's driver: which GPUs a process sees, and libcuda's answers."""
+"""What every framework asks of NVIDIA's driver: whether a process sees the card, and libcuda."""
 
 from __future__ import annotations
 
@@ -6,43 +6,28 @@ import ctypes
 import os
 from typing import Any
 
-from device import CARDS, Card
+from device import H200
+
+UUID = "fa4e0000-0000-0000-0000-000000000000"  # fake_nvml.cpp has it too
 
 
-def cards(spec: dict[str, Any]) -> list[tuple[Card, str]]:
-    """(card, uuid) of the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order.
-
-    Up to the first wrong name: CUDA programming guide, "CUDA Environment Variables".
-    """
-    gpus, variable = spec["gpus"], os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen = gpus if variable is None else []
-    for name in (part.strip() for part in (variable or "").split(",")):
-        if name.isdigit() and int(name) < len(gpus):
-            chosen.append(gpus[int(name)])
-            continue
-        named = [gpu for gpu in gpus if name and gpu["uuid"].startswith(name)]
-        if len(named) != 1:
-            break
-        chosen += named
-    return [(CARDS[gpu["name"]], gpu["uuid"]) for gpu in chosen]
+def visible() -> bool:
+    """Whether CUDA_VISIBLE_DEVICES leaves the card."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0") == "0"
 
 
 class Libcuda:
-    """`libcuda.so.1` as ctypes sees it: what it tells of the GPUs."""
-
-    def __init__(self, seen: list[tuple[Card, str]]) -> None:
-        self.seen = seen
+    """`libcuda.so.1` as ctypes sees it: what it tells of the GPU."""
 
     def cuInit(self, flags: int) -> int:
         return 0
 
     def cuDeviceGet(self, to: Any, index: int) -> int:
-        to._obj.value = index
-        return 0 if index < len(self.seen) else 101  # CUDA_ERROR_INVALID_DEVICE
+        return 0
 
     def cuDeviceGetAttribute(self, to: Any, attribute: int, device: Any) -> int:
         assert attribute == 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
-        to._obj.value = self.seen[device.value][0].l2_bytes
+        to._obj.value = H200.l2_bytes
         return 0
 
 

@@ -2,7 +2,7 @@
 
 Tensors are those of tensors.py: every operator on one is computed on the CPU, its results take
 memory from the heaps, and the time that computing took goes to the queue (see device.py). What
-torch's Python takes from `torch._C._mps_*` is simulated by `functions`, what its C++ takes by metal.cpp.
+torch's Python takes from `torch._C._mps_*` is simulated by `install`, what its C++ takes by device.cpp.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Gpu:
             if call.to_host:
                 result = call.into if call.name == "copy_" else computed
             else:
-                result = call.wrapped(computed, self)
+                result = call.wrapped(computed)
         if call.waited or call.copies:
             self.line.wait()
         return result
@@ -80,8 +80,7 @@ class Shader:
         self.source = source
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        if f" {name}(" not in self.source:
-            raise AttributeError(name)
+        assert f" {name}(" in self.source
 
         def launch(*arguments: Any) -> None:
             assert all(isinstance(argument, Played) for argument in arguments)
@@ -91,14 +90,20 @@ class Shader:
         return launch
 
 
-def functions() -> dict[str, Callable[..., Any]]:
-    """By name, without `_mps_`."""
+def install(spec: dict[str, Any], module: Any) -> None:
+    """Have torch find the GPU of `spec`."""
+    global gpu
+    gpu = Gpu(spec["recommended_bytes"])
+    gpu.line.patch()
+    callback = ctypes.CFUNCTYPE(None)(gpu.line.wait)
+    gpu.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
+    ctypes.CDLL(spec["library"]).simulated_install(1, callback)
     memory = gpu.memory
 
     def fraction(share: float) -> None:
         memory.limit_bytes = share * gpu.recommended_bytes if share else math.inf
 
-    return {
+    simulated: dict[str, Callable[..., Any]] = {
         "is_available": lambda: True,
         "is_in_bad_fork": lambda: False,
         "is_on_macos_or_newer": lambda major, minor: (major, minor) <= (15, 5),
@@ -112,46 +117,23 @@ def functions() -> dict[str, Callable[..., Any]]:
         "recommendedMaxMemory": lambda: gpu.recommended_bytes,
         "compileShader": Shader,
     }
-
-
-def statistics(*device: Any) -> dict[str, int]:
-    """`torch.accelerator.memory_stats`, those parts that are simulated."""
-    memory = gpu.memory
-    return {
+    for name, function in simulated.items():
+        setattr(torch._C, f"_mps_{name}", function)
+    torch._C._has_mps = True
+    torch.mps._is_in_bad_fork = lambda: False
+    torch.accelerator.memory_stats = lambda *device: {
         "allocated_bytes.all.current": memory.allocated,
         "allocated_bytes.all.peak": memory.peak_allocated,
         "reserved_bytes.all.current": memory.reserved,
     }
+    torch.accelerator.reset_peak_memory_stats = lambda *device: memory.reset_peak()
+    tensors.install("MPS", gpu, attention)
 
 
-def reset_peak(*device: Any) -> None:
-    """`torch.accelerator.reset_peak_memory_stats`."""
-    gpu.memory.reset_peak()
-
-
-def install(spec: dict[str, Any], module: Any) -> None:
-    """Have torch find the GPU of `spec`."""
-    global gpu
-    gpu = Gpu(spec["recommended_bytes"])
-    gpu.line.patch()
-    callback = ctypes.CFUNCTYPE(None)(gpu.line.wait)
-    gpu.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
-    ctypes.CDLL(spec["library"]).simulated_install(callback)
-    torch._C._has_mps = True
-    for name, function in functions().items():
-        setattr(torch._C, f"_mps_{name}", function)
-    torch.mps._is_in_bad_fork = lambda: False
-    torch.accelerator.memory_stats = statistics
-    torch.accelerator.reset_peak_memory_stats = reset_peak
-    tensors.install("MPS", gpu.run, made, attention)
-
-
-def made(place: torch.device | None, make: Callable[[], torch.Tensor]) -> Played:
-    """A new tensor on the GPU."""
-    with gpu.line.computing():
-        return Played.of(make(), gpu)
-
-
-def attention(*given: Any, **more: Any) -> Any:
+def attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+    is_causal: bool = False, **more: Any,
+) -> Any:  # fmt: skip
     """With an n x n matrix: what MPS fuses is not for training."""
-    return torch.ops.aten._scaled_dot_product_attention_math(*given, **more)[0]
+    math = torch.ops.aten._scaled_dot_product_attention_math
+    return math(query, key, value, attn_mask, dropout_p, is_causal, **more)[0]

@@ -1,9 +1,8 @@
-"""Python runs this at its start where this folder is on PYTHONPATH: frameworks find simulated GPUs.
+"""Python runs this at its start where this folder is on PYTHONPATH: frameworks find a simulated GPU.
 
-`SILICONPROF_SIMULATED` says which, as JSON. NVIDIA's: `gpus` (names of `device.CARDS` with `uuid`),
-`library` (cuda.cpp compiled), and what goes wrong with them: `lost_after` that many kernels. A Mac: `memory_bytes`,
-`recommended_bytes` (Metal's working set), `library` (metal.cpp compiled) and `macos`
-(fake_macos.cpp compiled). MLX's GPU of either is `lost_in` a function of that name.
+`SILICONPROF_SIMULATED` says which, as JSON. NVIDIA's: `library` (device.cpp compiled), and `lost_after`
+that many kernels. A Mac's: `library`, `memory_bytes`, `recommended_bytes` (Metal's working set) and
+`macos` (fake_macos.cpp compiled).
 """
 
 import ctypes
@@ -54,4 +53,4 @@ class After(importlib.abc.MetaPathFinder):
 
 
 if PLAYED:
-    sys.meta_path.insert(0, After(NVIDIA if "gpus" in PLAYED else MAC))
+    sys.meta_path.insert(0, After(MAC if "macos" in PLAYED else NVIDIA))

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import torch
+from device import Timeline
 from torch.utils._pytree import tree_map
 
 # Operators that take tensors of the host beside those of the device
@@ -22,31 +23,35 @@ WAITED = ("nonzero", "masked_select", "_unique2", "_local_scalar_dense", "equal"
 COPIES = ("copy_", "_to_copy")
 SAME_MEMORY = ("detach", "alias", "_unsafe_view")
 
-run: Callable[..., Any]  # how the device runs an operator; set by `install`
-
 
 class Device(Protocol):
-    """One device of the process."""
+    """The one device of the process."""
 
     place: torch.device
+    line: Timeline
     held: WeakValueDictionary[int, Any]  # its memory, by the CPU storage below
 
     def allocate(self, n_bytes: int) -> Any:
         """Memory that goes back when nothing refers to it, or torch's own error."""
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator."""
+
+
+device: Device  # set by `install`
 
 
 class Played(torch.Tensor):
     """A tensor on a simulated device: `inner` on the CPU, `memory` on the device."""
 
     inner: torch.Tensor
-    on: Any
     memory: Any
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def of(inner: torch.Tensor, device: Device) -> Played:
-        """A tensor on that device; a view of another shares its memory."""
+    def of(inner: torch.Tensor) -> Played:
+        """A tensor on the device; a view of another shares its memory."""
         storage = inner.untyped_storage()
         memory = device.held.get(storage._cdata)
         if memory is None and storage.nbytes():
@@ -59,23 +64,16 @@ class Played(torch.Tensor):
             dtype=inner.dtype,
             device=device.place,
         )
-        made.inner, made.on, made.memory = inner, device, memory
+        made.inner, made.memory = inner, memory
         return made
 
     def untyped_storage(self) -> Any:
         """The host's memory below: whoever asks wants to know which tensors share theirs."""
         return self.inner.untyped_storage()
 
-    def data_ptr(self) -> int:
-        """See `untyped_storage`."""
-        return self.inner.data_ptr()
-
-    def __repr__(self) -> str:
-        return f"{self.inner!r} on {self.on.place}"
-
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return run(func, args, dict(kwargs or {}))
+        return device.run(func, args, dict(kwargs or {}))
 
 
 class Call:
@@ -85,13 +83,12 @@ class Call:
         args, kwargs: as the CPU computes it.
         given: the tensors of the device, by id of the CPU's.
         hosts: those of the host.
-        place: the device that the caller names for the result.
         to_host: whether the result is the host's.
         moved_bytes: of the device's tensors that it takes, and of those that it makes.
         waited: whether the host reads something of the result.
 
     Raises:
-        RuntimeError: torch's own, for tensors of two devices.
+        RuntimeError: torch's own, for tensors of host and device.
     """
 
     def __init__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -102,19 +99,16 @@ class Call:
         self.waited = self.name in WAITED
         self.into = args[0] if args else None
         self.args, self.kwargs = tree_map(self._unwrapped, args), tree_map(self._unwrapped, kwargs)
-        places = sorted({str(tensor.on.place) for tensor in self.given.values()}, reverse=True)
-        places += ["cpu"] * any(host.dim() for host in self.hosts)
-        if len(places) > 1 and self.name not in MIXED:
+        if self.given and any(host.dim() for host in self.hosts) and self.name not in MIXED:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, "
-                f"{places[0]} and {places[1]}!"
+                f"{device.place} and cpu!"
             )
         self.kwargs.pop("pin_memory", None)
         asked = self.kwargs.get("device")
-        self.place = None if asked is None else torch.device(asked)
-        if self.place is not None:
+        if asked is not None:
             self.kwargs["device"] = torch.device("cpu")
-            self.to_host = self.place.type == "cpu"
+            self.to_host = torch.device(asked).type == "cpu"
         else:
             self.to_host = self.name == "copy_" and not isinstance(self.into, Played)
 
@@ -141,7 +135,7 @@ class Call:
         """What it makes, on the CPU."""
         return self.func(*self.args, **self.kwargs)
 
-    def wrapped(self, result: Any, device: Device) -> Any:
+    def wrapped(self, result: Any) -> Any:
         """The result as tensors on the device; what is written in place stays the same object."""
 
         def wrap(value: Any) -> Any:
@@ -151,28 +145,26 @@ class Call:
             if (mine := self.given.get(id(value))) is not None:
                 return mine
             self.moved_bytes += value.nbytes
-            return Played.of(value, device)
+            return Played.of(value)
 
         return tree_map(wrap, result)
 
 
-def install(
-    key: str,
-    runs: Callable[..., Any],
-    made: Callable[[torch.device | None, Callable[[], torch.Tensor]], Played],
-    attention: Callable[..., Any],
-) -> None:
+def made(make: Callable[[], torch.Tensor]) -> Played:
+    """A new tensor on the device, of a maker of the CPU's; all other factories fill one of these."""
+    with device.line.computing():
+        return Played.of(make())
+
+
+def install(key: str, of: Device, attention: Callable[..., Any]) -> None:
     """Have torch make tensors of the device, and mark them as simulated.
 
     Args:
         key: its dispatch key.
-        runs: runs an operator, given as a `Call` takes it.
-        made: makes a tensor on the device that torch names from a maker of the CPU's; all other
-            factories fill one of these.
-        attention: on the device, with the positional arguments of torch's own.
+        attention: on the device, with the arguments of torch's own.
     """
-    global run
-    run = runs
+    global device
+    device = of
     torch.emulated_device = "simulated by tests/simulated"  # the mark that siliconprof reads
     # A parameter that moves to the device stays the same object, as where its data is set.
     torch.__future__.set_swap_module_params_on_conversion(True)
@@ -183,25 +175,24 @@ def install(
     torch.set_num_threads(1)
     torch.set_num_threads, torch.get_num_threads = partial(setitem, threads, 0), lambda: threads[0]
 
-    def empty(size: Any, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):  # fmt: skip
+    def empty(size: Any, *, dtype=None, memory_format=None, **more: Any) -> Played:
         order = memory_format or torch.contiguous_format
-        return made(device, lambda: torch.empty(size, dtype=dtype, memory_format=order))
+        return made(lambda: torch.empty(size, dtype=dtype, memory_format=order))
 
-    def empty_strided(size: Any, stride: Any, *, dtype=None, layout=None, device=None, pin_memory=None):  # fmt: skip
-        return made(device, lambda: torch.empty_strided(size, stride, dtype=dtype))
+    def empty_strided(size: Any, stride: Any, *, dtype=None, **more: Any) -> Played:
+        return made(lambda: torch.empty_strided(size, stride, dtype=dtype))
 
     def copy(to: Any, source: Any, non_blocking: bool = False) -> Any:
-        return run(torch.ops.aten.copy_.default, (to, source, non_blocking), {})
+        return of.run(torch.ops.aten.copy_.default, (to, source, non_blocking), {})
 
     kernels.impl("empty.memory_format", empty, key)
     kernels.impl("empty_strided", empty_strided, key)
     kernels.impl("copy_", copy, key)  # torch.tensor copies without asking a wrapper
     hosts_own = torch.nn.functional.scaled_dot_product_attention
 
-    def attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):  # fmt: skip
-        of = attention if isinstance(query, Played) else hosts_own
-        given = (query, key, value, attn_mask, dropout_p, is_causal)
-        return of(*given, scale=scale, enable_gqa=enable_gqa)
+    def attend(query: Any, *given: Any, **more: Any) -> Any:
+        own = attention if isinstance(query, Played) else hosts_own
+        return own(query, *given, **more)
 
     torch.nn.functional.scaled_dot_product_attention = attend
 

@@ -1,8 +1,10 @@
-// What torch asks of CUDA from its own C++: which device is current, whether memory is page-locked,
-// who waits. A device guard and CUDA's hooks, as `c10/core/impl/DeviceGuardImplInterface.h` and
-// `ATen/detail/CUDAHooksInterface.h` ask for them; the device itself is simulated in simulated_cuda.py.
+// What torch asks of CUDA or, compiled with -DPLAYED_MPS, of Apple's MPS from its own C++: which device is
+// current, whether there is one, whether memory is page-locked, who waits. A device guard and hooks,
+// as `c10/core/impl/DeviceGuardImplInterface.h`, `ATen/detail/CUDAHooksInterface.h` and
+// `MPSHooksInterface.h` ask for them; the device itself is simulated in simulated_cuda.py or simulated_mps.py.
 // It must be loaded before torch asks for its hooks for the first time.
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/detail/MPSHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdlib>
@@ -10,22 +12,20 @@
 #include <mutex>
 
 namespace {
-thread_local c10::DeviceIndex current = 0;
+#ifdef PLAYED_MPS
+constexpr auto kind = c10::DeviceType::MPS;
+#else
+constexpr auto kind = c10::DeviceType::CUDA;
+#endif
 c10::DeviceIndex devices = 0;
-void (*on_synchronize)(int) = nullptr;
+void (*on_synchronize)() = nullptr;
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
-  c10::DeviceType type() const override { return c10::DeviceType::CUDA; }
-  c10::Device exchangeDevice(c10::Device to) const override {
-    auto before = getDevice();
-    uncheckedSetDevice(to);
-    return before;
-  }
-  c10::Device getDevice() const override { return {c10::DeviceType::CUDA, current}; }
-  void setDevice(c10::Device to) const override { uncheckedSetDevice(to); }
-  void uncheckedSetDevice(c10::Device to) const noexcept override {
-    if (to.has_index()) current = to.index();
-  }
+  c10::DeviceType type() const override { return kind; }
+  c10::Device exchangeDevice(c10::Device) const override { return getDevice(); }
+  c10::Device getDevice() const override { return {kind, 0}; }
+  void setDevice(c10::Device) const override {}
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
   c10::Stream getStream(c10::Device of) const override {
     return c10::Stream(c10::Stream::DEFAULT, of);
   }
@@ -34,7 +34,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void**, const c10::Stream&, const c10::DeviceIndex,
               const c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
-  void synchronizeDevice(const c10::DeviceIndex index) const override { on_synchronize(index); }
+  void synchronizeDevice(const c10::DeviceIndex) const override { on_synchronize(); }
 };
 Guard guard;
 
@@ -64,18 +64,25 @@ PinnedAllocator pinned_allocator;
 }  // namespace
 
 namespace at {
+#ifdef PLAYED_MPS
+struct PlayedHooks : MPSHooksInterface {
+  bool hasMPS() const override { return devices > 0; }
+  bool isOnMacOSorNewer(unsigned major, unsigned) const override { return major <= 15; }
+  void deviceSynchronize() const override { on_synchronize(); }
+#else
 struct PlayedHooks : CUDAHooksInterface {
   PlayedHooks(CUDAHooksArgs) {}
-  void init() const override {}
   bool hasCUDA() const override { return devices > 0; }
+  std::string showConfig() const override { return "  - CUDA, simulated\n"; }
+  int getNumGPUs() const override { return devices; }
+  DeviceIndex current_device() const override { return 0; }
+#endif
+  void init() const override {}
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return devices > 0; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
   DeviceIndex deviceCount() const override { return devices; }
-  std::string showConfig() const override { return "  - CUDA, simulated\n"; }
-  int getNumGPUs() const override { return devices; }
-  DeviceIndex current_device() const override { return current; }
-  DeviceIndex getCurrentDevice() const override { return current; }
+  DeviceIndex getCurrentDevice() const override { return 0; }
   bool isPinnedPtr(const void* data) const override {
     std::lock_guard<std::mutex> held(lock);
     auto next = pinned.upper_bound(data);
@@ -85,19 +92,16 @@ struct PlayedHooks : CUDAHooksInterface {
   }
   Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
 };
+#ifdef PLAYED_MPS
+C10_REGISTER_CLASS(MPSHooksRegistry, MPSHooks, PlayedHooks)
+#else
 C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, PlayedHooks)
+#endif
 }  // namespace at
 
-extern "C" {
-void simulated_install(int count, void (*synchronize)(int)) {
+extern "C" void simulated_install(int count, void (*synchronize)()) {
   devices = count;
   on_synchronize = synchronize;
-  auto slot = static_cast<size_t>(c10::DeviceType::CUDA);
+  auto slot = static_cast<size_t>(kind);
   c10::impl::device_guard_impl_registry[slot].store(&guard);
-}
-int simulated_device(int to) {  // -1 = only ask
-  int before = current;
-  if (to >= 0) current = to;
-  return before;
-}
 }
