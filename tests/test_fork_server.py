@@ -78,11 +78,11 @@ def test_a_fork_measures_what_a_fresh_interpreter_measures(
 
 ASKS = """
 import sys
-from siliconprof.measure import child
+from siliconprof.measure import fork_server
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 
-child.prepare([Trial(Cell.from_json(text)) for text in sys.argv[1:]])
+fork_server.prepare([Trial(Cell.from_json(text)) for text in sys.argv[1:]])
 """
 
 

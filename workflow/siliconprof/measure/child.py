@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +16,7 @@ from typing import Any
 
 from siliconprof.errors import printable
 from siliconprof.lifetime import pipeline_alive
-from siliconprof.measure import fork_server, inherited, leftovers, lock
-from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.measure import fork_server, leftovers
 from siliconprof.session import exhaustion
 from siliconprof.session.trial import Trial
 from siliconprof.store import documents
@@ -30,21 +29,6 @@ ENDS_WITHIN_S = 12.0  # a process that was killed and what it left, unless stuck
 HEAD_BYTES = TAIL_BYTES = 2**20  # of the output, in the log
 TAIL_LINES = 200
 LONGEST = 1000  # characters of a last line
-
-
-def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
-    """The child's environment: the trial's own, this checkout's code, and `inherited.without`.
-
-    What compilers keep between runs goes to a folder of the cell's own, so that all of them start
-    from nothing: torch/_inductor/runtime/cache_dir_utils.py, triton's knobs.py, mlx's
-    backend/cpu/compiled.cpp and backend/cuda/jit_module.cpp.
-    """
-    path = filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")])
-    own = trial.environment(os.environ)
-    if trial.compiles:
-        own |= dict.fromkeys(fork_server.COMPILER_CACHES, str(scratch))
-    own |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
-    return inherited.without(os.environ) | own
 
 
 class PipelineGone(Exception):
@@ -100,8 +84,7 @@ class Child:
 
     Args:
         result: the file that the process writes at its end.
-        held: the host's lock, which the process inherits.
-        arguments: of the worker, beside those of every one.
+        job: of the worker, beside what every one has.
         under: the command that starts it, see `capture` of a workload's entry.
 
     Attributes:
@@ -113,19 +96,17 @@ class Child:
         self,
         trial: Trial,
         result: Path,
-        held: lock.Held,
-        arguments: Sequence[str],
-        under: Sequence[str] = (),
+        job: Mapping[str, Any],
+        under: Sequence[str],
     ) -> None:
         self.oom_kills_before, self.started_s = exhaustion.cgroup_kills(), time.monotonic()
-        own = ["--supervisor", str(os.getpid()), "--result", str(result)]
-        arguments = [*own, "--cell", trial.cell.to_json(), *arguments]
-        environment = child_environment(trial, result.parent)
+        own = {"supervisor": os.getpid(), "result": str(result)}
+        job = {"cell": json.loads(trial.cell.to_json()), **own, **job}
+        environment = fork_server.child_environment(trial, result.parent)
         (says, to_say), (tells, to_tell) = os.pipe(), os.pipe()
         try:
-            kept = (to_tell, held.descriptor)
             self.pid, self._ended, self.started = _start(
-                trial, arguments, under, environment, to_say, kept
+                trial, job, under, environment, to_say, to_tell
             )
         finally:
             os.close(to_say)
@@ -194,59 +175,36 @@ Ended = Callable[[], tuple[int, list[str]]]  # waits: (exit code, what was left 
 
 def _start(
     trial: Trial,
-    arguments: Sequence[str],
+    job: Mapping[str, Any],
     under: Sequence[str],
     environment: Mapping[str, str],
     output: int,
-    kept: tuple[int, int],
+    progress: int,
 ) -> tuple[int, Ended, str]:
-    """(process id, what waits for its end, how it was started).
-
-    Args:
-        kept: descriptors that it inherits: of its progress, of the lock.
-    """
+    """(process id, what waits for its end, how it was started)."""
     started = FRESH
-    if may_fork(trial) and fork_server.VARIABLE in os.environ:
+    if fork_server.may_fork(trial) and fork_server.VARIABLE in os.environ:
         try:
-            descriptors = (output, *kept)
             forked = fork_server.forked(
-                trial, environment, arguments, descriptors, require_pipeline
+                trial, environment, job, (output, progress), require_pipeline
             )
             return *forked, FORKED
         except fork_server.NoFork as error:
             started = f"{FRESH}, since {error}"
             print(f"not forked: {error}; starts {FRESH}", file=sys.stderr)
     leftovers.adopt()
-    command = [*under, sys.executable, "-m", fork_server.WORKER, *arguments]
+    worker = [sys.executable, "-m", fork_server.WORKER, json.dumps({**job, "progress": progress})]
     process = subprocess.Popen(
-        [*command, *fork_server.descriptor_arguments(*kept)],
+        [*under, *worker],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        pass_fds=kept,
+        pass_fds=[progress],
         start_new_session=True,
     )
     # 0 where whoever started us ignores SIGCHLD; the result file then has the status
     return process.pid, lambda: (process.wait(), leftovers.end(process.pid)), started
-
-
-def may_fork(trial: Trial) -> bool:
-    """Whether a fork measures it as a fresh interpreter does.
-
-    A driver's context may not be forked, and nothing can be put before a fork.
-    """
-    return trial.cell.device_kind == "cpu" and not trial.cell.parameters.get("capture")
-
-
-def prepare(trials: Sequence[Trial]) -> None:
-    """Have what these cells import imported, as long as none of them is measured.
-
-    Not where one starts an interpreter of its own, which would be measured beside the imports.
-    """
-    if fork_server.VARIABLE in os.environ and all(map(may_fork, trials)):
-        scratch = Path(tempfile.gettempdir())
-        fork_server.prepare((trial, child_environment(trial, scratch)) for trial in trials)
 
 
 def require_pipeline() -> None:

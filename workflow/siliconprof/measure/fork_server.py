@@ -2,9 +2,8 @@
 
 Importing torch and a model's library takes seconds, and every cell has a process of its own. So a
 run of the pipeline on Linux keeps a tree of processes that import and do nothing else. Its root has
-a child for each environment, since libraries read variables, and the cores that they may use, when
-they are loaded; below that, one has imported the framework, a child of it a model's libraries too,
-and so on. A cell's supervisor asks the root; the request goes down to the process that has imported
+a child for each environment, since libraries read variables when they are loaded; below that, one
+has imported the framework, a child of it a model's libraries too, and so on. A cell's supervisor asks the root; the request goes down to the process that has imported
 what the cell imports, and that one forks. Nothing is computed before; where a library has started
 threads all the same, that it does not start again in a fork, there is none. The fork reads the code
 of this package, and variables of this package, anew.
@@ -35,14 +34,14 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import in_one_line
-from siliconprof.measure import leftovers
+from siliconprof.measure import inherited, leftovers
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
@@ -135,16 +134,40 @@ def _started(environment: Mapping[str, str], descriptors: Sequence[int]) -> None
     )
 
 
-def prepare(trials: Iterable[tuple[Trial, Mapping[str, str]]]) -> None:
-    """Have the tree import what cells import; until it has, no cell is forked.
+def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
+    """The child's environment: the trial's own, this checkout's code, and `inherited.without`.
 
-    Args:
-        trials: each with the environment of its measuring process.
+    What compilers keep between runs goes to a folder of the cell's own, so that all of them start
+    from nothing: torch/_inductor/runtime/cache_dir_utils.py, triton's knobs.py, mlx's
+    backend/cpu/compiled.cpp and backend/cuda/jit_module.cpp.
     """
-    requests = {}
-    for trial, environment in trials:
+    path = filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")])
+    own = trial.environment(os.environ)
+    if trial.compiles:
+        own |= dict.fromkeys(COMPILER_CACHES, str(scratch))
+    own |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+    return inherited.without(os.environ) | own
+
+
+def may_fork(trial: Trial) -> bool:
+    """Whether a fork measures it as a fresh interpreter does.
+
+    A driver's context may not be forked, and nothing can be put before a fork.
+    """
+    return trial.cell.device_kind == "cpu" and not trial.cell.parameters.get("capture")
+
+
+def prepare(trials: Sequence[Trial]) -> None:
+    """Have the tree import what these cells import; until it has, no cell is forked.
+
+    Not where one starts an interpreter of its own, which would be measured beside the imports.
+    """
+    if VARIABLE not in os.environ or not all(map(may_fork, trials)):
+        return
+    requests, scratch = {}, Path(tempfile.gettempdir())
+    for trial in trials:
         if not trial.refusal():
-            request = _request(trial, environment)
+            request = _request(trial, child_environment(trial, scratch))
             requests[json.dumps([request["branch"], request["imports"]])] = request
     # without a root every cell starts an interpreter of its own
     with suppress(OSError), _connected() as root:
@@ -164,7 +187,6 @@ def _request(trial: Trial, environment: Mapping[str, str]) -> Message:
         "environment": dict(environment),
         "branch": theirs | {"PYTHONPATH": others},
         "package": str(PACKAGE_DIR.parent),
-        "cores": sorted(os.sched_getaffinity(0)),
         "folder": os.getcwd(),
         "cell": trial.cell.to_json(),
         "imports": [name for name, _ in trial.imports()],
@@ -177,8 +199,8 @@ def _request(trial: Trial, environment: Mapping[str, str]) -> Message:
 def forked(
     trial: Trial,
     environment: Mapping[str, str],
-    arguments: Sequence[str],
-    descriptors: tuple[int, int, int],
+    job: Mapping[str, Any],
+    descriptors: tuple[int, int],
     check: Callable[[], None],
 ) -> tuple[int, Callable[[], tuple[int, list[str]]]]:
     """(id of a measuring process that was forked, what waits for its end).
@@ -188,8 +210,8 @@ def forked(
 
     Args:
         environment: of the process.
-        arguments: of the worker.
-        descriptors: of its output, its progress and the lock.
+        job: of the worker.
+        descriptors: of its output and its progress.
         check: called while it starts; what it raises ends the wait.
 
     Raises:
@@ -197,7 +219,7 @@ def forked(
     """
     try:
         connection = _connected()
-        _send(connection, _request(trial, environment) | {"arguments": [*arguments]}, descriptors)
+        _send(connection, _request(trial, environment) | {"job": dict(job)}, descriptors)
         until = time.monotonic() + STARTS_WITHIN_S
         while not select.select([connection], [], [], POLL_S)[0]:
             check()
@@ -239,11 +261,11 @@ class Branch:
         self.below: dict[str, socket.socket] = {}  # by the next import
         leftovers.adopt()
 
-    def serve(self) -> tuple[Message, list[int]] | None:
+    def serve(self) -> tuple[Message, int] | None:
         """Hand requests down or fork, until the process above ends.
 
         Returns:
-            In a fork that is to measure, its request and the descriptors that it keeps.
+            In a fork that is to measure, its request and the descriptor for its progress.
         """
         while True:
             request, descriptors = _receive(self.control)
@@ -253,9 +275,9 @@ class Branch:
             try:
                 if self.failed:
                     _refuse(descriptors[0], self.failed)
-                elif not missing:  # and with arguments it is to be measured
-                    if "arguments" in request and self._forked(*descriptors[:2]):
-                        return request, descriptors[2:]
+                elif not missing:  # and with a job it is to be measured
+                    if "job" in request and self._forked(*descriptors[:2]):
+                        return request, descriptors[2]
                 elif missing[0] in self.below or not self._branched_off(request):
                     _send(self.below[missing[0]], request, descriptors)
             except OSError as error:  # a full process table, or the one below was killed
@@ -320,20 +342,17 @@ class Branch:
         return False
 
 
-def _threads_that_a_fork_misses() -> int:
-    """How many threads this process has that nobody starts again in a fork: one waits for ever there.
+def _threads_that_a_fork_misses() -> bool:
+    """Whether this process has threads that nobody starts again in a fork: one waits for ever there.
 
     OpenBLAS ends its own when a process forks, so this one forks once.
     """
     if not (pid := os.fork()):
         os._exit(0)
     os.waitpid(pid, 0)
-    names = [
-        Path(task, "comm").read_text(encoding="utf-8").strip()
-        for task in Path("/proc/self/task").iterdir()
-        if task.name != str(os.getpid())
-    ]
-    return len([name for name in names if name not in STARTED_AGAIN])
+    tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
+    names = {Path(task, "comm").read_text(encoding="utf-8").strip() for task in tasks}
+    return bool(names - STARTED_AGAIN)
 
 
 def _refuse(descriptor: int, why: str) -> None:
@@ -352,7 +371,7 @@ def root(listener: socket.socket, life: int) -> None:
                 continue  # anybody may connect to an abstract address
             while (received := _receive(connection))[0]:
                 request, descriptors = received
-                if "arguments" in request:
+                if "job" in request:
                     _hand_down(below, request, [connection.fileno(), *descriptors])
                     for descriptor in descriptors:
                         os.close(descriptor)
@@ -368,17 +387,16 @@ def root(listener: socket.socket, life: int) -> None:
 
 def _hand_down(below: dict[str, socket.socket], request: Message, descriptors: list[int]) -> None:
     """Send a request to the branch of its environment, which is started where there is none."""
-    branch, cores, package = request.pop("branch"), request["cores"], request["package"]
+    branch, package = request.pop("branch"), request["package"]
     if package != (own := str(PACKAGE_DIR.parent)):  # another copy's, maybe with other plug-ins
         with suppress(LookupError):
             Trial(Cell.from_json(request["cell"]))
             package = own
     branch["PYTHONPATH"] = os.pathsep.join(filter(None, [package, branch["PYTHONPATH"]]))
-    key = json.dumps([branch, cores], sort_keys=True)
+    key = json.dumps(branch, sort_keys=True)
     try:
         if key not in below:
             below[key], there = _pair()
-            os.sched_setaffinity(0, cores)
             with there:
                 _started(request["environment"] | branch, [there.fileno()])
         _send(below[key], request, descriptors)
@@ -387,14 +405,8 @@ def _hand_down(below: dict[str, socket.socket], request: Message, descriptors: l
         _refuse(descriptors[0], in_one_line(error))
 
 
-def descriptor_arguments(progress: int, held: int) -> list[str]:
-    """The worker's arguments about what it inherits."""
-    return ["--progress-fd", str(progress), "--lock-fd", str(held)]
-
-
-def become_worker(request: Message, kept: Sequence[int]) -> None:
+def become_worker(request: Message, progress: int) -> None:
     """Run the worker in this process, with today's code of this package and its own name."""
-    arguments = [*request["arguments"], *descriptor_arguments(*kept)]
     Path("/proc/self/comm").write_text(PROCESS_NAME, encoding="ascii")
     os.chdir(request["folder"])
     os.environ.clear()
@@ -402,7 +414,7 @@ def become_worker(request: Message, kept: Sequence[int]) -> None:
     tempfile.tempdir = None  # which this module remembers
     atexit._clear()  # of what was imported; multiprocessing's forks do the same (gh-83856)
     sys.path[:2] = [request["folder"], request["package"]]  # of this one: of the root, or another's
-    sys.argv = [WORKER, *arguments]
+    sys.argv = [WORKER, json.dumps(request["job"] | {"progress": progress})]
     # multiprocessing calls the program by a second name
     theirs = [n for n in sys.modules if n.split(".")[0] in ("siliconprof", "__mp_main__")]
     _kept = [sys.modules.pop(name) for name in theirs]  # to take them apart copies their pages

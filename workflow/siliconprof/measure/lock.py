@@ -1,9 +1,8 @@
 """One timed cell at a time on a host, whoever started it.
 
 Snakemake's resource keeps cells of one pipeline apart; this lock keeps apart two pipelines, or
-one and a cell started by hand. It is an advisory `flock` that the measuring process inherits, and
-flock(2) keeps it until that one has ended too: no cell overlaps with one whose supervisor was
-killed. The file says who holds it, for whoever waits. All users may write it.
+one and a cell started by hand. It is an advisory `flock`, which ends with whoever holds it. The file
+says who that is, for whoever waits. All users may write it.
 """
 
 from __future__ import annotations
@@ -12,39 +11,25 @@ import fcntl
 import math
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from siliconprof.errors import UserError, printable, writing
 
-NAME = "siliconprof.lock"
+SHARED = "/tmp/siliconprof.lock"  # by all users
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
 POLL_S = 0.1
 TELL_EVERY_S = 60.0  # of one that waits
 LONGEST = 400  # bytes of what the file says
 
 
-class Held(NamedTuple):
-    """A lock that this process holds."""
-
-    descriptor: int  # for the measuring process
-    waited_s: float
-
-
-def lock_file() -> Path:
-    """The host's lock file: one for all users, in the temporary folder that all share."""
-    configured = os.environ.get(LOCK_FILE_VARIABLE)
-    shared = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
-    return Path(configured) if configured else shared / NAME
-
-
 @contextmanager
-def alone(check: Callable[[], None], doing: str) -> Iterator[Held]:
-    """Hold the host's lock, once nobody else does; log and terminal say for whom it waits.
+def alone(check: Callable[[], None], doing: str) -> Iterator[float]:
+    """Hold the host's lock, once nobody else does; the seconds that it waited.
+
+    Log and terminal say for whom.
 
     Args:
         check: called while waiting, ten times a second; what it raises ends the wait, so that
@@ -55,8 +40,14 @@ def alone(check: Callable[[], None], doing: str) -> Iterator[Held]:
         UserError: the file system has no locks; one line.
         CannotWrite: the file cannot be opened; one line.
     """
-    path = lock_file()
-    descriptor = _opened_for_all(path)
+    path = Path(os.environ.get(LOCK_FILE_VARIABLE) or SHARED)
+    with writing(path):
+        # protected_regular forbids O_CREAT on another user's file in a sticky folder;
+        # O_NOFOLLOW: the folder is writable by others
+        create = 0 if path.exists() else os.O_CREAT
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | create)
+        if create:
+            os.fchmod(descriptor, 0o666)
     started, told_s = time.monotonic(), -math.inf
     try:
         while True:
@@ -83,23 +74,6 @@ def alone(check: Callable[[], None], doing: str) -> Iterator[Held]:
             # Written at each start: old files in /tmp are cleared away, locked or not.
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, note.encode(), 0)
-        yield Held(descriptor, time.monotonic() - started)
+        yield time.monotonic() - started
     finally:
         os.close(descriptor)
-
-
-def _opened_for_all(path: Path) -> int:
-    """A descriptor of a file that every user may open.
-
-    Raises:
-        CannotWrite: one line.
-    """
-    before = os.umask(0)
-    try:
-        with writing(path):
-            # protected_regular forbids O_CREAT on another user's file in a sticky folder;
-            # O_NOFOLLOW: the folder is writable by others
-            create = 0 if path.exists() else os.O_CREAT
-            return os.open(path, os.O_RDWR | os.O_NOFOLLOW | create, 0o666)
-    finally:
-        os.umask(before)

@@ -28,15 +28,9 @@ from typing import Any
 from siliconprof import fingerprint
 from siliconprof.cells import method
 from siliconprof.datasets import prepared
-from siliconprof.errors import (
-    CANNOT_WRITE_STATUS,
-    DEVICE_LOST_STATUS,
-    CannotWrite,
-    UserError,
-    writing,
-)
-from siliconprof.hosts import environment, node_check
-from siliconprof.lifetime import PIPELINE_VARIABLE, killed_by
+from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, writing
+from siliconprof.hosts import cgroups, environment, node_check
+from siliconprof.lifetime import killed_by
 from siliconprof.measure import inherited, leftovers, lock, reuse
 from siliconprof.measure.child import Child, PipelineGone, require_pipeline
 from siliconprof.plugins import CHECKOUT
@@ -48,6 +42,9 @@ from siliconprof.store.cell import Cell, canonical_sha256, point_name
 
 NO_POINT = "it came to its end without a point: nothing was measured"
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a terminal, of a scheduler
+# Parts of a record, which are empty where its child has none
+LISTED = ("points", "samples", "modules_loaded")
+BY_NAME = ("checks", "probes", "accounting")
 REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 
 
@@ -56,7 +53,7 @@ def outcome(
     code: int | None,
     limit_s: float,
     result: Path,
-    trace: memory_limit.Trace | None = None,
+    group: cgroups.Group | None,
 ) -> dict[str, Any]:
     """Status and reason, with the child's result or, if it left none, its points so far.
 
@@ -64,7 +61,7 @@ def outcome(
         code: exit code of the child; None after a time-out.
         limit_s: the cell's time limit in seconds.
         result: the file that the child writes as its last act.
-        trace: the readings of the child's own memory cgroup, if it had one.
+        group: the child's own memory cgroup, if it had one.
 
     Raises:
         CannotWrite: the child could not write; the child's own line.
@@ -85,10 +82,8 @@ def outcome(
         return {"status": "timeout", "reason": reason, "points": child.points}
     died = {"status": "failed", "points": child.points}
     tail, last = child.output.tail, child.output.last_line
-    if code == DEVICE_LOST_STATUS:
-        return died | {"reason": f"{last}; {reached}"}
     if code < 0:
-        evidence = trace.evidence() if trace and -code == signal.SIGKILL else None
+        evidence = memory_limit.evidence(group) if group and -code == signal.SIGKILL else None
         evidence = evidence or exhaustion.evidence(
             child.pid, -code, child.started_s, child.oom_kills_before, tail
         )
@@ -100,7 +95,11 @@ def outcome(
 
 
 def compose(
-    trial: Trial, result: Mapping[str, Any], declared: Mapping[str, Any], started: datetime
+    trial: Trial,
+    result: Mapping[str, Any],
+    declared: Mapping[str, Any],
+    started: datetime,
+    planned: str | None,
 ) -> dict[str, Any]:
     """The record of a trial, from its child's result and what its supervisor knows.
 
@@ -108,17 +107,14 @@ def compose(
         result: as `supervise` returns it.
         declared: versions that the pipeline declared.
         started: when the supervisor started, in UTC.
+        planned: version of the method and fingerprint of its code, as the pipeline saw it.
     """
     cell = trial.cell
     before = result["surroundings"]
     flags = list(result.get("flags", []))
-    changed = fingerprint.changed(before["code"]["modules"], method_code(cell)["modules"])
-    now = f"{record.METHOD_VERSION}:{before['code']['fingerprint']}"
-    if result.get("planned_method") not in (None, now):
-        detail = "edited between the start of the run and that of the cell"
-        flags.append({"code": "code_changed", "detail": detail})
-    if changed:
-        detail = f"edited while it was measured: {', '.join(changed)}"
+    was, now = before["code"]["fingerprint"], method_code(cell)["fingerprint"]
+    if was != now or planned not in (None, f"{record.METHOD_VERSION}:{now}"):
+        detail = "edited between the start of the run and the end of the cell"
         flags.append({"code": "code_changed", "detail": detail})
     emulated = result.get("emulated") or declared.get("emulated")
     if emulated:
@@ -138,12 +134,10 @@ def compose(
         "scenario": result.get("scenario") or trial.scenario(),
         "precision": result.get("precision")
         or {"requested": cell.precision, "effective": None, "evidence": {}},
-        "checks": result.get("checks") or {},
-        "points": result.get("points", []),
-        "samples": result.get("samples", []),
-        "probes": result.get("probes", {}),
+        **{part: result.get(part, []) for part in LISTED},
+        **{part: result.get(part, {}) for part in BY_NAME},
+        **{part: result.get(part) for part in ("dataset", "progress")},
         "flags": flags,
-        "dataset": result.get("dataset"),
         "method": method | result.get("method", {}),
         "environment": {
             **before["environment"],
@@ -153,9 +147,6 @@ def compose(
             "python": result.get("python") or platform.python_version(),
         },
         "code": before["code"],
-        "modules_loaded": result.get("modules_loaded", []),
-        "progress": result.get("progress"),
-        "accounting": result.get("accounting") or {},
     }
     if emulated:
         composed["emulated"] = emulated
@@ -176,32 +167,33 @@ def surroundings(cell: Cell) -> dict[str, Any]:
 def run(
     trial: Trial,
     result: Path,
-    held: lock.Held,
-    arguments: Sequence[str],
+    job: Mapping[str, Any],
     under: Sequence[str],
     spent_s: float = 0.0,
 ) -> dict[str, Any]:
     """Run one child to its end: its outcome, its progress and how long it took.
 
     Args:
-        result, held, arguments, under: see `Child`.
+        result, job, under: see `Child`.
         spent_s: seconds of the cell's time limit that earlier processes have taken.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended.
     """
     limit_s = Plan.of(trial.cell.timing).time_limit_s
-    child = Child(trial, result, held, arguments, under)
+    child = Child(trial, result, job, under)
     try:
         code, wall_s = child.wait(limit_s - spent_s)
         if code is not None and -code in ENDINGS:
             time.sleep(REACHES_ALL_WITHIN_S)  # if it ends us as well, there is no record
     finally:
         child.end()
-        trace = memory_limit.remove(child.pid)
-    report = outcome(child, code, limit_s, result, trace)
-    if trace is not None and "scenario" not in report:
-        report["scenario"] = trace.into(trial.scenario())
+    group = cgroups.existing(cgroups.name_of(child.pid))
+    report = outcome(child, code, limit_s, result, group)
+    if group:
+        if "scenario" not in report:
+            report["scenario"] = memory_limit.read_into(trial.scenario(), group)
+        group.remove()
     if report["status"] == "ok" and not report.get("points"):
         report |= {"status": "failed", "reason": NO_POINT}
     flags = list(report.get("flags", []))
@@ -224,18 +216,6 @@ def capture_command(cell: Cell, folder: Path) -> list[str]:
     """The words of the cell's `capture`, whose file lies in a folder; none where it has none."""
     words = shlex.split(cell.parameters.get("capture", ""))
     return [word.replace("{output}", str(folder / Path(words[0]).name)) for word in words]
-
-
-def shared_checks(trial: Trial) -> Path | None:
-    """The file of the checks that cells like this one share in a run; None for one by hand."""
-    pipeline = os.environ.get(PIPELINE_VARIABLE)
-    if not pipeline:
-        return None
-    cell = trial.cell
-    own = trial.backend.environment(cell.device_index, cell.precision, os.environ)
-    device = [cell.device, cell.device_index, cell.backend, cell.threads]
-    key = canonical_sha256([pipeline, *device, sorted(own.items())])
-    return Path(tempfile.gettempdir()) / f"siliconprof-checks-{key[:16]}.json"
 
 
 def repeat(report: dict[str, Any], further: Mapping[str, Any]) -> None:
@@ -300,26 +280,25 @@ def supervise(
             shutil.rmtree(captures, ignore_errors=True)
             captures.mkdir(parents=True)
     locked = lock.alone(require_pipeline, cell.path)
-    with locked as held, tempfile.TemporaryDirectory(prefix="siliconprof-") as scratch:
+    with locked as waited_s, tempfile.TemporaryDirectory(prefix="siliconprof-") as scratch:
         require_pipeline()
         before = surroundings(cell)
-        arguments, own = ["--expect", json.dumps(expected)] if expected else [], []
-        if shared := shared_checks(trial):
-            arguments += ["--checks", str(shared)]
+        job = {"expect": expected, "checkpoints": None}
+        own = {}
         if results:
             folder = checkpoint_folder(results / "checkpoints", cell, before, declared)
-            own = ["--checkpoints", str(folder)]
-        report = run(trial, Path(scratch, "result.json"), held, [*arguments, *own], under)
+            own = {"checkpoints": str(folder)}
+        report = run(trial, Path(scratch, "result.json"), job | own, under)
         accounting = report["accounting"]
         for index in range(1, cell.parameters.get("repeats", 1)):
             if report["status"] == "ok":
                 require_pipeline()
                 spent_s, file = accounting["child_wall_s"], Path(scratch, f"result-{index}.json")
-                further = run(trial, file, held, arguments, under, spent_s)
+                further = run(trial, file, job, under, spent_s)
                 accounting["child_wall_s"] += further["accounting"]["child_wall_s"]
                 repeat(report, further)
         report["surroundings"] = before
-        accounting["waited_for_lock_s"] = held.waited_s
+        accounting["waited_for_lock_s"] = waited_s
         return report
 
 
@@ -416,12 +395,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(result["reason"])  # no record: the next run tries another node
     wall_s = time.monotonic() - began_s
     result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
-    result["planned_method"] = arguments.method
     if arguments.instead_of:
         result["method"] = (result.get("method") or {}) | {"instead_of": arguments.instead_of}
     # An interrupt during the moment that writing the record takes would lose the cell.
     hear(signal.SIG_IGN)
-    composed = compose(trial, result, declared, started)
+    composed = compose(trial, result, declared, started, arguments.method)
     record.write(composed, arguments.output, history)
     line = f"{cell.path}: {composed['status']}"
     # The log stays on this host: it has the reason as it was.
