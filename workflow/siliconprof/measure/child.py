@@ -80,7 +80,7 @@ class Output:
 
 
 class Child:
-    """The measuring process, its latest progress and its points so far.
+    """The measuring process; after its end also its latest progress and its points until then.
 
     Args:
         result: the file that the process writes at its end.
@@ -100,18 +100,15 @@ class Child:
         under: Sequence[str],
     ) -> None:
         self.oom_kills_before, self.started_s = exhaustion.cgroup_kills(), time.monotonic()
-        own = {"supervisor": os.getpid(), "result": str(result)}
+        self._messages, self.output = result.with_suffix(".progress"), Output()
+        own = {"supervisor": os.getpid(), "result": str(result), "progress": str(self._messages)}
         job = {"cell": json.loads(trial.cell.to_json()), **own, **job}
         environment = fork_server.child_environment(trial, result.parent)
-        (says, to_say), (tells, to_tell) = os.pipe(), os.pipe()
+        says, to_say = os.pipe()
         try:
-            self.pid, self._ended, self.started = _start(
-                trial, job, under, environment, to_say, to_tell
-            )
+            self.pid, self._ended, self.started = _start(trial, job, under, environment, to_say)
         finally:
             os.close(to_say)
-            os.close(to_tell)
-        self.output = Output()
         self.returncode = 0
         self.killed: list[str] = []
         self.progress: dict[str, Any] = {"doing": "start", "step": 0}
@@ -119,7 +116,6 @@ class Child:
         self._threads = [
             threading.Thread(target=self._await_end, daemon=True),
             threading.Thread(target=self._read_output, args=(says,), daemon=True),
-            threading.Thread(target=self._read_progress, args=(tells,), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -132,20 +128,8 @@ class Child:
             while chunk := stream.read(CHUNK_BYTES):
                 self.output.add(chunk)
 
-    def _read_progress(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stream:
-            for line in stream:
-                try:
-                    message = documents.parsed(line)
-                except ValueError:
-                    continue  # cut off by the child's death
-                if "point" in message:
-                    self.points.append(message["point"])
-                else:
-                    self.progress = message
-
     def end(self) -> None:
-        """End it and everything that it started, and write the end of its output to the log."""
+        """End it and everything that it started; read how far it came and what it wrote last."""
         until = time.monotonic() + ENDS_WITHIN_S
         if self._threads[0].is_alive():
             with suppress(ProcessLookupError, PermissionError):
@@ -154,6 +138,16 @@ class Child:
         for thread in self._threads:  # what still lives may hold a pipe open
             thread.join(max(until - time.monotonic(), 0))
         self.output.close()
+        lines = self._messages.read_bytes().splitlines() if self._messages.exists() else []
+        for line in lines:
+            try:
+                message = documents.parsed(line)
+            except ValueError:
+                continue  # cut off by the child's death
+            if "point" in message:
+                self.points.append(message["point"])
+            else:
+                self.progress = message
 
     def wait(self, limit_s: float) -> tuple[int | None, float]:
         """(exit code, or None after a time-out; seconds it took).
@@ -179,28 +173,23 @@ def _start(
     under: Sequence[str],
     environment: Mapping[str, str],
     output: int,
-    progress: int,
 ) -> tuple[int, Ended, str]:
     """(process id, what waits for its end, how it was started)."""
     started = FRESH
     if fork_server.may_fork(trial) and fork_server.VARIABLE in os.environ:
         try:
-            forked = fork_server.forked(
-                trial, environment, job, (output, progress), require_pipeline
-            )
+            forked = fork_server.forked(trial, environment, job, output, require_pipeline)
             return *forked, FORKED
         except fork_server.NoFork as error:
             started = f"{FRESH}, since {error}"
             print(f"not forked: {error}; starts {FRESH}", file=sys.stderr)
     leftovers.adopt()
-    worker = [sys.executable, "-m", fork_server.WORKER, json.dumps({**job, "progress": progress})]
     process = subprocess.Popen(
-        [*under, *worker],
+        [*under, sys.executable, "-m", fork_server.WORKER, json.dumps(job)],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        pass_fds=[progress],
         start_new_session=True,
     )
     # 0 where whoever started us ignores SIGCHLD; the result file then has the status

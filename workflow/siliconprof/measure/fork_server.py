@@ -75,7 +75,7 @@ def _send(to: socket.socket, message: Message, descriptors: Sequence[int] = ()) 
 def _receive(source: socket.socket) -> tuple[Message, list[int]]:
     """(a message, the descriptors that came with it); ({}, []) where nobody is left to send one."""
     try:
-        text, descriptors, _, _ = socket.recv_fds(source, MESSAGE_BYTES, 4)
+        text, descriptors, _, _ = socket.recv_fds(source, MESSAGE_BYTES, 2)
     except ConnectionError:
         return {}, []
     return json.loads(text) if text else {}, descriptors
@@ -200,7 +200,7 @@ def forked(
     trial: Trial,
     environment: Mapping[str, str],
     job: Mapping[str, Any],
-    descriptors: tuple[int, int],
+    output: int,
     check: Callable[[], None],
 ) -> tuple[int, Callable[[], tuple[int, list[str]]]]:
     """(id of a measuring process that was forked, what waits for its end).
@@ -211,7 +211,7 @@ def forked(
     Args:
         environment: of the process.
         job: of the worker.
-        descriptors: of its output and its progress.
+        output: a descriptor.
         check: called while it starts; what it raises ends the wait.
 
     Raises:
@@ -219,7 +219,7 @@ def forked(
     """
     try:
         connection = _connected()
-        _send(connection, _request(trial, environment) | {"job": dict(job)}, descriptors)
+        _send(connection, _request(trial, environment) | {"job": dict(job)}, [output])
         until = time.monotonic() + STARTS_WITHIN_S
         while not select.select([connection], [], [], POLL_S)[0]:
             check()
@@ -261,11 +261,11 @@ class Branch:
         self.below: dict[str, socket.socket] = {}  # by the next import
         leftovers.adopt()
 
-    def serve(self) -> tuple[Message, int] | None:
+    def serve(self) -> Message | None:
         """Hand requests down or fork, until the process above ends.
 
         Returns:
-            In a fork that is to measure, its request and the descriptor for its progress.
+            In a fork that is to measure, its request.
         """
         while True:
             request, descriptors = _receive(self.control)
@@ -276,8 +276,8 @@ class Branch:
                 if self.failed:
                     _refuse(descriptors[0], self.failed)
                 elif not missing:  # and with a job it is to be measured
-                    if "job" in request and self._forked(*descriptors[:2]):
-                        return request, descriptors[2]
+                    if "job" in request and self._forked(*descriptors):
+                        return request
                 elif missing[0] in self.below or not self._branched_off(request):
                     _send(self.below[missing[0]], request, descriptors)
             except OSError as error:  # a full process table, or the one below was killed
@@ -405,7 +405,7 @@ def _hand_down(below: dict[str, socket.socket], request: Message, descriptors: l
         _refuse(descriptors[0], in_one_line(error))
 
 
-def become_worker(request: Message, progress: int) -> None:
+def become_worker(request: Message) -> None:
     """Run the worker in this process, with today's code of this package and its own name."""
     Path("/proc/self/comm").write_text(PROCESS_NAME, encoding="ascii")
     os.chdir(request["folder"])
@@ -414,7 +414,7 @@ def become_worker(request: Message, progress: int) -> None:
     tempfile.tempdir = None  # which this module remembers
     atexit._clear()  # of what was imported; multiprocessing's forks do the same (gh-83856)
     sys.path[:2] = [request["folder"], request["package"]]  # of this one: of the root, or another's
-    sys.argv = [WORKER, json.dumps(request["job"] | {"progress": progress})]
+    sys.argv = [WORKER, json.dumps(request["job"])]
     # multiprocessing calls the program by a second name
     theirs = [n for n in sys.modules if n.split(".")[0] in ("siliconprof", "__mp_main__")]
     _kept = [sys.modules.pop(name) for name in theirs]  # to take them apart copies their pages
@@ -458,7 +458,7 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         root(control, int(argv[1]))
     elif asked := Branch(control).serve():
-        become_worker(*asked)
+        become_worker(asked)
     else:
         os._exit(0)  # libraries take a while to go, and have nothing to tidy
 

@@ -1,17 +1,17 @@
 """The child process that measures one cell.
 
-`python -m siliconprof.measure.worker JSON`, started by `siliconprof.measure` only. It ends when its supervisor has died, and the kernel's out-of-memory
-killer takes it before other processes.
+`python -m siliconprof.measure.worker JSON`, started by `siliconprof.measure` only. It ends when its
+supervisor has died, and the kernel's out-of-memory killer takes it before other processes.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import platform
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,27 +37,22 @@ def main(job: Mapping[str, Any]) -> int:
     """Measure the cell and write its status, reason and numbers to the result file.
 
     Args:
-        job: `cell`, `result` (that file), `supervisor` (process id), `progress` (descriptor); None
-            or `checkpoints` (folder for those of a whole training) and `expect` (the device that
-            this node must have).
+        job: `cell`, `result` (that file), `progress` (file of how far it is, and of each point, as
+            lines of JSON), `supervisor` (process id); None or `checkpoints` (folder for those of a
+            whole training) and `expect` (the device that this node must have).
     """
     end_with(job["supervisor"])
     cell = Cell(**job["cell"])
     trial = Trial(cell)
     checkpoints = Path(job["checkpoints"]) if job["checkpoints"] else None
-    try:
-        progress = open(job["progress"], "w", encoding="utf-8", buffering=1)
-    except OSError:  # the cell's `capture` passes no descriptor on
-        progress = open(os.devnull, "w", encoding="utf-8")
+    progress = open(job["progress"], "w", encoding="utf-8", buffering=1)
     reached: dict[str, Any] = {"doing": "start", "step": 0}
 
     def report(message: dict[str, Any]) -> None:
         if "doing" in message:
             reached.update(message)
-        try:
+        with suppress(OSError):  # a full disk
             progress.write(json.dumps(finite(message)) + "\n")
-        except OSError:
-            pass  # the supervisor is gone; end_with ends us
 
     result: dict[str, Any] = {"status": "ok", "reason": None}
     partial: dict[str, Any] = {}

@@ -101,6 +101,9 @@ class EnergyMeter:
 
     Args:
         backend: open; its `synchronize` waits for the device.
+
+    Attributes:
+        enabled: energy is measured: a source can be read, and the window is long enough.
     """
 
     def __init__(self, backend: Backend, plan: Plan) -> None:
@@ -113,18 +116,11 @@ class EnergyMeter:
             for source in sensor.sources
             if source.reason is None
         ]
+        self.enabled = bool(self.readable)
         self._idle: dict[tuple[str, str], float | str] = {}  # when, source -> watts, or why none
         self._window: Recording | None = None
         self._steps: int | None = None
         self._samples_per_step = 0
-
-    @property
-    def enabled(self) -> bool:
-        """Whether energy is measured: a source can be read, and the window is long enough."""
-        return bool(self.readable)
-
-    def _recording(self) -> Recording:
-        return Recording(dict(self.readable))
 
     # -- idle ------------------------------------------------------------------------------
 
@@ -138,7 +134,7 @@ class EnergyMeter:
             return
         self.backend.synchronize()
         time.sleep(SETTLE_S)
-        recording = self._recording()
+        recording = Recording({sensor for sensor, _ in self.readable})
         time.sleep(self.plan.energy_idle_s)
         recording.stop()
         for sensor, source in self.readable:
@@ -155,7 +151,7 @@ class EnergyMeter:
     def begin(self) -> None:
         """Open the window; unsynchronised training steps follow."""
         self.backend.synchronize()
-        self._window = self._recording()
+        self._window = Recording({sensor for sensor, _ in self.readable})
 
     def enough(self) -> bool:
         """Whether the window may close. Costs about a microsecond until it is long enough.
