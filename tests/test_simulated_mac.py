@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 from conftest import Checkout
-from siliconprof.session import sweep
-from test_plugins import parameters_of
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "simulated"))
@@ -105,16 +103,3 @@ def test_a_torch_mps_out_of_memory_is_a_record(run: Checkout) -> None:
     run.stage("measure", "--cell", json.dumps(cell), "--output", "over.json")
     made = json.loads((run.path / "over.json").read_text(encoding="utf-8"))
     assert made["status"] == "oom" and "MPS backend out of memory" in made["reason"]
-
-
-def test_an_mlx_gpu_that_is_lost_ends_its_process(run: Checkout, simulated: dict[str, str]) -> None:
-    """In a sweep, at its first point: the cell says what Metal said, and that nothing more ran."""
-    spec = json.loads(simulated["SILICONPROF_SIMULATED"]) | {"lost_in": sweep.point.__name__}
-    cell = record(run, backend="mlx", workload="bandwidth")["cell"] | {"module": "transformer_grid"}
-    cell["parameters"] = parameters_of("transformer_grid", n_layer=[1], n_embd=[32], seq_len=[16])
-    lost = {"SILICONPROF_SIMULATED": json.dumps(spec)}
-    run.stage("measure", "--cell", json.dumps(cell), "--output", "lost.json", env=lost)
-    made = json.loads((run.path / "lost.json").read_text(encoding="utf-8"))
-    assert made["status"] == "failed" and "kIOGPUCommandBufferCallbackErrorHang" in made["reason"]
-    assert "the device is lost to this process" in made["reason"]
-    assert "\n" not in made["reason"]

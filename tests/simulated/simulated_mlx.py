@@ -8,7 +8,6 @@ its limits, its kernels of one's own, and its loss are simulated.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,20 +21,12 @@ class Gpus:
 
     Attributes:
         infos: by index, what the build tells of a GPU.
-        lost_in: a function of the package in which the device is lost; None = it never is.
     """
 
-    LOST: str
-    LOST_AGAIN: str
-
-    def __init__(self, infos: list[dict[str, Any]], lost_in: str | None) -> None:
+    def __init__(self, infos: list[dict[str, Any]]) -> None:
         self.infos = infos
         self.default = mx.Device(mx.gpu, 0)
-        self.lost_in, self.lost = lost_in, False
-        self.real = {
-            name: getattr(mx, name)
-            for name in ("set_default_device", "device_info", "eval", "async_eval", "synchronize")
-        }
+        self.real = {name: getattr(mx, name) for name in ("set_default_device", "device_info")}
 
     def set_default_device(self, device: Any) -> None:
         self.default = device if isinstance(device, mx.Device) else mx.Device(device, 0)
@@ -64,28 +55,10 @@ class Gpus:
 
         return launch
 
-    def checked(self, name: str) -> Callable[..., None]:
-        """A call that raises where the device is lost."""
-
-        def call(*values: Any) -> None:
-            if self.lost:
-                raise RuntimeError(self.LOST_AGAIN)
-            self.real[name](*values)
-            frame = sys._getframe() if self.lost_in else None
-            while frame is not None and not self.lost:
-                self.lost = frame.f_code.co_name == self.lost_in
-                frame = frame.f_back
-            if self.lost:
-                raise RuntimeError(self.LOST)
-
-        return call
-
     def install(self) -> None:
         """Have MLX find the GPUs, the first of which is its default device then."""
         for name in ("set_default_device", "default_device", "device_info"):
             setattr(mx, name, getattr(self, name))
-        for name in ("eval", "async_eval", "synchronize"):
-            setattr(mx, name, self.checked(name))
         mx.device_count = lambda kind=mx.gpu: len(self.infos)
         mlx.emulated_device = mx.emulated_device = (
             "simulated by tests/simulated"  # siliconprof reads it
@@ -93,9 +66,7 @@ class Gpus:
 
 
 class Cuda(Gpus):
-    """NVIDIA's: mlx/backend/cuda/device_info.cpp, and errors as cuda/utils.cpp words them."""
-
-    LOST = LOST_AGAIN = "cudaStreamSynchronize(stream_) failed: unspecified launch failure"
+    """NVIDIA's: mlx/backend/cuda/device_info.cpp."""
 
     def install(self) -> None:
         super().install()
@@ -104,14 +75,8 @@ class Cuda(Gpus):
 
 
 class Metal(Gpus):
-    """A Mac's: mlx/backend/metal, whose errors are those of command buffers."""
+    """A Mac's: mlx/backend/metal."""
 
-    FAILED = "[METAL] Command buffer execution failed: "
-    LOST = f"{FAILED}Caused GPU Hang Error (00000003:kIOGPUCommandBufferCallbackErrorHang)."
-    LOST_AGAIN = (
-        f"{FAILED}Ignored (for causing prior/excessive GPU errors) "
-        "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)."
-    )
     wired_bytes = 0
 
     def set_wired_limit(self, limit: int) -> int:
@@ -133,7 +98,6 @@ class Metal(Gpus):
 
 def install(spec: dict[str, Any], module: Any) -> None:
     """Have MLX find the GPUs of `spec`."""
-    lost_in = spec.get("lost_in")
     if "gpus" in spec:
         seen = nvidia.cards(spec)
         nvidia.stand_in(nvidia.Libcuda(seen))
@@ -150,7 +114,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
             }
             for index, (card, uuid) in enumerate(seen)
         ]
-        Cuda(infos, lost_in).install()
+        Cuda(infos).install()
         return
     recommended = spec["recommended_bytes"]
     info = {
@@ -161,4 +125,4 @@ def install(spec: dict[str, Any], module: Any) -> None:
         "memory_size": spec["memory_bytes"],
         "resource_limit": 499_000,
     }
-    Metal([info], lost_in).install()
+    Metal([info]).install()

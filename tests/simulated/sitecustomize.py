@@ -3,7 +3,7 @@
 `SILICONPROF_SIMULATED` says which, as JSON. NVIDIA's: `gpus` (names of `device.CARDS` with `uuid`),
 `library` (cuda.cpp compiled), and what goes wrong with them: `lost_after` that many kernels. A Mac: `memory_bytes`,
 `recommended_bytes` (Metal's working set), `library` (metal.cpp compiled) and `macos`
-(fake_macos.cpp compiled). MLX's GPU of either is `lost_in` a function of that name.
+(fake_macos.cpp compiled).
 """
 
 import ctypes
