@@ -30,7 +30,7 @@ from typing import Any
 from shared import CONFIG, ROOT, as_ratio, measured, planned_cells, ratio
 from siliconprof.datasets import data_folder
 from siliconprof.hosts import blas
-from siliconprof.measure import child, fork_server
+from siliconprof.measure import fork_server
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 
@@ -170,7 +170,7 @@ def step_of_forked(text: str, folder: Path) -> float:
 
 def step_of_loop(text: str, folder: Path) -> float:
     """The median step of the same training without us, in the cell's own environment."""
-    environment = child.child_environment(Trial(Cell.from_json(text)), folder)
+    environment = fork_server.child_environment(Trial(Cell.from_json(text)), folder)
     command = [sys.executable, __file__, "--loop", text]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True

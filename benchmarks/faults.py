@@ -31,6 +31,7 @@ from pathlib import Path
 import psutil
 import shared
 from siliconprof.errors import UserError
+from siliconprof.measure.fork_server import PROCESS_NAME
 from siliconprof.store import record
 
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"  # in every process of a checkout: so orphans are found
@@ -92,6 +93,7 @@ class Scratch:
         for process in psutil.process_iter():
             try:
                 named = not word or word in process.cmdline()
+                named |= word == CHILD and process.name() == PROCESS_NAME
                 if (
                     named
                     and process.status() != psutil.STATUS_ZOMBIE

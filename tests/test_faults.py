@@ -101,13 +101,7 @@ class Plugin(KernelWorkload):
     diverges = measures_nothing = fine
 
     def floods(self):
-        """50 MB of stdout in one line, the beginning and end of which are known."""
-        print("the beginning", end="")
-        for _ in range(50):
-            print("\\N{GREEK SMALL LETTER OMEGA}" * 500_000, end="")
-        print(" the end", flush=True)
-
-    def floods_lines(self):
+        """50 MB of stdout, the beginning and end of which are known."""
         print("the beginning")
         for number in range(1_000):
             print(f"line {number:44}\\n" * 1_000, end="")
@@ -208,19 +202,23 @@ def project(checkout: Checkout, request: pytest.FixtureRequest) -> Iterator[Chec
                 process.kill()
 
 
-def processes(project: Checkout, word: str = "") -> list[psutil.Process]:
-    """What runs for this copy, with the word in its command line."""
+def processes(project: Checkout, *words: str) -> list[psutil.Process]:
+    """What runs for this copy, with one of the words in its command line or as its name."""
     found = []
     for process in psutil.process_iter():
         try:
             mark = process.environ().get(LOCK_VARIABLE)
-            command = process.cmdline()  # a word by itself, or a part of what is no module's name
-            found_word = word in (command if word.startswith("siliconprof.") else " ".join(command))
-            if mark == project.environment[LOCK_VARIABLE] and found_word:
+            named = not words or {*words} & {*process.cmdline(), process.name()}
+            if mark == project.environment[LOCK_VARIABLE] and named:
                 found.append(process)
         except psutil.Error:
             continue  # has ended, or is somebody else's
     return found
+
+
+def workers(project: Checkout) -> list[psutil.Process]:
+    """The measuring processes of a copy, and their forks."""
+    return processes(project, fork_server.WORKER, fork_server.PROCESS_NAME)
 
 
 def configure(project: Checkout, workloads: dict[str, dict[str, Any]], **more: Any) -> None:
@@ -277,9 +275,7 @@ def begin_measure(project: Checkout, cell: Cell) -> subprocess.Popen:
 def child_asleep(project: Checkout) -> psutil.Process:
     """The one measuring process of a copy, once its workload sleeps."""
     until((project.path.parent / "asleep").exists)
-    found = processes(project, "siliconprof.measure.worker")  # a fork has the same command line
-    assert len({tuple(process.cmdline()) for process in found}) == 1
-    return min(found, key=lambda process: process.create_time())
+    return min(workers(project), key=lambda process: process.create_time())
 
 
 def lock_is_free(project: Checkout) -> bool:
@@ -368,40 +364,19 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
 
 # -- output ------------------------------------------------------------------------------------
 
-PEAK = """
-import re, resource, sys
-from siliconprof.measure.supervise import main
-status = main(sys.argv[1:])
-try:  # of this process alone; the other counts what it was before `exec`
-    kib = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
-except OSError:
-    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(int(kib) / 1024)
-sys.exit(status)
-"""
-
 
 @pytest.mark.slow
-def test_output_is_bounded_in_the_log_and_in_memory(project):
-    """50 MB of it, with newlines and without."""
-    logs, peaks_mib, made = {}, {}, {}
-    for mode in ("fine", "floods", "floods_lines"):
-        command = [sys.executable, "-c", PEAK, *arguments(cell(mode, mode))]
-        done = project.run(*command, env={"PYTHONPATH": "workflow"})
-        logs[mode], peaks_mib[mode] = done.stderr, float(done.stdout.splitlines()[-1])
-        made[mode] = record.read(project.path / f"{mode}.json")
-    assert peaks_mib["floods"] < peaks_mib["fine"] + 15 > peaks_mib["floods_lines"]
-    for log in (logs["floods"], logs["floods_lines"]):
-        assert log.startswith("the beginning") and " the end\n" in log
-        assert 2.0e6 < len(log.encode()) < 2.1e6
-        before, n_bytes, after = re.split(r"\n\[siliconprof: (\d+) bytes of .* left out.*\]\n", log)
-        end = after.rpartition(" the end\n")[0]  # what follows is the supervisor's own
-        total = len(f"{before}{end} the end\n".encode()) + int(n_bytes)
-        assert 50e6 < total < 51e6 and "\ufffd" not in log
-    assert made["floods"]["status"] == "ok"
-    lines = logs["floods_lines"].splitlines()
-    assert f"line {999:44}" in lines and f"line {0:44}" in lines and f"line {500:44}" not in lines
-    assert made["floods_lines"]["reason"] == f"exit status 3; {REACHED}; {'x' * 200}"
+def test_output_is_bounded_in_the_log(project):
+    """Of 50 MB a beginning and an end, and how much is left out; the end is in the reason."""
+    log = project.stage("measure", *arguments(cell("floods"))).stderr
+    assert log.startswith("the beginning") and " the end\n" in log
+    assert 2.0e6 < len(log.encode()) < 2.1e6
+    before, n_bytes, after = re.split(r"\n\[siliconprof: (\d+) bytes of .* left out.*\]\n", log)
+    end = after.rpartition(" the end\n")[0]  # what follows is the supervisor's own
+    assert 50e6 < len(f"{before}{end} the end\n".encode()) + int(n_bytes) < 51e6
+    assert f"line {0:44}" in before and f"line {999:44}" in end
+    made = record.read(project.path / "faulty.json")
+    assert made["reason"] == f"exit status 3; {REACHED}; {'x' * 200}"
 
 
 # -- memory ------------------------------------------------------------------------------------
@@ -516,37 +491,31 @@ def test_a_killed_supervisor_ends_its_cell_and_lets_the_next_begin(project):
 # -- the lock ----------------------------------------------------------------------------------
 
 
-def test_the_lock_is_held_until_the_measuring_process_has_ended(tmp_path):
-    """Also where its supervisor is gone; who waits says whose cell it was."""
-    path, told = tmp_path / "host.lock", []
-    with lock.alone(lambda: None, told.append, "desk/cpu", path) as held:
-        child = subprocess.Popen(["sleep", "600"], pass_fds=[held.descriptor])
-    with lock.alone(child.kill, told.append, "desk/cpu", path):
-        assert child.wait() == -signal.SIGKILL
-    (said,) = told
-    assert re.fullmatch(rf"waiting for PID {os.getpid()}, desk/cpu of .+, since [\d:]{{8}}", said)
+def test_who_waits_says_for_whom(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(LOCK_VARIABLE, str(tmp_path / "host.lock"))
+    with lock.alone(lambda: None, "desk/cpu"), pytest.raises(ZeroDivisionError):
+        with lock.alone(lambda: 1 / 0, "another"):  # its check ends the wait
+            raise AssertionError("two hold it")
+    said = rf"waiting for PID {os.getpid()}, desk/cpu of .+, since [\d:]{{8}}\n"
+    assert all(re.fullmatch(said, stream) for stream in capsys.readouterr())
 
 
 @pytest.mark.slow
 def test_cells_of_one_host_never_overlap(project, tmp_path):
-    """Nor does waiting count: the second has less time than it waits for the first one."""
-    hold, limit_s = tmp_path / "hold", 30
+    """The second waits until the first has ended, and says so."""
+    hold = tmp_path / "hold"
     hold.touch()
     first = begin_measure(project, cell("sleeps", "first", folder=str(tmp_path)))
     child_asleep(project)
-    second = begin_measure(
-        project, cell("sleeps", "second", folder=str(tmp_path), time_limit_s=limit_s)
-    )
+    second = begin_measure(project, cell("sleeps", "second", folder=str(tmp_path)))
     waits = r"waiting for PID \d+, desk/cpu/mlx/first/auto/fp32 of \S+, since \d\d:\d\d:\d\d"
     until(lambda: re.search(waits, (project.path.parent / "output.txt").read_text()))
-    time.sleep(limit_s)
     hold.unlink()
     assert first.wait(120) == 0 and second.wait(120) == 0
     made = {n: record.read(project.path / f"{n}.json") for n in ("first", "second")}
     assert {n: r["status"] for n, r in made.items()} == {"first": "ok", "second": "ok"}
-    accounting = made["second"]["accounting"]
-    assert accounting["waited_for_lock_s"] > limit_s > accounting["child_wall_s"]
-    assert made["first"]["accounting"]["waited_for_lock_s"] < limit_s
+    waited_s = {n: r["accounting"]["waited_for_lock_s"] for n, r in made.items()}
+    assert waited_s["second"] > waited_s["first"]
     (_, ended), (began, _) = (
         map(float, line.split()) for line in (tmp_path / "spans").read_text().splitlines()
     )
@@ -562,7 +531,7 @@ def test_nobody_waits_for_a_dead_pipeline(project):
         project.environment[PIPELINE_VARIABLE] = str(pipeline.pid)
         waiting = begin_measure(project, cell("fine", "second"))
         until(lambda: "waiting for" in (project.path.parent / "output.txt").read_text())
-        assert waiting.poll() is None and len(processes(project, "siliconprof.measure.worker")) == 1
+        assert waiting.poll() is None and len(workers(project)) == 1
     finally:
         pipeline.kill()
     assert waiting.wait(120) == 1  # the pipeline is not even waited for yet: a zombie

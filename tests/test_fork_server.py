@@ -5,18 +5,15 @@ The workload that sleeps, and what looks for processes, are those of test_faults
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import sys
 from collections.abc import Iterator
-from functools import partial
 
 import psutil
 import pytest
 from conftest import Checkout
-from measuring import python
-from siliconprof.measure import child, fork_server, lock
+from siliconprof.measure import child, fork_server
 from siliconprof.session import trial
 from siliconprof.store.record import read
 from test_faults import (
@@ -30,6 +27,7 @@ from test_faults import (
     processes,
     project,  # noqa: F401
     until,
+    workers,
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forked on Linux only")
@@ -48,7 +46,8 @@ def forking(project: Checkout) -> Iterator[Checkout]:  # noqa: F811
 
 def tree(project: Checkout) -> list[psutil.Process]:  # noqa: F811
     """The processes that have imported and fork."""
-    return processes(project, fork_server.MODULE)
+    measure = {process.pid for process in workers(project)}
+    return [p for p in processes(project, fork_server.MODULE) if p.pid not in measure]
 
 
 @pytest.mark.slow
@@ -79,54 +78,24 @@ def test_a_fork_measures_what_a_fresh_interpreter_measures(
 
 ASKS = """
 import sys
-from siliconprof.measure import child
+from siliconprof.measure import fork_server
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 
-child.prepare([Trial(Cell.from_json(text)) for text in sys.argv[1:]])
+fork_server.prepare([Trial(Cell.from_json(text)) for text in sys.argv[1:]])
 """
 
 
 def test_what_cells_import_is_imported_before_the_first(forking: Checkout) -> None:
-    """Their supervisors ask the same processes, whatever Snakemake adds to the environment.
-
-    While a cell of another run is measured nothing is imported.
-    """
+    """Their supervisors ask the same processes, whatever Snakemake adds to the environment."""
     one = cell("fine")
-    asks = partial(forking.run, sys.executable, "-c", ASKS, one.to_json())
-    with open(forking.environment[lock.LOCK_FILE_VARIABLE], "w", encoding="utf-8") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        asks(env={"PYTHONPATH": "workflow"})
-        assert not tree(forking)
-    asks(env={"PYTHONPATH": "workflow"})
+    forking.run(sys.executable, "-c", ASKS, one.to_json(), env={"PYTHONPATH": "workflow"})
     until(lambda: len(tree(forking)) == 2)  # one for the environment, below it one that has MLX
     before = {process.pid for process in tree(forking)}
     forking.environment |= dict.fromkeys(trial.THREAD_VARIABLES, "1")
     forking.environment |= dict.fromkeys(fork_server.OF_A_JOB, "/tmp")
     assert measure(forking, one)["method"]["process"] == child.FORKED
     assert {process.pid for process in tree(forking)} == before
-
-
-OWNS = """
-import os
-from siliconprof.measure import fork_server
-from siliconprof.probes.page_faults import read_faults
-
-block = bytearray(2**25)
-block[::4096] = bytes([1]) * 2**13
-if not os.fork():
-    fork_server._populate(fork_server._pages(of_files=False), fork_server.MADV_POPULATE_WRITE)
-    before, _ = read_faults()
-    block[::4096] = bytes([2]) * 2**13
-    os._exit(read_faults()[0] - before > 100)
-assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
-"""
-
-
-@pytest.mark.skipif(not fork_server.can_copy_pages(), reason="Linux from 5.14 on copies pages")
-def test_the_pages_of_a_fork_can_be_its_own_from_the_start() -> None:
-    """Else what it writes to of 32 MiB would count under its memory limit."""
-    python(OWNS)
 
 
 @pytest.mark.slow
@@ -147,7 +116,7 @@ def test_a_cell_whose_parent_is_killed_has_failed(forking: Checkout) -> None:
     made = read(forking.path / "faulty.json")
     assert made["status"] == "failed"
     assert made["reason"].startswith("killed by signal 9 (SIGKILL); while: asleep, step 8")
-    assert lock_is_free(forking) and not processes(forking, "siliconprof.measure.worker")
+    assert lock_is_free(forking) and not workers(forking)
 
 
 def test_a_fork_ends_with_its_supervisor(forking: Checkout) -> None:

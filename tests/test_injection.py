@@ -180,9 +180,10 @@ def hostile(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-@pytest.fixture(scope="module")
-def run(project: Checkout) -> tuple[Checkout, str]:
-    """A whole run amid hostile titles, devices, folders and records, and all that it said."""
+@pytest.mark.slow
+def test_a_run_amid_hostile_texts_does_what_it_should(project: Checkout) -> None:
+    """Titles, devices, folders and records: those with a proper name are in the tables, the others
+    are named and used in nothing; HTML, SVG and terminal show them as text."""
     path = project.path / "config" / "devices.yaml"
     whole = yaml.safe_load(path.read_text(encoding="utf-8"))
     chip = machine.cpu()["model"]
@@ -224,13 +225,6 @@ def run(project: Checkout) -> tuple[Checkout, str]:
     done = project.snakemake("report", "results/data/words/dataset.json", check=False)
     said = dry.stdout + dry.stderr + done.stdout + done.stderr
     assert done.returncode == 0, said[-4000:]
-    return project, said
-
-
-@pytest.mark.slow
-def test_a_run_amid_hostile_texts_does_what_it_should(run: tuple[Checkout, str]) -> None:
-    """Every record with a proper name is in the tables; the others are named and used in nothing."""
-    project, said = run
     harmless(project, said)
     with open(project.path / "results/tables/cells.csv", encoding="utf-8", newline="") as stream:
         cells = list(csv.DictReader(stream))
@@ -241,13 +235,6 @@ def test_a_run_amid_hostile_texts_does_what_it_should(run: tuple[Checkout, str])
     assert notes == ["not a name that a record has"] * 7
     facts = json.loads((project.path / "results/data/words/dataset.json").read_text())
     assert facts["path"] == "./texts; touch pwned $(touch pwned) {x}"
-
-
-@pytest.mark.slow
-def test_the_page_and_its_files_show_them_as_text(run: tuple[Checkout, str]) -> None:
-    """HTML and SVG escape, and every CSV is one."""
-    project, _ = run
-    results = project.path / "results"
     page = (results / "report.html").read_text(encoding="utf-8")
     assert "<script>alert(1)" not in page
     assert html.escape("<script>alert(1)</script>", quote=False) in page
@@ -259,12 +246,6 @@ def test_the_page_and_its_files_show_them_as_text(run: tuple[Checkout, str]) -> 
             text = path.read_text(encoding="utf-8")
             assert path.suffix != ".svg" or "<script>alert(1)" not in text, path
             assert "\x1b" not in text, path
-
-
-@pytest.mark.slow
-def test_our_commands_show_them_without_escapes(run: tuple[Checkout, str]) -> None:
-    """What a record or the registry says reaches the terminal as text."""
-    project, _ = run
     for command in (
         ["plan"],
         ["doctor"],

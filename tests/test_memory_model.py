@@ -323,13 +323,9 @@ def cgroups_left() -> list[str]:
     return [str(f) for f in found if not psutil.pid_exists(int(f.name[len(cgroups.PREFIX) :]))]
 
 
-LIMITED = {"capacity_source": memory_model.BUDGET_SOURCE, "applied": "fits", "capacity_bytes": 1}
-
-
 def can_limit() -> bool:
     """Whether this user can make a memory cgroup here."""
-    foreseen = memory_limit.foreseen(LIMITED, "cpu")
-    return foreseen is not None and not foreseen.startswith(memory_limit.MODEL_ONLY)
+    return any(os.access(parent, os.W_OK | os.X_OK) for parent, _ in cgroups.parents())
 
 
 @pytest.mark.slow

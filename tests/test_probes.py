@@ -227,7 +227,7 @@ def plan(window_s: float, idle_s: float) -> Any:
 
 def test_energy_is_power_times_time_by_counter_and_by_integral(gpu: Nvidia, hasty: None) -> None:
     """250 W for about half a second and 60 W at rest, as the stand-in's own clock makes them."""
-    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0.4))
+    meter = EnergyMeter(gpu.backend, plan(0.55, 0.4))
     assert meter.enabled
     gpu.show(power_mw=60_000)
     meter.idle("before")
@@ -253,7 +253,7 @@ def test_energy_is_power_times_time_by_counter_and_by_integral(gpu: Nvidia, hast
 
 
 def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia) -> None:
-    meter = EnergyMeter.of(gpu.backend, plan(10.5, 0))
+    meter = EnergyMeter(gpu.backend, plan(10.5, 0))
     meter.begin()
     assert not meter.enough()
     time.sleep(0.2)
@@ -263,19 +263,19 @@ def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia) -> None:
         if found["scope"] == "gpu":
             assert "at least 10 s are needed" in found["reason"]
     assert meter.summary()["reason"]
-    never = EnergyMeter.of(gpu.backend, plan(0.4, 1))
+    never = EnergyMeter(gpu.backend, plan(0.4, 1))
     assert not never.enabled and "energy_window_s is 0.4" in never.summary()["reason"]
 
 
 def test_a_slow_counter_is_waited_for_and_a_dead_one_is_not(gpu: Nvidia, hasty: None) -> None:
     """20 updates 40 ms apart take longer than the window; a counter that never moves is None."""
     gpu.show(counter_period_s=0.04)
-    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+    meter = EnergyMeter(gpu.backend, plan(0.55, 0))
     train(meter)
     assert meter.summary()["window_s"] > 0.75
     assert by_name(meter)["nvml-counter"]["energy_j"] > 0
     gpu.show(counter_period_s=0)
-    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+    meter = EnergyMeter(gpu.backend, plan(0.55, 0))
     train(meter)
     assert meter.summary()["window_s"] < 0.5 * energy.LONGEST * 0.55
     dead = by_name(meter)["nvml-counter"]
@@ -285,7 +285,7 @@ def test_a_slow_counter_is_waited_for_and_a_dead_one_is_not(gpu: Nvidia, hasty: 
 
 def test_a_gpu_that_is_lost_becomes_a_reason(gpu: Nvidia, hasty: None) -> None:
     """In the window, in the samples and before anything began; the training goes on."""
-    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+    meter = EnergyMeter(gpu.backend, plan(0.55, 0))
     session = Sampled(gpu.backend)
     with Sampler(session) as taken:  # type: ignore[arg-type]
         meter.begin()
@@ -303,7 +303,7 @@ def test_a_gpu_that_is_lost_becomes_a_reason(gpu: Nvidia, hasty: None) -> None:
         assert taken.summaries[name]["switched_off_at_s"] > 0.2
     assert taken.summaries["clocks"]["throttled"] is None
     assert all("rss_bytes" in sample for sample in taken.samples)
-    late = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+    late = EnergyMeter(gpu.backend, plan(0.55, 0))
     assert not late.enabled and "GPU is lost" in late.summary()["reason"]
 
 
@@ -445,7 +445,7 @@ def test_rapl_that_only_root_may_read_says_how_to_fix(
     monkeypatch.setattr(Path, "read_text", read_text)
     (source,) = rapl.energy().sources
     assert source.reason is not None and "sudo chmod a+r" in source.reason
-    meter = EnergyMeter.of(opened("torch-cpu"), plan(10, 5))
+    meter = EnergyMeter(opened("torch-cpu"), plan(10, 5))
     assert not meter.enabled and "sudo chmod a+r" in meter.summary()["reason"]
 
 
@@ -594,7 +594,7 @@ def test_a_mac_s_gpu_and_soc_are_two_scopes(
 ) -> None:
     waits = []
     monkeypatch.setattr(type(mac.backend), "synchronize", lambda self: waits.append(1))
-    meter = EnergyMeter.of(mac.backend, plan(0.55, 0.3))
+    meter = EnergyMeter(mac.backend, plan(0.55, 0.3))
     meter.idle("before")
     before = len(waits)
     train(meter)

@@ -258,29 +258,21 @@ def timed_step(device: Device, split: bool) -> tuple[float, dict[str, float]]:
 
 
 @pytest.mark.parametrize("kind", [Device, EventDevice])
-def test_phases_hold_the_work_handed_over_in_them(clock: Clock, kind: type[Device]) -> None:
-    step_s, phases = timed_step(kind(clock), split=True)
+def test_a_step_waits_for_its_work_and_phases_hold_what_was_handed_over_in_them(
+    clock: Clock, kind: type[Device]
+) -> None:
+    """No step pays for the one before."""
+    device = kind(clock)
+    device.launch(50.0)
+    step_s, phases = timed_step(device, split=True)
     assert phases == pytest.approx(STEP | {"other_s": 0.03}, abs=1e-5)  # two stretches
     assert sum(phases.values()) == step_s == pytest.approx(0.661, abs=1e-4)
-
-
-@pytest.mark.parametrize("kind", [Device, EventDevice])
-def test_a_whole_step_waits_for_its_work(clock: Clock, kind: type[Device]) -> None:
-    device = kind(clock)
+    device.launch(50.0)
+    device.marks = 0
     step_s, phases = timed_step(device, split=False)
     assert phases == {}
     assert device.marks == 0  # looking would be what a whole step is there to avoid
     assert step_s == pytest.approx(0.661, abs=1e-4)
-
-
-@pytest.mark.parametrize("split", [True, False])
-@pytest.mark.parametrize("kind", [Device, EventDevice])
-def test_a_step_does_not_pay_for_the_one_before(
-    clock: Clock, kind: type[Device], split: bool
-) -> None:
-    device = kind(clock)
-    device.launch(50.0)
-    assert timed_step(device, split)[0] == pytest.approx(0.661, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", [Device, EventDevice])

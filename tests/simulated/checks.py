@@ -18,7 +18,6 @@ from siliconprof.analyse import step_parts
 from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver
 from siliconprof.backends.base import Compilation, Operator, Unsupported
-from siliconprof.session import sweep
 from siliconprof.session.session import Session
 from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import model
@@ -152,7 +151,6 @@ def test_simulated_card_that_is_lost_does_nothing_more(monkeypatch: pytest.Monke
     monkeypatch.setattr(gpu(), "lost_after", gpu().kernels)
     with pytest.raises(_cuda_driver.CudaError, match=r"CUDA_ERROR_LAUNCH_FAILED \(719\): unspec"):
         kernel()
-    assert "unspecified launch failure" in sweep.lost(backend)
 
 
 def test_simulated_card_has_the_arrays_of_mlx_s_cpu_too() -> None:

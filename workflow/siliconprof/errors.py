@@ -22,9 +22,7 @@ from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
 
 USER_ERROR_EXIT_STATUS = 2
 PACKAGE = Path(__file__).resolve().parent
-# What a measuring process ends with, of sysexits.h
-CANNOT_WRITE_STATUS = 74  # EX_IOERR
-DEVICE_LOST_STATUS = 75  # EX_TEMPFAIL
+CANNOT_WRITE_STATUS = 74  # what a measuring process ends with: EX_IOERR of sysexits.h
 # Control characters except line feed and tab, marks that change the direction of writing, and
 # halves of surrogate pairs.
 _NOT_SHOWN = re.compile(

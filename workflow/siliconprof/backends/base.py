@@ -28,10 +28,6 @@ class Unsupported(Exception):
     """The backend cannot do what the cell asks; the message is the record's reason."""
 
 
-class DeviceLost(Exception):
-    """The device does nothing more for this process; the message says why."""
-
-
 class Compilation(NamedTuple):
     """What a framework's compiler has done in this process so far."""
 

@@ -19,7 +19,6 @@ from siliconprof import options, words
 from siliconprof.cells import cluster, config, freshness, matrix
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import host_file, registry, remedies
-from siliconprof.session import memory_limit
 from siliconprof.store import record
 from siliconprof.store.contents import Record
 
@@ -67,10 +66,7 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         state = "to measure"
     else:
         state = "measured" if earlier.status == "ok" else earlier.status
-    scenario, limit = planned.trial.scenario(), None
-    if cell.trainer:
-        yields = planned.trial.backend.limit_yields
-        limit = memory_limit.foreseen(scenario, cell.device_kind, yields)
+    scenario = planned.trial.scenario()
     return {
         "cell": json.loads(cell.to_json()),
         "environment": dict(planned.environment),
@@ -84,7 +80,6 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "scenario_applied": scenario["applied"],
         "predicted_memory_bytes": scenario["predicted_bytes"],
         **{name: scenario[name] for name in OF_THE_SCENARIO},
-        "limit": limit,
         "expected_s": 0.0 if refusal else expected_seconds(planned, earlier),
         "expected_from": "last time" if earlier is not None else "guess",
     }
@@ -237,9 +232,6 @@ def _device_table(
 
 def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
     """Limits of memory, data that are refused, nodes of a cluster, devices and backends not here."""
-    limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
-    for how, source in sorted(limit for limit in limits if limit[0]):
-        yield f"limit ({source}): {how}"
     yield from plan["emulated"]
     for folder, reason in plan["data_refused"].items():
         yield f"prepared again: {folder}: {reason}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from siliconprof.store import record as records
 from siliconprof.store import table_files
 from siliconprof.store.contents import Record
 
-RATES = (("samples_per_s", ""), ("flop_per_s", "FLOP/s"), ("bytes_per_s", "B/s"))
+RATES = {"samples_per_s": "", "flop_per_s": "FLOP/s", "bytes_per_s": "B/s"}
 NAME_WIDTH, TIME_WIDTH, SPEED_WIDTH = 42, 17, 33
 MOST_COLUMNS = 110
 SAME_BELOW = 1.15  # times as fast; fresh processes of one cell differ by 13 %
@@ -39,10 +39,14 @@ def of(record: Record, others: Iterable[Record] = ()) -> str:
     if record.status != "ok":
         line = f"{head}{words.STATUS_WORDS[record.status]}: {record.reason}"
         return words.shortened(line, MOST_COLUMNS)
-    rows = _rows(record)
-    against = _against(record, rows, others)
-    line = f"{head}{_speed(rows):<{SPEED_WIDTH}}".replace(words.THIN, " ")
-    return f"{line}  {against}".rstrip()
+    rate, best, n_points = _fastest(record)
+    against = ""
+    if rate and n_points == 1 and record.cell.parameters.get("batch_size") != AUTO:
+        against = _against(record, rate, best[rate], others)
+    speed = _speed(rate, best) if best else ""
+    if best and n_points > 1:
+        speed += f"  ({declarations.describe(best)})"
+    return f"{head}{speed:<{SPEED_WIDTH}}  {against}".replace(words.THIN, " ").rstrip()
 
 
 def beside(results: Path, own: Record) -> Iterator[Record]:
@@ -58,22 +62,14 @@ def beside(results: Path, own: Record) -> Iterator[Record]:
             yield record
 
 
-def _rows(record: Record) -> list[dict[str, Any]]:
-    key = table_files.key_of("", record.cell)
-    return [key | row for row in record_rows.point_rows(record)]
-
-
-def _against(record: Record, rows: Sequence[Mapping[str, Any]], others: Iterable[Record]) -> str:
+def _against(record: Record, rate: str, own: float, others: Iterable[Record]) -> str:
     """`2.9 x faster than mlx`, the fastest of the others; empty without one."""
-    if record.cell.parameters.get("batch_size") == AUTO or len(rows) > 1:
-        return ""  # each has another batch, or another shape that is its fastest
-    column, own = _best(rows)
-    rivals = ((_best(_rows(other)), other.cell) for other in others if other.status == "ok")
-    alike = [(row[theirs], cell) for (theirs, row), cell in rivals if theirs == column != ""]
+    rivals = [(*_fastest(other), other.cell) for other in others if other.status == "ok"]
+    alike = [(row[rate], cell) for theirs, row, _, cell in rivals if theirs == rate]
     if not alike:
         return ""
-    rate, rival = max(alike, key=itemgetter(0))
-    ratio = own[column] / rate
+    theirs, rival = max(alike, key=itemgetter(0))
+    ratio = own / theirs
     where = rival.backend if rival.device == record.cell.device else rival.device
     if max(ratio, 1 / ratio) < SAME_BELOW:
         return f"as fast as {where}"
@@ -81,38 +77,33 @@ def _against(record: Record, rows: Sequence[Mapping[str, Any]], others: Iterable
     return f"{max(ratio, 1 / ratio):.1f} x {word} than {where}"
 
 
-def _best(rows: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
-    """(column of the rate that suits the points, the fastest point); empty where nothing is timed."""
-    column, _ = _rate(rows)
-    if column:
-        return column, max(rows, key=lambda row: row.get(column) or 0.0)
-    timed = [row for row in rows if _series(row)]
-    return "", min(timed, key=lambda row: float(row[f"{_series(row)}_median_s"])) if timed else {}
+def _fastest(record: Record) -> tuple[str, Mapping[str, Any], int]:
+    """(column of the rate that suits the points, the fastest of them, how many there are).
 
-
-def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
-    """`7.43 ms ±  3 %  538 samples/s`; of several points, `2.6 ms ±  1 %  102 GFLOP/s  (512³)`."""
-    column, best = _best(rows)
-    if not best:
-        return ""
-    time = _series(best)
-    within = f"{words.duration(best[f'{time}_median_s'])}{_half_width(best, time)}" if time else ""
-    parts = [f"{within:>{TIME_WIDTH}}"]
-    if column:
-        rate, unit = best[column], dict(RATES)[column]
-        parts.append(words.scaled(rate, unit) if unit else f"{words.significant(rate)} samples/s")
-    if len(rows) > 1:
-        parts.append(f"({declarations.describe(best)})")
-    return "  ".join(parts)
-
-
-def _rate(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """(column, unit) of the rate that suits the points; empty where they have none."""
-    found = [rate for rate in RATES if any(row.get(rate[0]) for row in rows)]
+    The first is empty where they have no rate, the second where nothing is timed.
+    """
+    key = table_files.key_of("", record.cell)
+    rows = [key | row for row in record_rows.point_rows(record)]
+    rates = [rate for rate in RATES if any(row.get(rate) for row in rows)]
     intensities = [row["flops"] / row["bytes"] for row in rows if row["flops"] and row["bytes"]]
     if intensities and max(intensities) < declarations.PRODUCT_INTENSITY:
-        found = [rate for rate in found if rate[0] != "flop_per_s"]
-    return found[0] if found else ("", "")
+        rates = [rate for rate in rates if rate != "flop_per_s"]
+    if rates:
+        return rates[0], max(rows, key=lambda row: row.get(rates[0]) or 0.0), len(rows)
+    timed = [row for row in rows if _series(row)]
+    best = min(timed, key=lambda row: float(row[f"{_series(row)}_median_s"])) if timed else {}
+    return "", best, len(rows)
+
+
+def _speed(rate: str, best: Mapping[str, Any]) -> str:
+    """`7.43 ms ±  3 %  538 samples/s`, or `2.6 ms ±  1 %  102 GFLOP/s`."""
+    time = _series(best)
+    within = f"{words.duration(best[f'{time}_median_s'])}{_half_width(best, time)}" if time else ""
+    if not rate:
+        return f"{within:>{TIME_WIDTH}}"
+    unit = RATES[rate]
+    per_s = words.scaled(best[rate], unit) if unit else f"{words.significant(best[rate])} samples/s"
+    return f"{within:>{TIME_WIDTH}}  {per_s}"
 
 
 def _series(row: Mapping[str, Any]) -> str:

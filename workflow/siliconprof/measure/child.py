@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from siliconprof.errors import printable
 from siliconprof.lifetime import pipeline_alive
-from siliconprof.measure import fork_server, inherited, leftovers, lock
-from siliconprof.measure.output import Output
-from siliconprof.plugins import PACKAGE_DIR
-from siliconprof.session import exhaustion, memory_limit
+from siliconprof.measure import fork_server, leftovers
+from siliconprof.session import exhaustion
 from siliconprof.session.trial import Trial
 from siliconprof.store import documents
 
@@ -26,221 +25,175 @@ POLL_S = 0.25
 FRESH = "an interpreter of its own"
 FORKED = "a fork of one that had imported its libraries and computed nothing"
 CHUNK_BYTES = 2**16  # what a pipe holds
-ENDS_WITHIN_S = 5.0  # a process that was killed, unless it is stuck in the kernel
-
-
-def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
-    """The child's environment: the trial's own, this checkout's code, and `inherited.without`.
-
-    What compilers keep between runs goes to a folder of the cell's own, so that all of them start
-    from nothing: torch/_inductor/runtime/cache_dir_utils.py, triton's knobs.py, mlx's
-    backend/cpu/compiled.cpp and backend/cuda/jit_module.cpp.
-    """
-    path = filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")])
-    own = trial.environment(os.environ)
-    if trial.compiles:
-        own |= dict.fromkeys(fork_server.COMPILER_CACHES, str(scratch))
-    own |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
-    return inherited.without(os.environ) | own
+ENDS_WITHIN_S = 12.0  # a process that was killed and what it left, unless stuck in the kernel
+HEAD_BYTES = TAIL_BYTES = 2**20  # of the output, in the log
+TAIL_LINES = 200
+LONGEST = 1000  # characters of a last line
 
 
 class PipelineGone(Exception):
     """The pipeline that started this cell has died."""
 
 
-class Fresh:
-    """A measuring process that is an interpreter of its own, started as a child of this process."""
+class Output:
+    """What a process writes: the first `HEAD_BYTES` go to the log, standard error, as they come.
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        output: int,
-        kept: Sequence[int],
-    ) -> None:
-        leftovers.adopt()
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=kept,
-            start_new_session=True,
-        )
-        self.pid = self._process.pid
+    The last `TAIL_BYTES` go there at `close`, with a line between them that counts what is left out.
+    """
 
-    def ended(self) -> int:
-        """Wait for its end, without the polling of a `wait` with a time limit: its exit code.
+    def __init__(self) -> None:
+        self._end = bytearray()  # at least the last TAIL_BYTES
+        self._n_bytes = 0
 
-        It is 0 where whoever started us ignores SIGCHLD; the result file then has the status.
-        """
-        return self._process.wait()
+    def add(self, chunk: bytes) -> None:
+        """Take in what the process wrote."""
+        self._write(chunk[: max(HEAD_BYTES - self._n_bytes, 0)])
+        self._n_bytes += len(chunk)
+        self._end += chunk
+        if len(self._end) > 2 * TAIL_BYTES:
+            del self._end[:-TAIL_BYTES]
 
-    def end_leftovers(self) -> tuple[list[str], list[str]]:
-        """Names of what it had started and had to be killed, and of what still lives."""
-        return leftovers.end(leftovers.GRACE_S, self.pid, spared=[self.pid])
+    def _write(self, content: bytes) -> None:
+        with suppress(OSError):  # a full disk must not keep a cell from writing
+            sys.stderr.buffer.write(content)
+            sys.stderr.flush()
+
+    @property
+    def tail(self) -> str:
+        """The last lines."""
+        text = self._end[-TAIL_BYTES:].decode(errors="replace")
+        return "\n".join(text.splitlines()[-TAIL_LINES:])
+
+    @property
+    def last_line(self) -> str:
+        """The last line that is not empty, printable and cut where long."""
+        lines = (line.strip() for line in reversed(self.tail.splitlines()))
+        return printable(next((line for line in lines if line), "")[:LONGEST])
+
+    def close(self) -> None:
+        """Write the end to the log."""
+        n_end = min(self._n_bytes - HEAD_BYTES, TAIL_BYTES)
+        if n_end > 0:
+            omitted = self._n_bytes - HEAD_BYTES - n_end
+            note = f"\n[siliconprof: {omitted} bytes of output are left out here]\n"
+            self._write((note.encode() if omitted else b"") + self._end[-n_end:])
 
 
 class Child:
-    """The measuring process, its latest progress and its points so far.
+    """The measuring process; after its end also its latest progress and its points until then.
 
     Args:
         result: the file that the process writes at its end.
-        held: the host's lock, which the process inherits.
-        output: takes in what it writes.
-        arguments: of the worker, beside those of every one.
+        job: of the worker, beside what every one has.
         under: the command that starts it, see `capture` of a workload's entry.
 
     Attributes:
         started: how, for the record.
+        killed: names of what it left and had to be killed.
     """
 
     def __init__(
         self,
         trial: Trial,
         result: Path,
-        held: lock.Held,
-        output: Output,
-        arguments: Sequence[str],
-        under: Sequence[str] = (),
+        job: Mapping[str, Any],
+        under: Sequence[str],
     ) -> None:
-        self.output = output
-        output.begin()
         self.oom_kills_before, self.started_s = exhaustion.cgroup_kills(), time.monotonic()
-        own = ["--supervisor", str(os.getpid()), "--result", str(result)]
-        arguments = [*own, "--cell", trial.cell.to_json(), *arguments]
-        environment = child_environment(trial, result.parent)
-        (says, to_say), (tells, to_tell) = os.pipe(), os.pipe()
+        self._messages, self.output = result.with_suffix(".progress"), Output()
+        own = {"supervisor": os.getpid(), "result": str(result), "progress": str(self._messages)}
+        job = {"cell": json.loads(trial.cell.to_json()), **own, **job}
+        environment = fork_server.child_environment(trial, result.parent)
+        says, to_say = os.pipe()
         try:
-            kept = (to_tell, held.descriptor)
-            self.process, self.started = _start(trial, arguments, under, environment, to_say, kept)
+            self.pid, self._ended, self.started = _start(trial, job, under, environment, to_say)
         finally:
             os.close(to_say)
-            os.close(to_tell)
         self.returncode = 0
+        self.killed: list[str] = []
         self.progress: dict[str, Any] = {"doing": "start", "step": 0}
         self.points: list[dict[str, Any]] = []
-        self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._await_end, daemon=True),
             threading.Thread(target=self._read_output, args=(says,), daemon=True),
-            threading.Thread(target=self._read_progress, args=(tells,), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
 
     def _await_end(self) -> None:
-        self.returncode = self.process.ended()
-        self._ended.set()
+        self.returncode, self.killed = self._ended()
 
     def _read_output(self, descriptor: int) -> None:
         with os.fdopen(descriptor, "rb", buffering=0) as stream:
             while chunk := stream.read(CHUNK_BYTES):
                 self.output.add(chunk)
 
-    def _read_progress(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stream:
-            for line in stream:
-                try:
-                    message = documents.parsed(line)
-                except ValueError:
-                    continue  # cut off by the child's death
-                if isinstance(message, dict) and "point" in message:
-                    self.points.append(message["point"])
-                elif isinstance(message, dict) and message.keys() >= {"doing", "step"}:
-                    self.progress = message
-
-    def kill(self) -> None:
-        """End the process and its group."""
-        with suppress(ProcessLookupError, PermissionError):
-            # macOS gives EPERM for a group of dead processes that nobody has waited for
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self._ended.wait(ENDS_WITHIN_S)
-
-    def end(self) -> tuple[list[str], list[str]]:
-        """End it and everything that it started; what had to be killed, and what still lives."""
-        if not self._ended.is_set():
-            self.kill()
-        killed, left = self.process.end_leftovers() if self._ended.is_set() else ([], [])
+    def end(self) -> None:
+        """End it and everything that it started; read how far it came and what it wrote last."""
         until = time.monotonic() + ENDS_WITHIN_S
+        if self._threads[0].is_alive():
+            with suppress(ProcessLookupError, PermissionError):
+                # macOS gives EPERM for a group of dead processes that nobody has waited for
+                os.killpg(self.pid, signal.SIGKILL)
         for thread in self._threads:  # what still lives may hold a pipe open
             thread.join(max(until - time.monotonic(), 0))
-        return killed, left
+        self.output.close()
+        lines = self._messages.read_bytes().splitlines() if self._messages.exists() else []
+        for line in lines:
+            try:
+                message = documents.parsed(line)
+            except ValueError:
+                continue  # cut off by the child's death
+            if "point" in message:
+                self.points.append(message["point"])
+            else:
+                self.progress = message
 
     def wait(self, limit_s: float) -> tuple[int | None, float]:
         """(exit code, or None after a time-out; seconds it took).
-
-        Args:
-            limit_s: seconds after which the child is killed.
 
         Raises:
             PipelineGone: the pipeline died meanwhile.
         """
         started = time.monotonic()
-        while not self._ended.wait(POLL_S):
+        while self._threads[0].is_alive():
             require_pipeline()
             if time.monotonic() - started > limit_s:
-                self.kill()
                 return None, time.monotonic() - started
+            self._threads[0].join(POLL_S)
         return self.returncode, time.monotonic() - started
+
+
+Ended = Callable[[], tuple[int, list[str]]]  # waits: (exit code, what was left and was killed)
 
 
 def _start(
     trial: Trial,
-    arguments: Sequence[str],
+    job: Mapping[str, Any],
     under: Sequence[str],
     environment: Mapping[str, str],
     output: int,
-    kept: tuple[int, int],
-) -> tuple[Fresh | fork_server.Forked, str]:
-    """(the process, how it was started).
-
-    Args:
-        kept: descriptors that it inherits: of its progress, of the lock.
-    """
+) -> tuple[int, Ended, str]:
+    """(process id, what waits for its end, how it was started)."""
     started = FRESH
-    if may_fork(trial) and fork_server.VARIABLE in os.environ:
+    if fork_server.may_fork(trial) and fork_server.VARIABLE in os.environ:
         try:
-            descriptors = (output, *kept)
-            process = fork_server.Forked(
-                trial, environment, arguments, is_limited(trial), descriptors, require_pipeline
-            )
-            return process, FORKED
+            forked = fork_server.forked(trial, environment, job, output, require_pipeline)
+            return *forked, FORKED
         except fork_server.NoFork as error:
             started = f"{FRESH}, since {error}"
             print(f"not forked: {error}; starts {FRESH}", file=sys.stderr)
-    command = [*under, sys.executable, "-m", fork_server.WORKER, *arguments]
-    command += fork_server.descriptor_arguments(*kept)
-    return Fresh(command, environment, output, kept), started
-
-
-def may_fork(trial: Trial) -> bool:
-    """Whether a fork measures it as a fresh interpreter does; nothing can be put before a fork.
-
-    A driver's context may not be forked; and under a memory limit the pages would count that a fork
-    copies when it writes, unless they are copied before.
-    """
-    if trial.cell.device_kind != "cpu" or trial.cell.parameters.get("capture"):
-        return False
-    return not is_limited(trial) or fork_server.can_copy_pages()
-
-
-def is_limited(trial: Trial) -> bool:
-    """Whether the memory of its process is limited."""
-    return memory_limit.requested_limit(trial.scenario()) is not None
-
-
-def prepare(trials: Sequence[Trial]) -> None:
-    """Have what these cells import imported, as long as none of them is measured.
-
-    Where one starts an interpreter of its own, that would be measured beside the imports, and so is
-    a cell of another run that is under way.
-    """
-    can = fork_server.VARIABLE in os.environ and lock.is_free()
-    if can and all(map(may_fork, trials)):
-        scratch = Path(tempfile.gettempdir())
-        fork_server.prepare((trial, child_environment(trial, scratch)) for trial in trials)
+    leftovers.adopt()
+    process = subprocess.Popen(
+        [*under, sys.executable, "-m", fork_server.WORKER, json.dumps(job)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    # 0 where whoever started us ignores SIGCHLD; the result file then has the status
+    return process.pid, lambda: (process.wait(), leftovers.end(process.pid)), started
 
 
 def require_pipeline() -> None:

@@ -7,9 +7,16 @@ it. What is a person's choice of arithmetic or threads stays, and the record say
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+
+def _named(*patterns: str) -> re.Pattern[str]:
+    """What a name fits that fits one of the patterns, which stand with spaces between them."""
+    return re.compile("|".join(map(fnmatch.translate, " ".join(patterns).split())))
+
 
 # Why they are taken out -> patterns of their names.
 TAKEN_OUT = {
@@ -39,35 +46,22 @@ TAKEN_OUT = {
     "checks or traces every kernel": "MTL_* METAL_DEVICE_WRAPPER_TYPE",
     "changes how MLX runs": "MLX_*",
 }
-NOT_INHERITED = " ".join(TAKEN_OUT.values()).split()
+NOT_INHERITED = _named(*TAKEN_OUT.values())
 # A person's choice, which changes times or rounding.
-LEFT = (
+LEFT = _named(
     "OMP_* KMP_* GOMP_* MKL_* OPENBLAS_* BLIS_* VECLIB_* DNNL_* ONEDNN_* ATEN_* MALLOC_* "
     "GLIBC_TUNABLES NVIDIA_TF32_OVERRIDE CUBLAS_* CUBLASLT_* CUDNN_* CUDA_MODULE_LOADING "
     "CUDA_DEVICE_MAX_CONNECTIONS CUDA_CACHE_* CUDA_*_PTX_JIT CUDA_SCALE_LAUNCH_QUEUES "
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE TORCH_BLAS_* TORCH_CUBLASLT_* TORCH_CUDNN_* TORCH_LINEAR_* "
     "TORCH_SDPA_* PYTORCH_* PYTHONHASHSEED"
-).split()
+)
 PLAIN = re.compile(r"[A-Za-z0-9 _.,:;=+*{}()-]{0,100}")  # no path, no address
 FLAG = "environment_variables"
 
 
-def _any(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name fits a pattern, which has one `*` at most: a regular expression of each would
-    take longer to compile than all names take.
-    """
-    for pattern in patterns:
-        head, star, tail = pattern.partition("*")
-        if name == pattern:
-            return True
-        if star and name.startswith(head) and name[len(head) :].endswith(tail):
-            return True
-    return False
-
-
 def without(inherited: Mapping[str, str]) -> dict[str, str]:
     """The variables, less those that are taken out."""
-    return {name: value for name, value in inherited.items() if not _any(name, NOT_INHERITED)}
+    return {name: value for name, value in inherited.items() if not NOT_INHERITED.match(name)}
 
 
 def account(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
@@ -79,7 +73,7 @@ def account(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, A
         own: variables that the cell sets itself, whatever the shell says.
     """
     others = {name: value for name, value in sorted(inherited.items()) if name not in own}
-    taken_out = [name for name in others if _any(name, NOT_INHERITED)]
-    left = {n: v for n, v in others.items() if n not in taken_out and _any(n, LEFT)}
+    taken_out = [name for name in others if NOT_INHERITED.match(name)]
+    left = {n: v for n, v in others.items() if n not in taken_out and LEFT.match(n)}
     shown = {name: value if PLAIN.fullmatch(value) else None for name, value in left.items()}
     return {"taken_out": taken_out, "left": shown}

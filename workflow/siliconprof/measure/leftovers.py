@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,17 +32,16 @@ def adopt() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), *unused)
 
 
-def end(grace_s: float, group: int, spared: Collection[int] = ()) -> tuple[list[str], list[str]]:
-    """Kill what a cell has left, for `LIMIT_S` at most: names of (killed, still living).
+def end(group: int, grace_s: float = GRACE_S) -> list[str]:
+    """Kill what a cell has left, for `LIMIT_S` at most: names of what was killed.
 
     Args:
-        grace_s: seconds in which it may end by itself.
         group: the process group of the cell's measuring process, which has ended.
-        spared: children of this process that are left alone, on Linux.
+        grace_s: seconds in which it may end by itself.
     """
     killed: dict[int, str] = {}
     began_s = time.monotonic()
-    while left := _children(spared) if sys.platform == "linux" else _members(group):
+    while left := _children() if sys.platform == "linux" else _members(group):
         waited_s = time.monotonic() - began_s
         if waited_s > grace_s + LIMIT_S:
             break
@@ -53,19 +52,19 @@ def end(grace_s: float, group: int, spared: Collection[int] = ()) -> tuple[list[
                     with suppress(ProcessLookupError, PermissionError):
                         kill(pid, signal.SIGKILL)
         time.sleep(POLL_S)
-    return list(killed.values()), list(left.values())
+    return list(killed.values())
 
 
-def _children(spared: Collection[int]) -> dict[int, str]:
-    """Living children of this process of Linux, but for some: process id -> name."""
+def _children() -> dict[int, str]:
+    """Living children of this process of Linux that have left its session: process id -> name."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             head, _, tail = stat.read_text("utf-8", "replace").rpartition(")")  # proc_pid_stat(5)
         except OSError:
             continue  # has ended
-        pid, (state, parent) = int(stat.parent.name), tail.split()[:2]
-        if int(parent) != os.getpid() or pid in spared:
+        pid, (state, parent, _, session) = int(stat.parent.name), tail.split()[:4]
+        if int(parent) != os.getpid() or int(session) == os.getsid(0):
             continue
         if state == "Z":
             with suppress(ChildProcessError):

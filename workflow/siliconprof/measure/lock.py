@@ -1,71 +1,53 @@
 """One timed cell at a time on a host, whoever started it.
 
 Snakemake's resource keeps cells of one pipeline apart; this lock keeps apart two pipelines, or
-one and a cell started by hand. It is an advisory `flock` that the measuring process inherits, and
-flock(2) keeps it until that one has ended too: no cell overlaps with one whose supervisor was
-killed. The file says who holds it, for whoever waits. All users may write it.
+one and a cell started by hand. It is an advisory `flock`, which ends with whoever holds it. The file
+says who that is, for whoever waits. All users may write it.
 """
 
 from __future__ import annotations
 
 import fcntl
-import getpass
 import math
 import os
-import tempfile
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
-from siliconprof.errors import CannotWrite, UserError, printable, writing
+from siliconprof.errors import UserError, printable, writing
 
-NAME = "siliconprof.lock"
+SHARED = "/tmp/siliconprof.lock"  # by all users
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
 POLL_S = 0.1
-WAITING = "waiting for"
 TELL_EVERY_S = 60.0  # of one that waits
-LINE_BYTES = 400
-LONGEST = 200  # characters of a name in the file
-
-
-class Held(NamedTuple):
-    """A lock that this process holds."""
-
-    descriptor: int  # for the measuring process
-    waited_s: float
-
-
-def lock_file() -> Path:
-    """The host's lock file: one for all users, in the temporary folder that all share."""
-    configured = os.environ.get(LOCK_FILE_VARIABLE)
-    shared = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
-    return Path(configured) if configured else shared / NAME
+LONGEST = 400  # bytes of what the file says
 
 
 @contextmanager
-def alone(
-    check: Callable[[], None],
-    tell: Callable[[str], None],
-    doing: str,
-    path: Path | None = None,
-) -> Iterator[Held]:
-    """Hold a lock file, once nobody else does.
+def alone(check: Callable[[], None], doing: str) -> Iterator[float]:
+    """Hold the host's lock, once nobody else does; the seconds that it waited.
+
+    Log and terminal say for whom.
 
     Args:
         check: called while waiting, ten times a second; what it raises ends the wait, so that
             nobody queues for a pipeline that has died meanwhile.
-        tell: called when the wait begins and each minute, with whom it is for.
         doing: what this process does with the lock, for others that wait.
-        path: of the lock file; None for the host's, see `lock_file`.
 
     Raises:
         UserError: the file system has no locks; one line.
         CannotWrite: the file cannot be opened; one line.
     """
-    path = path or lock_file()
-    descriptor = _opened_for_all(path)
+    path = Path(os.environ.get(LOCK_FILE_VARIABLE) or SHARED)
+    with writing(path):
+        # protected_regular forbids O_CREAT on another user's file in a sticky folder;
+        # O_NOFOLLOW: the folder is writable by others
+        create = 0 if path.exists() else os.O_CREAT
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | create)
+        if create:
+            os.fchmod(descriptor, 0o666)
     started, told_s = time.monotonic(), -math.inf
     try:
         while True:
@@ -81,65 +63,17 @@ def alone(
                 ) from None
             if time.monotonic() - told_s >= TELL_EVERY_S:
                 told_s = time.monotonic()
-                tell(f"{WAITING} {_holder(descriptor)}")
+                holder = printable(os.pread(descriptor, LONGEST, 0).decode(errors="replace"))
+                for stream in (sys.stderr, sys.stdout):
+                    print(f"waiting for {holder or 'another process'}", file=stream, flush=True)
             check()
             time.sleep(POLL_S)
-        note = (
-            f"PID {os.getpid()}, {doing[:LONGEST]} of {_user()}, since {time.strftime('%H:%M:%S')}"
-        )
+        user = os.environ.get("USER", os.getuid())
+        note = f"PID {os.getpid()}, {doing} of {user}, since {time.strftime('%H:%M:%S')}"
         with suppress(OSError):  # a full disk: only what others are told is missing
             # Written at each start: old files in /tmp are cleared away, locked or not.
-            os.pwrite(descriptor, note.encode().ljust(LINE_BYTES), 0)
-        yield Held(descriptor, time.monotonic() - started)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, note.encode(), 0)
+        yield time.monotonic() - started
     finally:
         os.close(descriptor)
-
-
-def is_free() -> bool:
-    """Whether nobody holds the host's lock, which can be had."""
-    try:
-        descriptor = _opened_for_all(lock_file())
-    except CannotWrite:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user without a name
-        return f"user {os.getuid()}"
-
-
-def _holder(descriptor: int) -> str:
-    """Who holds a lock file by its own words: `PID n, NAME, since HH:MM:SS`."""
-    try:
-        words = os.pread(descriptor, LINE_BYTES, 0).decode(errors="replace").split()
-    except OSError:
-        words = []
-    return printable(" ".join(words)) or "another process"
-
-
-def _opened_for_all(path: Path) -> int:
-    """A descriptor of a file that every user may open.
-
-    Raises:
-        CannotWrite: one line.
-    """
-    before = os.umask(0)
-    try:
-        with writing(path):
-            try:
-                # O_NOFOLLOW: the folder is writable by others
-                return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            except PermissionError:
-                # protected_regular forbids O_CREAT on another user's file in a sticky folder
-                return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    finally:
-        os.umask(before)

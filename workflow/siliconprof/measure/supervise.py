@@ -10,7 +10,6 @@ standard library only, so that a bare host with just torch or mlx can take part.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import platform
@@ -21,8 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,18 +28,11 @@ from typing import Any
 from siliconprof import fingerprint
 from siliconprof.cells import method
 from siliconprof.datasets import prepared
-from siliconprof.errors import (
-    CANNOT_WRITE_STATUS,
-    DEVICE_LOST_STATUS,
-    CannotWrite,
-    UserError,
-    writing,
-)
-from siliconprof.hosts import environment, machine, node_check
-from siliconprof.lifetime import PIPELINE_VARIABLE, killed_by
+from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, writing
+from siliconprof.hosts import cgroups, environment, node_check
+from siliconprof.lifetime import killed_by
 from siliconprof.measure import inherited, leftovers, lock, reuse
 from siliconprof.measure.child import Child, PipelineGone, require_pipeline
-from siliconprof.measure.output import Output
 from siliconprof.plugins import CHECKOUT
 from siliconprof.session import exhaustion, memory_limit
 from siliconprof.session.timing import Plan
@@ -50,8 +41,10 @@ from siliconprof.store import record, temporary
 from siliconprof.store.cell import Cell, canonical_sha256, point_name
 
 NO_POINT = "it came to its end without a point: nothing was measured"
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a terminal, of a scheduler
+# Parts of a record, which are empty where its child has none
+LISTED = ("points", "samples", "modules_loaded")
+BY_NAME = ("checks", "probes", "accounting")
 REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 
 
@@ -60,7 +53,7 @@ def outcome(
     code: int | None,
     limit_s: float,
     result: Path,
-    trace: memory_limit.Trace | None = None,
+    group: cgroups.Group | None,
 ) -> dict[str, Any]:
     """Status and reason, with the child's result or, if it left none, its points so far.
 
@@ -68,7 +61,7 @@ def outcome(
         code: exit code of the child; None after a time-out.
         limit_s: the cell's time limit in seconds.
         result: the file that the child writes as its last act.
-        trace: the readings of the child's own memory cgroup, if it had one.
+        group: the child's own memory cgroup, if it had one.
 
     Raises:
         CannotWrite: the child could not write; the child's own line.
@@ -89,12 +82,10 @@ def outcome(
         return {"status": "timeout", "reason": reason, "points": child.points}
     died = {"status": "failed", "points": child.points}
     tail, last = child.output.tail, child.output.last_line
-    if code == DEVICE_LOST_STATUS:
-        return died | {"reason": f"{last}; {reached}"}
     if code < 0:
-        evidence = trace.evidence() if trace and -code == signal.SIGKILL else None
+        evidence = memory_limit.evidence(group) if group and -code == signal.SIGKILL else None
         evidence = evidence or exhaustion.evidence(
-            child.process.pid, -code, child.started_s, child.oom_kills_before, tail
+            child.pid, -code, child.started_s, child.oom_kills_before, tail
         )
         killed = f"{killed_by(-code)}; {reached}"
         if evidence:
@@ -104,7 +95,11 @@ def outcome(
 
 
 def compose(
-    trial: Trial, result: Mapping[str, Any], declared: Mapping[str, Any], started: datetime
+    trial: Trial,
+    result: Mapping[str, Any],
+    declared: Mapping[str, Any],
+    started: datetime,
+    planned: str | None,
 ) -> dict[str, Any]:
     """The record of a trial, from its child's result and what its supervisor knows.
 
@@ -112,17 +107,14 @@ def compose(
         result: as `supervise` returns it.
         declared: versions that the pipeline declared.
         started: when the supervisor started, in UTC.
+        planned: version of the method and fingerprint of its code, as the pipeline saw it.
     """
     cell = trial.cell
     before = result["surroundings"]
     flags = list(result.get("flags", []))
-    changed = fingerprint.changed(before["code"]["modules"], method_code(cell)["modules"])
-    now = f"{record.METHOD_VERSION}:{before['code']['fingerprint']}"
-    if result.get("planned_method") not in (None, now):
-        detail = "edited between the start of the run and that of the cell"
-        flags.append({"code": "code_changed", "detail": detail})
-    if changed:
-        detail = f"edited while it was measured: {', '.join(changed)}"
+    was, now = before["code"]["fingerprint"], method_code(cell)["fingerprint"]
+    if was != now or planned not in (None, f"{record.METHOD_VERSION}:{now}"):
+        detail = "edited between the start of the run and the end of the cell"
         flags.append({"code": "code_changed", "detail": detail})
     emulated = result.get("emulated") or declared.get("emulated")
     if emulated:
@@ -142,12 +134,10 @@ def compose(
         "scenario": result.get("scenario") or trial.scenario(),
         "precision": result.get("precision")
         or {"requested": cell.precision, "effective": None, "evidence": {}},
-        "checks": result.get("checks") or {},
-        "points": result.get("points", []),
-        "samples": result.get("samples", []),
-        "probes": result.get("probes", {}),
+        **{part: result.get(part, []) for part in LISTED},
+        **{part: result.get(part, {}) for part in BY_NAME},
+        **{part: result.get(part) for part in ("dataset", "progress")},
         "flags": flags,
-        "dataset": result.get("dataset"),
         "method": method | result.get("method", {}),
         "environment": {
             **before["environment"],
@@ -157,9 +147,6 @@ def compose(
             "python": result.get("python") or platform.python_version(),
         },
         "code": before["code"],
-        "modules_loaded": result.get("modules_loaded", []),
-        "progress": result.get("progress"),
-        "accounting": result.get("accounting") or {},
     }
     if emulated:
         composed["emulated"] = emulated
@@ -177,67 +164,48 @@ def surroundings(cell: Cell) -> dict[str, Any]:
     return {"code": method_code(cell), "environment": environment.capture(CHECKOUT)}
 
 
-@dataclass
-class Host:
-    """What the processes of one cell share while this one has the host to itself."""
-
-    held: lock.Held
-    output: Output = field(default_factory=Output)  # of all of them
-    killed: list[str] = field(default_factory=list)  # what they left and was ended
-    left: list[str] = field(default_factory=list)  # and what could not be
-
-    def end(self, child: Child) -> None:
-        """End a child and what it started, and remember what it left."""
-        killed, self.left = child.end()
-        self.killed += killed
-        if killed:
-            print(f"killed leftover processes: {leftovers.listed(killed)}", file=sys.stderr)
-
-    def flags(self) -> list[dict[str, Any]]:
-        """The record's flag on what was left, if anything was."""
-        if not self.killed:
-            return []
-        detail = f"{len(self.killed)} killed: {leftovers.listed(self.killed)}"
-        if self.left:
-            detail += f"; {len(self.left)} could not be killed: {leftovers.listed(self.left)}"
-        return [{"code": "left_processes", "detail": detail}]
-
-
 def run(
     trial: Trial,
     result: Path,
-    host: Host,
-    arguments: Sequence[str],
+    job: Mapping[str, Any],
     under: Sequence[str],
     spent_s: float = 0.0,
 ) -> dict[str, Any]:
     """Run one child to its end: its outcome, its progress and how long it took.
 
     Args:
-        result, arguments, under: see `Child`.
+        result, job, under: see `Child`.
         spent_s: seconds of the cell's time limit that earlier processes have taken.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended.
     """
     limit_s = Plan.of(trial.cell.timing).time_limit_s
-    child = Child(trial, result, host.held, host.output, arguments, under)
+    child = Child(trial, result, job, under)
     try:
         code, wall_s = child.wait(limit_s - spent_s)
         if code is not None and -code in ENDINGS:
             time.sleep(REACHES_ALL_WITHIN_S)  # if it ends us as well, there is no record
     finally:
-        host.end(child)
-        trace = memory_limit.remove(child.process.pid)
-    report = outcome(child, code, limit_s, result, trace)
-    if trace is not None and "scenario" not in report:
-        report["scenario"] = trace.into(trial.scenario())
+        child.end()
+    group = cgroups.existing(cgroups.name_of(child.pid))
+    report = outcome(child, code, limit_s, result, group)
+    if group:
+        if "scenario" not in report:
+            report["scenario"] = memory_limit.read_into(trial.scenario(), group)
+        group.remove()
     if report["status"] == "ok" and not report.get("points"):
         report |= {"status": "failed", "reason": NO_POINT}
+    flags = list(report.get("flags", []))
+    if child.killed:
+        names = leftovers.listed(child.killed)
+        print(f"killed leftover processes: {names}", file=sys.stderr)
+        flags.append({"code": "left_processes", "detail": f"{len(child.killed)} killed: {names}"})
     if under:
         detail = f"by {Path(under[0]).name}: it is slower than alone"
-        report["flags"] = [*report.get("flags", []), {"code": "captured", "detail": detail}]
+        flags.append({"code": "captured", "detail": detail})
     return report | {
+        "flags": flags,
         "method": dict(report.get("method") or {}) | {"process": child.started},
         "progress": child.progress,
         "accounting": dict(report.get("accounting") or {}) | {"child_wall_s": wall_s},
@@ -250,22 +218,9 @@ def capture_command(cell: Cell, folder: Path) -> list[str]:
     return [word.replace("{output}", str(folder / Path(words[0]).name)) for word in words]
 
 
-def shared_checks(trial: Trial) -> Path | None:
-    """The file of the checks that cells like this one share in a run; None for one by hand."""
-    pipeline = os.environ.get(PIPELINE_VARIABLE)
-    if not pipeline:
-        return None
-    cell = trial.cell
-    own = trial.backend.environment(cell.device_index, cell.precision, os.environ)
-    device = [cell.device, cell.device_index, cell.backend, cell.threads]
-    alike = json.dumps([machine.read_text(BOOT_ID), pipeline, *device, sorted(own.items())])
-    name = f"siliconprof-checks-{hashlib.sha256(alike.encode()).hexdigest()[:16]}.json"
-    return Path(tempfile.gettempdir()) / name
-
-
 def repeat(report: dict[str, Any], further: Mapping[str, Any]) -> None:
     """Add the raw times of a further process, or that it failed, to the report of the first."""
-    flags = report.setdefault("flags", [])
+    flags = report["flags"]
     codes = {flag["code"] for flag in flags}
     if further["status"] != "ok":
         flag = {"code": "repeat_failed", "detail": f"{further['status']}: {further['reason']}"}
@@ -297,25 +252,23 @@ def checkpoint_folder(
 
 def supervise(
     trial: Trial,
-    captures: Path,
-    checkpoints: Path | None,
+    results: Path | None,
     declared: Mapping[str, Any],
     expected: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Run the trial to its end; the result.
 
     Args:
-        captures: the folder for the files of the cell's `capture`.
-        checkpoints: the folder `results/checkpoints`; None = none is saved.
+        results: the folder of its captures and checkpoints; None = `results`, and no checkpoints.
         declared: versions that the pipeline declared.
         expected: the device that a node of a cluster must have, see `node_check`.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended and no record is due.
-        CannotWrite: the result, or the folder `captures`, cannot be written.
+        CannotWrite: the result, or the folder of captures, cannot be written.
     """
     cell, refusal = trial.cell, trial.refusal()
-    captures = captures / cell.path
+    captures = (results or Path("results")) / "captures" / cell.path
     under = capture_command(cell, captures)
     if under and not shutil.which(under[0]):
         refusal = refusal or ("failed", f"capture: {under[0]} is not on PATH")
@@ -326,37 +279,27 @@ def supervise(
         with writing(captures):
             shutil.rmtree(captures, ignore_errors=True)
             captures.mkdir(parents=True)
-    locked = lock.alone(require_pipeline, tell, cell.path)
-    with locked as held, tempfile.TemporaryDirectory(prefix="siliconprof-") as scratch:
-        folder = Path(scratch)
+    locked = lock.alone(require_pipeline, cell.path)
+    with locked as waited_s, tempfile.TemporaryDirectory(prefix="siliconprof-") as scratch:
         require_pipeline()
         before = surroundings(cell)
-        arguments, own = ["--expect", json.dumps(expected)] if expected else [], []
-        if shared := shared_checks(trial):
-            arguments += ["--checks", str(shared)]
-        if checkpoints:
-            own = ["--checkpoints", str(checkpoint_folder(checkpoints, cell, before, declared))]
-        host = Host(held)
-        with closing(host.output):
-            report = run(trial, folder / "result.json", host, [*arguments, *own], under)
-            accounting = report["accounting"]
-            for index in range(1, cell.parameters.get("repeats", 1)):
-                if report["status"] == "ok":
-                    require_pipeline()
-                    spent_s, file = accounting["child_wall_s"], folder / f"result-{index}.json"
-                    further = run(trial, file, host, arguments, under, spent_s)
-                    accounting["child_wall_s"] += further["accounting"]["child_wall_s"]
-                    repeat(report, further)
+        job = {"expect": expected, "checkpoints": None}
+        own = {}
+        if results:
+            folder = checkpoint_folder(results / "checkpoints", cell, before, declared)
+            own = {"checkpoints": str(folder)}
+        report = run(trial, Path(scratch, "result.json"), job | own, under)
+        accounting = report["accounting"]
+        for index in range(1, cell.parameters.get("repeats", 1)):
+            if report["status"] == "ok":
+                require_pipeline()
+                spent_s, file = accounting["child_wall_s"], Path(scratch, f"result-{index}.json")
+                further = run(trial, file, job, under, spent_s)
+                accounting["child_wall_s"] += further["accounting"]["child_wall_s"]
+                repeat(report, further)
         report["surroundings"] = before
-        report["flags"] = [*report.get("flags", []), *host.flags()]
-        report["accounting"]["waited_for_lock_s"] = held.waited_s
+        accounting["waited_for_lock_s"] = waited_s
         return report
-
-
-def tell(message: str) -> None:
-    """Say in the log and on the terminal what a cell waits for."""
-    print(message, file=sys.stderr)
-    print(message, flush=True)
 
 
 def trial_of(text: str, time_limit_s: float | None) -> Trial:
@@ -391,7 +334,7 @@ def hear(handler: Any) -> None:
     SIGTERM, and a terminal that is closed, end a cell as Ctrl-C does.
     """
     for number in ENDINGS:
-        if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
+        if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
 
 
@@ -440,10 +383,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 record.restore(arguments.output, earlier)
                 print(f"{cell.path}: given back from results/history, not measured again")
                 return 0
-    captures = (results or Path("results")) / "captures"
-    checkpoints = results / "checkpoints" if results else None
     try:
-        result = supervise(trial, captures, checkpoints, declared, arguments.expect)
+        result = supervise(trial, results, declared, arguments.expect)
     except PipelineGone:
         print("the pipeline has died: the cell ended without a record", file=sys.stderr)
         return 1
@@ -454,12 +395,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(result["reason"])  # no record: the next run tries another node
     wall_s = time.monotonic() - began_s
     result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
-    result["planned_method"] = arguments.method
     if arguments.instead_of:
         result["method"] = (result.get("method") or {}) | {"instead_of": arguments.instead_of}
     # An interrupt during the moment that writing the record takes would lose the cell.
     hear(signal.SIG_IGN)
-    composed = compose(trial, result, declared, started)
+    composed = compose(trial, result, declared, started, arguments.method)
     record.write(composed, arguments.output, history)
     line = f"{cell.path}: {composed['status']}"
     # The log stays on this host: it has the reason as it was.

@@ -1,31 +1,22 @@
 """The child process that measures one cell.
 
-`python -m siliconprof.measure.worker --cell JSON --result FILE …`, started by
-`siliconprof.measure` only. It ends when its supervisor has died, and the kernel's out-of-memory
-killer takes it before other processes.
+`python -m siliconprof.measure.worker JSON`, started by `siliconprof.measure` only. It ends when its
+supervisor has died, and the kernel's out-of-memory killer takes it before other processes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import platform
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from siliconprof.backends.base import DeviceLost, Unsupported
-from siliconprof.errors import (
-    CANNOT_WRITE_STATUS,
-    DEVICE_LOST_STATUS,
-    CannotWrite,
-    UserError,
-    in_one_line,
-)
+from siliconprof.backends.base import Unsupported
+from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, in_one_line
 from siliconprof.lifetime import end_with, leave
 from siliconprof.session import exhaustion, measurement, sweep
 from siliconprof.session.session import COURSE
@@ -36,53 +27,37 @@ from siliconprof.store.record import finite
 
 
 def modules_loaded() -> list[str]:
-    """Modules of this package in the process, by their names below it."""
-    names = {
-        module.__spec__.name  # type: ignore[union-attr]
-        for module in list(sys.modules.values())
-        if getattr(module, "__spec__", None) is not None  # `__main__` has its real name there
-        if not hasattr(module, "__path__")  # packages
-    }
-    return sorted(n.removeprefix("siliconprof.") for n in names if n.startswith("siliconprof."))
+    """Modules of this package in the process, by their names below it; this one is `__main__`."""
+    names = {name for name, module in sys.modules.items() if not hasattr(module, "__path__")}
+    own = {n.removeprefix("siliconprof.") for n in names if n.startswith("siliconprof.")}
+    return sorted({*own, "measure.worker"})
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure the cell and write its status, reason and numbers to the result file."""
-    parser = argparse.ArgumentParser(prog="siliconprof.measure.worker")
-    parser.add_argument("--cell", required=True)
-    parser.add_argument("--result", type=Path, required=True)
-    parser.add_argument("--supervisor", type=int, required=True)
-    parser.add_argument("--progress-fd", type=int, required=True)
-    parser.add_argument("--lock-fd", type=int, required=True, help="held until this process ends")
-    parser.add_argument("--checkpoints", type=Path, help="folder for those of a whole training")
-    parser.add_argument("--expect", type=json.loads, help="the device that this node must have")
-    parser.add_argument("--checks", type=Path, help="file of this run's checks of such cells")
-    arguments = parser.parse_args(argv)
-    end_with(arguments.supervisor)
-    with suppress(OSError):  # the cell's `capture` passes no descriptor on
-        os.set_inheritable(arguments.lock_fd, False)
-        os.register_at_fork(after_in_child=lambda: os.close(arguments.lock_fd))
-    cell = Cell.from_json(arguments.cell)
+def main(job: Mapping[str, Any]) -> int:
+    """Measure the cell and write its status, reason and numbers to the result file.
+
+    Args:
+        job: `cell`, `result` (that file), `progress` (file of how far it is, and of each point, as
+            lines of JSON), `supervisor` (process id); None or `checkpoints` (folder for those of a
+            whole training) and `expect` (the device that this node must have).
+    """
+    end_with(job["supervisor"])
+    cell = Cell(**job["cell"])
     trial = Trial(cell)
-    try:
-        progress = open(arguments.progress_fd, "w", encoding="utf-8", buffering=1)
-    except OSError:
-        progress = open(os.devnull, "w", encoding="utf-8")
+    checkpoints = Path(job["checkpoints"]) if job["checkpoints"] else None
+    progress = open(job["progress"], "w", encoding="utf-8", buffering=1)
     reached: dict[str, Any] = {"doing": "start", "step": 0}
 
     def report(message: dict[str, Any]) -> None:
         if "doing" in message:
             reached.update(message)
-        try:
+        with suppress(OSError):  # a full disk
             progress.write(json.dumps(finite(message)) + "\n")
-        except OSError:
-            pass  # the supervisor is gone; end_with ends us
 
     result: dict[str, Any] = {"status": "ok", "reason": None}
     partial: dict[str, Any] = {}
     try:
-        own = (arguments.checkpoints, arguments.expect, arguments.checks)
-        result |= measurement.measure(trial, report, partial, *own)
+        result |= measurement.measure(trial, report, partial, checkpoints, job["expect"])
         result["modules_loaded"] = modules_loaded()
         result["status"], result["reason"] = sweep.status(partial["points"])
         effective = result["precision"]["effective"]
@@ -96,9 +71,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = {"status": "unsupported", "reason": str(error)}
     except CannotWrite as error:
         return _gives_up(error)
-    except DeviceLost as error:
-        print(error, flush=True)
-        os._exit(DEVICE_LOST_STATUS)  # a library's teardown may abort without its device
     except UserError as error:
         result = {"status": "failed", "reason": str(error)}
     except BaseException as error:
@@ -109,11 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     result = partial | result
     result["python"] = platform.python_version()
     try:
-        temporary.write(arguments.result, json.dumps(finite(result)))
+        temporary.write(Path(job["result"]), json.dumps(finite(result)))
     except CannotWrite as error:
         return _gives_up(error)
-    if "modules_loaded" in result and arguments.checkpoints:  # whoever asks again begins anew
-        (arguments.checkpoints / COURSE).unlink(missing_ok=True)
+    if "modules_loaded" in result and checkpoints:  # whoever asks again begins anew
+        (checkpoints / COURSE).unlink(missing_ok=True)
     return 0
 
 
@@ -124,4 +96,4 @@ def _gives_up(error: CannotWrite) -> int:
 
 
 if __name__ == "__main__":
-    leave(main())
+    leave(main(json.loads(sys.argv[1])))

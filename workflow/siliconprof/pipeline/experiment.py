@@ -25,7 +25,7 @@ from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
 from siliconprof.hosts import detect, environment, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
-from siliconprof.measure import child, fork_server
+from siliconprof.measure import fork_server
 from siliconprof.pipeline import doctor, provenance
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
@@ -366,7 +366,7 @@ class Experiment:
         line = f"{len(asked)} cells on {label}, {len(due)} of them without a record"
         if not due:
             return line
-        child.prepare([planned.trial for planned in due])
+        fork_server.prepare([planned.trial for planned in due])
         minutes = sum(expected_seconds(planned, None) for planned in due) / 60
         on_cpu = {p.cell.precision for p in due if p.cell.device_kind == "cpu"}
         advice = [*doctor.before_a_run(self._host, busy_cores, on_cpu)]

@@ -46,12 +46,11 @@ def kernel_log_names(pid: int, signum: int, since_s: float) -> str | None:
     return None
 
 
-def raised(error: BaseException) -> str | None:
-    """The text of an exception that means exhausted memory, else None."""
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return text
-    return text if exhaustion_line(text) else None
+def raised(error: BaseException) -> bool:
+    """Whether an exception means exhausted memory."""
+    kind = type(error).__name__
+    named = isinstance(error, MemoryError) or kind == "OutOfMemoryError"
+    return named or exhaustion_line(f"{kind}: {error}") is not None
 
 
 def exhaustion_line(output: str) -> str | None:

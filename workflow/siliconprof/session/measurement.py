@@ -106,14 +106,12 @@ def measure(
     partial: dict[str, Any] | None = None,
     checkpoints: Path | None = None,
     expected: Mapping[str, Any] | None = None,
-    shared_checks: Path | None = None,
 ) -> dict[str, Any]:
     """Measure a trial; the parts of its record that only this process knows.
 
     Args:
         partial: filled on the way with the parts that are worth having when the cell fails.
         checkpoints, expected: see `opened_session`.
-        shared_checks: see `self_checks.before`.
 
     Raises:
         Unsupported: this host cannot run the backend, or the device computes in another precision.
@@ -130,7 +128,7 @@ def measure(
     checks = partial["checks"] = {}
     partial |= {"scenario": session.scenario, "flags": session.flags, "points": session.points}
     checking = time.perf_counter()
-    checks |= self_checks.before(session, shared_checks)
+    checks |= self_checks.before(session)
     checked = time.perf_counter()
     session.evidence |= backend.prove_precision(cell.seed)
     if cell.precision == "tf32" and session.evidence["effective_product"] == "fp32":
@@ -142,7 +140,7 @@ def measure(
     memory_limit.apply(session, trainer)
     opened = time.perf_counter()
     if trainer is not None:
-        session.energy = EnergyMeter.of(backend, Plan.of(cell.timing))
+        session.energy = EnergyMeter(backend, Plan.of(cell.timing))
         session.energy.idle("before")
     with sampler:
         partial |= {"samples": sampler.samples, "probes": sampler.summaries}
@@ -182,7 +180,7 @@ def measure(
         if cell.dataset
         else None,
         "backend": backend.describe(),
-        "method": {"time": backend.time_method} | self_checks.METHOD | session.method,
+        "method": {"time": backend.time_method} | session.method,
         "accounting": {
             "open_s": opened - started,
             "check_s": checked - checking,  # of those

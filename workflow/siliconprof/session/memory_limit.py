@@ -3,7 +3,7 @@
 The measuring process sets the limit after its imports and before its model is built (`apply`). On
 a CPU it moves itself into a cgroup of its own; what it held before stays charged to the old one, so
 that the limit applies to what the training allocates. Its supervisor reads that cgroup's counters
-and removes it (`remove`), however the process ended.
+and removes it, however the process ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.hosts import cgroups
@@ -48,24 +48,6 @@ def requested_limit(scenario: Mapping[str, Any]) -> int | None:
     budgeted = scenario["capacity_source"] == memory_model.BUDGET_SOURCE
     limited = scenario["applied"] == "near-capacity" or budgeted
     return scenario["capacity_bytes"] if limited else None
-
-
-def foreseen(
-    scenario: Mapping[str, Any], device_kind: str, limit_yields: str | None = None
-) -> str | None:
-    """How a limit would be enforced, without trying it; None where the scenario has no limit.
-
-    Args:
-        limit_yields: see `Backend.limit_yields`.
-    """
-    if requested_limit(scenario) is None:
-        return None
-    if device_kind == "gpu":
-        return f"{MODEL_ONLY}: {limit_yields}" if limit_yields else "by the framework"
-    for parent, version in cgroups.parents():
-        if os.access(parent, os.W_OK | os.X_OK):
-            return version.how
-    return f"{MODEL_ONLY}: this user may not make a memory cgroup"
 
 
 def enforce(backend: Backend, limit_bytes: int, give_back: bool = True) -> dict[str, Any]:
@@ -207,41 +189,20 @@ def _note(scenario: dict[str, Any], peak_bytes: int, means: str) -> None:
 # -- in its supervisor ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Trace:
-    """The readings of a cgroup that has been removed."""
-
-    limit_bytes: int | None
-    how: str
-    peak_bytes: int | None
-    peak_means: str
-    kills: int
-
-    def evidence(self) -> str | None:
-        """Evidence that its process ran out of the memory it was allowed, or None."""
-        if not self.kills:
-            return None
-        return (
-            f"the oom_kill counter of its own cgroup rose to {self.kills}: it used "
-            f"{self.peak_bytes} bytes of {self.limit_bytes} allowed"
-        )
-
-    def into(self, scenario: dict[str, Any]) -> dict[str, Any]:
-        """A scenario with these readings, for a process that died before it could add them."""
-        limit = self.limit_bytes or scenario["capacity_bytes"]
-        scenario["limit"] = _limit(True, self.how, limit)
-        if self.peak_bytes is not None:
-            _note(scenario, self.peak_bytes, self.peak_means)
-        return scenario
-
-
-def remove(session_id: int) -> Trace | None:
-    """Remove the cgroup of a measuring process that has ended, if it had one; its readings."""
-    group = cgroups.existing(cgroups.name_of(session_id))
-    if group is None:
+def evidence(group: cgroups.Group) -> str | None:
+    """Evidence that the process of a cgroup ran out of the memory it was allowed, or None."""
+    if not group.kills:
         return None
-    trace = Trace(
-        group.limit_bytes, group.version.how, group.peak_bytes, group.peak_means, group.kills or 0
+    return (
+        f"the oom_kill counter of its own cgroup rose to {group.kills}: it used "
+        f"{group.peak_bytes} bytes of {group.limit_bytes} allowed"
     )
-    group.remove()
-    return trace
+
+
+def read_into(scenario: dict[str, Any], group: cgroups.Group) -> dict[str, Any]:
+    """A scenario with a cgroup's readings, for a process that died before it could add them."""
+    n_bytes = group.limit_bytes or scenario["capacity_bytes"]
+    scenario["limit"] = _limit(True, group.version.how, n_bytes)
+    if group.peak_bytes is not None:
+        _note(scenario, group.peak_bytes, group.peak_means)
+    return scenario

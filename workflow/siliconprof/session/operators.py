@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends.base import Operator, Unsupported
 from siliconprof.session.timing import Plan
 
 if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
+    from siliconprof.session.inventory import Training
     from siliconprof.session.session import Session
     from siliconprof.session.timing import PhaseClock
 
@@ -29,17 +29,14 @@ DIFFERS = "a step's operators are not those of the step before"
 NONE_YET = "the training ended before a step's operators were timed"
 
 
-class Measuring(Protocol):
-    """What a training that is watched has; see `Session`."""
-
-    backend: Backend
-    method: dict[str, Any]
-
-
 class Operators:
-    """Watches the operators of some steps of a training."""
+    """Watches the operators of some steps of a training.
 
-    def __init__(self, session: Measuring, clock: PhaseClock) -> None:
+    Args:
+        session: or an `inventory.Training`, which has a backend and a method as well.
+    """
+
+    def __init__(self, session: Session | Training, clock: PhaseClock) -> None:
         self.session, self.clock = session, clock
         self._listed: list[Operator] | None = None
         self._times: list[list[float]] = []  # of each operator, by step

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.errors import in_one_line
+from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad
 from siliconprof.session.known_work import AIM_S, CALL_S, VECTOR_BYTES, Work, Workshop
 from siliconprof.stats import statistics
 from siliconprof.store import documents, temporary
+from siliconprof.store.cell import canonical_sha256
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -29,40 +33,15 @@ LAUNCH_S = 1e-4  # more than dispatching work takes, and less than the work that
 ROUNDS, FEWEST_ROUNDS, ROUNDS_S = 30, 3, 0.6  # the first, or as many as last the third
 MARK_ROUNDS, MARKS_DIFFER = 5, 0.1  # of the host's clock
 WAITS = 40  # the marked work lasts so many waits, which one of the two clocks counts
+SECOND_CLOCK = "CLOCK_MONOTONIC_RAW"
 CLOCKS_DIFFER = 0.01  # of the second clock: NTP may slew a clock by several per cent (chrony.conf)
 SLEEP_ASKED_S, SLEEPS = 0.02, 3
-SMALLEST_VECTOR_BYTES = 2**23
 SHARE_OF_MEMORY = 1 / 16
 WAITED_SHARE = 0.5  # of the time until a result is read, at least, lies inside the timed call
 SHARED_FOR_S = 600.0  # seconds that one run's checks count
 BUSY_FOR_S = 60.0  # the same where something could not be checked, as on a busy host
 COARSEST_S = 1e-5  # resolution and cost of the clock
 KERNEL_CHECKS = ("twice_the_work", "synchronisation", "marks")
-METHOD = {
-    "checks": (
-        "before the first measurement: the clock and a second one agree within "
-        f"{CLOCKS_DIFFER:.0%} over a sleep of 20 ms, median of 3 sleeps; a product of (side, n side) "
-        f"and (n side, side) and a sum over a vector take {PROPORTIONAL[0]} to {PROPORTIONAL[1]} "
-        f"times as long with twice the work, by the lower quartiles of {ROUNDS} interleaved calls "
-        f"each, fewer of slow kernels ({ROUNDS_S} s, at least {FEWEST_ROUNDS}); the backend's marks "
-        f"and the clock agree within {MARKS_DIFFER:.0%} over products that last {AIM_S * 1e3:.0f} ms "
-        f"and {WAITS} times as long as a wait for them, median of {MARK_ROUNDS}; at least half of "
-        "the time until a result can be read is inside the timed call; the error of a product "
-        "against float64 tells the precision, in every cell's own process. A run makes the other "
-        "checks in the first cell of a device, backend and number of threads, in that cell's "
-        f"precision, and again after {SHARED_FOR_S / 60:.0f} minutes, after {BUSY_FOR_S:.0f} s where "
-        "the host was too busy for one; cells between take them over if none failed. The number of "
-        "calls does not depend on how they turn out; all are kept, what fails is flagged"
-    ),
-    "noise": (
-        "scatter: IQR over 10 % of the median; drift: medians of the two halves of a series more "
-        "than 5 % apart, and their 95 % intervals, widened by what neighbours have in common, "
-        "disjoint; change point: more than 5 %, and p below 0.001 in Pettitt's test, its statistic "
-        "divided by the same. An operation that scatters or drifts is measured again after a "
-        "pause, within retries and retry_budget_s; the last attempt stands, all are kept. "
-        "Trainings are not repeated. What scatters or drifts in the end is flagged"
-    ),
-}
 
 Check = dict[str, Any]  # `verdict`: ok, failed or not checked; `reason` unless ok; and numbers
 
@@ -80,28 +59,20 @@ def not_checked(reason: str, **numbers: Any) -> Check:
 # -- the clock -----------------------------------------------------------------------------------
 
 
-def second_clock() -> tuple[str, Callable[[], float]]:
-    """(name, function) of a clock whose rate is set apart from that of `perf_counter`.
-
-    On Linux `perf_counter` is CLOCK_MONOTONIC, whose rate NTP adjusts; CLOCK_MONOTONIC_RAW's it
-    does not (clock_gettime(2)). On macOS it is mach_absolute_time, which nothing adjusts; the time
-    of day is adjusted. Both count one oscillator: what is wrong with that shows in neither.
-    """
-    raw = getattr(time, "CLOCK_MONOTONIC_RAW", None)
-    if raw is None or "mach" in time.get_clock_info("perf_counter").implementation:
-        return "the time of day", time.time
-    return "CLOCK_MONOTONIC_RAW", lambda: time.clock_gettime(raw)
-
-
 def clock_checks(session: Session) -> dict[str, Check]:
     """`clock` and `sleep`; either flags the cell with `clock`.
 
-    The sleeps are measured by a second clock too: a busy host wakes up late by both.
+    The sleeps are measured by a second clock too: a busy host wakes up late by both. On Linux
+    `perf_counter` is CLOCK_MONOTONIC, whose rate NTP adjusts; that of the second it does not
+    (clock_gettime(2)). Both count one oscillator: what is wrong with that shows in neither.
     """
+
+    def second() -> float:
+        return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
+
     readings = [time.perf_counter() for _ in range(2000)]
     resolution_s = time.get_clock_info("perf_counter").resolution
     cost_s = statistics.median([b - a for a, b in zip(readings, readings[1:], strict=False)])
-    name, second = second_clock()
     all_s, second_all_s = list[float](), list[float]()
     for _ in range(SLEEPS):
         start = time.perf_counter(), second()
@@ -116,7 +87,7 @@ def clock_checks(session: Session) -> dict[str, Check]:
     if measured_s < SLEEP_ASKED_S or abs(ratio - 1) > CLOCKS_DIFFER:
         differs = (
             f"a sleep of {SLEEP_ASKED_S} s was measured as {measured_s:.4f} s, {ratio:.3f} times as "
-            f"long as by {name}"
+            f"long as by {SECOND_CLOCK}"
         )
     for reason in (coarse, differs):
         if reason:
@@ -125,7 +96,7 @@ def clock_checks(session: Session) -> dict[str, Check]:
         "clock": verdict(coarse, resolution_s=resolution_s, reading_cost_s=cost_s),
         "sleep": verdict(
             differs,
-            second_clock=name,
+            second_clock=SECOND_CLOCK,
             asked_s=SLEEP_ASKED_S,
             measured_s=measured_s,
             ratio=ratio,
@@ -204,9 +175,6 @@ def kernel_checks(session: Session) -> dict[str, Check]:
     backend, cell = session.backend, session.cell
     memory = cell.device_memory_bytes or backend.memory_limit_bytes()
     most_bytes = int(memory * SHARE_OF_MEMORY) if memory else VECTOR_BYTES
-    if most_bytes < SMALLEST_VECTOR_BYTES:
-        reason = f"the device has {memory} bytes of memory: too little for calls that can be timed"
-        return {name: not_checked(reason) for name in KERNEL_CHECKS}
     shop = Workshop(backend, cell.seed, most_bytes)
     values, sum_s = shop.fit_sum()
     side, n, product_s = shop.fit_products()
@@ -269,13 +237,12 @@ def worst(verdicts: Iterable[str]) -> str:
     return next((verdict for verdict in ("failed", "not checked") if verdict in distinct), "ok")
 
 
-def before(session: Session, shared: Path | None = None) -> dict[str, Check]:
+def before(session: Session) -> dict[str, Check]:
     """The checks before the first measurement; their memory is freed.
 
-    Args:
-        shared: the file of the checks that this run has made with the same device, backend,
-            threads and environment; they are reused for a while.
+    A run's cells of the same device, backend, threads and environment share them for a while.
     """
+    shared = _shared(session)
     if taken_over := _taken_over(shared):
         return taken_over
     made, for_s = clock_checks(session), 0.0
@@ -288,11 +255,20 @@ def before(session: Session, shared: Path | None = None) -> dict[str, Check]:
     if shared and for_s:
         cell = session.cell.path.partition("/")[2]  # the host's name may go from the record
         note = {"at_s": time.monotonic(), "for_s": for_s, "cell": cell, "checks": made}
-        shared.parent.mkdir(parents=True, exist_ok=True)
         temporary.write(shared, json.dumps(note))
     session.backend.release_memory()
     session.backend.reset_peak_memory()
     return made
+
+
+def _shared(session: Session) -> Path | None:
+    """The file of the checks that cells like this one share in a run; None for one by hand."""
+    cell, pipeline = session.cell, os.environ.get(PIPELINE_VARIABLE)
+    own = session.backend.environment(cell.device_index, cell.precision, os.environ)
+    device = [cell.device, cell.device_index, cell.backend, cell.threads]
+    key = canonical_sha256([pipeline, *device, sorted(own.items())])
+    folder = Path(tempfile.gettempdir())
+    return folder / f"siliconprof-checks-{key[:16]}.json" if pipeline else None
 
 
 def _taken_over(shared: Path | None) -> dict[str, Check]:

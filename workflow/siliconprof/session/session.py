@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends.base import Backend
-from siliconprof.session.timing import Plan, order, repeat, steady_repeats
+from siliconprof.session.timing import Plan, drifting, noise, order, repeat
 from siliconprof.store.cell import Cell
 
 if TYPE_CHECKING:
@@ -78,6 +78,9 @@ class Session:
     ) -> dict[str, Any]:
         """Time an operation by the cell's plan; a part of its point.
 
+        What scatters or drifts is measured again after a pause, while there are retries and
+        budget. The last attempt stands, whatever it shows, and not the fastest.
+
         Args:
             label: of the operation, for the progress.
             operation: runs it and has a lazy framework compute the result.
@@ -88,22 +91,25 @@ class Session:
             were given up.
         """
         plan = Plan.of(self.cell.timing)
-        given_up, measured = steady_repeats(
-            lambda: repeat(operation, self.backend, plan, self.stepping(label), calls),
-            plan,
-            plan.retry_budget_s - self.retried_s,
-        )
-        for attempt, _ in given_up:
-            self.retried_s += plan.cool_down_s + attempt.spent_s
-            self.timed(attempt.calls * sum(attempt.times_s))
+        attempts: list[dict[str, Any]] = []
+        while True:
+            measured = repeat(operation, self.backend, plan, self.stepping(label), calls)
+            reason = noise(measured.times_s) or drifting(order(measured.times_s))
+            spent_s = plan.cool_down_s + measured.spent_s  # another attempt takes about as long
+            enough = len(attempts) >= plan.retries
+            if not reason or enough or self.retried_s + spent_s > plan.retry_budget_s:
+                break
+            attempts.append(
+                measured.series | {"stopped_by": measured.stopped_by, "given_up": reason}
+            )
+            self.retried_s += spent_s
+            self.timed(measured.calls * sum(measured.times_s))
+            time.sleep(plan.cool_down_s)
         return {
             "times": measured.series,
             "stopped_by": measured.stopped_by,
             **order(measured.times_s),
-            "attempts": [
-                attempt.series | {"stopped_by": attempt.stopped_by, "given_up": reason}
-                for attempt, reason in given_up
-            ],
+            "attempts": attempts,
         }
 
     def timed(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """A point of a sweep: an exception in it ends no cell.
 
 It becomes the point's status: `oom` with the allocator's own message, `failed` with any other. Where
-the process is killed, or the device is lost to it, the record has the points until then.
+the process is killed, the record has the points until then.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.backends.base import DeviceLost, Unsupported
+from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.session import exhaustion
 
 if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
     from siliconprof.session.session import Session
 
 # The status of a cell none of whose points is ok: the first of these that any point has.
@@ -45,7 +44,6 @@ def point(
 
     Raises:
         Unsupported, UserError: these are about the whole cell.
-        DeviceLost: no further point can be measured in this process.
     """
     session.progress(name, 0, always=True)
     began_s = time.perf_counter() - session.zero
@@ -57,31 +55,11 @@ def point(
         raise
     except Exception as error:
         traceback.print_exc()
-        if again := lost(session.backend):
-            raise DeviceLost(
-                f"{in_one_line(error)}; the device is lost to this process: {again}"
-            ) from error
         status = "oom" if exhaustion.raised(error) else "failed"
         measured = {**empty, **initial, "status": status, "reason": in_one_line(error)}
     free(session)
     session.add_point(measured)
     return measured
-
-
-def lost(backend: Backend) -> str | None:
-    """What further work raises where a device does nothing more for this process; None elsewhere.
-
-    CUDA raises the same in every call from then on (CUDA runtime API, cudaError_t). MLX raises what
-    failed in a later call once more (mlx/error.h), so that one more is asked for.
-    """
-    for _ in range(2):
-        try:
-            backend.normal((1,), 0)
-            backend.synchronize()
-            return None
-        except Exception as error:
-            again = None if exhaustion.raised(error) else in_one_line(error)
-    return again
 
 
 def free(session: Session) -> None:

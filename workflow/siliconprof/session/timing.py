@@ -14,9 +14,12 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from siliconprof.stats import statistics
+
+if TYPE_CHECKING:
+    from siliconprof.backends.base import Backend
 
 PHASES = ("data_s", "trace_s", "forward_s", "backward_s", "optimizer_s", "other_s")
 SETTLE_WINDOW = 3  # steps compared with the steps before them
@@ -121,19 +124,6 @@ class Pace:
         return due
 
 
-class Clock(Protocol):
-    """The methods of a backend that read time at a phase's edge."""
-
-    def mark(self) -> Any:
-        """A handle for now, on the device's own time line where it has one."""
-
-    def seconds_between(self, start: Any, end: Any) -> float:
-        """Seconds from one mark to a later one; may wait for the device."""
-
-    def synchronize(self) -> None:
-        """Wait until the device has finished everything handed to it."""
-
-
 class PhaseClock:
     """Attributes the time between edges of a step to its phases.
 
@@ -142,7 +132,7 @@ class PhaseClock:
     Unsynchronised steps follow one another without a wait, and only their run is timed.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Backend) -> None:
         self.clock = clock
         self.split = True
         self.waits = True  # whether a step may wait for the device: not while running freely
@@ -248,7 +238,7 @@ class Repeats(NamedTuple):
         return self.calls * (sum(self.warmup_s) + sum(self.times_s))
 
 
-def call_s(operation: Callable[[], Any], clock: Clock) -> float:
+def call_s(operation: Callable[[], Any], clock: Backend) -> float:
     """Seconds of one call, synchronised before and after."""
     clock.synchronize()
     start = time.perf_counter()
@@ -257,7 +247,7 @@ def call_s(operation: Callable[[], Any], clock: Clock) -> float:
     return time.perf_counter() - start
 
 
-def row_s(launch: Callable[[], Any], clock: Clock, calls: int) -> float:
+def row_s(launch: Callable[[], Any], clock: Backend, calls: int) -> float:
     """Mean seconds of calls in a row, between two of the clock's marks: no wait is in between.
 
     Args:
@@ -275,7 +265,7 @@ def row_s(launch: Callable[[], Any], clock: Clock, calls: int) -> float:
 
 def repeat(
     operation: Callable[[], Any],
-    clock: Clock,
+    clock: Backend,
     plan: Plan,
     on_step: Callable[[str, int], None],
     calls: int | None = None,
@@ -337,25 +327,3 @@ def changing(facts: Mapping[str, Any]) -> str | None:
     if not change or change["p"] >= CHANGE_P_BELOW or abs(change["ratio"] - 1) <= DRIFTS_ABOVE:
         return None
     return f"changes by {change['ratio'] - 1:+.0%} after {change['after']} repeats"
-
-
-def steady_repeats(
-    measure: Callable[[], Repeats], plan: Plan, budget_s: float
-) -> tuple[list[tuple[Repeats, str]], Repeats]:
-    """(attempts that were given up, each with the reason; the one that stands).
-
-    What scatters or drifts is measured again after a pause, while there are retries and budget.
-    The last attempt stands, whatever it shows, and not the fastest.
-
-    Args:
-        budget_s: seconds that may be spent on retries, pauses included.
-    """
-    given_up: list[tuple[Repeats, str]] = []
-    while True:
-        repeats = measure()
-        reason = noise(repeats.times_s) or drifting(order(repeats.times_s))
-        budget_s -= plan.cool_down_s + repeats.spent_s  # another attempt takes about as long
-        if reason is None or len(given_up) >= plan.retries or budget_s < 0:
-            return given_up, repeats
-        given_up.append((repeats, reason))
-        time.sleep(plan.cool_down_s)

@@ -112,7 +112,7 @@ class Plugin(Trainer):
 def fit(session: Session, new_meter: bool) -> dict[str, Any]:
     """The point of one batch size; the cell's first one has the meter that the cell began with."""
     if session.energy is not None and new_meter:
-        session.energy = EnergyMeter.of(session.backend, Plan.of(session.cell.timing))
+        session.energy = EnergyMeter(session.backend, Plan.of(session.cell.timing))
         session.energy.idle("before")
     return Fit(session).run()
 
