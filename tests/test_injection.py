@@ -94,11 +94,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 def test_a_config_with_such_names_is_refused_name_by_name(checkout: Checkout) -> None:
     """As host, device, workload, data set, label of a cluster; nothing is expanded or stored."""
     matmul = TINY["workloads"]["product"]
-    checkout.configure(**TINY | {"devices": list(NASTY)})
-    done = checkout.snakemake("-n", "report", check=False)
-    harmless(checkout, done.stdout + done.stderr)
-    assert done.returncode != 0 and "control characters" in done.stderr  # before anything is read
-    names = [name for name in NASTY if not {"\x1b", "\u202e"} & {*name}]
+    names = list(NASTY)
     checkout.configure(
         **TINY
         | {

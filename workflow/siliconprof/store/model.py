@@ -8,7 +8,7 @@ they import without pydantic; `model_of` makes a model of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, TypeVar
@@ -29,11 +29,12 @@ from pydantic import (
 from siliconprof import plugins
 from siliconprof.errors import UserError, nearest
 from siliconprof.store import names
-from siliconprof.store.validation import Where, beyond_json, one_line, too_large
+from siliconprof.store.validation import one_line
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Part")
 Schema = Mapping[str, Any]  # JSON schema
+Where = tuple[str, ...]  # the keys and indices on the way to a value
 
 # A number to YAML 1.2 and to a person; YAML 1.1 asks for a point before the exponent.
 _FLOAT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]+")
@@ -253,36 +254,17 @@ def checked(kind: Callable[..., T], document: Any, prefix: str, context: Any = N
 
 
 def problems(kind: Any, document: Any, prefix: str = "", context: Any = None) -> list[str]:
-    """Every mistake of a document, one line each: where, what, expected, nearest spelling."""
-    if reason := too_large(document):
-        return [f"{prefix}(top level): {reason}"]
-    pairs = [*beyond_json(document)]
-    told = {where for where, _ in pairs}
-    pairs += [pair for pair in _mistakes(kind, document, context) if pair[0] not in told]
-    return [prefix + _line(*pair) for pair in pairs]
-
-
-def mistakes(kind: Any, document: Any, prefix: str = "") -> list[str]:
-    """The same of a document that `documents` has read."""
-    return [prefix + _line(*pair) for pair in _mistakes(kind, document, None)]
-
-
-def _line(where: Where, what: str) -> str:
-    return one_line(f"{'.'.join(where) or '(top level)'}: {what}")
-
-
-def _mistakes(kind: Any, document: Any, context: Any) -> Iterator[tuple[Where, str]]:
-    """(where, what) of each place in a document that has an error.
+    """Every mistake of a document, one line each: where, what, expected, nearest spelling.
 
     pydantic names every branch of a union: where one of them got further into the document, or has
     the right type and another mistake, that is the one that was meant.
     """
     try:
         made(kind, document, context)
-        return
+        return []
     except ValidationError as raised:
         errors = raised.errors(include_url=False)
-    root = schema_of(kind)
+    root, lines = schema_of(kind), []
     places: dict[Where, list[tuple[Mapping[str, Any], list[Schema]]]] = {}
     for one in errors:
         where, around = _place(one["loc"], root, document)
@@ -291,7 +273,9 @@ def _mistakes(kind: Any, document: Any, context: Any) -> Iterator[tuple[Where, s
     for where, found in places.items():
         meant, around = next((pair for pair in found if not _is_of_type(pair[0])), found[0])
         if not (where in on_the_way and _is_of_type(meant)):
-            yield where, _what(meant, around, where[-1] if where else "", root)
+            what = _what(meant, around, where[-1] if where else "", root)
+            lines.append(prefix + one_line(f"{'.'.join(where) or '(top level)'}: {what}"))
+    return lines
 
 
 def _is_of_type(error: Mapping[str, Any]) -> bool:
@@ -350,6 +334,8 @@ def _what(error: Mapping[str, Any], around: Sequence[Schema], name: str, root: S
         return str(context["error"])
     if kind == "missing":
         return f"is missing; expected {expectation(_below(around, name, root))}"
+    if kind == "invalid_key" or error["loc"][-1:] == ("[key]",) and kind == "string_type":
+        return f"the key {value!r} is not text; put it in quotes"
     if kind == "extra_forbidden":
         allowed = list(dict.fromkeys(key for one in around for key in one.get("properties", ())))
         expected = f"expected one of: {', '.join(allowed)}" if allowed else "none is allowed"

@@ -86,6 +86,6 @@ def read(folder: Path, name: str) -> pd.DataFrame:
     except ValueError as error:
         raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
     frame.index = pd.RangeIndex(2, len(frame) + 2)  # the first line has the names
-    if mistakes := model.mistakes(TABLES[name], frame.to_dict(), f"{path}: "):
+    if mistakes := model.problems(TABLES[name], frame.to_dict(), f"{path}: "):
         raise UserError("\n".join(mistakes[:MOST_MISTAKES]))
     return frame.where(frame != "", None).reset_index(drop=True)

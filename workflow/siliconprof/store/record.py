@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 5  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
+HUGE = 1e100  # no measured value comes near, and the product of two is still finite
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
 
 
@@ -33,13 +34,12 @@ class OtherVersion(UserError):
 
 
 def finite(value: Any) -> Any:
-    """The same value with None for every number that `documents` refuses.
+    """The same value with None for NaN and infinities, which JSON does not have, and from `HUGE` on.
 
-    These are NaN and infinities, which JSON does not have, and numbers from `documents.HUGE` on,
-    such as the perplexity of a training that diverged.
+    So large is the perplexity of a training that diverged.
     """
     if isinstance(value, float):
-        return value if abs(value) < documents.HUGE else None  # which no NaN is
+        return value if abs(value) < HUGE else None  # which no NaN is
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -71,7 +71,7 @@ def typed(record: Mapping[str, Any]) -> Record:
     try:
         made = model.made(contents.Record, record)
     except ValidationError:
-        raise ValueError("\n".join(model.mistakes(contents.Record, record))) from None
+        raise ValueError("\n".join(model.problems(contents.Record, record))) from None
     if mistakes := [*_beyond_types(made)]:
         raise ValueError("\n".join(mistakes))
     return made
@@ -88,13 +88,13 @@ def _beyond_types(record: Record) -> Iterator[str]:
     if record.status == "ok" and not record.points:
         yield "status: ok, and there is no point"
     parameters, params = _declared(record.cell.module)
-    yield from model.mistakes(parameters, record.cell.parameters, "cell.parameters.")
+    yield from model.problems(parameters, record.cell.parameters, "cell.parameters.")
     for name, value in record.cell.parameters.items():
         is_one = value is None or (isinstance(value, int | str) and not isinstance(value, bool))
         if name.startswith("dataset_") and not is_one:
             yield f"cell.parameters.{name}: is {value!r:.60}; expected integer, string or null"
     for index, point in enumerate(record.points):
-        yield from model.mistakes(params, point.params, f"points.{index}.params.")
+        yield from model.problems(params, point.params, f"points.{index}.params.")
 
 
 @cache
