@@ -224,18 +224,10 @@ def trained_with(where: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("where", "value", "why"),
     [
-        ("cell.parameters.batch_size", [4], "is [4]; expected integer or string"),
-        ("cell.parameters.learning_rate", 0, "is 0; expected more than 0"),
-        ("cell.parameters.dataset_vocab_size", [], "is []; expected"),
-        ("cell.module", "a/b", "is 'a/b'; expected at most 64 letters"),
         ("cell.trainer", {}, "is {}; expected string or null"),
-        ("cell.workload", "w" * 65, "expected at most 64 letters"),
-        ("started_at", "2026-02-30T00:00:00+00:00", "expected a date-time that exists"),
-        ("points.0.times.step_s", [0.0, 1e-99], "has 1e-99; expected seconds, 0 or at least 1e-12"),
         ("points.0.times.step_s", [-1.0], "is -1.0; expected at least 0"),
         ("points.0.params.m", -64, "is -64; expected at least 0"),
         ("points.0.params.note", "x" * 1001, "is 'xxx"),
-        ("points.0.params.batch_size", "x", "is 'x'; expected"),
     ],
 )
 def test_a_record_s_types_lengths_and_dates(
@@ -253,7 +245,6 @@ def test_a_record_s_types_lengths_and_dates(
         ("cell.parameters.of_a_later_checkout", []),
         ("started_at", "1970-01-01T00:00:09+00:00"),
         ("started_at", "2199-12-31T23:59:59+00:00"),
-        ("points.0.times.step_s", [0.0, 1e-9]),
     ],
 )
 def test_what_another_checkout_or_a_wrong_clock_wrote_is_read(

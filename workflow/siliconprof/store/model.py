@@ -158,26 +158,18 @@ _LIMITS = {
     "exclusiveMaximum": "lt",
     "multipleOf": "multiple_of",
 }
-_JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
-def type_of(schema: Schema, choices: bool = True) -> Any:
-    """The type of what a snippet of JSON schema describes.
-
-    Args:
-        choices: whether it is one of what an `enum` lists, or any value of these types.
-    """
-    if "enum" in schema and choices:
-        return Annotated[Any, *one_of(schema["enum"])]
+def type_of(schema: Schema) -> Any:
+    """The type of what a snippet of JSON schema describes."""
     if "enum" in schema:
-        kinds = sorted({_JSON_TYPES.get(type(one), "null") for one in schema["enum"]})
-        schema = {"type": kinds}
+        return Annotated[Any, *one_of(schema["enum"])]
     kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
-    either = reduce(or_, [_of_kind(kind, schema, choices) for kind in kinds])
+    either = reduce(or_, [_of_kind(kind, schema) for kind in kinds])
     return Annotated[either, WithJsonSchema(dict(schema))]
 
 
-def _of_kind(kind: str, schema: Schema, choices: bool) -> Any:
+def _of_kind(kind: str, schema: Schema) -> Any:
     """The type of one of the kinds that a snippet allows."""
     if kind in ("integer", "number"):
         limits = Field(**{ours: schema[name] for name, ours in _LIMITS.items() if name in schema})
@@ -188,9 +180,9 @@ def _of_kind(kind: str, schema: Schema, choices: bool) -> Any:
     if kind == "array":
         lengths = Field(min_length=schema.get("minItems"), max_length=schema.get("maxItems"))
         once = EachOnce if schema.get("uniqueItems") else None
-        return Annotated[list[type_of(schema["items"], choices)], lengths, once]  # type: ignore[misc]
+        return Annotated[list[type_of(schema["items"])], lengths, once]  # type: ignore[misc]
     if kind == "object":
-        made = model_of(schema["properties"], (), Part, choices)
+        made = model_of(schema["properties"], (), Part)
         least = schema.get("minProperties", 0)
 
         def given(value: Part) -> Part:
@@ -202,15 +194,10 @@ def _of_kind(kind: str, schema: Schema, choices: bool) -> Any:
     return {"boolean": bool, "null": type(None)}[kind]
 
 
-def model_of(
-    parameters: Mapping[str, Schema],
-    required: Iterable[str],
-    base: type[P],
-    choices: bool = True,
-) -> type[P]:
+def model_of(parameters: Mapping[str, Schema], required: Iterable[str], base: type[P]) -> type[P]:
     """A model of the parameters that a plug-in declares; dump it with `exclude_unset`."""
     fields: dict[str, Any] = {
-        name: (type_of(schema, choices), ... if name in required else None)
+        name: (type_of(schema), ... if name in required else None)
         for name, schema in parameters.items()
     }
     return create_model("Parameters", __base__=base, **fields)

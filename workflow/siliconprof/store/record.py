@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import plugins
 from siliconprof.errors import UserError, writing
 from siliconprof.store import documents, temporary
 from siliconprof.store.cell import AXES, canonical_sha256
@@ -69,46 +67,9 @@ def typed(record: Mapping[str, Any]) -> Record:
     from siliconprof.store import contents, model
 
     try:
-        made = model.made(contents.Record, record)
+        return model.made(contents.Record, record)
     except ValidationError:
         raise ValueError("\n".join(model.problems(contents.Record, record))) from None
-    if mistakes := [*_beyond_types(made)]:
-        raise ValueError("\n".join(mistakes))
-    return made
-
-
-def _beyond_types(record: Record) -> Iterator[str]:
-    """Mistakes in what the cell's workload declares: its parameters, and those of its points.
-
-    A workload that is not among the plug-ins here declares nothing, and what this checkout's does
-    not know is another version's. Neither makes a record unsound.
-    """
-    from siliconprof.store import model
-
-    if record.status == "ok" and not record.points:
-        yield "status: ok, and there is no point"
-    parameters, params = _declared(record.cell.module)
-    yield from model.problems(parameters, record.cell.parameters, "cell.parameters.")
-    for name, value in record.cell.parameters.items():
-        is_one = value is None or (isinstance(value, int | str) and not isinstance(value, bool))
-        if name.startswith("dataset_") and not is_one:
-            yield f"cell.parameters.{name}: is {value!r:.60}; expected integer, string or null"
-    for index, point in enumerate(record.points):
-        yield from model.problems(params, point.params, f"points.{index}.params.")
-
-
-@cache
-def _declared(module: str) -> list[Any]:
-    """Models of a workload's parameters, whose choices may be another version's, and of its points'."""
-    from siliconprof.store import model
-
-    parameters: dict[str, Any] = {"capture": {"type": "string"}}
-    points = {}
-    if module in plugins.names("workloads"):
-        plugin = plugins.load("workloads", module)
-        parameters |= plugin.PARAMETERS
-        points = {name: {"type": [one.type, "null"]} for name, one in plugin.POINT.items()}
-    return [model.model_of(one, (), model.Open, choices=False) for one in (parameters, points)]
 
 
 def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
