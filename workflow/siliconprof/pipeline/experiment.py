@@ -351,7 +351,6 @@ class Experiment:
         Args:
             quick: whether it is about the cells of the target `quick` alone.
         """
-        temporary.sweep(self._folder)
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE, text)
         if self.nodes:

@@ -51,8 +51,6 @@ def read(path: Path) -> Matrix:
     """
     try:
         document = documents.read(path)
-        if isinstance(document, dict):
-            document.setdefault("hosts", [document.get("host")])  # of a version that knew one host
         if mistakes := model.problems(Matrix, document):
             raise ValueError(mistakes[0])
         return model.made(Matrix, document)
