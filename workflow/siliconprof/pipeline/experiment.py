@@ -26,7 +26,7 @@ from siliconprof.errors import UserError, nearest, printable, replace_what_canno
 from siliconprof.hosts import detect, environment, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import child, fork_server
-from siliconprof.pipeline import doctor, provenance
+from siliconprof.pipeline import doctor
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
@@ -160,11 +160,6 @@ class Experiment:
     def reference(self) -> list[str]:
         """Folders of shipped bundles."""
         return [f"results/reference/{Path(z).stem}" for z in self.listed("config/measured/*.zip")]
-
-    @cached_property
-    def shown(self) -> provenance.Shown:
-        """What Snakemake's own report says of figures and tables."""
-        return provenance.Shown(self._folder / "figures")
 
     # -- code ---------------------------------------------------------------------------------
 

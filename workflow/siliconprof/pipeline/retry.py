@@ -24,7 +24,6 @@ from siliconprof.cells import matrix
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import registry
 from siliconprof.measure import cell_line
-from siliconprof.pipeline import remeasure
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, record, temporary
 from siliconprof.store.contents import Record
@@ -63,10 +62,14 @@ def measure(planned: matrix.PlannedCell, first: Record) -> bool:
 
 def waiting(run: Matrix, results: Path) -> Iterator[tuple[Path, Record]]:
     """(file, record) of the disturbed cells of a run that were measured once only."""
-    for name in dict(remeasure.flagged(run, [DISTURBED])):
-        first = record.load(Path(name), in_place=True)
-        if first.status == "ok" and not first.method.instead_of and not second(first, results):
-            yield Path(name), first
+    for path in (Path(planned.record) for planned in run.cells):
+        try:
+            first = record.load(path, in_place=True)
+        except UserError:
+            continue  # the tables say of it that it cannot be read
+        is_first = first.status == "ok" and not first.method.instead_of
+        if DISTURBED in first.codes and is_first and not second(first, results):
+            yield path, first
 
 
 def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) -> list[str]:
