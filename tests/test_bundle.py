@@ -374,7 +374,7 @@ def test_host_files_that_are_not_what_they_say(packed, here):
     rebuilt(packed, change)
     assert unsound(packed, here) == [
         "'hosts/far.json': the file of another host, 'desk'",
-        "'hosts/lonely.json': cpu: is 1; expected object",
+        "'hosts/lonely.json': cpu: is 1; expected a valid dictionary or instance of Cpu",
     ]
 
 

@@ -519,7 +519,7 @@ IN_TABLE = {"table": "daniel2023_speedups", "statement": "M2 Max is always faste
             IN_TABLE | {"table": "table1_devices"},
             "published.table: is 'table1_devices'",
         ),
-        ("consistency", "so so", "consistency: is 'so so'; expected one of: consistent, "),
+        ("consistency", "so so", "consistency: is 'so so'; expected 'consistent' or "),
     ],
 )
 def test_a_bad_claims_file_gets_a_line_for_each_mistake(

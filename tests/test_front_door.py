@@ -120,7 +120,10 @@ def refused(door: Checkout, line: str) -> str:
         ("predict a --results nosuch", "no folder of results"),
         ("predict --model gpt2-mni --batch 2", "did you mean 'gpt2-mini'?"),
         ("predict --model gpt2-mini --batch two", "invalid int value: 'two'"),
-        ("predict --model gpt2-mini --batch 0", "batch_size: is 0; expected at least 1"),
+        (
+            "predict --model gpt2-mini --batch 0",
+            "batch_size: is 0; expected greater than or equal to 1",
+        ),
         ("predict --model gpt2-mini --batch 2 --precision fp31", "did you mean 'fp32'?"),
         ("predict --model gpt2-mini --batch 2 --faster product=2", "did you mean 'products'?"),
         ("predict --model gpt2-mini --batch 2 --faster products", "expected a number above 0"),

@@ -224,9 +224,9 @@ def trained_with(where: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("where", "value", "why"),
     [
-        ("cell.trainer", {}, "is {}; expected string or null"),
-        ("points.0.times.step_s", [-1.0], "is -1.0; expected at least 0"),
-        ("points.0.params.m", -64, "is -64; expected at least 0"),
+        ("cell.trainer", {}, "is {}; expected a valid string"),
+        ("points.0.times.step_s", [-1.0], "is -1.0; expected greater than or equal to 0"),
+        ("points.0.params.m", -64, "is -64; expected greater than or equal to 0"),
         ("points.0.params.note", "x" * 1001, "is 'xxx"),
     ],
 )

@@ -34,23 +34,13 @@ from siliconprof.store.validation import one_line
 T = TypeVar("T")
 P = TypeVar("P", bound="Part")
 Schema = Mapping[str, Any]  # JSON schema
+Error = Mapping[str, Any]  # as pydantic gives it
 Where = tuple[str, ...]  # the keys and indices on the way to a value
 
 # A number to YAML 1.2 and to a person; YAML 1.1 asks for a point before the exponent.
 _FLOAT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]+")
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-# What pydantic's kind of error asks for.
-EXPECTATIONS = {
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "at most {le}",
-    "less_than": "less than {lt}",
-    "multiple_of": "a multiple of {multiple_of}",
-    "string_pattern_mismatch": "text that matches {pattern}",
-    "string_too_short": "text of at least {min_length} character",
-    "string_too_long": "text of at most {max_length} characters",
-    "finite_number": "a finite number",
-}
+_SHOULD = re.compile(r"^\w+ should (be|have) ")  # how most of pydantic's messages begin
 
 
 class Part(BaseModel):
@@ -252,20 +242,21 @@ def problems(kind: Any, document: Any, prefix: str = "", context: Any = None) ->
     except ValidationError as raised:
         errors = raised.errors(include_url=False)
     root, lines = schema_of(kind), []
-    places: dict[Where, list[tuple[Mapping[str, Any], list[Schema]]]] = {}
+    places: dict[Where, list[tuple[Error, list[Schema]]]] = {}
     for one in errors:
         where, around = _place(one["loc"], root, document)
         places.setdefault(where, []).append((one, around))
     on_the_way = {where[:depth] for where in places for depth in range(len(where))}
-    for where, found in places.items():
-        meant, around = next((pair for pair in found if not _is_of_type(pair[0])), found[0])
-        if not (where in on_the_way and _is_of_type(meant)):
-            what = _what(meant, around, where[-1] if where else "", root)
+    for where, pairs in places.items():
+        deeper = [pair for pair in pairs if not _is_of_type(pair[0])]
+        if deeper or where not in on_the_way:
+            found, around = [one for one, _ in (deeper or pairs)], (deeper or pairs)[0][1]
+            what = _what(found, around, where[-1] if where else "", root)
             lines.append(prefix + one_line(f"{'.'.join(where) or '(top level)'}: {what}"))
     return lines
 
 
-def _is_of_type(error: Mapping[str, Any]) -> bool:
+def _is_of_type(error: Error) -> bool:
     return error["type"].endswith(("_type", "literal_error"))
 
 
@@ -315,47 +306,27 @@ def _below(around: Iterable[Schema], part: int | str, root: Schema) -> list[Sche
     return found
 
 
-def _what(error: Mapping[str, Any], around: Sequence[Schema], name: str, root: Schema) -> str:
+def _what(found: Sequence[Error], around: Sequence[Schema], name: str, root: Schema) -> str:
+    """What is wrong at one place, by its errors of one kind."""
+    error = found[0]
     kind, value, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
     if kind == "missing":
-        return f"is missing; expected {expectation(_below(around, name, root))}"
+        below = _below(around, name, root)
+        choices = [str(choice) for one in below for choice in one.get("enum", ())]
+        types = dict.fromkeys(str(one.get("type", "another value")) for one in below)
+        expected = f"one of: {', '.join(choices)}" if choices else " or ".join(types)
+        return f"is missing; expected {expected}"
     if kind == "invalid_key" or error["loc"][-1:] == ("[key]",) and kind == "string_type":
         return f"the key {value!r} is not text; put it in quotes"
     if kind == "extra_forbidden":
         allowed = list(dict.fromkeys(key for one in around for key in one.get("properties", ())))
         expected = f"expected one of: {', '.join(allowed)}" if allowed else "none is allowed"
         return f"unknown key; {expected}{nearest(name, allowed)}"
-    if kind.startswith("union_tag"):
-        kinds = [str(name) for one in around for name in _kinds(one)]
-        said = f"is {context['tag']!r}" if "tag" in context else "is missing"
-        expected = f"expected one of: {', '.join(kinds)}"
-        return f"its `kind` {said}; {expected}{nearest(context.get('tag'), kinds)}"
-    if kind in ("too_short", "too_long"):
-        least, most = context.get("min_length"), context.get("max_length")
-        what = "a list of " if context["field_type"] == "List" else ""
-        limit = f"at least {least}" if kind == "too_short" else f"at most {most}"
-        return f"is {_shown(value)}; expected {what}{limit}{'' if what else ' entry'}"
-    if kind in EXPECTATIONS:
-        return f"is {_shown(value)}; expected {EXPECTATIONS[kind].format(**context)}"
-    choices = [choice for one in around for choice in one.get("enum", [])]
-    return f"is {_shown(value)}; expected {expectation(around)}{nearest(value, choices)}"
-
-
-def expectation(schemas: Sequence[Schema]) -> str:
-    """What some alternatives allow, for a person: `integer or null`, `one of: a, b`."""
-    types: list[str] = []
-    choices: list[str] = []
-    for schema in schemas:
-        own = schema.get("enum", [schema["const"]] if "const" in schema else [])
-        choices += map(str, own)
-        kinds = schema.get("type", "another value") if not own else ()
-        types += [kinds] if isinstance(kinds, str) else kinds
-    if "number" in types:
-        types = [name for name in types if name != "integer"]
-    listed = [f"one of: {', '.join(choices)}"] if choices else []
-    return " or ".join([*listed, *dict.fromkeys(types)])
+    listed = dict.fromkeys(_SHOULD.sub("", one["msg"]) for one in found)
+    near = nearest(value, re.findall(r"'([^']+)'", context.get("expected", "")))
+    return f"is {_shown(value)}; expected {' or '.join(listed)}{near}"
 
 
 def _shown(value: Any) -> str:
