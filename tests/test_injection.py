@@ -225,16 +225,13 @@ def run(project: Checkout) -> tuple[Checkout, str]:
 
 @pytest.mark.slow
 def test_a_run_amid_hostile_texts_does_what_it_should(run: tuple[Checkout, str]) -> None:
-    """Every record with a proper name is in the tables; the others are named and used in nothing."""
+    """Every record with a proper name is in the tables; the others are used in nothing."""
     project, said = run
     harmless(project, said)
     with open(project.path / "results/tables/cells.csv", encoding="utf-8", newline="") as stream:
         cells = list(csv.DictReader(stream))
     assert {row["host"] for row in cells} == {"desk", "far"}
     assert len([row for row in cells if row["host"] == "far"]) == 2
-    with open(project.path / "results/tables/outside.csv", encoding="utf-8", newline="") as stream:
-        notes = [row["note"] for row in csv.DictReader(stream)]
-    assert notes == ["not a name that a record has"] * 7
     facts = json.loads((project.path / "results/data/words/dataset.json").read_text())
     assert facts["path"] == "./texts; touch pwned $(touch pwned) {x}"
 

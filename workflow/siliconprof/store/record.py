@@ -104,11 +104,7 @@ def read(path: Path, in_place: bool = False) -> dict[str, Any]:
     """
     try:
         record = documents.read(path)
-        if not isinstance(record, dict) or "sha256" not in record:
-            raise ValueError("no `sha256` of its own content")
-        cell = record.get("cell")
-        if not isinstance(cell, dict) or not all(isinstance(cell.get(axis), str) for axis in AXES):
-            raise ValueError("no `cell` with all its axes")
+        own = cell_path(record)
         if content_sha256(record) != record["sha256"]:
             raise ValueError("its content does not match its own `sha256`")
         refuse_other_versions(record)
@@ -116,9 +112,10 @@ def read(path: Path, in_place: bool = False) -> dict[str, Any]:
         raise UserError(f"{path}: damaged record: {error.strerror or error}") from None
     except ValueError as error:
         raise UserError(f"{path}: damaged record: {error}") from None
+    except (LookupError, TypeError):
+        raise UserError(f"{path}: damaged record: no `sha256`, or no `cell`") from None
     except UserError as error:
         raise type(error)(f"{path}: {error}") from None
-    own = cell_path(record)
     if in_place and "/".join(path.with_suffix("").parts[-len(AXES) :]) != own:
         raise UserError(f"{path}: misplaced record: it is that of the cell {own}")
     return record
@@ -168,10 +165,8 @@ def keep_in_history(folder: Path, sha256: str, text: str) -> None:
     Raises:
         CannotWrite: one line.
     """
-    copy = folder / f"{sha256}.json"
-    if copy.exists():
-        return
-    temporary.write(copy, text)
+    if not (copy := folder / f"{sha256}.json").exists():
+        temporary.write(copy, text)
 
 
 def restore(path: Path, copy: Path) -> None:
