@@ -213,12 +213,8 @@ def run(project: Checkout) -> tuple[Checkout, str]:
         "\x1b[2J",
     ):
         put(results, far, "other", name, "torch-cpu", "product", "auto", "fp32.json")
-    (project.path / "config" / "measured" / "$(touch pwned) {x}.zip").write_bytes(b"no zip")
-    dry = project.snakemake("-n", "report", check=False)
-    assert dry.returncode != 0 and "$(touch pwned) {x}.zip: rename it" in dry.stdout + dry.stderr
-    (project.path / "config" / "measured" / "$(touch pwned) {x}.zip").unlink()
     done = project.snakemake("report", "results/data/words/dataset.json", check=False)
-    said = dry.stdout + dry.stderr + done.stdout + done.stderr
+    said = done.stdout + done.stderr
     assert done.returncode == 0, said[-4000:]
     return project, said
 

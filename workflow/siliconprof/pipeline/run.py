@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -108,12 +109,9 @@ def check_options(words: Sequence[str]) -> None:
 
 def unwritable_cache() -> Path | None:
     """The folder that Snakemake and other libraries cache in, where it cannot be written to."""
-    configured = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(configured) if configured else Path.home() / ".cache"
-    try:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return folder
     return None if os.access(folder, os.W_OK) else folder
 
 
