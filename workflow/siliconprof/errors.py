@@ -66,12 +66,6 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:500]
 
 
-def first_line(error: BaseException) -> str:
-    """An exception's type and the first line of its message."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
-
-
 def explained(error: BaseException) -> str:
     """An error in one line, with the innermost line of our own code."""
     ours = [
