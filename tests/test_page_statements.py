@@ -178,7 +178,6 @@ def test_damaged_input_is_one_line(tmp_path: Path) -> None:
         (results / "matrix.json", "{", "matrix.json: damaged"),
         (results / "matrix.json", "{}", "matrix.json: damaged (experiment: is missing"),
         (results / "tables/points.csv", None, "points.csv: no such file"),
-        (results / "tables/cells.csv", "a,b\n1,2\n", "cells.csv: no column source"),
         (template / "page.html.j2", "{% for %}", "page.html.j2: line 1"),
         (template / "captions.yaml", renamed, "captions.yaml: no text exhibits.every-cell"),
     ):

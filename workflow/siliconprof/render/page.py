@@ -211,14 +211,12 @@ def write(arguments: argparse.Namespace) -> None:
         report = ReportBuilder(captions, staged, folder.as_posix(), arguments.print)
         exhibits = list(islice(all_shown(frames, report), arguments.most_exhibits))
         if arguments.print:
-            temporary.replace_files(folder, staged)
+            temporary.replace(folder, staged)
             return
         text = _html(frames, template, captions, exhibits, report.cells)
         errors = "".join(f"{one.error}\n" for one in exhibits if one.error)
-        with temporary.opened(arguments.output) as stream:
-            stream.write(text.encode("utf-8"))
-            stream.flush()
-            temporary.replace_files(folder, staged)
+        temporary.write(arguments.output, text)
+        temporary.replace(folder, staged)
         sys.stderr.write(errors)
         beside: Callable[[str], Path] = arguments.output.with_name
         temporary.write(beside("summary.txt"), summary.text(frames))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from siliconprof.store.cell import Cell
 from siliconprof.store.model import Count, Open, Part, Sha256, matches
@@ -119,7 +119,7 @@ class Method(Open):
     """What of the method is shown or asked again; the file has more."""
 
     offload: Annotated[dict[str, Any], or_empty(dict)] = NOTHING
-    kernels: dict[str, Annotated[str, Field(max_length=200)]] = NOTHING  # attention, AdamW
+    kernels: dict[str, str] = NOTHING  # attention, AdamW
     bandwidth: Annotated[Cache, or_empty(Cache)] = Cache()
     weights: Weights | None = None
     instead_of: Sha256 | None = None  # the record of this cell that other processes disturbed

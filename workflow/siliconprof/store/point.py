@@ -77,14 +77,10 @@ class Operator(Open):
     bytes: Whole  # that one call reads and writes, each operand once
     count: Count  # calls in a step
     flops: Whole | None  # of one call; None where no formula is known
-    inputs: Annotated[
-        str, Field(max_length=20000)
-    ]  # dtype, shape, and strides where not row by row
-    kind: Annotated[str, Field(max_length=200)]  # the framework's name of it
+    inputs: str  # dtype, shape, and strides where not row by row
+    kind: str  # the framework's name of it
     phase: Name
-    role: Annotated[
-        str, Field(max_length=1000)
-    ]  # module whose it is, layers together, or optimizer
+    role: str  # module whose it is, layers together, or optimizer
     # The cost of timing is taken off, so small ones may be less than 0.
     seconds: list[Annotated[float, Field(ge=-1, le=1e9)]]
 
@@ -217,14 +213,8 @@ class Repeat(Open):
 class Point(Open):
     """One shape or setting; a training cell has one."""
 
-    params: dict[
-        Name,
-        Annotated[str, Field(max_length=1000)]
-        | bool
-        | Whole
-        | Annotated[float, Field(ge=0)]
-        | None,
-    ]  # what was varied, and what follows from it; the workload's `POINT` declares the types
+    # What was varied, and what follows from it; the workload's `POINT` declares the types.
+    params: dict[Name, str | bool | Whole | Annotated[float, Field(ge=0)] | None]
     times: Times
     flops: Annotated[int | float, Field(ge=1)] | None  # of one iteration
     bytes: Count | None  # that must move in one iteration

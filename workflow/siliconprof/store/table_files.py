@@ -118,10 +118,6 @@ def read(path: Path, **equal: str) -> pd.DataFrame:
         raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: not a table ({' '.join(str(error).split())})") from None
-    if columns.of_cells(path.stem):
-        absent = [name for name in KEY if name not in frame.columns]
-        if absent:
-            raise UserError(f"{path}: no column {', '.join(absent)}")
     return frame
 
 

@@ -46,15 +46,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def replace_files(folder: Path, staged: Path) -> None:
-    """Put the files of a folder in the place of those of another, at no moment without either."""
-    folder.mkdir(parents=True, exist_ok=True)
-    new = {path.name for path in staged.iterdir()}
-    for name in sorted(new):
-        os.replace(staged / name, folder / name)
-    for path in folder.iterdir():
-        if path.name not in new and not path.name.startswith("."):  # Snakemake's own
-            remove(path)
+def replace(folder: Path, staged: Path) -> None:
+    """Put a folder in the place of another."""
+    remove(folder)
+    os.replace(staged, folder)
 
 
 def remove(path: Path) -> None:
