@@ -14,15 +14,14 @@ A target stands before `--configfile`, `--forcerun` and `--quiet`, which take ev
 All arguments are Snakemake's own; `snakemake --help` lists them.
 """
 
-# Snakemake reads the files of `--configfile` and makes its caches before it reads our Snakefile, so
-# nothing there can say in a line that a file is not YAML or that the home folder is read-only.
+# Snakemake reads the files of `--configfile` before it reads our Snakefile, so nothing there can say
+# in a line that a file is not YAML.
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,7 +37,6 @@ WITH_VALUE = {*OPTIONS, "--cores", PROFILE}
 USUAL = WITH_VALUE | {"--replace-workflow-config", "--forcerun", "--dry-run", "-n", "--quiet"}
 USUAL |= {"--unlock", "--"}
 TARGETS = ("report", "quick", "measured", "figures", "all")  # without wildcards
-CACHES = Path("results/history/cache")
 
 
 def values(words: Sequence[str], *options: str) -> Iterator[str]:
@@ -107,14 +105,6 @@ def check_options(words: Sequence[str]) -> None:
             refuse(f"--config: '{one_line(setting)}' is no KEY=VALUE")
 
 
-def unwritable_cache() -> Path | None:
-    """The folder that Snakemake and other libraries cache in, where it cannot be written to."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-    return None if os.access(folder, os.W_OK) else folder
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Check, and become Snakemake."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -124,12 +114,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     check(words)
     check_target(words)
     check_options(words)
-    folder = unwritable_cache()
-    if folder is not None:
-        # `~` of a config still is the person's. Matplotlib and Triton do not ask the first.
-        os.environ["XDG_CACHE_HOME"] = str(CACHES.absolute())
-        os.environ.setdefault("MPLCONFIGDIR", str(CACHES.absolute() / "matplotlib"))
-        os.environ.setdefault("TRITON_CACHE_DIR", str(CACHES.absolute() / "triton"))
-        print(f"{folder}: cannot be written to; caches go below {CACHES}", file=sys.stderr)
     os.environ["PYTHONSAFEPATH"] = "1"  # a `profile.py` that lies here is not the library's
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])
