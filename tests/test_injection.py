@@ -144,7 +144,7 @@ def test_a_registry_with_such_names(checkout: Checkout) -> None:
     done = checkout.snakemake("-n", check=False)
     harmless(checkout, done.stdout + done.stderr)
     assert done.returncode != 0
-    assert (done.stdout + done.stderr).count("bad id") == len(NASTY)
+    assert (done.stdout + done.stderr).count("expected an id") == len(NASTY)
 
 
 # -- texts that may be anything ------------------------------------------------------------------

@@ -39,7 +39,6 @@ Where = tuple[str, ...]  # the keys and indices on the way to a value
 
 # A number to YAML 1.2 and to a person; YAML 1.1 asks for a point before the exponent.
 _FLOAT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]+")
-_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _SHOULD = re.compile(r"^\w+ should (be|have) ")  # how most of pydantic's messages begin
 
 
@@ -80,16 +79,6 @@ def _each_once(values: list[Any]) -> list[Any]:
     if any(value in values[:place] for place, value in enumerate(values)):
         raise ValueError(f"is {_shown(values)}; expected each value once")
     return values
-
-
-def _id(text: str) -> str:
-    if not (_ID.fullmatch(text) and len(text) <= names.LONGEST):
-        slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-        raise ValueError(
-            f"bad id; expected at most {names.LONGEST} lower-case letters, digits and single "
-            f"hyphens{f', such as {slug}' if slug else ''}"
-        )
-    return text
 
 
 def matches(pattern: str, what: str = "") -> Any:
@@ -134,7 +123,13 @@ Number = Annotated[int | float, BeforeValidator(_number), WithJsonSchema({"type"
 Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, matches(names.LABEL, names.RULE)]
-Id = Annotated[str, AfterValidator(_id)]  # of a device, a source
+Id = Annotated[  # of a device, a source
+    str,
+    matches(
+        rf"(?=.{{1,{names.LONGEST}}}$)[a-z0-9]+(-[a-z0-9]+)*",
+        f"an id of at most {names.LONGEST} lower-case letters, digits and single hyphens",
+    ),
+]
 Sha256 = Annotated[str, matches("[0-9a-f]{64}")]
 EachOnce = AfterValidator(_each_once)
 
@@ -172,15 +167,7 @@ def _of_kind(kind: str, schema: Schema) -> Any:
         once = EachOnce if schema.get("uniqueItems") else None
         return Annotated[list[type_of(schema["items"])], lengths, once]  # type: ignore[misc]
     if kind == "object":
-        made = model_of(schema["properties"], (), Part)
-        least = schema.get("minProperties", 0)
-
-        def given(value: Part) -> Part:
-            if len(value.model_fields_set) < least:
-                raise ValueError(f"is {{}}; expected at least {least} entry")
-            return value
-
-        return Annotated[made, AfterValidator(given)]
+        return model_of(schema["properties"], (), Part)
     return {"boolean": bool, "null": type(None)}[kind]
 
 
