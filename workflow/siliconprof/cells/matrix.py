@@ -73,7 +73,6 @@ class PlannedCell:
 class Matrix:
     """The expansion of an experiment on one host."""
 
-    host: str
     cells: list[PlannedCell] = field(default_factory=list)
     not_measured: list[dict[str, str]] = field(default_factory=list)  # device, reason
 
@@ -142,7 +141,7 @@ def expand(
     """
     devices, missing = tested(experiment, registry, host)
     cells = [planned(experiment, host, *cell) for cell in axes(experiment, devices)]
-    return Matrix(host["label"], cells, missing)
+    return Matrix(cells, missing)
 
 
 def planned(

@@ -115,7 +115,7 @@ def make(
     experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any] | None
 ) -> Any:
     """The whole plan as data; without a host for a run on a cluster."""
-    expansion = matrix.expand(experiment, devices, host) if host else matrix.Matrix("", [], [])
+    expansion = matrix.expand(experiment, devices, host) if host else matrix.Matrix()
     tokens, refused = freshness.verified_data(experiment)
     rows = [row(planned, tokens) for planned in expansion.cells]
     due = [entry for entry in rows if entry["due"]]
