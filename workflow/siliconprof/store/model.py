@@ -263,15 +263,7 @@ def _place(loc: Sequence[int | str], root: Schema, document: Any) -> tuple[Where
             where += (str(part),)
         elif below and number + 1 == len(loc):
             where += (str(part),)
-        elif named := [one for one in around if part in (one.get("title"), *_kinds(one))]:
-            around = named
     return where, around
-
-
-def _kinds(schema: Schema) -> list[Any]:
-    """The values of the key `kind` of which a schema is the branch."""
-    kind = schema.get("properties", {}).get("kind", {})
-    return [kind["const"]] if "const" in kind else kind.get("enum", [])
 
 
 def _branches(schema: Schema, root: Schema) -> list[Schema]:
