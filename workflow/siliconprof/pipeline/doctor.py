@@ -20,7 +20,6 @@ from siliconprof.errors import stage
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
 from siliconprof.hosts.remedies import Remedy, remedy
 
-RESULTS = Path("results")
 GIB = 2**30
 LITTLE_DISK_BYTES = 2 * GIB
 LITTLE_MEMORY_BYTES = 2 * GIB
@@ -34,9 +33,8 @@ def report(host: Mapping[str, Any]) -> dict[str, Any]:
     now = _now()
     return {
         "host": {name: host[name] for name in ("label", "os", "cpu")},
-        **{name: host[name] for name in ("devices", "backends")},
+        **{name: host[name] for name in ("devices", "backends", "packages", "blas", "driver")},
         "probes": {name: _probe(name) for name in plugins.names("probes")},
-        **{name: host[name] for name in ("packages", "blas", "driver")},
         "now": now,
         "advice": [*remedies.of(host), *_now_advice(host, now, now["load_average_1min"])],
     }
@@ -209,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     devices = registry.load(registry.shipped())
     with options.at_work("looking at this host"):
-        document = report(host_file.resolve(RESULTS, "auto", devices, again=True))
+        document = report(host_file.resolve(Path("results"), "auto", devices, again=True))
     print(json.dumps(document, indent=2) if arguments.json else as_text(document))
     return 0
 

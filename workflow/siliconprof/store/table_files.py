@@ -29,7 +29,8 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
         CannotWrite: one line.
     """
     names = dict.fromkeys(name for line in lines for name in line)
-    _write(path, names, ([line.get(name) for name in names] for line in lines))
+    known = ([v if v == v else None for v in map(line.get, names)] for line in lines)  # no NaN
+    _write(path, names, known)
 
 
 def write_frame(path: Path, frame: pd.DataFrame) -> None:
