@@ -346,7 +346,6 @@ def test_records_that_are_not_what_they_say(packed, here):
             lambda content: content.replace(b"2026-01-02", b"2026-01-03"),
             "its content does not match its own `sha256`",
         ),
-        "huge": (but(accounting={"wall_s": 1e308}), "1e+308 is too large"),
         "off-schema": (but(surprise=1), "surprise: unknown key"),
         "host": (
             but(cell=cell | {"host": "desk"}),
@@ -375,7 +374,7 @@ def test_host_files_that_are_not_what_they_say(packed, here):
     rebuilt(packed, change)
     assert unsound(packed, here) == [
         "'hosts/far.json': the file of another host, 'desk'",
-        "'hosts/lonely.json': cpu: is 1; expected object",
+        "'hosts/lonely.json': cpu: is 1; expected a valid dictionary or instance of Cpu",
     ]
 
 

@@ -20,7 +20,6 @@ from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.errors import UserError, nearest
 from siliconprof.hosts.registry import Registry
 from siliconprof.store import model, published, table_files, validation
-from siliconprof.store.published import TABLES
 from siliconprof.store.table_files import Row
 
 PERCENT = "percent"  # of more, in a published row: 30 percent are 1.3 times
@@ -182,7 +181,7 @@ def _rows(read: Read, table: str, statement: str) -> list[Row]:
 def _numbers(spec: Mapping[str, Any], key: str, read: Read) -> list[tuple[Row, float]]:
     """The rows that a specification names, each with its number in the unit of its column."""
     rows, where = read(spec["table"]), spec.get("where", {})
-    known = TABLES[spec["table"]].model_fields
+    known = published.COLUMNS[spec["table"]].split()
     for column in filter(None, (spec["column"], *where, spec.get("per"))):
         if column not in known:
             near = nearest(column, known)

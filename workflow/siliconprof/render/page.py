@@ -9,7 +9,6 @@ With `--print` every figure becomes SVG, PNG and PDF in `print/` beside the matr
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from markupsafe import Markup
 from siliconprof import options, words
 from siliconprof.analyse.frames import Frames
 from siliconprof.errors import UserError, explained, stage
-from siliconprof.pipeline import provenance
 from siliconprof.plugins import CHECKOUT
 from siliconprof.render import exhibit, style, summary, svg, tables
 from siliconprof.render.exhibit import Exhibit, fitting
@@ -213,15 +211,12 @@ def write(arguments: argparse.Namespace) -> None:
         report = ReportBuilder(captions, staged, folder.as_posix(), arguments.print)
         exhibits = list(islice(all_shown(frames, report), arguments.most_exhibits))
         if arguments.print:
-            temporary.replace_files(folder, staged)
+            temporary.replace(folder, staged)
             return
-        write_index(exhibits, captions, staged)
         text = _html(frames, template, captions, exhibits, report.cells)
         errors = "".join(f"{one.error}\n" for one in exhibits if one.error)
-        with temporary.opened(arguments.output) as stream:
-            stream.write(text.encode("utf-8"))
-            stream.flush()
-            temporary.replace_files(folder, staged)
+        temporary.write(arguments.output, text)
+        temporary.replace(folder, staged)
         sys.stderr.write(errors)
         beside: Callable[[str], Path] = arguments.output.with_name
         temporary.write(beside("summary.txt"), summary.text(frames))
@@ -236,24 +231,6 @@ def write(arguments: argparse.Namespace) -> None:
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None
     finally:
         temporary.remove(staged)
-
-
-def write_index(exhibits: Sequence[Shown], captions: Captions, folder: Path) -> None:
-    """Write the captions into the index of Snakemake's own report."""
-    index = {
-        path.stem: {
-            "kind": "figure" if one.svg else "table",
-            "number": one.number,
-            "section_number": exhibit.SECTIONS.index(one.section) + 1,
-            "section": captions.of("sections", one.section)[0],
-            "caption": f"{one.title}. {one.caption}",
-        }
-        for one in exhibits
-        for path in sorted(folder.glob(f"{one.id}*.*"))
-        if path.stem == one.id or path.stem.startswith(f"{one.id}-")
-    }
-    text = json.dumps(index, indent=1, ensure_ascii=False) + "\n"
-    (folder / provenance.INDEX).write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
