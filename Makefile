@@ -32,11 +32,8 @@ report quick figures: env
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow PYTHONSAFEPATH=1 \
 	    python -m siliconprof.pipeline.cli run --cores 1 $@ $(ARGS)
 
-# The checkout may have been moved or copied with its environment.
 env: $(VENV)/.installed-$(ENV)
-	@$(BIN)/python envs/relocatable.py
 dev-env: $(VENV)/.installed-dev
-	@$(BIN)/python envs/relocatable.py
 
 $(BIN)/python:
 	@command -v "$(PYTHON)" >/dev/null || { echo "make: no Python 3.11 to 3.13 with venv found;" \

@@ -152,6 +152,7 @@ def synthetic(folder: Path, cells: int, steps: int, seed: int) -> Path:
     matrix = {
         "experiment": {"experiment": "synthetic", "report": {"title": "SYNTHETIC, not measured"}},
         "host": training_.host_file([training_.H200, training_.H200 | ADA, training_.CPU]),
+        "hosts": [],
         "cells": planned,
         "not_measured": [],
     }

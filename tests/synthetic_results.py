@@ -426,6 +426,7 @@ def make(
         "cells": cells,
         "not_measured": [],
     } | more
+    document.setdefault("hosts", [document["host"]])
     matrix, tables = results / "matrix.json", results / "tables"
     matrix.parent.mkdir(parents=True, exist_ok=True)
     matrix.write_text(json.dumps(document), encoding="utf-8")

@@ -294,7 +294,6 @@ def test_members_that_are_not_what_they_say(packed, here):
     cell = a_record()["cell"]
     newest, method = record.SCHEMA_VERSION + 1, record.METHOD_VERSION + 1
     changes: dict[str, tuple[dict[str, Any], str]] = {  # workload -> change, how its line begins
-        "huge": ({"accounting": {"wall_s": 1e308}}, "1e+308 is too large"),
         "off-schema": ({"surprise": 1}, "surprise: unknown key"),
         "newer": ({"schema_version": newest}, f"record of schema version {newest}; this version"),
         "method": ({"method_version": method}, f"record of method version {method}; this version"),
@@ -319,7 +318,10 @@ def test_members_that_are_not_what_they_say(packed, here):
         "'hosts/far.json': the file of another host, 'desk'",
         f"{MEMBER.replace('product', 'edited')!r}: {edited}",
     ]
-    assert lines[-1] == "'hosts/lonely.json': cpu: is 1; expected object"
+    assert (
+        lines[-1]
+        == "'hosts/lonely.json': cpu: is 1; expected a valid dictionary or instance of Cpu"
+    )
     for name, (_, begins) in changes.items():
         start = f"{MEMBER.replace('product', name)!r}: {begins}"
         assert [line for line in lines if line.startswith(start)], (start, lines)

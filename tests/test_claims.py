@@ -98,7 +98,8 @@ def judged(
     for name in columns.tables():
         table_files.write(folder / f"tables/{name}.csv", given.get(name, []))
     (folder / "claims.yaml").write_text(yaml.safe_dump({"claims": list(entries)}))
-    matrix = {"experiment": {}, "host": host_file([CPU]), "cells": [], "not_measured": []}
+    matrix = {"experiment": {}, "host": host_file([CPU]), "hosts": [], "cells": []}
+    matrix |= {"not_measured": []}
     (folder / "matrix.json").write_text(json.dumps(matrix))
     options = options_of(folder) | {"claims": folder / "claims.yaml"}
     run(judge, **options | {"published": ROOT / "config/published"})
@@ -475,7 +476,7 @@ IN_TABLE = {"table": "daniel2023_speedups", "statement": "M2 Max is always faste
             IN_TABLE | {"table": "table1_devices"},
             "published.table: is 'table1_devices'",
         ),
-        ("consistency", "so so", "consistency: is 'so so'; expected one of: consistent, "),
+        ("consistency", "so so", "consistency: is 'so so'; expected 'consistent' or "),
     ],
 )
 def test_a_bad_claims_file_gets_a_line_for_each_mistake(
@@ -504,11 +505,11 @@ def test_a_bad_published_table_gets_a_line_for_each_mistake(tmp_path: Path) -> N
     with pytest.raises(UserError) as error:
         published.read(tmp_path, path.stem)
     assert str(error.value).splitlines() == [
-        f"{path}: device.3: is ''; expected text of at least 1 character",
+        f"{path}: followup_launch_ms: is missing",
+        f"{path}: device.3: is ''; expected a text",
         f"{path}: cold_launch_ms.2: is '-1'; expected a positive number",
         f"{path}: cold_launch_ms.3: is 'inf'; expected a positive number",
-        f"{path}: followup_launch_ms: is missing; expected object",
-        f"{path}: followup_ms: unknown key; expected one of: device, cold_launch_ms, "
+        f"{path}: followup_ms: unknown column; expected one of: device, cold_launch_ms, "
         "followup_launch_ms, source, note; did you mean 'followup_launch_ms'?",
     ]
 

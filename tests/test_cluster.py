@@ -110,7 +110,7 @@ def test_unknown_devices_and_labels_are_refused() -> None:
         cluster.missing(config.resolve(SMALL | {"devices": ["m2-ultra-76"]}), known)
 
 
-def test_a_label_is_no_name_of_the_submitting_host_and_none_that_was_imported(
+def test_a_label_is_no_name_of_the_submitting_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node's own name it may be: jobs there read the config, and list no records."""
@@ -120,12 +120,6 @@ def test_a_label_is_no_name_of_the_submitting_host_and_none_that_was_imported(
     assert experiment.labels == ["hall", "far.hall"]
     with pytest.raises(SystemExit, match=r"cluster\.hall: is the label of this host"):
         experiment.records[0](None)
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    Path("results/imported").mkdir(parents=True)
-    Path("results/imported/hall.json").touch()
-    with pytest.raises(SystemExit, match=r"^config: cluster\.hall: records .* were imported; cho"):
-        Experiment(SMALL, checkpoints=None).records[0](None)
 
 
 @pytest.mark.parametrize(

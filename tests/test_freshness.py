@@ -82,7 +82,7 @@ def test_what_answers_no_more_is_measured_again_and_an_edit_undone_gives_it_back
     said = clone.snakemake(TABLES).stdout
     assert said.count("given back") == 3, said
     assert {name: file_of(clone, name).read_bytes() for name in old} == old
-    # What a person wants anew is measured, whatever the history has; see also `remeasure`.
+    # What a person wants anew is measured, whatever the history has.
     file_of(clone, "product").unlink()
     assert run(clone) == {"product"}
     assert file_of(clone, "product").read_bytes() != old["product"]

@@ -18,7 +18,6 @@ from conftest import PRODUCT, TINY, Checkout, own_project
 from siliconprof import fingerprint, plugins
 from siliconprof.cells import config, plan
 from siliconprof.hosts import host_file, registry
-from siliconprof.store import record as record_file
 
 pytestmark = pytest.mark.slow
 
@@ -68,25 +67,6 @@ def test_a_quick_answer_comes_first_and_the_report_goes_on_from_there(tmp_path):
     page = (fresh.path / "results/quick.html").read_text(encoding="utf-8")
     assert 'id="fastest"' in page and 'id="checks"' not in page
     assert due(fresh, "report")[1] == ALL - first
-
-
-def test_flagged_cells_are_measured_again_on_request(clone: Checkout) -> None:
-    before = clone.stamps()
-    key = next(key for key in before if "/torch-cpu/" in key)
-    path = clone.path / f"results/records/{key}.json"
-    made = record_file.read(path) | {"flags": [{"code": "low_power_mode", "detail": "a test"}]}
-    record_file.write(made, path, clone.path / "results/history")
-    flagged = clone.stamps()[key]
-    listed = clone.stage("pipeline.cli", "remeasure", "--flagged", "low_power_mode", "--list")
-    assert f"results/records/{key}.json: low_power_mode" in listed.stdout
-    clone.stage("pipeline.cli", "remeasure", "--flagged", "low_power_mode")
-    after = clone.stamps()
-    assert after[key][1] != flagged[1]
-    assert {name for name in after if after[name] != before[name]} == {key}
-    history = (clone.path / "results/history" / key).glob("*.json")
-    assert made in [record_file.read(earlier) for earlier in history]
-    wrong = clone.stage("pipeline.cli", "remeasure", "--flagged", "loud", check=False)
-    assert wrong.returncode and "'loud' is no flag" in wrong.stderr
 
 
 def snapshot(clone: Checkout) -> dict[str, tuple[int, int]]:

@@ -94,11 +94,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 def test_a_config_with_such_names_is_refused_name_by_name(checkout: Checkout) -> None:
     """As host, device, workload, data set, label of a cluster; nothing is expanded or stored."""
     matmul = TINY["workloads"]["product"]
-    checkout.configure(**TINY | {"devices": list(NASTY)})
-    done = checkout.snakemake("-n", "report", check=False)
-    harmless(checkout, done.stdout + done.stderr)
-    assert done.returncode != 0 and "control characters" in done.stderr  # before anything is read
-    names = [name for name in NASTY if not {"\x1b", "\u202e"} & {*name}]
+    names = list(NASTY)
     checkout.configure(
         **TINY
         | {
@@ -148,7 +144,7 @@ def test_a_registry_with_such_names(checkout: Checkout) -> None:
     done = checkout.snakemake("-n", check=False)
     harmless(checkout, done.stdout + done.stderr)
     assert done.returncode != 0
-    assert (done.stdout + done.stderr).count("bad id") == len(NASTY)
+    assert (done.stdout + done.stderr).count("expected an id") == len(NASTY)
 
 
 # -- texts that may be anything ------------------------------------------------------------------
@@ -218,21 +214,14 @@ def test_a_run_amid_hostile_texts_does_what_it_should(project: Checkout) -> None
         "\x1b[2J",
     ):
         put(results, far, "other", name, "torch-cpu", "product", "auto", "fp32.json")
-    (project.path / "config" / "measured" / "$(touch pwned) {x}.zip").write_bytes(b"no zip")
-    dry = project.snakemake("-n", "report", check=False)
-    assert dry.returncode != 0 and "$(touch pwned) {x}.zip: rename it" in dry.stdout + dry.stderr
-    (project.path / "config" / "measured" / "$(touch pwned) {x}.zip").unlink()
     done = project.snakemake("report", "results/data/words/dataset.json", check=False)
-    said = dry.stdout + dry.stderr + done.stdout + done.stderr
+    said = done.stdout + done.stderr
     assert done.returncode == 0, said[-4000:]
     harmless(project, said)
     with open(project.path / "results/tables/cells.csv", encoding="utf-8", newline="") as stream:
         cells = list(csv.DictReader(stream))
     assert {row["host"] for row in cells} == {"desk", "far"}
     assert len([row for row in cells if row["host"] == "far"]) == 2
-    with open(project.path / "results/tables/outside.csv", encoding="utf-8", newline="") as stream:
-        notes = [row["note"] for row in csv.DictReader(stream)]
-    assert notes == ["not a name that a record has"] * 7
     facts = json.loads((project.path / "results/data/words/dataset.json").read_text())
     assert facts["path"] == "./texts; touch pwned $(touch pwned) {x}"
     page = (results / "report.html").read_text(encoding="utf-8")

@@ -519,7 +519,7 @@ def test_damage_of_any_kind_of_data_is_noticed(kind: str, tmp_path: Path) -> Non
     (tmp_path / "dataset.json").write_text(json.dumps(facts | {number: "many", "nmae": "x"}))
     with pytest.raises(prepared.DataError) as error:  # as the pipeline reads it: every mistake
         dataset_file.read(tmp_path)
-    assert f"{number}: is 'many'; expected integer; " in str(error.value)
+    assert f"{number}: is 'many'; expected a valid integer; " in str(error.value)
     assert "nmae: unknown key; " in str(error.value) and "did you mean 'name'?" in str(error.value)
     (tmp_path / "dataset.json").write_text(json.dumps(facts | {"kind": "video"}))
     noticed(r"dataset\.json is damaged \(KeyError: 'video'")

@@ -23,9 +23,8 @@ rule render:
             update(directory("results/figures")),
             patterns=["{name}.svg", "{name}.csv"],
             caption="../../report/provenance.rst",
-            category=EXPERIMENT.shown.category,
-            subcategory=EXPERIMENT.shown.subcategory,
-            labels=EXPERIMENT.shown.labels,
+            category="Exhibits",
+            labels={"exhibit": "{name}"},
         ),
         errors="results/errors.txt",
         summary="results/summary.txt",
@@ -36,7 +35,6 @@ rule render:
         "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
-        shown=EXPERIMENT.shown,
         flags="",
     shell:
         "python -m siliconprof.render.page --matrix {input.matrix:q} {params.flags} 2>{log:q}"

@@ -169,16 +169,11 @@ def libraries() -> list[str]:
 
 
 def installed_version(distribution: str) -> str | None:
-    """A distribution's version from its metadata, None when it is not installed.
-
-    `metadata.version` parses the whole file, which has the package's README, as a mail.
-    """
-    for found in metadata.Distribution.discover(name=distribution):
-        text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
-        for line in text.splitlines():
-            if line.startswith("Version:"):
-                return line.partition(":")[2].strip()
-    return None
+    """A distribution's version from its metadata, None when it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def installed_versions() -> dict[str, str | None]:

@@ -39,22 +39,15 @@ class CannotWrite(UserError):
     """The system does not let a file be written: no room, read-only, not allowed."""
 
 
-# Why the system refuses to write -> how to fix it.
-_FIX = {
-    errno.ENOSPC: "make room there and run the same command again",
-    errno.EDQUOT: "make room there and run the same command again",
-    errno.EROFS: "have it mounted writable and run the same command again",
-    errno.EACCES: "make it yours and run the same command again",
-    errno.EPERM: "make it yours and run the same command again",
-}
-_NO_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors of nothing but writing
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_WRITING = (*_NO_ROOM, errno.EROFS)  # errors of nothing but writing
 
 
 def cannot_write(path: Path | str, error: OSError) -> CannotWrite:
     """The error for a file that the system refuses to write, in one line."""
-    fix = _FIX.get(error.errno or 0)
-    message = f"{path}: cannot write: {error.strerror or error}"
-    return CannotWrite(f"{message}; {fix}" if fix else message)
+    fix = "make room there" if error.errno in _NO_ROOM else "make it writable"
+    why = f"cannot write: {error.strerror or error}"
+    return CannotWrite(f"{path}: {why}; {fix} and run the same command again")
 
 
 @contextlib.contextmanager
@@ -69,12 +62,6 @@ def writing(path: Path) -> Iterator[None]:
 def in_one_line(error: BaseException) -> str:
     """An exception's type and message as part of a reason, cut where it is long."""
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:500]
-
-
-def first_line(error: BaseException) -> str:
-    """An exception's type and the first line of its message."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
 
 
 def explained(error: BaseException) -> str:

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -49,16 +50,19 @@ def end_with_pipeline() -> None:
 
     The shell in between cannot notice by itself, and a Mac's kernel does not signal it.
     """
-    pid = os.environ.get(PIPELINE_VARIABLE)
-    if not pid:
-        return
+    if pid := os.environ.get(PIPELINE_VARIABLE):
+        _watch(lambda: _lives(int(pid)), lambda: os._exit(1))
+
+
+def _watch(lives: Callable[[], bool], end: Callable[[], object]) -> None:
+    """End, in a thread, once something lives no more."""
 
     def watch() -> None:
-        while _lives(int(pid)):
+        while lives():
             time.sleep(WATCH_S)
-        os._exit(1)
+        end()
 
-    threading.Thread(target=watch, name="pipeline-watch", daemon=True).start()
+    threading.Thread(target=watch, name="watch", daemon=True).start()
 
 
 def end_with(supervisor: int) -> None:
@@ -78,14 +82,12 @@ def end_with(supervisor: int) -> None:
         except OSError:
             pass  # a hardened container; the evidence for oom does not rest on it
 
-    def watch() -> None:
-        while os.getppid() == supervisor if direct else exists(supervisor):
-            time.sleep(WATCH_S)
+    def end() -> None:
         if os.getpgrp() == os.getpid():  # a measuring process; what it started ends with it
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
-    threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
+    _watch(lambda: os.getppid() == supervisor if direct else exists(supervisor), end)
 
 
 def killed_by(signum: int) -> str:

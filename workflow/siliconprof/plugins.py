@@ -50,9 +50,5 @@ def load(kind: str, name: str) -> Any:
     file = f"{'/'.join(module.split('.')[1:])}.py"
     try:
         return importlib.import_module(module).Plugin
-    except AttributeError as error:
-        if error.name == "Plugin":
-            raise UserError(f"{file}: has no class Plugin") from None
-        raise UserError(f"{file}: cannot be imported ({in_one_line(error)})") from error
     except Exception as error:
         raise UserError(f"{file}: cannot be imported ({in_one_line(error)})") from error

@@ -235,19 +235,13 @@ def shortened(text: str, limit: int) -> str:
     return text[: max(limit - 1, 0)].rsplit(" ", 1)[0].rstrip(",;: ") + "…"
 
 
-def blas_remark(row: Mapping[str, Any]) -> str:
-    """`reference BLAS` of a CPU cell that multiplied with one; empty for every other.
+def backend_name(row: Mapping[str, Any]) -> str:
+    """What a backend is called beside a number: `torch-cpu`, `mlx (reference BLAS)`.
 
-    Many times slower than a tuned library, so a number of such a cell says nothing about its backend.
+    That of a CPU is many times slower than a tuned library, so it says nothing about the backend.
     """
     slow = row.get("device_kind") == "cpu" and str(row.get("blas")).startswith(REFERENCE_BLAS)
-    return REFERENCE_BLAS if slow else ""
-
-
-def backend_name(row: Mapping[str, Any]) -> str:
-    """What a backend is called beside a number: `torch-cpu`, `mlx (reference BLAS)`."""
-    remark = blas_remark(row)
-    return f"{row['backend']} ({remark})" if remark else str(row["backend"])
+    return f"{row['backend']} ({REFERENCE_BLAS})" if slow else str(row["backend"])
 
 
 def flags(cell: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -18,12 +18,12 @@ from typing import Any
 
 from siliconprof import options
 from siliconprof.analyse import operator_rows, record_rows, step_parts
-from siliconprof.errors import UserError, printable, stage
+from siliconprof.errors import UserError, stage
 from siliconprof.memory import memory_model
 from siliconprof.store import contents, matrix_file, record, table_files
 from siliconprof.store.contents import Point
 from siliconprof.store.matrix_file import Matrix
-from siliconprof.store.records import HERE, IMPORTED, REFERENCE, foreign_records, misnamed
+from siliconprof.store.records import HERE, IMPORTED, REFERENCE, foreign_records
 from siliconprof.store.table_files import Block, Row
 
 # What a table has of each point; the lines of others are of a record.
@@ -65,18 +65,12 @@ def gather(matrix: Matrix, results: Path, reference: Sequence[Path]) -> Iterator
 
 
 def outside(matrix: Matrix, results: Path) -> dict[str, str]:
-    """Records that are used in nothing -> why.
-
-    Own records that belong to no cell of today's matrix, and files with a name that no record has.
-    """
+    """Own records that belong to no cell of today's matrix, and are used in nothing -> why."""
     wanted = {planned.record for planned in matrix.cells}
     own = sorted(
         path for label in matrix.labels for path in (results / "records" / label).rglob("*.json")
     )
-    reasons = {p.as_posix(): "not in this experiment" for p in own if p.as_posix() not in wanted}
-    return reasons | {
-        printable(path.as_posix()): "not a name that a record has" for path in misnamed(results)
-    }
+    return {p.as_posix(): "not in this experiment" for p in own if p.as_posix() not in wanted}
 
 
 def write_tables(

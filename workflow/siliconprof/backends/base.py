@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from siliconprof.backends._streams import Stream, Transfer
-from siliconprof.errors import first_line
+from siliconprof.errors import in_one_line
 from siliconprof.hosts import caches, machine
 from siliconprof.memory.footprint import MemoryProfile
 
@@ -181,7 +181,7 @@ class Backend:
                 self.open("gpu", index, 1, "fp32")
                 self.prove_precision()
             except Exception as raised:  # each framework has errors of its own
-                error = first_line(raised)
+                error = in_one_line(raised)
             devices.append({**self.identity("gpu", index), "error": error})
         return devices
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from siliconprof.errors import UserError, nearest
@@ -61,28 +61,42 @@ def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[
     """
     section = experiment["cluster"]
     labels = {name for label, entry in section.items() for name in (label, entry["device"])}
-    unavailable, lines = [], []
-    for index, requested in enumerate(experiment["devices"]):
-        if requested == "local" or requested in labels:
-            continue
-        if requested in registry["devices"] or GENERIC.fullmatch(requested):
-            reason = "no label of `cluster` has this device"
-            unavailable.append({"device": requested, "reason": reason})
-        else:
-            names = ["local", *sorted(labels), *registry["devices"]]
-            lines.append(
-                f"config: devices.{index}: '{requested}' is neither in config/devices.yaml nor a "
-                f"label of `cluster` ({', '.join(section)}){nearest(requested, names)}"
-            )
-    if not lines and not chosen(experiment):
+    generic = filter(GENERIC.fullmatch, experiment["devices"])
+    where = f"a label of `cluster` ({', '.join(section)})"
+    reason = "no label of `cluster` has this device"
+    unavailable = absent(experiment, [*registry["devices"], *generic], labels, where, reason)
+    if not chosen(experiment):
         available = ", ".join(f"{label}: {entry['device']}" for label, entry in section.items())
-        lines = [
+        raise UserError(
             f"config: devices: no label of `cluster` has any of them ({available}); name one of these, "
             "or `local` for all"
-        ]
-    if lines:
-        raise UserError("\n".join(lines))
+        )
     return unavailable
+
+
+def absent(
+    experiment: Mapping[str, Any],
+    known: Collection[str],
+    present: Collection[str],
+    where: str,
+    reason: str,
+) -> list[dict[str, str]]:
+    """Requested devices that are known and not present, each with the reason.
+
+    Raises:
+        UserError: one is neither known nor `where` the present ones are; one line each.
+    """
+    wanted = [one for one in experiment["devices"] if one != "local" and one not in present]
+    if unknown := [one for one in wanted if one not in known]:
+        names = ["local", *sorted(present), *known]
+        raise UserError(
+            "\n".join(
+                f"config: devices.{experiment['devices'].index(one)}: '{one}' is neither in "
+                f"config/devices.yaml nor {where}{nearest(one, names)}"
+                for one in unknown
+            )
+        )
+    return [{"device": one, "reason": reason} for one in wanted]
 
 
 # -- what a node is ----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from siliconprof.datasets import dataset_spec
 from siliconprof.errors import UserError, nearest
 from siliconprof.store import model
 from siliconprof.store.experiment import AnyWorkload, Experiment, Workload
-from siliconprof.store.validation import load_yaml, one_line, too_large
+from siliconprof.store.validation import load_yaml, one_line
 
 DEFAULT = "config/config.yaml"
 
@@ -80,10 +80,8 @@ def entry_model(module: str) -> type[Workload]:
 def check(config: Mapping[str, Any]) -> list[str]:
     """Every mistake of a config, one line each: where, what, expected, nearest spelling."""
     mistakes = model.problems(Experiment, config)
-    if not isinstance(config, Mapping) or too_large(config):
+    if not isinstance(config, Mapping):
         return mistakes
-    if reason := too_large(config, plain=True):
-        return [*mistakes, f"(top level): {reason}"]
     for name, entry in _mapping(config.get("datasets")).items():
         if isinstance(entry, Mapping):
             for key, what in dataset_spec.problems(entry):

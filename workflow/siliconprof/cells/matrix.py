@@ -13,13 +13,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from siliconprof import fingerprint, options, plugins
 from siliconprof.cells import cluster, method
 from siliconprof.datasets import dataset_spec, weights
-from siliconprof.errors import UserError, nearest, stage
+from siliconprof.errors import stage
 from siliconprof.hosts import node_check, remedies
 from siliconprof.memory import memory_model
 from siliconprof.session.trial import Trial
@@ -72,7 +73,6 @@ class PlannedCell:
 class Matrix:
     """The expansion of an experiment on one host."""
 
-    host: str
     cells: list[PlannedCell] = field(default_factory=list)
     not_measured: list[dict[str, str]] = field(default_factory=list)  # device, reason
 
@@ -91,28 +91,17 @@ def select_devices(
         UserError: a device is neither in the registry nor on the host.
     """
     present = {device["id"]: device for device in host["devices"]}
-    chosen: dict[str, Mapping[str, Any]] = {}
-    missing = []
-    mistakes = []
-    for index, wanted in enumerate(experiment["devices"]):
-        if wanted == "local":
-            chosen |= present
-        elif wanted in present:
-            chosen[wanted] = present[wanted]
-        elif wanted in registry["devices"]:
-            reason = f"host '{host['label']}' has no such device"
-            if why_not := registry["devices"][wanted].get("unsupported"):
-                reason = f"not supported: {why_not}"
-            missing.append({"device": wanted, "reason": reason})
-        else:
-            known = ["local", *present, *registry["devices"]]
-            mistakes.append(
-                f"config: devices.{index}: '{wanted}' is neither in config/devices.yaml nor on "
-                f"this host ({', '.join(present)}){nearest(wanted, known)}"
-            )
-    if mistakes:
-        raise UserError("\n".join(mistakes))
-    return list(chosen.values()), missing
+    where, reason = (
+        f"on this host ({', '.join(present)})",
+        f"host '{host['label']}' has no such device",
+    )
+    missing = cluster.absent(experiment, registry["devices"], present, where, reason)
+    for entry in missing:
+        if why_not := registry["devices"][entry["device"]].get("unsupported"):
+            entry["reason"] = f"not supported: {why_not}"
+    asked = (present if one == "local" else [one] for one in experiment["devices"])
+    chosen = [name for name in dict.fromkeys(chain.from_iterable(asked)) if name in present]
+    return [present[name] for name in chosen], missing
 
 
 def tested(
@@ -152,7 +141,7 @@ def expand(
     """
     devices, missing = tested(experiment, registry, host)
     cells = [planned(experiment, host, *cell) for cell in axes(experiment, devices)]
-    return Matrix(host["label"], cells, missing)
+    return Matrix(cells, missing)
 
 
 def planned(

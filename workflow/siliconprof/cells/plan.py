@@ -25,12 +25,8 @@ from siliconprof.store.contents import Record
 START_UP_S = 2.0  # model and checks, once imports are done, as seen on two cores; a guess
 NEVER = "never measured"
 # What a row of the plan says of its scenario under the same name, see `Trial.scenario`.
-OF_THE_SCENARIO = (
-    *("batch_size", "batch_size_found", "predicted_parts_bytes", "offloaded_parts_bytes"),
-    *("device_memory_bytes", "capacity_bytes", "capacity_source"),
-)
+OF_THE_SCENARIO = ("batch_size", "batch_size_found", "capacity_bytes", "capacity_source")
 WIDTH = 100  # columns of the text
-SHORTEST_NAME = 12  # that a workload's name is cut to where the table is wider
 HEAD = ("backend", "workload", "precision", "scenario", "batch", "MiB", "s", "state")
 
 
@@ -81,7 +77,6 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "predicted_memory_bytes": scenario["predicted_bytes"],
         **{name: scenario[name] for name in OF_THE_SCENARIO},
         "expected_s": 0.0 if refusal else expected_seconds(planned, earlier),
-        "expected_from": "last time" if earlier is not None else "guess",
     }
 
 
@@ -115,7 +110,7 @@ def make(
     experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any] | None
 ) -> Any:
     """The whole plan as data; without a host for a run on a cluster."""
-    expansion = matrix.expand(experiment, devices, host) if host else matrix.Matrix("", [], [])
+    expansion = matrix.expand(experiment, devices, host) if host else matrix.Matrix()
     tokens, refused = freshness.verified_data(experiment)
     rows = [row(planned, tokens) for planned in expansion.cells]
     due = [entry for entry in rows if entry["due"]]
@@ -154,12 +149,8 @@ def mebibytes(value: int | None) -> str:
     return f"{value / 2**20:,.{0 if value >= 100 * 2**20 else 1}f}"
 
 
-def remarks(entry: Mapping[str, Any], usual_bytes: int | None) -> Iterator[str]:
-    """What there is to say of a cell beside its numbers.
-
-    Args:
-        usual_bytes: memory that most cells of its device may use.
-    """
+def remarks(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What there is to say of a cell beside its numbers."""
     applied, derived = entry["scenario_applied"], entry["scenario_derived"]
     if entry["why"] not in (None, NEVER):
         yield entry["why"]
@@ -167,22 +158,33 @@ def remarks(entry: Mapping[str, Any], usual_bytes: int | None) -> Iterator[str]:
         yield f"by the memory model its scenario is '{derived}'"
     if entry["batch_size_found"]:
         yield "the memory model has found its batch size"
-    if entry["capacity_bytes"] not in (None, usual_bytes):
-        yield f"it may use {mebibytes(entry['capacity_bytes'])} MiB"
+    if entry["capacity_bytes"] is not None:
+        yield f"{entry['cell']['device']}: {mebibytes(entry['capacity_bytes'])} MiB may be used"
 
 
 def as_text(plan: Mapping[str, Any]) -> str:
     """The plan for a person: what it comes to, a table for each device, notes, what is missing."""
-    notes: dict[str, list[str]] = {}  # remark -> cells that it is of
-    tables = []
+    lines, notes = [*_summary(plan)], Counter[str]()
     for device in dict.fromkeys(entry["cell"]["device"] for entry in plan["cells"]):
         rows = [entry for entry in plan["cells"] if entry["cell"]["device"] == device]
-        tables += ["", *_device_table(device, rows, notes)]
-    lines = [*_summary(plan), *tables, ""]
-    for number, (remark, cells) in enumerate(notes.items(), start=1):
-        lines.append(f"[{number}] {words.count(len(cells), 'cell')}: {remark}")
+        table = words.aligned([HEAD, *map(_line, rows)])
+        lines += ["", f"{device}: {words.count(len(rows), 'cell')}", *(f"  {row}" for row in table)]
+        notes.update(remark for entry in rows for remark in remarks(entry))
+    lines += ["", *(f"{words.count(n, 'cell')}: {remark}" for remark, n in notes.items())]
     lines += _missing(plan)
     return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="    ") for line in lines).strip()
+
+
+def _line(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """A cell's line of the table, see `HEAD`."""
+    cell, memory = entry["cell"], mebibytes(entry["predicted_memory_bytes"])
+    named = (cell["backend"], cell["workload"], cell["precision"], entry["scenario_applied"])
+    batch_size, expected_s = str(entry["batch_size"] or "-"), f"{entry['expected_s']:.0f}"
+    return (*named, batch_size, memory, expected_s, _state(entry))
+
+
+def _state(entry: Mapping[str, Any]) -> str:
+    return "new" if entry["why"] == NEVER else entry["state"]
 
 
 def _summary(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -195,39 +197,8 @@ def _summary(plan: Mapping[str, Any]) -> Iterator[str]:
         f"{totals['due']} of {cells} would run on host '{plan['host']}': about "
         f"{totals['expected_s']:.0f} s of measuring"
     )
-    states = Counter("new" if entry["why"] == NEVER else entry["state"] for entry in plan["cells"])
+    states = Counter(map(_state, plan["cells"]))
     yield ", ".join(f"{count} {state}" for state, count in states.most_common())
-
-
-def _device_table(
-    device: str, rows: Sequence[Mapping[str, Any]], notes: dict[str, list[str]]
-) -> Iterator[str]:
-    """A device's head and its cells, one line each.
-
-    Args:
-        notes: gets the cells of each remark; its place there is its number.
-    """
-    capacities = Counter(entry["capacity_bytes"] for entry in rows)
-    usual = capacities.most_common(1)[0][0]
-    of = "" if usual is None else f", {mebibytes(usual)} MiB may be used"
-    yield f"{device}: {words.count(len(rows), 'cell')}{of}"
-    lines = [HEAD]
-    for entry in rows:
-        cell, state = entry["cell"], "new" if entry["why"] == NEVER else entry["state"]
-        for remark in remarks(entry, usual):
-            notes.setdefault(remark, []).append(entry["record"])
-            state += f" [{list(notes).index(remark) + 1}]"
-        named = (cell["backend"], cell["workload"], cell["precision"], entry["scenario_applied"])
-        memory = mebibytes(entry["predicted_memory_bytes"])
-        batch_size, expected_s = str(entry["batch_size"] or "-"), f"{entry['expected_s']:.0f}"
-        lines.append((*named, batch_size, memory, expected_s, state))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    over = sum(widths) + 2 * len(widths) - WIDTH
-    widths[1] = max(widths[1] - max(over, 0), SHORTEST_NAME)
-    for place, line in enumerate(lines):
-        if len(line[1]) > widths[1]:
-            lines[place] = (line[0], f"{line[1][: widths[1] - 1]}…", *line[2:])
-    yield from (f"  {line}" for line in words.aligned(lines))
 
 
 def _missing(plan: Mapping[str, Any]) -> Iterator[str]:

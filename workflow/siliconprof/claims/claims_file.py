@@ -143,7 +143,7 @@ class Statement(Part):
     """The rows of a published table with the claim's numbers, devices, model, batch size and source."""
 
     table: Annotated[
-        str, *one_of([n for n, of in published.COLUMNS.items() if of is published.STATEMENTS])
+        str, *one_of([n for n, of in published.COLUMNS.items() if of == published.STATEMENTS])
     ]
     statement: Text  # the column of that name, to the letter; all rows that have it
 

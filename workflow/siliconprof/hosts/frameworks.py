@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.errors import first_line
+from siliconprof.errors import in_one_line
 from siliconprof.hosts import blas, machine
 from siliconprof.lifetime import leave
 
@@ -98,7 +98,7 @@ def answer(name: str) -> dict[str, Any]:
     try:
         facts = PROBES[name]() if name in PROBES else _plugin(name)
     except Exception as error:  # a broken install raises anything
-        return {"error": first_line(error)}
+        return {"error": in_one_line(error)}
     simulated = machine.emulated("torch") or machine.emulated("mlx")
     return facts | ({"emulated": simulated} if simulated else {})
 

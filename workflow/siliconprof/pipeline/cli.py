@@ -8,7 +8,6 @@
   predict    say how long a training step should take that was never run
 
 more:
-  remeasure  measure flagged cells again, and make the report
   pack       write records into a bundle
   import     add the records of a bundle
   collect    measure on other hosts over ssh and bring their records here
@@ -34,13 +33,12 @@ VERBS = {  # verb -> module
     "compare": "compare.compare",
     "explain": "compare.explain",
     "predict": "compare.predict",
-    "remeasure": "pipeline.remeasure",
     "pack": "remote.bundle_pack",
     "import": "remote.bundle_import",
     "collect": "remote.collect",
 }
 OWN_OPTIONS = ("-h", "--help", "--version")
-OF_A_CHECKOUT = ("run", "plan", "explain", "predict", "remeasure", "collect")
+OF_A_CHECKOUT = ("run", "plan", "explain", "predict", "collect")
 
 
 def dispatch(argv: Sequence[str] | None = None) -> int:

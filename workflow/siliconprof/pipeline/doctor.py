@@ -1,6 +1,6 @@
 """What this host is, what works on it, and for each thing that does not: why, and how to fix it.
 
-    siliconprof doctor [--json] [--config FILE]
+    siliconprof doctor [--json]
 
 The host is detected anew, whatever its file says; nothing is written.
 """
@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options, plugins, words
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import stage
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
 from siliconprof.hosts.remedies import Remedy, remedy
-from siliconprof.store import validation
 
-RESULTS = Path("results")
 GIB = 2**30
 LITTLE_DISK_BYTES = 2 * GIB
 LITTLE_MEMORY_BYTES = 2 * GIB
@@ -35,9 +33,8 @@ def report(host: Mapping[str, Any]) -> dict[str, Any]:
     now = _now()
     return {
         "host": {name: host[name] for name in ("label", "os", "cpu")},
-        **{name: host[name] for name in ("devices", "backends")},
+        **{name: host[name] for name in ("devices", "backends", "packages", "blas", "driver")},
         "probes": {name: _probe(name) for name in plugins.names("probes")},
-        **{name: host[name] for name in ("packages", "blas", "driver")},
         "now": now,
         "advice": [*remedies.of(host), *_now_advice(host, now, now["load_average_1min"])],
     }
@@ -203,31 +200,14 @@ def _now_row(name: str, value: Any) -> tuple[str, str]:
 # -- command -----------------------------------------------------------------------------------
 
 
-def _configured_label(path: Path) -> str:
-    """The config's `host`; `auto` without one, since a wrong config must not stop the doctor."""
-    try:
-        document = validation.load_yaml(path)
-    except UserError:
-        return "auto"
-    label = document.get("host") if isinstance(document, dict) else None
-    return label if isinstance(label, str) else "auto"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the report."""
     parser = options.parser("siliconprof doctor", __doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.add_argument(
-        "--config",
-        type=Path,
-        default=Path("config/config.yaml"),
-        help="the config whose `host` names this host (default: config/config.yaml)",
-    )
     arguments = parser.parse_args(argv)
     devices = registry.load(registry.shipped())
-    label = _configured_label(arguments.config)
     with options.at_work("looking at this host"):
-        document = report(host_file.resolve(RESULTS, label, devices, again=True))
+        document = report(host_file.resolve(Path("results"), "auto", devices, again=True))
     print(json.dumps(document, indent=2) if arguments.json else as_text(document))
     return 0
 

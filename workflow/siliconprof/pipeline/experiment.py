@@ -26,13 +26,12 @@ from siliconprof.errors import UserError, nearest, printable, replace_what_canno
 from siliconprof.hosts import detect, environment, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server
-from siliconprof.pipeline import doctor, provenance
+from siliconprof.pipeline import doctor
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, records, temporary
 from siliconprof.store.cell import AXES, canonical_json
-from siliconprof.store.validation import one_line
 
 
 def _in_lines(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,14 +95,9 @@ class Experiment:
         at_home = Path.cwd() == CHECKOUT and not self.config["prefix"]
         return path if at_home else (CHECKOUT / path).as_posix()
 
-    @_in_lines
     def listed(self, pattern: str) -> list[str]:
         """Files of this checkout that become inputs of rules."""
         found = sorted(path for path in CHECKOUT.glob(pattern) if path.is_file())
-        if odd := [path for path in found if set(path.name) & set("{}")]:
-            raise UserError(
-                f"{one_line(odd[0].as_posix())}: rename it: to Snakemake {{}} is a wildcard"
-            )
         return [self.shipped(path.relative_to(CHECKOUT).as_posix()) for path in found]
 
     @cached_property
@@ -160,11 +154,6 @@ class Experiment:
     def reference(self) -> list[str]:
         """Folders of shipped bundles."""
         return [f"results/reference/{Path(z).stem}" for z in self.listed("config/measured/*.zip")]
-
-    @cached_property
-    def shown(self) -> provenance.Shown:
-        """What Snakemake's own report says of figures and tables."""
-        return provenance.Shown(self._folder / "figures")
 
     # -- code ---------------------------------------------------------------------------------
 
@@ -286,27 +275,14 @@ class Experiment:
                 "config: quick: names no workload, so there is nothing to measure first"
             )
         if self.nodes:
-            self._check_labels()
+            own = host_file.label(self._folder, self.config["host"])
+            cluster.check(self.config, self._devices, own)
         folder = f"results/records/{label}/"
         return [
             f"{folder}{'/'.join(axes)}.json"
             for axes in self._cells(label).places
             if workloads is None or axes[2] in workloads
         ]
-
-    def _check_labels(self) -> None:
-        """Refuse labels under which other records lie; not in a job, whose node may have the name."""
-        own = host_file.label(self._folder, self.config["host"])
-        cluster.check(self.config, self._devices, own)
-        notes = {label: self._folder / "imported" / f"{label}.json" for label in self.labels}
-        lines = [
-            f"config: cluster.{label}: records of a host with this label were imported; choose "
-            f"another label, or delete {note} if they may be replaced"
-            for label, note in notes.items()
-            if note.exists()
-        ]
-        if lines:
-            raise UserError("\n".join(lines))
 
     @_in_lines
     def facts(self, wildcards: Any) -> str:
@@ -351,7 +327,6 @@ class Experiment:
         Args:
             quick: whether it is about the cells of the target `quick` alone.
         """
-        temporary.sweep(self._folder)
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE, text)
         if self.nodes:

@@ -3,9 +3,9 @@
     python -m siliconprof.pipeline.retry --matrix F --budget S --output F
 
 Whatever it was may be over when the last cell has ended. Both records are in results/history, and
-the less disturbed one stays at its cell's place. A record that was measured again names the one
-before it (`method.instead_of`), so each is followed by one other at most. Cells with `capture` are
-left out: their files lie at one place for both.
+the less disturbed one stays at its cell's place. A record that stands in the place of another names
+it (`method.instead_of`) and is not tried again. Cells with `capture` are left out: their files lie at
+one place for both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from siliconprof.cells import matrix
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import registry
 from siliconprof.measure import cell_line
-from siliconprof.pipeline import remeasure
 from siliconprof.session.timing import Plan
 from siliconprof.store import matrix_file, record, temporary
 from siliconprof.store.contents import Record
@@ -41,38 +40,31 @@ def disturbance(found: Record) -> tuple[int, bool, float]:
     return codes.count(DISTURBED), NOISY in codes, cores or 0.0
 
 
-def second(first: Record, results: Path) -> Path | None:
-    """The copy of the record that was made in the place of this one; None where there is none."""
-    for copy in record.earlier(results / "history" / first.cell.path, first.sha256):
-        try:
-            if record.load(copy).method.instead_of == first.sha256:
-                return copy
-        except UserError:  # of an older schema, or damaged
-            continue
-    return None
-
-
-def measure(planned: matrix.PlannedCell, first: Record) -> bool:
-    """Measure a cell into the history, as rule `measure` does; whether it came to its end."""
+def measure(planned: matrix.PlannedCell, first: Record) -> Record | None:
+    """The record of a cell that is measured into the history, as rule `measure` does."""
     with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "record.json")
         command = [sys.executable, "-m", "siliconprof.measure", *shlex.split(planned.arguments)]
         command += ["--time-limit", str(Plan.of(planned.cell.timing).time_limit_s)]
-        command += ["--instead-of", first.sha256, "--output", str(Path(folder, "record.json"))]
-        return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
+        command += ["--instead-of", first.sha256, "--output", str(output)]
+        done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+        return record.load(output) if done.returncode == 0 else None
 
 
-def waiting(run: Matrix, results: Path) -> Iterator[tuple[Path, Record]]:
-    """(file, record) of the disturbed cells of a run that were measured once only."""
-    for name in dict(remeasure.flagged(run, [DISTURBED])):
-        first = record.load(Path(name), in_place=True)
-        if first.status == "ok" and not first.method.instead_of and not second(first, results):
-            yield Path(name), first
+def waiting(run: Matrix) -> Iterator[tuple[Path, Record]]:
+    """(file, record) of the disturbed cells of a run that stand in nobody's place."""
+    for path in (Path(planned.record) for planned in run.cells):
+        try:
+            first = record.load(path, in_place=True)
+        except UserError:
+            continue  # the tables say of it that it cannot be read
+        if first.status == "ok" and DISTURBED in first.codes and not first.method.instead_of:
+            yield path, first
 
 
 def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) -> list[str]:
     """Measure disturbed cells of a run once more; what became of them, as lines."""
-    disturbed = list(waiting(run, results))
-    if not disturbed:
+    if not (disturbed := list(waiting(run))):
         return []
     devices = registry.load(registry_file)
     cells = {
@@ -81,19 +73,14 @@ def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) 
         for planned in matrix.expand(run.experiment, devices, host).cells
         if not planned.cell.parameters.get("capture")
     }
-    disturbed = [(path, first) for path, first in disturbed if path in cells]
-    began_s, lines, fixed = time.monotonic(), [], 0
+    ends_s, lines, fixed = time.monotonic() + budget_s, [], 0
     for path, first in disturbed:
         wall_s, waited_s = map(first.accounting.get, ("wall_s", "waited_for_lock_s"))
-        expected_s = (wall_s or 0) - (waited_s or 0)
-        if expected_s > budget_s - (time.monotonic() - began_s):
+        if path not in cells or time.monotonic() + (wall_s or 0) - (waited_s or 0) > ends_s:
             continue
-        stays = first
-        copy = second(first, results) if measure(cells[path], first) else None
-        if copy:
-            again = record.load(copy)
-            if again.status == "ok" and disturbance(again) < disturbance(first):
-                stays = again
+        again, stays = measure(cells[path], first), first
+        if again and again.status == "ok" and disturbance(again) < disturbance(first):
+            stays = again
         record.restore(path, results / "history" / first.cell.path / f"{stays.sha256}.json")
         fixed += not disturbance(stays)[0]
         lines.append(f"again  {cell_line.of(stays)}")
@@ -101,7 +88,7 @@ def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) 
         f"{len(lines)} of {len(disturbed)} cells that other processes disturbed were measured again"
     )
     left = f"; the others do not fit into {budget_s:g} s" if len(lines) < len(disturbed) else ""
-    return [*lines, f"{what}, {fixed} without disturbance{left}"] if disturbed else []
+    return [*lines, f"{what}, {fixed} without disturbance{left}"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

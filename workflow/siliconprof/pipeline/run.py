@@ -14,8 +14,8 @@ A target stands before `--configfile`, `--forcerun` and `--quiet`, which take ev
 All arguments are Snakemake's own; `snakemake --help` lists them.
 """
 
-# Snakemake reads the files of `--configfile` and makes its caches before it reads our Snakefile, so
-# nothing there can say in a line that a file is not YAML or that the home folder is read-only.
+# Snakemake reads the files of `--configfile` before it reads our Snakefile, so nothing there can say
+# in a line that a file is not YAML.
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ WITH_VALUE = {*OPTIONS, "--cores", PROFILE}
 USUAL = WITH_VALUE | {"--replace-workflow-config", "--forcerun", "--dry-run", "-n", "--quiet"}
 USUAL |= {"--unlock", "--"}
 TARGETS = ("report", "quick", "measured", "figures", "all")  # without wildcards
-CACHES = Path("results/history/cache")
 
 
 def values(words: Sequence[str], *options: str) -> Iterator[str]:
@@ -106,17 +105,6 @@ def check_options(words: Sequence[str]) -> None:
             refuse(f"--config: '{one_line(setting)}' is no KEY=VALUE")
 
 
-def unwritable_cache() -> Path | None:
-    """The folder that Snakemake and other libraries cache in, where it cannot be written to."""
-    configured = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(configured) if configured else Path.home() / ".cache"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return folder
-    return None if os.access(folder, os.W_OK) else folder
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Check, and become Snakemake."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -126,12 +114,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     check(words)
     check_target(words)
     check_options(words)
-    folder = unwritable_cache()
-    if folder is not None:
-        # `~` of a config still is the person's. Matplotlib and Triton do not ask the first.
-        os.environ["XDG_CACHE_HOME"] = str(CACHES.absolute())
-        os.environ.setdefault("MPLCONFIGDIR", str(CACHES.absolute() / "matplotlib"))
-        os.environ.setdefault("TRITON_CACHE_DIR", str(CACHES.absolute() / "triton"))
-        print(f"{folder}: cannot be written to; caches go below {CACHES}", file=sys.stderr)
     os.environ["PYTHONSAFEPATH"] = "1"  # a `profile.py` that lies here is not the library's
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])

@@ -25,7 +25,6 @@ from siliconprof.analyse.answer import ENDS, STEP
 from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE
 from siliconprof.analyse.frames import PATH, Frames, alike_but, records
 from siliconprof.errors import UserError, explained, stage
-from siliconprof.pipeline import provenance
 from siliconprof.plugins import CHECKOUT
 from siliconprof.render import exhibit, style, summary, svg, tables
 from siliconprof.render.exhibit import Exhibit, fitting
@@ -221,15 +220,12 @@ def write(arguments: argparse.Namespace) -> None:
             for number, (section, module) in enumerate(modules, start=1)
         ]
         if arguments.print:
-            temporary.replace_files(folder, staged)
+            temporary.replace(folder, staged)
             return
-        write_index(exhibits, captions, staged)
         text = _html(frames, exhibits, report)
         errors = "".join(f"{one.error}\n" for one in exhibits if one.error)
-        with temporary.opened(arguments.output) as stream:
-            stream.write(text.encode("utf-8"))
-            stream.flush()
-            temporary.replace_files(folder, staged)
+        temporary.write(arguments.output, text)
+        temporary.replace(folder, staged)
         sys.stderr.write(errors)
         temporary.write(arguments.output.with_name("summary.txt"), summary.text(frames))
         temporary.write(arguments.output.with_name("errors.txt"), errors)
@@ -240,24 +236,6 @@ def write(arguments: argparse.Namespace) -> None:
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None
     finally:
         temporary.remove(staged)
-
-
-def write_index(exhibits: Sequence[Shown], captions: Mapping[str, Any], folder: Path) -> None:
-    """Write the captions into the index of Snakemake's own report."""
-    index = {
-        path.stem: {
-            "kind": "figure" if one.svg else "table",
-            "number": one.number,
-            "section_number": exhibit.SECTIONS.index(one.section) + 1,
-            "section": caption_of(captions, "sections", one.section)[0],
-            "caption": f"{one.title}. {one.caption}",
-        }
-        for one in exhibits
-        for path in sorted(folder.glob(f"{one.id}*.*"))
-        if path.stem == one.id or path.stem.startswith(f"{one.id}-")
-    }
-    text = json.dumps(index, indent=1, ensure_ascii=False) + "\n"
-    (folder / provenance.INDEX).write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -55,23 +55,15 @@ def of_cells(table: str) -> bool:
 @cache
 def own(table: str) -> dict[str, Column]:
     """The columns that the file declares for a table, in their order; empty for no such table."""
-    document = _document()
-    declared = document["tables"].get(table)
-    if declared is None:
-        return {}
-    entries = document["shared"].get(declared.get("begins_with"), {}) | declared.get("columns", {})
+    tables, shared = _document()["tables"], _document()["shared"]
+    declared = tables.get(table, {})
+    elsewhere = [shared["cell"], tables[CELLS]["columns"], tables[POINTS]["columns"]]
+    known = {name: entry for part in elsewhere for name, entry in part.items() if entry}
+    entries = shared.get(declared.get("begins_with"), {}) | declared.get("columns", {})
     return {
-        name: Column(**entry) if entry else _as_elsewhere(name) for name, entry in entries.items()
+        name: Column(**found) if (found := entry or known.get(name)) else _parameters()[name]
+        for name, entry in entries.items()
     }
-
-
-def _as_elsewhere(name: str) -> Column:
-    """What a column without a declaration of its own means."""
-    for table in (POINTS, CELLS):
-        if _document()["tables"][table]["columns"].get(name):
-            return own(table)[name]
-    entry = _document()["shared"]["cell"].get(name)
-    return Column(**entry) if entry else _parameters()[name]
 
 
 @cache

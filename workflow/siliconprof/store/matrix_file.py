@@ -50,13 +50,10 @@ def read(path: Path) -> Matrix:
         UserError: the file is missing or damaged; one line.
     """
     try:
-        document = documents.read(path)
-        if isinstance(document, dict):
-            document.setdefault("hosts", [document.get("host")])  # of a version that knew one host
-        if mistakes := model.problems(Matrix, document):
-            raise ValueError(mistakes[0])
-        return model.made(Matrix, document)
+        return model.checked(Matrix, documents.read(path), "")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path}: damaged ({error}); delete it to have it made again") from None
+    except (UserError, ValueError, OSError) as error:
+        raise UserError(
+            f"{path}: damaged ({str(error).splitlines()[0]}); delete it to have it made again"
+        ) from None

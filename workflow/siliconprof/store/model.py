@@ -8,7 +8,7 @@ they import without pydantic; `model_of` makes a model of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, TypeVar
@@ -29,27 +29,17 @@ from pydantic import (
 from siliconprof import plugins
 from siliconprof.errors import UserError, nearest
 from siliconprof.store import names
-from siliconprof.store.validation import Where, beyond_json, one_line, too_large
+from siliconprof.store.validation import one_line
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Part")
 Schema = Mapping[str, Any]  # JSON schema
+Error = Mapping[str, Any]  # as pydantic gives it
+Where = tuple[str, ...]  # the keys and indices on the way to a value
 
 # A number to YAML 1.2 and to a person; YAML 1.1 asks for a point before the exponent.
 _FLOAT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]+")
-_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-# What pydantic's kind of error asks for.
-EXPECTATIONS = {
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "at most {le}",
-    "less_than": "less than {lt}",
-    "multiple_of": "a multiple of {multiple_of}",
-    "string_pattern_mismatch": "text that matches {pattern}",
-    "string_too_short": "text of at least {min_length} character",
-    "string_too_long": "text of at most {max_length} characters",
-    "finite_number": "a finite number",
-}
+_SHOULD = re.compile(r"^\w+ should (be|have) ")  # how most of pydantic's messages begin
 
 
 class Part(BaseModel):
@@ -89,16 +79,6 @@ def _each_once(values: list[Any]) -> list[Any]:
     if any(value in values[:place] for place, value in enumerate(values)):
         raise ValueError(f"is {_shown(values)}; expected each value once")
     return values
-
-
-def _id(text: str) -> str:
-    if not (_ID.fullmatch(text) and len(text) <= names.LONGEST):
-        slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-        raise ValueError(
-            f"bad id; expected at most {names.LONGEST} lower-case letters, digits and single "
-            f"hyphens{f', such as {slug}' if slug else ''}"
-        )
-    return text
 
 
 def matches(pattern: str, what: str = "") -> Any:
@@ -143,7 +123,13 @@ Number = Annotated[int | float, BeforeValidator(_number), WithJsonSchema({"type"
 Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, matches(names.LABEL, names.RULE)]
-Id = Annotated[str, AfterValidator(_id)]  # of a device, a source
+Id = Annotated[  # of a device, a source
+    str,
+    matches(
+        rf"(?=.{{1,{names.LONGEST}}}$)[a-z0-9]+(-[a-z0-9]+)*",
+        f"an id of at most {names.LONGEST} lower-case letters, digits and single hyphens",
+    ),
+]
 Sha256 = Annotated[str, matches("[0-9a-f]{64}")]
 EachOnce = AfterValidator(_each_once)
 
@@ -157,26 +143,18 @@ _LIMITS = {
     "exclusiveMaximum": "lt",
     "multipleOf": "multiple_of",
 }
-_JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
-def type_of(schema: Schema, choices: bool = True) -> Any:
-    """The type of what a snippet of JSON schema describes.
-
-    Args:
-        choices: whether it is one of what an `enum` lists, or any value of these types.
-    """
-    if "enum" in schema and choices:
-        return Annotated[Any, *one_of(schema["enum"])]
+def type_of(schema: Schema) -> Any:
+    """The type of what a snippet of JSON schema describes."""
     if "enum" in schema:
-        kinds = sorted({_JSON_TYPES.get(type(one), "null") for one in schema["enum"]})
-        schema = {"type": kinds}
+        return Annotated[Any, *one_of(schema["enum"])]
     kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
-    either = reduce(or_, [_of_kind(kind, schema, choices) for kind in kinds])
+    either = reduce(or_, [_of_kind(kind, schema) for kind in kinds])
     return Annotated[either, WithJsonSchema(dict(schema))]
 
 
-def _of_kind(kind: str, schema: Schema, choices: bool) -> Any:
+def _of_kind(kind: str, schema: Schema) -> Any:
     """The type of one of the kinds that a snippet allows."""
     if kind in ("integer", "number"):
         limits = Field(**{ours: schema[name] for name, ours in _LIMITS.items() if name in schema})
@@ -187,29 +165,16 @@ def _of_kind(kind: str, schema: Schema, choices: bool) -> Any:
     if kind == "array":
         lengths = Field(min_length=schema.get("minItems"), max_length=schema.get("maxItems"))
         once = EachOnce if schema.get("uniqueItems") else None
-        return Annotated[list[type_of(schema["items"], choices)], lengths, once]  # type: ignore[misc]
+        return Annotated[list[type_of(schema["items"])], lengths, once]  # type: ignore[misc]
     if kind == "object":
-        made = model_of(schema["properties"], (), Part, choices)
-        least = schema.get("minProperties", 0)
-
-        def given(value: Part) -> Part:
-            if len(value.model_fields_set) < least:
-                raise ValueError(f"is {{}}; expected at least {least} entry")
-            return value
-
-        return Annotated[made, AfterValidator(given)]
+        return model_of(schema["properties"], (), Part)
     return {"boolean": bool, "null": type(None)}[kind]
 
 
-def model_of(
-    parameters: Mapping[str, Schema],
-    required: Iterable[str],
-    base: type[P],
-    choices: bool = True,
-) -> type[P]:
+def model_of(parameters: Mapping[str, Schema], required: Iterable[str], base: type[P]) -> type[P]:
     """A model of the parameters that a plug-in declares; dump it with `exclude_unset`."""
     fields: dict[str, Any] = {
-        name: (type_of(schema, choices), ... if name in required else None)
+        name: (type_of(schema), ... if name in required else None)
         for name, schema in parameters.items()
     }
     return create_model("Parameters", __base__=base, **fields)
@@ -253,48 +218,32 @@ def checked(kind: Callable[..., T], document: Any, prefix: str, context: Any = N
 
 
 def problems(kind: Any, document: Any, prefix: str = "", context: Any = None) -> list[str]:
-    """Every mistake of a document, one line each: where, what, expected, nearest spelling."""
-    if reason := too_large(document):
-        return [f"{prefix}(top level): {reason}"]
-    pairs = [*beyond_json(document)]
-    told = {where for where, _ in pairs}
-    pairs += [pair for pair in _mistakes(kind, document, context) if pair[0] not in told]
-    return [prefix + _line(*pair) for pair in pairs]
-
-
-def mistakes(kind: Any, document: Any, prefix: str = "") -> list[str]:
-    """The same of a document that `documents` has read."""
-    return [prefix + _line(*pair) for pair in _mistakes(kind, document, None)]
-
-
-def _line(where: Where, what: str) -> str:
-    return one_line(f"{'.'.join(where) or '(top level)'}: {what}")
-
-
-def _mistakes(kind: Any, document: Any, context: Any) -> Iterator[tuple[Where, str]]:
-    """(where, what) of each place in a document that has an error.
+    """Every mistake of a document, one line each: where, what, expected, nearest spelling.
 
     pydantic names every branch of a union: where one of them got further into the document, or has
     the right type and another mistake, that is the one that was meant.
     """
     try:
         made(kind, document, context)
-        return
+        return []
     except ValidationError as raised:
         errors = raised.errors(include_url=False)
-    root = schema_of(kind)
-    places: dict[Where, list[tuple[Mapping[str, Any], list[Schema]]]] = {}
+    root, lines = schema_of(kind), []
+    places: dict[Where, list[tuple[Error, list[Schema]]]] = {}
     for one in errors:
         where, around = _place(one["loc"], root, document)
         places.setdefault(where, []).append((one, around))
     on_the_way = {where[:depth] for where in places for depth in range(len(where))}
-    for where, found in places.items():
-        meant, around = next((pair for pair in found if not _is_of_type(pair[0])), found[0])
-        if not (where in on_the_way and _is_of_type(meant)):
-            yield where, _what(meant, around, where[-1] if where else "", root)
+    for where, pairs in places.items():
+        deeper = [pair for pair in pairs if not _is_of_type(pair[0])]
+        if deeper or where not in on_the_way:
+            found, around = [one for one, _ in (deeper or pairs)], (deeper or pairs)[0][1]
+            what = _what(found, around, where[-1] if where else "", root)
+            lines.append(prefix + one_line(f"{'.'.join(where) or '(top level)'}: {what}"))
+    return lines
 
 
-def _is_of_type(error: Mapping[str, Any]) -> bool:
+def _is_of_type(error: Error) -> bool:
     return error["type"].endswith(("_type", "literal_error"))
 
 
@@ -314,15 +263,7 @@ def _place(loc: Sequence[int | str], root: Schema, document: Any) -> tuple[Where
             where += (str(part),)
         elif below and number + 1 == len(loc):
             where += (str(part),)
-        elif named := [one for one in around if part in (one.get("title"), *_kinds(one))]:
-            around = named
     return where, around
-
-
-def _kinds(schema: Schema) -> list[Any]:
-    """The values of the key `kind` of which a schema is the branch."""
-    kind = schema.get("properties", {}).get("kind", {})
-    return [kind["const"]] if "const" in kind else kind.get("enum", [])
 
 
 def _branches(schema: Schema, root: Schema) -> list[Schema]:
@@ -344,45 +285,27 @@ def _below(around: Iterable[Schema], part: int | str, root: Schema) -> list[Sche
     return found
 
 
-def _what(error: Mapping[str, Any], around: Sequence[Schema], name: str, root: Schema) -> str:
+def _what(found: Sequence[Error], around: Sequence[Schema], name: str, root: Schema) -> str:
+    """What is wrong at one place, by its errors of one kind."""
+    error = found[0]
     kind, value, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
     if kind == "missing":
-        return f"is missing; expected {expectation(_below(around, name, root))}"
+        below = _below(around, name, root)
+        choices = [str(choice) for one in below for choice in one.get("enum", ())]
+        types = dict.fromkeys(str(one.get("type", "another value")) for one in below)
+        expected = f"one of: {', '.join(choices)}" if choices else " or ".join(types)
+        return f"is missing; expected {expected}"
+    if kind == "invalid_key" or error["loc"][-1:] == ("[key]",) and kind == "string_type":
+        return f"the key {value!r} is not text; put it in quotes"
     if kind == "extra_forbidden":
         allowed = list(dict.fromkeys(key for one in around for key in one.get("properties", ())))
         expected = f"expected one of: {', '.join(allowed)}" if allowed else "none is allowed"
         return f"unknown key; {expected}{nearest(name, allowed)}"
-    if kind.startswith("union_tag"):
-        kinds = [str(name) for one in around for name in _kinds(one)]
-        said = f"is {context['tag']!r}" if "tag" in context else "is missing"
-        expected = f"expected one of: {', '.join(kinds)}"
-        return f"its `kind` {said}; {expected}{nearest(context.get('tag'), kinds)}"
-    if kind in ("too_short", "too_long"):
-        least, most = context.get("min_length"), context.get("max_length")
-        what = "a list of " if context["field_type"] == "List" else ""
-        limit = f"at least {least}" if kind == "too_short" else f"at most {most}"
-        return f"is {_shown(value)}; expected {what}{limit}{'' if what else ' entry'}"
-    if kind in EXPECTATIONS:
-        return f"is {_shown(value)}; expected {EXPECTATIONS[kind].format(**context)}"
-    choices = [choice for one in around for choice in one.get("enum", [])]
-    return f"is {_shown(value)}; expected {expectation(around)}{nearest(value, choices)}"
-
-
-def expectation(schemas: Sequence[Schema]) -> str:
-    """What some alternatives allow, for a person: `integer or null`, `one of: a, b`."""
-    types: list[str] = []
-    choices: list[str] = []
-    for schema in schemas:
-        own = schema.get("enum", [schema["const"]] if "const" in schema else [])
-        choices += map(str, own)
-        kinds = schema.get("type", "another value") if not own else ()
-        types += [kinds] if isinstance(kinds, str) else kinds
-    if "number" in types:
-        types = [name for name in types if name != "integer"]
-    listed = [f"one of: {', '.join(choices)}"] if choices else []
-    return " or ".join([*listed, *dict.fromkeys(types)])
+    listed = dict.fromkeys(_SHOULD.sub("", one["msg"]) for one in found)
+    near = nearest(value, re.findall(r"'([^']+)'", context.get("expected", "")))
+    return f"is {_shown(value)}; expected {' or '.join(listed)}{near}"
 
 
 def _shown(value: Any) -> str:

@@ -1,8 +1,7 @@
 """What a point of a record contains, typed: one shape or setting, and its raw times.
 
 A value that a point lacks is None, a part that it lacks has no values, and where it matters whether a
-part is there, the part is None. No other key is allowed, but in an `Open` part: what of it no stage
-reads stays in the file alone.
+part is there, the part is None. What of it no stage reads stays in the file alone.
 """
 
 from __future__ import annotations
@@ -10,24 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from siliconprof.store.cell import point_name
-from siliconprof.store.model import Count, Open, Part
+from siliconprof.store.model import Count, Open
 
-SHORTEST_S = 1e-12  # of a time; a sum of differences of clock readings is a multiple of more
 WHOLE = ("whole_step_s", "step_s")  # the first of these that a point has is its time
 T = TypeVar("T")
-
-
-def _is_long_enough(seconds: list[float]) -> list[float]:
-    least = min(filter(None, seconds), default=1.0)
-    if least < SHORTEST_S:
-        raise ValueError(
-            f"has {least!r}; expected seconds, 0 or at least {SHORTEST_S:g}, a clock's nanosecond "
-            "shared by a thousand launches"
-        )
-    return seconds
 
 
 def or_empty(empty: Callable[[], Any]) -> Any:
@@ -43,7 +31,7 @@ Figure = int | float | None
 Whole = Annotated[int, Field(ge=0)]  # a count, bytes
 Positive = Annotated[float, Field(gt=0)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
-RawTimes = Annotated[list[Seconds], AfterValidator(_is_long_enough)]  # one entry per iteration
+RawTimes = list[Seconds]  # one entry per iteration
 Series = Sequence[float]  # the same, for a reader
 Name = Annotated[str, Field(max_length=64)]
 Times = dict[Name, RawTimes]
@@ -60,7 +48,7 @@ class Memory(Open):
     predicted_bytes: Whole | None = None  # by the memory model, of a point of a sweep
 
 
-class Steps(Part):
+class Steps(Open):
     """Every training step in order, on the clock of `samples`; None where the system does not tell."""
 
     # compile: compiles, or follows one that did; operators: whose operators were watched;
@@ -83,25 +71,21 @@ class Steps(Part):
         return [value for kind, value in pairs if kind == "whole" and value is not None]
 
 
-class Operator(Part):
+class Operator(Open):
     """A distinct operator of a training step; `seconds` of all its calls, by step."""
 
     bytes: Whole  # that one call reads and writes, each operand once
     count: Count  # calls in a step
     flops: Whole | None  # of one call; None where no formula is known
-    inputs: Annotated[
-        str, Field(max_length=20000)
-    ]  # dtype, shape, and strides where not row by row
-    kind: Annotated[str, Field(max_length=200)]  # the framework's name of it
+    inputs: str  # dtype, shape, and strides where not row by row
+    kind: str  # the framework's name of it
     phase: Name
-    role: Annotated[
-        str, Field(max_length=1000)
-    ]  # module whose it is, layers together, or optimizer
+    role: str  # module whose it is, layers together, or optimizer
     # The cost of timing is taken off, so small ones may be less than 0.
     seconds: list[Annotated[float, Field(ge=-1, le=1e9)]]
 
 
-class Operators(Part):
+class Operators(Open):
     """The operators of a training step in the order in which they first run."""
 
     rows: list[Operator]
@@ -130,17 +114,15 @@ class EnergySource(Open):
 class Energy(Open):
     """Energy of a window of unsynchronised steps."""
 
-    window_s: Annotated[float, Field(ge=SHORTEST_S, le=1e9)] | None = None
+    window_s: Positive | None = None
     steps: Count | None = None
     reason: str | None = None
     sources: list[EnergySource] = NONE
 
 
-class Cold(Part):
-    """The fresh processes behind a kernel's cold launch, and what precedes it."""
+class Cold(Open):
+    """The fresh processes behind a kernel's cold launch."""
 
-    processes: Count | None = None  # asked for
-    failed: list[str] = NONE  # a reason for each that did not come to its end
     reasons: dict[str, str] = NOTHING  # why a time is missing
 
 
@@ -151,26 +133,22 @@ class Cache(Open):
     last_level_cache_source: str | None = None
 
 
-class Rotation(Part):
+class Rotation(Open):
     """What the repeats of a cold cache go round: copies, one after another."""
 
-    buffers: Annotated[int, Field(ge=2)]
-    buffer_bytes: Count
     cache_bytes: Count | None  # None: unknown, then more than any known is assumed
     cache_source: str
 
 
-class Autorange(Part):
+class Autorange(Open):
     """The same iteration by torch.utils.benchmark.Timer.blocked_autorange, or why it is not."""
 
     reason: str | None = None
-    min_run_time_s: Annotated[float, Field(ge=SHORTEST_S, le=1e9)] | None = None
-    number_per_run: Count | None = None  # iterations in each of its blocks
+    min_run_time_s: Positive | None = None
     times_s: list[Seconds] = NONE  # of one iteration, one entry per block
-    shorter_than_one_iteration: bool | None = None  # so nothing was repeated on purpose
 
 
-class Curve(Part):
+class Curve(Open):
     """A whole training, one entry per step in each list; None is NaN or infinite."""
 
     loss: list[float | None]
@@ -178,7 +156,7 @@ class Curve(Part):
     learning_rate: list[Annotated[float, Field(ge=0)]]
 
 
-class Evaluation(Part):
+class Evaluation(Open):
     """The loss on held-out data after a number of steps."""
 
     step: Whole
@@ -188,7 +166,7 @@ class Evaluation(Part):
     seconds: Seconds
 
 
-class Outcome(Part):
+class Outcome(Open):
     """How a whole training ended."""
 
     diverged: bool | None = None
@@ -196,7 +174,7 @@ class Outcome(Part):
     final_loss: float | None = None  # mean over the last tenth of the steps
 
 
-class Text(Part):
+class Text(Open):
     """What the trained model wrote."""
 
     temperature: Annotated[float, Field(ge=0)]  # 0: always the likeliest token
@@ -204,7 +182,7 @@ class Text(Part):
     text: str
 
 
-class Epoch(Part):
+class Epoch(Open):
     """Passes over the training and the validation data; each list has one entry per epoch."""
 
     means: Literal["measured", "extrapolated"] | None = None
@@ -217,7 +195,7 @@ class Epoch(Part):
     epoch_s: list[Seconds] = NONE
 
 
-class Test(Part):
+class Test(Open):
     """What the trained model makes of the test data."""
 
     accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -226,29 +204,22 @@ class Test(Part):
     trained_steps: Whole | None = None
 
 
-class Repeat(Part):
+class Repeat(Open):
     """A further process of a cell: the raw times of one of its points."""
 
     times: Times
 
 
-class Point(Part):
+class Point(Open):
     """One shape or setting; a training cell has one."""
 
-    params: dict[
-        Name,
-        Annotated[str, Field(max_length=1000)]
-        | bool
-        | Whole
-        | Annotated[float, Field(ge=0)]
-        | None,
-    ]  # what was varied, and what follows from it; the workload's `POINT` declares the types
+    # What was varied, and what follows from it; the workload's `POINT` declares the types.
+    params: dict[Name, str | bool | Whole | Annotated[float, Field(ge=0)] | None]
     times: Times
     flops: Annotated[int | float, Field(ge=1)] | None  # of one iteration
     bytes: Count | None  # that must move in one iteration
     memory: Memory
     repeats: list[Repeat] = NONE
-    flops_source: str = ""
     status: Literal["ok", "oom", "skipped", "failed"] = "ok"
     reason: str | None = None
     stopped_by: StoppedBy | None = None
@@ -257,25 +228,17 @@ class Point(Part):
     operators: Operators | None = None
     energy: Energy | None = None
     forward_only_over_forward: Positive | None = None  # medians, alone over inside split steps
-    split_over_whole_step: Positive | None = None  # medians, of split steps over that of whole ones
     unsynchronised_steps: Count | None = None  # unsynchronised_step_s has the mean of so many
-    drift: Facts = NOTHING  # medians of the halves of the repeats, their ratio; none of too few
-    change_point: Facts = NOTHING  # the likeliest place where their level changes (Pettitt's test)
-    attempts: list[Facts] = NONE  # that scattered or drifted, but for the last, which is in `times`
     result_error: float | None = None  # relative, RMS, of the result against float64
     enqueue_burst: Count | None = None  # launches in a row for `enqueue_s`
-    means: dict[str, str] = NOTHING  # of a kernel's launch: what its times include
     cold: Cold = Cold()
     rotation: Rotation | None = None
-    minor_faults: Whole | None = None  # in warm-up, repeats and burst
-    faults: Facts = NOTHING  # minor ones of both passes of first touches, one entry per run
     quantities: dict[Name, Figure] = NOTHING  # which the workload declares, beside series of times
     blocked_autorange: Autorange = Autorange()
     curve: Curve | None = None
     evaluations: list[Evaluation] = NONE
     outcome: Outcome = Outcome()
     texts: list[Text] = NONE
-    checkpoints: Facts = NOTHING  # `latest` and `best`
     resumed_at: list[Whole] = NONE  # steps from which a killed training went on, in order
     epoch: Epoch = Epoch()
     test: Test = Test()
@@ -283,8 +246,6 @@ class Point(Part):
     launch_bound: bool | None = None  # a call is little longer than its launch
     burst_mean_s: float | None = None  # of launches in a row, the paper's method
     burst_reason: str | None = None  # why there is none
-    burst_count: int | None = None
-    burst_warmup: int | None = None
 
     @property
     def name(self) -> str:

@@ -1,55 +1,26 @@
-"""config/published/*.csv: numbers that others printed, with their source; one model for each kind of table.
-
-A column maps the line in the file to what stands there, empty where a source has nothing, so that a
-mistake is found by its column and line. Values stay texts: their digits are the source's.
+"""config/published/*.csv: numbers that others printed, with their source. Values stay texts: their
+digits are the source's.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, create_model
 
-from siliconprof.errors import UserError
-from siliconprof.store import model
-from siliconprof.store.model import Part, Text
+from siliconprof.errors import UserError, nearest
 
 MOST_MISTAKES = 20  # of a file that are listed
-
-
-def _number(least: float, expected: str) -> Any:
-    """Metadata of a text that is empty or a finite number above a least one."""
-
-    def check(text: str) -> str:
-        try:
-            is_number = not text or least < float(text) < math.inf
-        except ValueError:
-            is_number = False
-        if not is_number:
-            raise ValueError(f"is {text[:60]!r}; expected {expected}")
-        return text
-
-    return AfterValidator(check)
-
-
-Texts = dict[int, str]
-Ids = dict[int, Text]
-Numbers = dict[int, Annotated[str, _number(-math.inf, "a number")]]
-Positive = dict[int, Annotated[str, _number(0, "a positive number")]]
-
-
-KINDS = {  # of columns, which are alike in all tables; every other column always has a text
-    **dict.fromkeys(("device_a", "device_b", "model", "unit", "note"), Texts),
-    **dict.fromkeys(("value_min", "value_max"), Numbers),
-    **dict.fromkeys(
-        ("batch_size", "parameters_m", "theoretical_memory_gib", "memory_gb"), Positive
-    ),
-    **dict.fromkeys(("compute_tflops", "launch_price_usd", "pass_time_s"), Positive),
-    **dict.fromkeys(("energy_per_iteration_j", "cold_launch_ms", "followup_launch_ms"), Positive),
-}
+# Of columns, which are alike in all tables: those that may be empty, and those of numbers.
+NUMBERS = ("value_min", "value_max")
+POSITIVE = (
+    *("batch_size", "parameters_m", "theoretical_memory_gib", "memory_gb", "compute_tflops"),
+    *("launch_price_usd", "pass_time_s", "energy_per_iteration_j", "cold_launch_ms"),
+    "followup_launch_ms",
+)
+MAY_BE_EMPTY = ("device_a", "device_b", "model", "unit", "note", *NUMBERS, *POSITIVE)
 STATEMENTS = "device_a device_b model batch_size statement value_min value_max unit source note"
 COLUMNS = {
     "feng2025_statements": STATEMENTS,
@@ -62,18 +33,10 @@ COLUMNS = {
     "table5_energy": "device energy_per_iteration_j scope workload batch_size precision source note",
     "table6_kernel_launch": "device cold_launch_ms followup_launch_ms source note",
 }
-TABLES: dict[str, type[Part]] = {
-    name: create_model(
-        name,
-        __base__=Part,
-        **{column: (KINDS.get(column, Ids), ...) for column in columns.split()},  # type: ignore[call-overload]
-    )
-    for name, columns in COLUMNS.items()
-}
 
 
 def read(folder: Path, name: str) -> pd.DataFrame:
-    """One of `TABLES` as texts; what a source does not have is None.
+    """One of the tables as texts; what a source does not have is None.
 
     Raises:
         UserError: all that is wrong with it, one line each.
@@ -85,7 +48,23 @@ def read(folder: Path, name: str) -> pd.DataFrame:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
     except ValueError as error:
         raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
-    frame.index = pd.RangeIndex(2, len(frame) + 2)  # the first line has the names
-    if mistakes := model.mistakes(TABLES[name], frame.to_dict(), f"{path}: "):
+    if mistakes := [f"{path}: {line}" for line in _mistakes(frame, COLUMNS[name].split())]:
         raise UserError("\n".join(mistakes[:MOST_MISTAKES]))
-    return frame.where(frame != "", None).reset_index(drop=True)
+    return frame.where(frame != "", None)
+
+
+def _mistakes(frame: pd.DataFrame, declared: list[str]) -> Iterator[str]:
+    """By column and line of the file, whose first has the names."""
+    yield from (f"{column}: is missing" for column in declared if column not in frame)
+    for column, texts in frame.items():
+        if column not in declared:
+            near = nearest(column, declared)
+            yield f"{column}: unknown column; expected one of: {', '.join(declared)}{near}"
+            continue
+        is_wrong, expected = (texts == "") & (column not in MAY_BE_EMPTY), "a text"
+        if column in NUMBERS or column in POSITIVE:
+            values = pd.to_numeric(texts.where(texts != "", "1"), errors="coerce")
+            expected = "a positive number" if column in POSITIVE else "a number"
+            is_wrong = ~np.isfinite(values) | ((values <= 0) & (column in POSITIVE))
+        for line in frame.index[is_wrong]:
+            yield f"{column}.{line + 2}: is {texts[line][:60]!r}; expected {expected}"

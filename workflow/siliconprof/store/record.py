@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import plugins
 from siliconprof.errors import UserError, writing
 from siliconprof.store import documents, temporary
 from siliconprof.store.cell import AXES, canonical_sha256
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 6  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
+HUGE = 1e100  # no measured value comes near, and the product of two is still finite
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
 
 
@@ -33,13 +32,12 @@ class OtherVersion(UserError):
 
 
 def finite(value: Any) -> Any:
-    """The same value with None for every number that `documents` refuses.
+    """The same value with None for NaN and infinities, which JSON does not have, and from `HUGE` on.
 
-    These are NaN and infinities, which JSON does not have, and numbers from `documents.HUGE` on,
-    such as the perplexity of a training that diverged.
+    So large is the perplexity of a training that diverged.
     """
     if isinstance(value, float):
-        return value if abs(value) < documents.HUGE else None  # which no NaN is
+        return value if abs(value) < HUGE else None  # which no NaN is
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -69,46 +67,9 @@ def typed(record: Mapping[str, Any]) -> Record:
     from siliconprof.store import contents, model
 
     try:
-        made = model.made(contents.Record, record)
+        return model.made(contents.Record, record)
     except ValidationError:
-        raise ValueError("\n".join(model.mistakes(contents.Record, record))) from None
-    if mistakes := [*_beyond_types(made)]:
-        raise ValueError("\n".join(mistakes))
-    return made
-
-
-def _beyond_types(record: Record) -> Iterator[str]:
-    """Mistakes in what the cell's workload declares: its parameters, and those of its points.
-
-    A workload that is not among the plug-ins here declares nothing, and what this checkout's does
-    not know is another version's. Neither makes a record unsound.
-    """
-    from siliconprof.store import model
-
-    if record.status == "ok" and not record.points:
-        yield "status: ok, and there is no point"
-    parameters, params = _declared(record.cell.module)
-    yield from model.mistakes(parameters, record.cell.parameters, "cell.parameters.")
-    for name, value in record.cell.parameters.items():
-        is_one = value is None or (isinstance(value, int | str) and not isinstance(value, bool))
-        if name.startswith("dataset_") and not is_one:
-            yield f"cell.parameters.{name}: is {value!r:.60}; expected integer, string or null"
-    for index, point in enumerate(record.points):
-        yield from model.mistakes(params, point.params, f"points.{index}.params.")
-
-
-@cache
-def _declared(module: str) -> list[Any]:
-    """Models of a workload's parameters, whose choices may be another version's, and of its points'."""
-    from siliconprof.store import model
-
-    parameters: dict[str, Any] = {"capture": {"type": "string"}}
-    points = {}
-    if module in plugins.names("workloads"):
-        plugin = plugins.load("workloads", module)
-        parameters |= plugin.PARAMETERS
-        points = {name: {"type": [one.type, "null"]} for name, one in plugin.POINT.items()}
-    return [model.model_of(one, (), model.Open, choices=False) for one in (parameters, points)]
+        raise ValueError("\n".join(model.problems(contents.Record, record))) from None
 
 
 def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
@@ -143,11 +104,7 @@ def read(path: Path, in_place: bool = False) -> dict[str, Any]:
     """
     try:
         record = documents.read(path)
-        if not isinstance(record, dict) or "sha256" not in record:
-            raise ValueError("no `sha256` of its own content")
-        cell = record.get("cell")
-        if not isinstance(cell, dict) or not all(isinstance(cell.get(axis), str) for axis in AXES):
-            raise ValueError("no `cell` with all its axes")
+        own = cell_path(record)
         if content_sha256(record) != record["sha256"]:
             raise ValueError("its content does not match its own `sha256`")
         refuse_other_versions(record)
@@ -155,9 +112,10 @@ def read(path: Path, in_place: bool = False) -> dict[str, Any]:
         raise UserError(f"{path}: damaged record: {error.strerror or error}") from None
     except ValueError as error:
         raise UserError(f"{path}: damaged record: {error}") from None
+    except (LookupError, TypeError):
+        raise UserError(f"{path}: damaged record: no `sha256`, or no `cell`") from None
     except UserError as error:
         raise type(error)(f"{path}: {error}") from None
-    own = cell_path(record)
     if in_place and "/".join(path.with_suffix("").parts[-len(AXES) :]) != own:
         raise UserError(f"{path}: misplaced record: it is that of the cell {own}")
     return record
@@ -207,10 +165,8 @@ def keep_in_history(folder: Path, sha256: str, text: str) -> None:
     Raises:
         CannotWrite: one line.
     """
-    copy = folder / f"{sha256}.json"
-    if copy.exists():
-        return
-    temporary.write(copy, text)
+    if not (copy := folder / f"{sha256}.json").exists():
+        temporary.write(copy, text)
 
 
 def restore(path: Path, copy: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -14,33 +13,14 @@ HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"  # whose a 
 def foreign_records(results: Path, own: Collection[str]) -> Iterator[Path]:
     """Records of hosts that this run does not measure: imported, shared or collected.
 
-    Files that are not named as a record are left out, see `misnamed`: Snakemake could read such a
-    name as a pattern, and a shell as a command.
+    Files that are not named as a record are left out: Snakemake could read such a name as a
+    pattern, and a shell as a command.
 
     Args:
         own: labels of this run's hosts.
     """
     folder = results / "records"
     for host in sorted(folder.glob("*")):
-        if host.is_dir() and host.name not in own:
-            for name in listed(host):
-                if RECORD.fullmatch(f"{host.name}/{name}"):
-                    yield host / name
-
-
-def misnamed(results: Path) -> list[Path]:
-    """JSON files below `records/` whose path cannot be a record's."""
-    folder = results / "records"
-    return [folder / name for name in listed(folder) if not RECORD.fullmatch(name)]
-
-
-def listed(folder: Path) -> list[str]:
-    """Names of what ends in `.json` below a folder, relative to it, as `Path.rglob` sorts them.
-
-    There may be ten thousand, and every start lists them: `rglob` takes five times as long.
-    """
-    found = []
-    for parent, folders, files in os.walk(folder):
-        found += [f"{parent}/{name}" for name in (*folders, *files) if name.endswith(".json")]
-    start = len(f"{folder}/")
-    return sorted((name[start:] for name in found), key=lambda name: name.split("/"))
+        for path in sorted(host.rglob("*.json")) if host.name not in own else ():
+            if RECORD.fullmatch(path.relative_to(folder).as_posix()):
+                yield path

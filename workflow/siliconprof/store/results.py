@@ -10,19 +10,15 @@ No other file reads a table that a stage has written. Columns are typed as `colu
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from siliconprof.errors import UserError, nearest
-from siliconprof.plugins import PACKAGE_DIR
-from siliconprof.store import columns, matrix_file, table_files
+from siliconprof.store import columns, table_files
 from siliconprof.store.table_files import KEY
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PUBLISHED = PACKAGE_DIR.parents[1] / "config" / "published"
 
 
 @dataclass
@@ -35,7 +31,6 @@ class Results:
 
     tables: Path
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
-    _of_ok_cells: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """A table by its name, such as `points`.
@@ -61,11 +56,7 @@ class Results:
         Args:
             cells: the table of cells with more columns; None = as it is in its file.
         """
-        if cells is None:
-            if name not in self._of_ok_cells:  # the stages of one process ask for it one by one
-                self._of_ok_cells[name] = self.of_ok_cells(name, self.frame("cells"))
-            return self._of_ok_cells[name].copy(deep=False)
-        lines = self.frame(name)
+        lines, cells = self.frame(name), self.frame("cells") if cells is None else cells
         ok = cells[cells["status"] == "ok"]
         joined = lines.merge(ok, on=list(KEY), suffixes=("", "_of_cell"))
         for column in lines.columns.intersection(ok.columns).difference(list(KEY)):
@@ -81,31 +72,6 @@ class Results:
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *columns.tables()})
-
-    @cached_property
-    def hosts(self) -> pd.DataFrame:
-        """The hosts of the run, a line each: system, processor, memory, versions, drivers."""
-        import pandas as pd
-
-        hosts = matrix_file.read(self.tables.parent / "matrix.json").hosts
-        parts = ("label", "os", "cpu", "packages", "blas", "driver")
-        return pd.json_normalize([{part: host[part] for part in parts} for host in hosts], sep="_")
-
-    @cached_property
-    def published(self) -> pd.DataFrame:
-        """The published numbers of all tables in config/published; `table` says which.
-
-        Raises:
-            UserError: the package is installed without its checkout.
-        """
-        import pandas as pd
-
-        frames = {path.stem: table_files.read(path) for path in sorted(PUBLISHED.glob("*.csv"))}
-        if not frames:
-            raise UserError(
-                f"{PUBLISHED}: no published tables; install siliconprof from a checkout"
-            )
-        return pd.concat(frames, names=["table", None]).reset_index("table").reset_index(drop=True)
 
 
 def load(folder: str | Path = "results") -> Results:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from numbers import Integral, Real
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.errors import UserError, printable
@@ -32,7 +29,8 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
         CannotWrite: one line.
     """
     names = dict.fromkeys(name for line in lines for name in line)
-    _write(path, {name: [_shown(line.get(name)) for line in lines] for name in names})
+    known = ([v if v == v else None for v in map(line.get, names)] for line in lines)  # no NaN
+    _write(path, names, known)
 
 
 def write_frame(path: Path, frame: pd.DataFrame) -> None:
@@ -41,15 +39,11 @@ def write_frame(path: Path, frame: pd.DataFrame) -> None:
     Raises:
         CannotWrite: one line.
     """
-    import pandas as pd
-
-    values = {}
-    for name, declared in columns.own(path.stem).items():
-        if name in frame or not declared.optional:
-            column = frame.get(name, pd.Series(None, frame.index, object))
-            whole = column.astype("Int64") if declared.type == "integer" else column
-            values[name] = [_shown(value) for value in _plain(whole)]
-    _write(path, values)
+    declared = columns.own(path.stem).items()
+    frame = frame.reindex(columns=[n for n, of in declared if n in frame or not of.optional])
+    whole = [name for name, of in declared if of.type == "integer" and name in frame]
+    lines = rows(frame.astype(dict.fromkeys(whole, "Int64")))
+    _write(path, frame.columns, (line.values() for line in lines))
 
 
 def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
@@ -57,7 +51,7 @@ def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
 
     Args:
         blocks: a column that a block lacks has no values there. The columns of the rest are equally
-            long, and hold numbers or words of a fixed list.
+            long.
 
     Raises:
         CannotWrite: one line.
@@ -72,32 +66,19 @@ def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
             if name not in values:
                 values[name] = [None] * length
         for name, column in values.items():
-            column += rest[name] if name in rest else [_shown(shared.get(name))] * more
+            column += rest[name] if name in rest else [shared.get(name)] * more
         length += more
-    _write(path, values)
+    _write(path, values, zip(*values.values(), strict=True))
 
 
-def _write(path: Path, values: Mapping[str, list[Any]]) -> None:
-    names = [name for name, of in columns.of(path.stem).items() if not of.optional]
+def _write(path: Path, names: Collection[str], lines: Iterable[Iterable[Any]]) -> None:
+    """Texts become what pages and terminals may show: values from tables are not checked again."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(values or names)
-    writer.writerows(zip(*map(_alike, values.values()), strict=True))
-    temporary.write(path, stream.getvalue())
-
-
-def _alike(column: list[Any]) -> list[Any]:
-    """A column whose numbers are all floats unless all of it are whole numbers; no NaN."""
-    kinds = set(map(type, column))
-    are_numbers = all(issubclass(kind, Real) and kind is not bool for kind in kinds - {NoneType})
-    if are_numbers and not all(issubclass(kind, Integral) for kind in kinds):
-        return [None if value is None or value != value else float(value) for value in column]
-    return [None if value != value else value for value in column]
-
-
-def _shown(value: Any) -> Any:
-    """A value as pages and terminals may show it: values from tables are not checked again."""
-    return printable(value) if isinstance(value, str) and not value.isprintable() else value
+    declared = columns.of(path.stem).items()
+    writer.writerow(names if len(names) else [name for name, of in declared if not of.optional])
+    writer.writerows(lines)
+    temporary.write(path, printable(stream.getvalue()))
 
 
 def key_of(source: str, cell: Cell) -> Row:
@@ -124,9 +105,10 @@ def read(path: Path, **equal: str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    declared = columns.of(path.stem)
-    text = {name: "object" for name, column in declared.items() if column.type == "text"}
-    how: Any = {"dtype": text, "keep_default_na": False, "na_values": [""]}
+    types = {"text": "object", "boolean": "boolean"}
+    declared = columns.of(path.stem).items()
+    typed = {name: types[column.type] for name, column in declared if column.type in types}
+    how: Any = {"dtype": typed, "keep_default_na": False, "na_values": [""]}
     try:
         if equal:
             wanted, parts = pd.Series(equal), pd.read_csv(path, chunksize=CHUNK, **how)
@@ -137,25 +119,10 @@ def read(path: Path, **equal: str) -> pd.DataFrame:
         raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: not a table ({' '.join(str(error).split())})") from None
-    for name, column in declared.items():
-        if column.type == "boolean" and name in frame.columns:
-            with suppress(TypeError, ValueError):  # what another version wrote may be no boolean
-                frame[name] = frame[name].astype("boolean")
-    if columns.of_cells(path.stem):
-        absent = [name for name in KEY if name not in frame.columns]
-        if absent:
-            raise UserError(f"{path}: no column {', '.join(absent)}")
     return frame
 
 
 def rows(frame: pd.DataFrame) -> list[Row]:
     """A frame as dictionaries; missing values are None."""
-    names = [str(name) for name in frame.columns]
-    values = [_plain(column) for _, column in frame.items()]
-    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
-
-
-def _plain(column: pd.Series) -> list[Any]:
-    """Its values as Python's own; missing ones are None."""
-    pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
-    return [None if is_missing else value for value, is_missing in pairs]
+    found: list[Any] = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return found

@@ -61,7 +61,6 @@ class Plugin(transformer_lm.Sweep):
         "steps": integer(60, "training steps under each setting", minimum=1),
         "sweep": {
             "type": "object",
-            "minProperties": 1,
             "additionalProperties": False,
             "properties": {
                 name: several(
