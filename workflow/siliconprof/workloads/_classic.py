@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from siliconprof.datasets import prepared
 from siliconprof.declarations import Parameter, Settings, integer, number, several
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.workloads._classic_layers import (
-    Conv2D,
-    Dense,
-    Dropout,
-    Flatten,
-    Layer,
-    MaxPooling2D,
-    drawn,
-)
+from siliconprof.workloads._classic_layers import Layer, drawn
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
 if TYPE_CHECKING:
@@ -134,7 +126,7 @@ class ClassicWorkload(TrainingWorkload):
         """
         total = first = 0
         for layer in self.layers:
-            with_input, with_own = layer.multiply_adds()
+            with_input, with_own = layer.multiply_adds
             first = first or with_input
             total += with_input + with_own
         text = (
@@ -169,7 +161,7 @@ class ClassicWorkload(TrainingWorkload):
         return {
             f"{place}/{name}": shape
             for place, layer in enumerate(self.layers)
-            for name, (shape, _) in layer.weights().items()
+            for name, (shape, _) in layer.weights.items()
         }
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -178,24 +170,24 @@ class ClassicWorkload(TrainingWorkload):
 
         generator = np.random.Generator(np.random.PCG64(seed))
         for place, layer in enumerate(self.layers):
-            for name, (shape, how) in layer.weights().items():
+            for name, (shape, how) in layer.weights.items():
                 yield f"{place}/{name}", drawn(shape, how, generator)
 
     def model(self, framework: Any, seed: int) -> Any:
         """The network of `_classic_torch` or `_mlx`: images (B, 28, 28) to logits (B, 10)."""
         nn, weights = framework.nn, dict(self.initial_weights(seed))
-        modules: list[Any] = [framework.one_channel] if isinstance(self.layers[0], Conv2D) else []
+        modules: list[Any] = []
+        if self.layers[0].kind == "convolution":
+            modules.append(framework.one_channel)
         for place, layer in enumerate(self.layers):
-            if isinstance(layer, Flatten):
-                modules.append(framework.rows)
-            elif isinstance(layer, Dropout):
+            if layer.weights:
+                arrays = {name: weights[f"{place}/{name}"] for name in layer.weights}
+                modules.append(getattr(framework, layer.kind)(**arrays))
+            elif layer.kind == "dropout":
                 modules.append(nn.Dropout(self.parameters["dropout"]))
-            elif isinstance(layer, MaxPooling2D):
-                modules.append(nn.MaxPool2d(2))
             else:
-                arrays = {name: weights[f"{place}/{name}"] for name in layer.weights()}
-                modules.append(framework.MAKERS[type(layer)](layer, arrays))
-            if isinstance(layer, Conv2D) or (isinstance(layer, Dense) and layer.relu):
+                modules.append(framework.rows if layer.kind == "flatten" else nn.MaxPool2d(2))
+            if layer.relu:
                 modules.append(nn.ReLU())
         return nn.Sequential(*modules)
 

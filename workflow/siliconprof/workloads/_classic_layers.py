@@ -8,96 +8,62 @@ draws them. Shapes are given without the batch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
 
 SIDE, CLASSES = 28, 10  # of the images
+KERNEL = 3  # pixels on a side that a convolution sees
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A layer of a network."""
+class Layer(NamedTuple):
+    """A layer of a network.
 
-    def weights(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Keras's name of each weight -> (shape in Keras's layout, name of its initializer)."""
-        return {}
+    Args:
+        kind: flatten (channels innermost), dropout, pooling (2 × 2, a rest is dropped), dense,
+            convolution or lstm.
+        weights: Keras's name of each -> (shape in Keras's layout, name of its initializer).
+        multiply_adds: of one sample forward: (of the layer's input, of its own state).
+        relu: whether a ReLU follows.
+    """
 
-    def multiply_adds(self) -> tuple[int, int]:
-        """Multiply-adds of one sample forward: (of the layer's input, of its own state)."""
-        return 0, 0
-
-
-@dataclass(frozen=True)
-class Flatten(Layer):
-    """(H, W, C) or (H, W) to a row, channels innermost."""
-
-
-@dataclass(frozen=True)
-class Dropout(Layer):
-    """In training a share of the values becomes 0, and the others are scaled up to compensate."""
+    kind: str
+    weights: Mapping[str, tuple[tuple[int, ...], str]] = {}
+    multiply_adds: tuple[int, int] = (0, 0)
+    relu: bool = False
 
 
-@dataclass(frozen=True)
-class MaxPooling2D(Layer):
-    """The largest of every 2 × 2; a row or column that is left over is dropped."""
+FLATTEN, DROPOUT, MAX_POOLING = Layer("flatten"), Layer("dropout"), Layer("pooling")
 
 
-@dataclass(frozen=True)
-class Dense(Layer):
-    """n_in to n_out values, with a bias; with or without ReLU."""
-
-    n_in: int
-    n_out: int
-    relu: bool = True
-
-    def weights(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {"kernel": ((self.n_in, self.n_out), "glorot"), "bias": ((self.n_out,), "zeros")}
-
-    def multiply_adds(self) -> tuple[int, int]:
-        return self.n_in * self.n_out, 0
+def dense(n_in: int, n_out: int, relu: bool = True) -> Layer:
+    """n_in to n_out values, with a bias."""
+    weights = {"kernel": ((n_in, n_out), "glorot"), "bias": ((n_out,), "zeros")}
+    return Layer("dense", weights, (n_in * n_out, 0), relu)
 
 
-@dataclass(frozen=True)
-class Conv2D(Layer):
+def convolution(side: int, n_in: int, n_out: int) -> Layer:
     """3 × 3 convolution of (side, side, n_in) to (side - 2, side - 2, n_out), no padding; ReLU."""
-
-    side: int
-    n_in: int
-    n_out: int
-    kernel: ClassVar[int] = 3
-
-    def weights(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        shape = (self.kernel, self.kernel, self.n_in, self.n_out)
-        return {"kernel": (shape, "glorot"), "bias": ((self.n_out,), "zeros")}
-
-    def multiply_adds(self) -> tuple[int, int]:
-        positions = (self.side - self.kernel + 1) ** 2
-        return positions * self.kernel**2 * self.n_in * self.n_out, 0
+    kernel = (KERNEL, KERNEL, n_in, n_out)
+    weights = {"kernel": (kernel, "glorot"), "bias": ((n_out,), "zeros")}
+    multiply_adds = (side - KERNEL + 1) ** 2 * math.prod(kernel)
+    return Layer("convolution", weights, (multiply_adds, 0), relu=True)
 
 
-@dataclass(frozen=True)
-class LSTM(Layer):
-    """n_steps rows of n_in values to the last state, n_units values; gates i, f, g, o."""
+def lstm(n_steps: int, n_in: int, n_units: int) -> Layer:
+    """n_steps rows of n_in values to the last state, n_units values; gates i, f, g, o.
 
-    n_steps: int
-    n_in: int
-    n_units: int
-
-    def weights(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        gates = 4 * self.n_units
-        return {
-            "kernel": ((self.n_in, gates), "glorot"),
-            "recurrent_kernel": ((self.n_units, gates), "orthogonal"),
-            "bias": ((gates,), "unit_forget"),
-        }
-
-    def multiply_adds(self) -> tuple[int, int]:
-        """The first row's state of zeros counts as any other."""
-        gates = 4 * self.n_units
-        return self.n_steps * self.n_in * gates, self.n_steps * self.n_units * gates
+    The first row's state of zeros counts as any other.
+    """
+    gates = 4 * n_units
+    weights = {
+        "kernel": ((n_in, gates), "glorot"),
+        "recurrent_kernel": ((n_units, gates), "orthogonal"),
+        "bias": ((gates,), "unit_forget"),
+    }
+    return Layer("lstm", weights, (n_steps * n_in * gates, n_steps * n_units * gates))
 
 
 def drawn(shape: tuple[int, ...], how: str, generator: Any) -> np.ndarray:
