@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from siliconprof.workloads.base import Workload
 
 REPORT_EVERY_S = 0.2
-COURSE = "course.json"  # in the folder of a training's checkpoints, see trainers/_checkpoints.py
+COURSE = "course.json"  # in the folder of a training's checkpoints, see trainers/training_run.py
 
 
 @dataclass(eq=False)
