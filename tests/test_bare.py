@@ -42,7 +42,7 @@ ENOUGH = {"energy_window_s": 0}
 SMALL = {"n_layer": [1], "n_embd": [16], "n_head": [2], "seq_len": [8], "batch_size": [1]}
 OF_TORCH = {
     "product": {"module": "matmul", "shapes": [[1, 16, 16, 16]], "burst": 0},
-    "bandwidth": {"module": "bandwidth", "sweep_factor": 16, "burst": 0},
+    "bandwidth": {"module": "bandwidth", "sweep_factor": 16},
     "first-touch": {"module": "first_touch", "pages": [64]},
     "gpt2": NANO | {"timing": ENOUGH},
 }

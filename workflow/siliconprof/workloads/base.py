@@ -184,11 +184,6 @@ class Workload:
         )
 
     @classmethod
-    def is_cold(cls, row: Mapping[str, Any]) -> bool:
-        """Whether a point's calls take operands in turn, together too many for any cache."""
-        return False
-
-    @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         """A cell's settings, of any version, that all points share; their `params` go first."""
         return parameters

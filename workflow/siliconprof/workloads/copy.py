@@ -6,13 +6,12 @@ the device works in the host's memory there is nothing to transfer, which the ba
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
 from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Bytes, Parameter, several
-from siliconprof.workloads._operation import BURST_PARAMETERS, OperationWorkload
+from siliconprof.workloads._operation import OperationWorkload
 from siliconprof.workloads.base import only_fp32
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class Plugin(OperationWorkload):
     LIBRARIES = {"mlx": ("numpy",)}  # its transfers are from and to numpy's arrays
     POINT = {
         "direction": Parameter("string", label="direction"),
-        "pinned": Parameter("boolean", label="pinned", identifies=False),
+        "pinned": Parameter("boolean", label="pinned"),
         "transfer_bytes": Parameter("integer", label="transfer", unit="byte"),
     }
     working_set = "transfer_bytes"
@@ -38,13 +37,7 @@ class Plugin(OperationWorkload):
             "bytes of one transfer; all are points of one cell",
             default=[2**16, 2**20, 2**24, 2**28],
         ),
-        **BURST_PARAMETERS,
     }
-
-    @classmethod
-    def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """Old records without `pinned` are not pinned."""
-        return ", ".join(parameter.text(row[name]) for name, parameter in cls.POINT.items())
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         return {"buffer": max(self.parameters["transfer_bytes"])}

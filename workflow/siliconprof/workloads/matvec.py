@@ -7,7 +7,6 @@ of it after another, together more than twice the last-level cache. A single pro
 
 from __future__ import annotations
 
-import math
 import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from siliconprof.hosts import caches
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     CACHE,
-    COLD_BYTES_PARAMETER,
     PRODUCT_POINT,
     WIDTH_BYTES,
     ProductWorkload,
@@ -44,9 +42,8 @@ class Plugin(ProductWorkload):
         ),
         "caches": caches_parameter(
             "`warm`: the same matrix every time; `cold`: copies of it in turn, together more than "
-            "`cold_bytes`"
+            "twice the last-level cache"
         ),
-        "cold_bytes": COLD_BYTES_PARAMETER,
         **BURST_PARAMETERS,
     }
 
@@ -56,8 +53,7 @@ class Plugin(ProductWorkload):
         largest = width * max(values(batched(shape)) for shape in self.parameters["shapes"])
         if "cold" not in self.parameters["caches"]:
             return {"operands": largest}
-        round_bytes = self.parameters["cold_bytes"] or caches.BEYOND_UNKNOWN_BYTES
-        return {"operands": round_bytes + 2 * largest}
+        return {"operands": caches.beyond_bytes(None) + 2 * largest}
 
     def measure(self, session: Session) -> None:
         for shape in self.parameters["shapes"]:
@@ -114,10 +110,9 @@ class Plugin(ProductWorkload):
     def rotation(self, backend: Any, matrix_bytes: int) -> dict[str, Any]:
         """How many matrices of a size a cold cache takes, and why so many."""
         cache_bytes, source = backend.last_level_cache()
-        round_bytes = self.parameters["cold_bytes"] or caches.beyond_bytes(cache_bytes)
         return {
             # More than that many bytes, and never one matrix alone: it would find its own end.
-            "buffers": max(2, math.floor(round_bytes / matrix_bytes) + 1),
+            "buffers": max(2, caches.beyond_bytes(cache_bytes) // matrix_bytes + 1),
             "buffer_bytes": matrix_bytes,
             "cache_bytes": cache_bytes,
             "cache_source": source,

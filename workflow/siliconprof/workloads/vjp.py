@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import Bytes, Parameter, several
+from siliconprof.declarations import Bytes, Parameter
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     PRODUCT_POINT,
@@ -42,12 +42,6 @@ class Plugin(ProductWorkload):
             "products [batch, m, k, n] whose gradients by both operands are computed; all are "
             "points of one cell",
         ),
-        "forward": several(
-            {"enum": list(PASSES)},
-            "whether the product itself is computed in every repeat",
-            uniqueItems=True,
-            default=list(PASSES),
-        ),
         **BURST_PARAMETERS,
     }
 
@@ -61,7 +55,7 @@ class Plugin(ProductWorkload):
 
     def measure(self, session: Session) -> None:
         for shape in self.parameters["shapes"]:
-            for forward in self.parameters["forward"]:
+            for forward in PASSES:
                 session.add_point(self.point(session, shape, forward))
 
     def point(self, session: Session, shape: list[int], forward: str) -> dict[str, Any]:
