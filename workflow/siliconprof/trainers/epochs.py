@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +28,14 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 
-@dataclass
-class EvaluatedPart:
-    """The network's results on a part of the data, or on its first batches."""
+def evaluate(
+    session: Session, stepper: Any, part: str, most: int | None
+) -> tuple[list[float], dict[str, Any]]:
+    """(seconds of every batch; mean `loss`, `accuracy` and `samples` of a part, {} without any).
 
-    batch_s: list[float]  # seconds of every batch
-    samples: int
-    loss: float | None  # mean; None without samples
-    accuracy: float | None
-
-
-def evaluate(session: Session, stepper: Any, part: str, most: int | None) -> EvaluatedPart:
-    """Evaluate the network on a part, or at `most` so many batches, without training it."""
+    Args:
+        most: batches at most; None = all.
+    """
     workload: Any = session.workload
     batches = session.data.part_batches(part, workload.batch_size)
     batch_s: list[float] = []
@@ -57,8 +52,9 @@ def evaluate(session: Session, stepper: Any, part: str, most: int | None) -> Eva
         samples += len(batch["labels"])
     session.timed(sum(batch_s))
     if not samples:
-        return EvaluatedPart(batch_s, 0, None, None)
-    return EvaluatedPart(batch_s, samples, losses_sum / samples, right / samples)
+        return batch_s, {}
+    result = {"loss": losses_sum / samples, "accuracy": right / samples, "samples": samples}
+    return batch_s, result
 
 
 def loss_and_hits(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
@@ -98,7 +94,7 @@ class Plugin(Trainer):
         sizes = cell.parameters["batch_sizes"]
         session.method |= METHOD | {"weights": cell.weights_origin()}
         for batch_size in sizes:  # refuse a bad one before any training
-            Length.of(cell.of_batch(batch_size), session.data.counts["train"])
+            Length(cell.of_batch(batch_size), session.data.counts["train"])
         try:
             for place, batch_size in enumerate(sizes):
                 session.workload = workload = cell.of_batch(batch_size)
@@ -130,33 +126,27 @@ def point_params(workload: Any) -> dict[str, Any]:
 # -- one training --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Length:
-    """The number of steps of a training."""
+    """The number of steps of a training on `n_train` images; a `UserError` where it is too short.
 
-    total: int
-    epoch_steps: int  # with the one on the smaller last batch, if any
-    leaves_rest: bool
+    Attributes:
+        total: of all epochs, or `max_steps`.
+        epoch_steps: of one, with that on a smaller last batch, if any (`leaves_rest`).
+        whole: on whole batches.
+    """
 
-    @classmethod
-    def of(cls, workload: Any, n_train: int) -> Length:
-        """The length of a training on `n_train` images; a `UserError` where it is too short."""
+    def __init__(self, workload: Any, n_train: int) -> None:
         batch_size, parameters = workload.batch_size, workload.parameters
-        epoch_steps = math.ceil(n_train / batch_size)
-        total = parameters["max_steps"] or parameters["epochs"] * epoch_steps
-        length = cls(total, epoch_steps, n_train % batch_size > 0)
-        if length.whole < FEWEST_STEPS:
+        self.epoch_steps = math.ceil(n_train / batch_size)
+        self.total = parameters["max_steps"] or parameters["epochs"] * self.epoch_steps
+        self.leaves_rest = n_train % batch_size > 0
+        self.whole = self.total - self.leaves_rest * (self.total // self.epoch_steps)
+        if self.whole < FEWEST_STEPS:
             raise UserError(
-                f"batch_sizes: {batch_size} makes {length.whole} whole batches of {n_train} images "
-                f"in {total} steps; expected at least {FEWEST_STEPS}: a smaller batch size, more "
-                "epochs, or more images (n_train)"
+                f"batch_sizes: {batch_size} makes {self.whole} whole batches of {n_train} images "
+                f"in {self.total} steps; expected at least {FEWEST_STEPS}: a smaller batch size, "
+                "more epochs, or more images (n_train)"
             )
-        return length
-
-    @property
-    def whole(self) -> int:
-        """Steps on whole batches."""
-        return self.total - self.leaves_rest * (self.total // self.epoch_steps)
 
 
 class Fit(StepSchedule):
@@ -169,7 +159,7 @@ class Fit(StepSchedule):
         self.parameters = workload.parameters
         self.max_steps = self.parameters["max_steps"]
         counts = session.data.counts
-        self.length = Length.of(workload, counts["train"])
+        self.length = Length(workload, counts["train"])
         self.validation_steps = math.ceil(counts["validation"] / workload.batch_size)
         # Without smaller last batches, for the steps after the training.
         self.whole_batches = session.data.batches(workload.batch_size, session.cell.seed)
@@ -220,29 +210,29 @@ class Fit(StepSchedule):
             self.train_s.append(median_s * self.length.epoch_steps)
             self.validate()
         trained_steps = len(self.losses)
-        tested = evaluate(session, self.stepper, "test", self.parameters["max_test_steps"])
+        _, tested = evaluate(session, self.stepper, "test", self.parameters["max_test_steps"])
         self.run_freely(self.stepper, self.whole_batches)
         batch = next(self.whole_batches)
         session.evidence |= self.stepper.dtypes(batch)
         point = self.point(forward_only_s=forward_only(session, self.stepper, batch))
         self.watch_more(point, self.stepper, self.whole_batches)
-        if tested.samples:
-            result = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}
-            point["test"] = result | {"trained_steps": trained_steps}
+        if tested:
+            point["test"] = tested | {"trained_steps": trained_steps}
         return point
 
     def validate(self) -> None:
         """Validate; the time is extrapolated to the whole part where only some batches are run."""
         most = self.parameters["max_validation_steps"]
-        evaluated = evaluate(self.session, self.stepper, "validation", most)
-        whole_s = spent_s = sum(evaluated.batch_s)
-        if 0 < len(evaluated.batch_s) < self.validation_steps:
-            warm = evaluated.batch_s[1:] or evaluated.batch_s  # the first batch warms up
+        batch_s, result = evaluate(self.session, self.stepper, "validation", most)
+        whole_s = spent_s = sum(batch_s)
+        if 0 < len(batch_s) < self.validation_steps:
+            warm = batch_s[1:] or batch_s  # the first batch warms up
             whole_s = statistics.median(warm) * self.validation_steps
         self.validation_s.append(whole_s)
-        self.validated_steps = len(evaluated.batch_s)
-        if evaluated.samples:
-            result = {"loss": evaluated.loss, "accuracy": evaluated.accuracy, "seconds": spent_s}
+        self.validated_steps = len(batch_s)
+        if result:
+            result["seconds"] = spent_s
+            del result["samples"]
             self.evaluations.append({"step": len(self.losses), **result})
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
