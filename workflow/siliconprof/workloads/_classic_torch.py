@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from siliconprof.workloads._classic_layers import SIDE
+from siliconprof.workloads._classic import SIDE
 
 
 class Rows(nn.Module):

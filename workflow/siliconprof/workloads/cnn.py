@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from siliconprof.workloads._classic import ClassicWorkload
-from siliconprof.workloads._classic_layers import (
+from siliconprof.workloads._classic import (
     CLASSES,
     FLATTEN,
     MAX_POOLING,
     SIDE,
+    ClassicWorkload,
     convolution,
     dense,
 )

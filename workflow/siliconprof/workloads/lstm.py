@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from siliconprof.workloads._classic import ClassicWorkload
-from siliconprof.workloads._classic_layers import CLASSES, SIDE, dense, lstm
+from siliconprof.workloads._classic import CLASSES, SIDE, ClassicWorkload, dense, lstm
 
 
 class Plugin(ClassicWorkload):

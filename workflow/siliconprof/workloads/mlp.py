@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from siliconprof.workloads._classic import ClassicWorkload
-from siliconprof.workloads._classic_layers import CLASSES, DROPOUT, FLATTEN, SIDE, dense
+from siliconprof.workloads._classic import (
+    CLASSES,
+    DROPOUT,
+    FLATTEN,
+    SIDE,
+    ClassicWorkload,
+    dense,
+)
 
 
 class Plugin(ClassicWorkload):
