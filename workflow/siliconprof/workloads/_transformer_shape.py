@@ -42,17 +42,6 @@ class Shape:
         """Channels of one head."""
         return self.n_embd // self.n_head
 
-    def problems(self) -> list[str]:
-        """Why there is no such model, each `key: what is wrong`."""
-        if self.n_embd % self.n_head:
-            return [f"n_embd: is {self.n_embd}; expected a multiple of n_head {self.n_head}"]
-        if self.head_dim % 2:
-            return [
-                f"n_embd: is {self.n_embd}, {self.head_dim} a head; rotary positions turn pairs, "
-                f"expected a multiple of {2 * self.n_head}"
-            ]
-        return []
-
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Parameter name, the same in torch and MLX -> shape; projections are (out, in)."""
         d, ff = self.n_embd, self.d_ff

@@ -19,7 +19,6 @@ from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
-from siliconprof.workloads._transformer_parameters import SHAPE_POINT, with_betas
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -52,8 +51,8 @@ class Plugin(transformer_lm.Sweep):
     swept = ("sweep",)
     POINT = {
         **transformer_lm.Sweep.POINT,
-        "n_layer": SHAPE_POINT["n_layer"],
-        "n_embd": SHAPE_POINT["n_embd"],
+        "n_layer": transformer_lm.SHAPE_POINT["n_layer"],
+        "n_embd": transformer_lm.SHAPE_POINT["n_embd"],
     }
     PARAMETERS = {
         **MODEL_PARAMETERS,
@@ -115,7 +114,7 @@ class Plugin(transformer_lm.Sweep):
 
     def params(self, workload: transformer_lm.Plugin) -> dict[str, Any]:
         """The parameters of a point."""
-        own = with_betas(workload.parameters)
+        own = transformer_lm.with_betas(workload.parameters)
         names = (*SWEPT, "decay_steps", "beta1", "beta2")
         swept = {name: own[name] for name in names if name != "betas"}
         return {**swept, "steps": self.parameters["steps"], **workload.sizes()}

@@ -22,7 +22,6 @@ from siliconprof.session import sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import statistics
 from siliconprof.workloads import transformer_lm
-from siliconprof.workloads._transformer_parameters import BY_BUDGET, SHAPE_POINT
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Plugin(transformer_lm.Sweep):
     """transformer_grid"""
 
     swept = SWEPT
-    POINT = {**transformer_lm.Sweep.POINT, **SHAPE_POINT}
+    POINT = {**transformer_lm.Sweep.POINT, **transformer_lm.SHAPE_POINT}
     QUANTITIES = {
         **transformer_lm.Sweep.QUANTITIES,
         "device_launches": Quantity("operators of a step, counted on a GPU", ""),
@@ -57,7 +56,7 @@ class Plugin(transformer_lm.Sweep):
         **{
             name: several(
                 {k: v for k, v in SHAPE[name].items() if k not in ("default", "description")},
-                f"of each: {SHAPE[name]['description'].removesuffix(BY_BUDGET)}",
+                f"of each: {SHAPE[name]['description'].removesuffix(transformer_lm.BY_BUDGET)}",
                 uniqueItems=True,
                 default=[SHAPE[name]["default"]],
             )

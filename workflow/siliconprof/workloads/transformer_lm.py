@@ -14,20 +14,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from siliconprof.declarations import Bytes, Settings, choice
+from siliconprof.declarations import Bytes, Parameter, Settings, choice, integer, number
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.workloads import _wide_deep
-from siliconprof.workloads._transformer_parameters import (
-    OPTIMIZER_PARAMETERS,
-    OPTIMIZER_POINT,
-    RUN_PARAMETERS,
-    SHAPE_PARAMETERS,
-    SHAPE_POINT,
-    SWEPT_POINT,
-    WHOLE_STEP,
-    with_betas,
-)
 from siliconprof.workloads._transformer_shape import FLOPS_SOURCE, Shape, default_d_ff
 from siliconprof.workloads.base import (
     TRAINING_PARAMETERS,
@@ -39,6 +29,116 @@ from siliconprof.workloads.base import (
 HELD_OUT_SHARE = 0.1  # of the tokens, the last ones: they are not trained on
 LOWEST_RATE_SHARE = 0.1  # of the learning rate, at the end of its decay
 SOLVED = ("n_layer", "n_embd", "d_ff")  # by a parameter budget
+
+# Parameters of the points of the grid and the sweep; one that all points share is of the cell.
+SHAPE_POINT: Mapping[str, Parameter] = {
+    "n_layer": Parameter("integer", label="layers"),
+    "n_embd": Parameter("integer", label="channels"),
+    "n_head": Parameter("integer", label="heads"),
+    "d_ff": Parameter("integer", label="feed-forward channels"),
+    "seq_len": Parameter("integer", label="sequence length"),
+    "vocab_size": Parameter("integer", label="vocabulary", derived=True),
+    "head_dim": Parameter("integer", label="channels of a head", identifies=False, derived=True),
+}
+OPTIMIZER_POINT: Mapping[str, Parameter] = {
+    "learning_rate": Parameter("number", label="learning rate", identifies=False),
+    "warmup_steps": Parameter("integer", label="warm-up steps", identifies=False),
+    "decay_steps": Parameter("integer", label="decay steps", identifies=False),
+    "weight_decay": Parameter("number", label="weight decay", identifies=False),
+    "beta1": Parameter("number", label="beta 1", identifies=False),
+    "beta2": Parameter("number", label="beta 2", identifies=False),
+    "max_gradient_norm": Parameter("number", label="clipped at a norm of", identifies=False),
+}
+
+
+def with_betas(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters, and AdamW's two betas by the names that `OPTIMIZER_POINT` has for them."""
+    beta1, beta2 = parameters.get("betas") or (None, None)
+    return {**parameters, "beta1": beta1, "beta2": beta2}
+
+
+BY_BUDGET = "; `parameter_budget` solves it"  # ends the description of a size that it does
+SHAPE_PARAMETERS: Mapping[str, Any] = {
+    "n_layer": integer(4, f"layers{BY_BUDGET}", minimum=1),
+    "n_embd": integer(128, f"channels, a multiple of 2 n_head{BY_BUDGET}", minimum=2),
+    "n_head": integer(4, "attention heads of n_embd / n_head channels", minimum=1),
+    "d_ff": integer(
+        None,
+        "channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded up to a "
+        f"multiple of 8{BY_BUDGET}",
+        minimum=1,
+    ),
+    "seq_len": integer(128, "tokens per sequence", minimum=2),
+    "vocab_size": integer(
+        None, "rows of the embedding and of the head; null = that of the data", minimum=2
+    ),
+    "parameter_budget": integer(
+        None,
+        "parameters that a wide and a deep model of n_head heads are solved for, "
+        "equal in parameters and compute; `aspect` says which one this is; null = none",
+        minimum=1,
+    ),
+    "aspect": choice(
+        ["wide", "deep", None], "which of the two that `parameter_budget` gives", default=None
+    ),
+    "depth_ratio": number(
+        _wide_deep.DEPTH_RATIO,
+        "with `parameter_budget`: the deep model has at least so many times the wide one's layers",
+        exclusiveMinimum=1,
+    ),
+}
+
+OPTIMIZER_PARAMETERS: Mapping[str, Any] = {
+    "learning_rate": number(
+        0.001, "AdamW's learning rate after the warm-up, before the decay", exclusiveMinimum=0
+    ),
+    "warmup_steps": integer(0, "steps in which the learning rate rises linearly", minimum=0),
+    "decay_steps": integer(
+        None,
+        "steps after the warm-up in which it falls along a cosine to a tenth, constant "
+        "afterwards; null = it does not fall",
+        minimum=1,
+    ),
+    "weight_decay": number(0.1, "AdamW's decoupled weight decay, of every parameter", minimum=0),
+    "betas": {
+        "type": "array",
+        "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        "minItems": 2,
+        "maxItems": 2,
+        "default": [0.9, 0.95],
+        "description": "AdamW's decay rates of the averages of gradient and squared gradient",
+    },
+    "max_gradient_norm": {
+        "type": ["number", "null"],
+        "exclusiveMinimum": 0,
+        "default": 1.0,
+        "description": "largest joint norm of all gradients, to which larger ones are scaled down; "
+        "null = no clipping",
+    },
+}
+
+RUN_PARAMETERS: Mapping[str, Any] = {
+    "steps": integer(200, "training steps, under trainer training_run", minimum=1),
+    "evaluate_every": integer(
+        50, "steps between two evaluations on held-out data, under trainer training_run", minimum=1
+    ),
+    "evaluation_batches_limit": integer(
+        8, "largest number of batches of an evaluation, the first of the held-out data", minimum=1
+    ),
+    "checkpoint_every": integer(
+        50, "steps between two checkpoints, under trainer training_run", minimum=1
+    ),
+    "sample_temperatures": {
+        "type": "array",
+        "items": {"type": "number", "minimum": 0},
+        "default": [0, 0.8],
+        "description": "temperatures at which the trained model writes, under trainer "
+        "training_run; 0 = always the likeliest token",
+    },
+    "sample_tokens": integer(
+        48, "tokens that it writes at each, under trainer training_run", minimum=1
+    ),
+}
 
 
 class Plugin(TrainingWorkload):
@@ -82,11 +182,8 @@ class Plugin(TrainingWorkload):
     @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         """Beside a budget the sizes are those that it was solved for."""
-        try:
-            model = cls(parameters)
-        except Exception:  # of another version, of whatever type
-            return with_betas(parameters) | dict.fromkeys(SHAPE_POINT)
-        return with_betas(parameters) | {name: getattr(model.shape, name) for name in SHAPE_POINT}
+        shape = _shape(cls.defaults() | dict(parameters))
+        return with_betas(parameters) | {name: getattr(shape, name) for name in SHAPE_POINT}
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
@@ -250,8 +347,18 @@ class Sweep(KernelWorkload):
 
     family = Plugin.family
     LIBRARIES = Plugin.LIBRARIES
-    POINT = {**Plugin.POINT, **SWEPT_POINT}
-    QUANTITIES = WHOLE_STEP
+    POINT = {
+        **Plugin.POINT,
+        **{name: TrainingWorkload.POINT[name] for name in ("batch_size", "n_parameters")},
+        "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
+        "samples_per_step": Parameter(
+            "integer", label="samples in a step", identifies=False, derived=True
+        ),
+    }
+    QUANTITIES = {
+        name: TrainingWorkload.QUANTITIES[name]
+        for name in ("unsplit_step_s", "flop_per_s", "tokens_per_s")
+    }
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
@@ -276,16 +383,16 @@ def _shape(parameters: Mapping[str, Any]) -> Shape:
     """The model's sizes, from the entry or solved from its budget; a `UserError` where none are."""
     vocab_size = int(parameters["vocab_size"] or parameters["dataset_vocab_size"])
     n_head, seq_len = int(parameters["n_head"]), int(parameters["seq_len"])
-    if vocab_size < 1:
-        raise UserError(f"vocab_size: is {vocab_size}; expected at least 1")
     if parameters["parameter_budget"] is not None:
         pair = _wide_deep.solve(
             parameters["parameter_budget"], n_head, vocab_size, seq_len, parameters["depth_ratio"]
         )
         return pair.deep if parameters["aspect"] == "deep" else pair.wide
     n_embd = int(parameters["n_embd"])
+    if n_embd % (2 * n_head):
+        raise UserError(
+            f"n_embd: is {n_embd}; rotary positions turn pairs of a head's channels, expected a "
+            f"multiple of {2 * n_head}, twice n_head"
+        )
     d_ff = int(parameters["d_ff"] or default_d_ff(n_embd))
-    shape = Shape(int(parameters["n_layer"]), n_embd, n_head, d_ff, vocab_size, seq_len)
-    if problems := shape.problems():
-        raise UserError(problems[0])
-    return shape
+    return Shape(int(parameters["n_layer"]), n_embd, n_head, d_ff, vocab_size, seq_len)
