@@ -66,7 +66,7 @@ class Trainer:
         if attention != "default":
             session.backend.choose_attention(attention)
         if session.offloads:
-            _offload.ready(session)
+            session.deepspeed = _offload.initialise(session)
 
     def run(self, session: Session) -> None:
         """Train, time, and pass each point to `session.add_point`."""

@@ -66,7 +66,7 @@ class Plugin(Trainer):
         model = workload.torch_model(cell.seed).to(backend.dtype)  # type: ignore[attr-defined]
         offload: dict[str, Any] = {}  # arguments to add or replace
         if session.offloads:
-            config = _offload.configured(session, model, *_offload.ready(session))
+            config = _offload.configured(session, model)
             offload = {name: config[name]["enabled"] for name in ("bf16", "fp16")}
             offload["deepspeed"] = config
         schedule = StepSchedule(session)
