@@ -21,9 +21,9 @@ from siliconprof.measure import fork_server
 from siliconprof.probes import interference
 from siliconprof.stats import statistics
 from siliconprof.store.cell import Cell
+from siliconprof.workloads.kernel_launch import PROCESSES
 from test_faults import begin_measure, measure, processes, until
 
-PROCESSES = 10  # the least that may be asked for
 BEFORE = ("import_s", "context_s", "other_kernel_s")
 
 # Python reads this file when it starts. It does its harm in fresh processes alone, and says which
@@ -94,7 +94,7 @@ def launch_cell(**timing: Any) -> Cell:
         backend="mlx",
         workload="launch",
         module="kernel_launch",
-        parameters={"burst": 100, "bursts": 10, "processes": PROCESSES},
+        parameters={"burst": 100, "bursts": 10},
         timing=QUICK | timing,
     )
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 DISPATCH, EMPTY_KERNEL = "dispatch", "empty kernel"
 CHECKED_VALUES = 64  # of the trivial operator
 ONE_PROCESS = 0.25  # of the cell's time limit, so that one that hangs leaves time for the rest
+# Fresh ones, each with one cold launch; forks of three that have imported where that takes long.
+PROCESSES = 10
 SLOW_IMPORT_S = 0.5  # a process that has imported for so long forks instead of starting others
 FORKS = 5  # of one such process
 FORKED = (
@@ -62,12 +64,6 @@ class Plugin(KernelWorkload):
             minimum=1,
         ),
         "bursts": integer(200, "bursts measured for enqueue and amortised time, each", minimum=10),
-        "processes": integer(
-            10,
-            "fresh processes, one after the other, each with one cold launch; on a CPU "
-            "whose framework takes long to import they are forks of three that have imported it",
-            minimum=10,
-        ),
     }
 
     def measure(self, session: Session) -> None:
@@ -93,16 +89,16 @@ class Plugin(KernelWorkload):
 
     def cold(self, session: Session) -> tuple[dict[str, list[float]], list[str]]:
         """(seconds by name, one entry per fresh process; a reason for each that failed)."""
-        cell, processes = session.cell, self.parameters["processes"]
+        cell = session.cell
         one_s = ONE_PROCESS * Plan.of(cell.timing).time_limit_s
         stepping = session.stepping("fresh process")
         on_linux_cpu = sys.platform == "linux" and cell.device_kind == "cpu"
         all_s: dict[str, list[float]] = {}
         failed: list[str] = []
         done, forks = 0, 0
-        while done < processes:
+        while done < PROCESSES:
             stepping("start", done + 1)
-            for timings, reason in cold_launch.fresh(cell, one_s, min(forks, processes - done)):
+            for timings, reason in cold_launch.fresh(cell, one_s, min(forks, PROCESSES - done)):
                 done += 1
                 for name, seconds in timings.items():
                     all_s.setdefault(name, []).append(seconds)
@@ -135,7 +131,7 @@ class Plugin(KernelWorkload):
             reasons[COMPILE_AND_LOAD_S] = COMES_COMPILED
         elif compiles_at_launch:
             reasons["cold_s"] = compiles_at_launch
-        cold = {"processes": self.parameters["processes"], "failed": failed, "reasons": reasons}
+        cold = {"processes": PROCESSES, "failed": failed, "reasons": reasons}
         return point | {"times": point["times"] | times, "cold": cold}
 
     def point(
