@@ -13,7 +13,6 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.declarations import Bytes, Settings, integer, several
-from siliconprof.errors import UserError
 from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import training_course
@@ -24,20 +23,11 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 SWEPT = ("learning_rate", "warmup_steps", "weight_decay", "betas", "max_gradient_norm")
-# Only trainer training_run, which does a whole run, reads these.
-NOT_HERE = (
-    "evaluate_every",
-    "evaluation_batches_limit",
-    "checkpoint_every",
-    "sample_temperatures",
-    "sample_tokens",
-    "zero_stage",
-    "compile",
-    "attention",
-    "adamw",
-    "near_capacity_share",
-    "probes",
-)
+# Only trainer training_run, which does a whole run, reads its own keys.
+NOT_HERE = {
+    *transformer_lm.RUN_PARAMETERS,
+    *("zero_stage", "compile", "attention", "adamw", "near_capacity_share", "probes"),
+}
 MODEL_PARAMETERS = {
     name: schema
     for name, schema in transformer_lm.Plugin.PARAMETERS.items()
@@ -99,8 +89,6 @@ class Plugin(transformer_lm.Sweep):
         return self.model({}).imports(framework)
 
     def measure(self, session: Session) -> None:
-        if not session.cell.dataset:
-            raise UserError("dataset: is missing; the sweep trains on a text data set")
         for settings in self.settings():
             workload = self.model(settings)
             facts = {"params": self.params(workload)}

@@ -2,9 +2,8 @@
 
 Token embedding, layers of causal self-attention (fused projection, rotary positions) and SwiGLU
 feed-forward, each behind an RMSNorm, a last RMSNorm and a head of its own; no bias, no dropout. It
-is the wide/deep report's model: a grid varies its sizes, or `parameter_budget` with `aspect` gives
-a wide or a deep one of equal parameters and compute. Trained with AdamW, whose weight decay is on
-every parameter, linear warm-up, cosine decay and clipping of the gradients' norm.
+is the wide/deep report's model, and a grid varies its sizes. Trained with AdamW, whose weight decay
+is on every parameter, linear warm-up, cosine decay and clipping of the gradients' norm.
 """
 
 from __future__ import annotations
@@ -15,10 +14,7 @@ from itertools import islice
 from typing import Any
 
 from siliconprof.declarations import Bytes, Parameter, Settings, choice, integer, number
-from siliconprof.errors import UserError
 from siliconprof.memory import footprint
-from siliconprof.workloads import _wide_deep
-from siliconprof.workloads._transformer_shape import FLOPS_SOURCE, Shape, default_d_ff
 from siliconprof.workloads.base import (
     TRAINING_PARAMETERS,
     Batch,
@@ -28,7 +24,6 @@ from siliconprof.workloads.base import (
 
 HELD_OUT_SHARE = 0.1  # of the tokens, the last ones: they are not trained on
 LOWEST_RATE_SHARE = 0.1  # of the learning rate, at the end of its decay
-SOLVED = ("n_layer", "n_embd", "d_ff")  # by a parameter budget
 
 # Parameters of the points of the grid and the sweep; one that all points share is of the cell.
 SHAPE_POINT: Mapping[str, Parameter] = {
@@ -57,34 +52,18 @@ def with_betas(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {**parameters, "beta1": beta1, "beta2": beta2}
 
 
-BY_BUDGET = "; `parameter_budget` solves it"  # ends the description of a size that it does
 SHAPE_PARAMETERS: Mapping[str, Any] = {
-    "n_layer": integer(4, f"layers{BY_BUDGET}", minimum=1),
-    "n_embd": integer(128, f"channels, a multiple of 2 n_head{BY_BUDGET}", minimum=2),
+    "n_layer": integer(4, "layers", minimum=1),
+    "n_embd": integer(128, "channels, a multiple of 2 n_head", minimum=2),
     "n_head": integer(4, "attention heads of n_embd / n_head channels", minimum=1),
     "d_ff": integer(
         None,
-        "channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded up to a "
-        f"multiple of 8{BY_BUDGET}",
+        "channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded up to a multiple of 8",
         minimum=1,
     ),
     "seq_len": integer(128, "tokens per sequence", minimum=2),
     "vocab_size": integer(
         None, "rows of the embedding and of the head; null = that of the data", minimum=2
-    ),
-    "parameter_budget": integer(
-        None,
-        "parameters that a wide and a deep model of n_head heads are solved for, "
-        "equal in parameters and compute; `aspect` says which one this is; null = none",
-        minimum=1,
-    ),
-    "aspect": choice(
-        ["wide", "deep", None], "which of the two that `parameter_budget` gives", default=None
-    ),
-    "depth_ratio": number(
-        _wide_deep.DEPTH_RATIO,
-        "with `parameter_budget`: the deep model has at least so many times the wide one's layers",
-        exclusiveMinimum=1,
     ),
 }
 
@@ -149,6 +128,7 @@ class Plugin(TrainingWorkload):
     trainers = ("plain", "training_run")
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     MODULES = {"mlx": ("mlx.nn",)}
+    rope_base, norm_eps = 10_000.0, 1e-6  # of the rotary positions' wavelengths; of the norms
     into_residual = ("attention.output.weight", "feed_forward.down.weight")
     POINT = {
         **{
@@ -159,11 +139,7 @@ class Plugin(TrainingWorkload):
         **OPTIMIZER_POINT,
     }
     PARAMETERS = {
-        **{
-            name: value
-            for name, value in TRAINING_PARAMETERS.items()
-            if not name.startswith("weights_")
-        },
+        **{name: own for name, own in TRAINING_PARAMETERS.items() if name != "weights_path"},
         "weights": choice(
             ["random"], "initial weights; there are no pretrained ones of this model"
         ),
@@ -173,44 +149,33 @@ class Plugin(TrainingWorkload):
     }
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        """Missing keys have their defaults, for a grid; sizes of no model are a `UserError`."""
+        """Missing keys have their defaults, for a grid."""
         super().__init__(self.defaults() | dict(parameters))
-        self.shape = _shape(self.parameters)
-        self.n_layer, self.n_embd = self.shape.n_layer, self.shape.n_embd
-        self.vocab_size, self.seq_len = self.shape.vocab_size, self.shape.seq_len
+        own = self.parameters
+        self.n_layer, self.n_embd, self.seq_len = own["n_layer"], own["n_embd"], own["seq_len"]
+        self.n_head, self.head_dim = own["n_head"], self.n_embd // own["n_head"]
+        # SwiGLU has three matrices where GPT-2's feed-forward has two: two thirds of its width make
+        # the parameters equal (Shazeer 2020, arXiv:2002.05202).
+        self.d_ff = int(own["d_ff"] or 8 * math.ceil(self.n_embd / 3))
+        self.vocab_size = int(own["vocab_size"] or own["dataset_vocab_size"])
 
     @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Beside a budget the sizes are those that it was solved for."""
-        shape = _shape(cls.defaults() | dict(parameters))
-        return with_betas(parameters) | {name: getattr(shape, name) for name in SHAPE_POINT}
+        """With the sizes that follow from others."""
+        model = cls(parameters)
+        return with_betas(parameters) | {name: getattr(model, name) for name in SHAPE_POINT}
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         problems = super().problems(parameters, dataset)
-        budget, aspect = parameters.get("parameter_budget"), parameters.get("aspect")
-        if (budget is None) != (aspect is None):
-            missing, present = (
-                ("aspect", "parameter_budget") if budget else ("parameter_budget", "aspect")
+        values = cls.defaults() | dict(parameters)
+        n_embd, n_head = values["n_embd"], values["n_head"]
+        of_schema = isinstance(n_embd, int) and isinstance(n_head, int) and n_head > 0
+        if of_schema and n_embd % (2 * n_head):
+            problems.append(
+                f"n_embd: is {n_embd}; rotary positions turn pairs of a head's channels, expected a "
+                f"multiple of {2 * n_head}, twice n_head"
             )
-            problems.append(f"{missing}: is missing, {present} needs it; expected both or neither")
-        elif budget is not None:
-            problems += [
-                f"{key}: is {parameters[key]}; parameter_budget solves it, leave it out"
-                for key in SOLVED
-                if parameters.get(key) is not None
-            ]
-        tokens = (dataset or {}).get("vocab_size")
-        values = cls.defaults() | dict(parameters) | {"dataset_vocab_size": tokens}
-        numbers = [values[key] for key in ("n_layer", "n_embd", "n_head", "seq_len")] + [tokens]
-        # The schema tells what breaks it.
-        if not problems and all(isinstance(number, int) and number > 0 for number in numbers):
-            try:
-                _shape(values)
-            except UserError as error:
-                problems.append(str(error))
-            except (TypeError, ValueError):
-                pass
         return problems
 
     # -- how much work ---------------------------------------------------------------------
@@ -218,21 +183,29 @@ class Plugin(TrainingWorkload):
     def sizes(self) -> dict[str, int]:
         """What a point of a sweep says of its model."""
         return {
-            **{name: getattr(self.shape, name) for name in SHAPE_POINT},
+            **{name: getattr(self, name) for name in SHAPE_POINT},
             "batch_size": self.batch_size,
             "n_parameters": self.n_parameters(),
             "tokens_per_step": self.tokens_per_step(),
             "samples_per_step": self.batch_size,
         }
 
-    def n_parameters(self) -> int:
-        return self.shape.n_parameters()
-
     def tokens_per_step(self) -> int:
         return self.batch_size * self.seq_len
 
     def flops_per_step(self) -> tuple[float, str]:
-        return float(self.shape.flops_per_token() * self.tokens_per_step()), FLOPS_SOURCE
+        """6 operations per token and multiplied parameter, plus 12 n_layer n_embd seq_len for
+        attention scores and values (Chowdhery et al. 2022, PaLM, appendix B). Causal masking is not
+        subtracted, which overstates attention by up to a factor of two; norms, rotations, activation
+        and loss are left out, which understates a little.
+        """
+        multiplied = self.n_parameters() - self.vocab_size * self.n_embd
+        per_token = 6 * multiplied + 12 * self.n_layer * self.n_embd * self.seq_len
+        source = (
+            "6N + 12 n_layer n_embd seq_len per token (PaLM, arXiv:2204.02311, appendix B); N without "
+            "the embedding, which is looked up"
+        )
+        return float(per_token * self.tokens_per_step()), source
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         estimator = self._estimator(precision, backend, capability)
@@ -240,7 +213,7 @@ class Plugin(TrainingWorkload):
         return estimator.peak(self.stages(estimator), largest, largest + second)
 
     def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:
-        d, ff, heads = self.n_embd, self.shape.d_ff, self.shape.n_head
+        d, ff, heads = self.n_embd, self.d_ff, self.n_head
         batch, length, tokens = self.batch_size, self.seq_len, self.tokens_per_step()
         saved = (
             2 * estimator.rms_norm(tokens, d)
@@ -261,10 +234,9 @@ class Plugin(TrainingWorkload):
         return [embedding, *[layer] * self.n_layer, head]
 
     def smallest(self) -> TrainingWorkload:
-        first = {"batch_size": 1, "vocab_size": None, "parameter_budget": None, "aspect": None}
-        sizes = {"n_layer": 1, "n_embd": 8, "n_head": 1, "d_ff": 8}
+        sizes = {"batch_size": 1, "n_layer": 1, "n_embd": 8, "n_head": 1, "d_ff": 8}
         run = {"steps": 2, "evaluation_batches_limit": 1, "sample_temperatures": []}
-        return type(self)({**self.parameters, **first, **sizes, **run})
+        return type(self)({**self.parameters, **sizes, "vocab_size": None, **run})
 
     # -- optimizer -------------------------------------------------------------------------
 
@@ -303,7 +275,22 @@ class Plugin(TrainingWorkload):
     # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        return self.shape.weight_shapes()
+        """Parameter name, the same in torch and MLX -> shape; projections are (out, in)."""
+        d, ff = self.n_embd, self.d_ff
+        layer = {
+            "attention_norm": (d,),
+            "attention.qkv": (3 * d, d),
+            "attention.output": (d, d),
+            "feed_forward_norm": (d,),
+            "feed_forward.gate": (ff, d),
+            "feed_forward.up": (ff, d),
+            "feed_forward.down": (d, ff),
+        }
+        table = (self.vocab_size, d)
+        shapes: dict[str, tuple[int, ...]] = {"embedding.weight": table}
+        for i in range(self.n_layer):
+            shapes |= {f"layers.{i}.{name}.weight": shape for name, shape in layer.items()}
+        return shapes | {"norm.weight": (d,), "head.weight": table}
 
     # -- torch -----------------------------------------------------------------------------
 
@@ -312,7 +299,7 @@ class Plugin(TrainingWorkload):
 
         from siliconprof.workloads import _transformer_torch
 
-        model = _transformer_torch.Model(self.shape, self.parameters["gradient_checkpointing"])
+        model = _transformer_torch.Model(self)
         weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
         model.load_state_dict(weights)
         return model
@@ -337,7 +324,7 @@ class Plugin(TrainingWorkload):
 
         from siliconprof.workloads import _transformer_mlx
 
-        model = _transformer_mlx.Model(self.shape, self.parameters["gradient_checkpointing"])
+        model = _transformer_mlx.Model(self)
         model.load_weights([(name, mx.array(array)) for name, array in self.initial_weights(seed)])
         return model
 
@@ -377,22 +364,3 @@ def aligned(windows: Any) -> Batch:
         "input_ids": np.ascontiguousarray(windows[:, :-1]),
         "labels": np.ascontiguousarray(windows[:, 1:]),
     }
-
-
-def _shape(parameters: Mapping[str, Any]) -> Shape:
-    """The model's sizes, from the entry or solved from its budget; a `UserError` where none are."""
-    vocab_size = int(parameters["vocab_size"] or parameters["dataset_vocab_size"])
-    n_head, seq_len = int(parameters["n_head"]), int(parameters["seq_len"])
-    if parameters["parameter_budget"] is not None:
-        pair = _wide_deep.solve(
-            parameters["parameter_budget"], n_head, vocab_size, seq_len, parameters["depth_ratio"]
-        )
-        return pair.deep if parameters["aspect"] == "deep" else pair.wide
-    n_embd = int(parameters["n_embd"])
-    if n_embd % (2 * n_head):
-        raise UserError(
-            f"n_embd: is {n_embd}; rotary positions turn pairs of a head's channels, expected a "
-            f"multiple of {2 * n_head}, twice n_head"
-        )
-    d_ff = int(parameters["d_ff"] or default_d_ff(n_embd))
-    return Shape(int(parameters["n_layer"]), n_embd, n_head, d_ff, vocab_size, seq_len)
