@@ -182,48 +182,41 @@ class Plugin(OperationWorkload):
         return sorted(size for size in sizes if size <= limit_bytes)
 
     def ready(self, session: Session, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-        """A launcher that goes round arrays, all of whose results were written once."""
+        """What starts a call on one array after another, all of whose results were written once."""
         for launch in launches:  # now every result's memory is there, in a lazy framework's too
             session.backend.evaluate(launch())
         session.backend.synchronize()
-        return rotating(launches)
+        return dispatched(session.backend, rotating(launches))
 
     def point(self, session: Session, arrays: Arrays, below: int) -> dict[str, Any]:
         """One point after the first round: checked against float64 on random data, then timed."""
+        backend, stream = session.backend, arrays.stream
         launches = arrays.launches()
         result_error = checked(arrays.error(launches[0]), session.cell.precision, arrays.what)
-        in_turn = self.ready(session, launches)
+        launch = self.ready(session, launches)
         wait_s = session.method["bandwidth"]["launch_and_wait_s"][arrays.name]
-        launch, most = dispatched(session.backend, in_turn), arrays.most_calls(below)
-        calls = calls_in_row(session, launch, IN_A_ROW * wait_s, most)
-        flops = arrays.stream.flops_per_value * arrays.count
+        calls = calls_in_row(session, launch, IN_A_ROW * wait_s, arrays.most_calls(below))
         faults, _ = read_faults()
-        point = self.timed_point(
-            session,
-            arrays.what,
-            {
-                "kernel": arrays.name,
-                "working_set_bytes": arrays.size,
-                "cache": "cold" if arrays.cold else "warm",
-            },
-            in_turn,
-            {
-                "flops": float(flops) or None,
-                "flops_source": f"{arrays.stream.flops_per_value} n" if flops else "none",
-                "bytes": arrays.bytes,
-                "result_error": result_error,
-            },
-            calls,
-        )
-        point |= {"calls_per_time": calls, "minor_faults": read_faults()[0] - faults}
+        backend.reset_peak_memory()
+        cache = "cold" if arrays.cold else "warm"
+        flops = float(stream.flops_per_value * arrays.count)
+        point = session.repeat(arrays.what, launch, calls) | {
+            "params": {"kernel": arrays.name, "working_set_bytes": arrays.size, "cache": cache},
+            "flops": flops or None,
+            "flops_source": f"{stream.flops_per_value} n" if flops else "none",
+            "bytes": arrays.bytes,
+            "result_error": result_error,
+            "memory": session.memory(),
+            "calls_per_time": calls,
+            "minor_faults": read_faults()[0] - faults,
+        }
         return point | self.bound(session, point)
 
     def again(self, session: Session, arrays: Arrays, point: dict[str, Any]) -> None:
         """Add the second round to a point, and say where its memory was faulted in for it."""
-        in_turn = self.ready(session, arrays.launches())
+        launch, calls = self.ready(session, arrays.launches()), point["calls_per_time"]
         faults, _ = read_faults()
-        calls = point["calls_per_time"]
-        measured = session.repeat(arrays.what, dispatched(session.backend, in_turn), calls)
+        measured = session.repeat(arrays.what, launch, calls)
         session.timed(calls * sum(measured["times"]["step_s"]))
         point["minor_faults"] += read_faults()[0] - faults
         for name, seconds in measured["times"].items():

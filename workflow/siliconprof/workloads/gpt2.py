@@ -185,7 +185,8 @@ class Plugin(TrainingWorkload):
         names = {
             f"h.{i}.{name}": shape for i in range(self.n_layer) for name, shape in layer.items()
         }
-        shapes = {"wte.weight": (self.vocab_size, d), "wpe.weight": (self.n_positions, d)}
+        shapes: dict[str, tuple[int, ...]] = {"wte.weight": (self.vocab_size, d)}
+        shapes["wpe.weight"] = (self.n_positions, d)
         for name, shape in (names | {"ln_f": (d,)}).items():
             shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[-1:]}
         return shapes

@@ -28,7 +28,6 @@ from siliconprof.workloads._operation import (
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
-MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than what they move
 CHECKED_VALUES = 2**24  # of the matrix: its float64 copy takes eight times as many bytes
 
 
@@ -58,41 +57,27 @@ class Plugin(ProductWorkload):
     def measure(self, session: Session) -> None:
         for shape in self.parameters["shapes"]:
             for cache in self.parameters["caches"]:
-                point = self.point(session, batched(shape), cache)
-                if point is not None:
-                    session.add_point(point)
+                session.add_point(self.point(session, batched(shape), cache))
 
-    def point(
-        self, session: Session, shape: tuple[int, int, int], cache: str
-    ) -> dict[str, Any] | None:
-        """One shape, checked, then timed; None, and a flag, where cold ones are too many."""
+    def point(self, session: Session, shape: tuple[int, int, int], cache: str) -> dict[str, Any]:
+        """One shape: checked against float64 on random data, then timed."""
         backend, cell = session.backend, session.cell
         batch, m, k = shape
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"
         width = WIDTH_BYTES[cell.precision]
-        rotation = self.rotation(backend, width * batch * m * k) if cache == "cold" else None
-        if rotation is not None and rotation["buffers"] > MOST_COPIES:
-            session.flag(
-                "not_measured",
-                f"{what} would go round {rotation['buffers']} matrices, at most {MOST_COPIES} are "
-                "made: the matrix is too small to be found anywhere but in a cache",
-            )
-            return None
         one = batch == 1
         a = backend.normal((m, k) if one else (batch, m, k), cell.seed)
         x = backend.normal((k,) if one else (batch, k, 1), cell.seed + 1)
         rows = slice(None, max(1, CHECKED_VALUES // k))
         product = backend.matmul(a, x)
         backend.evaluate(product)
-        if one:
-            error = backend.relative_error(product[rows], operator.matmul, a[rows], x)
-        else:
-            error = backend.relative_error(
-                product[-1:, rows], operator.matmul, a[-1:, rows], x[-1:]
-            )
-        result_error = checked(error, cell.precision, what)
-        copies = rotation["buffers"] - 1 if rotation else 0
-        matrices = [a, *(backend.copied(a) for _ in range(copies))]
+        last = (rows,) if one else (slice(-1, None), rows)
+        vector = x if one else x[-1:]
+        error = backend.relative_error(product[last], operator.matmul, a[last], vector)
+        matrices, rotates = [a], {}
+        if cache == "cold":
+            rotation = rotates["rotation"] = rotation_of(backend, width * batch * m * k)
+            matrices += [backend.copied(a) for _ in range(rotation["buffers"] - 1)]
         point = self.timed_point(
             session,
             what,
@@ -102,21 +87,22 @@ class Plugin(ProductWorkload):
                 "flops": 2.0 * batch * m * k,
                 "flops_source": "2 batch m k, one multiplication and one addition per term",
                 "bytes": width * values(shape),
-                "result_error": result_error,
+                "result_error": checked(error, cell.precision, what),
             },
         )
-        return point | ({"rotation": rotation} if rotation else {})
+        return point | rotates
 
-    def rotation(self, backend: Any, matrix_bytes: int) -> dict[str, Any]:
-        """How many matrices of a size a cold cache takes, and why so many."""
-        cache_bytes, source = backend.last_level_cache()
-        return {
-            # More than that many bytes, and never one matrix alone: it would find its own end.
-            "buffers": max(2, caches.beyond_bytes(cache_bytes) // matrix_bytes + 1),
-            "buffer_bytes": matrix_bytes,
-            "cache_bytes": cache_bytes,
-            "cache_source": source,
-        }
+
+def rotation_of(backend: Any, matrix_bytes: int) -> dict[str, Any]:
+    """How many matrices of a size a cold cache takes, and why so many."""
+    cache_bytes, source = backend.last_level_cache()
+    return {
+        # More than that many bytes, and never one matrix alone: it would find its own end.
+        "buffers": max(2, caches.beyond_bytes(cache_bytes) // matrix_bytes + 1),
+        "buffer_bytes": matrix_bytes,
+        "cache_bytes": cache_bytes,
+        "cache_source": source,
+    }
 
 
 def batched(shape: list[int]) -> tuple[int, int, int]:
