@@ -32,6 +32,7 @@ WEIGHTS = {
     "amp-fp16": MIXED.format("float16"),
     "bf16": "bfloat16, master weights and moments too",
 }
+COMPUTES_IN = {"bf16": "bfloat16", "amp-bf16": "bfloat16", "amp-fp16": "float16"}
 PHASES = (
     "backward_s includes the gradients' copy to the host; optimizer_s the gradient norm, the "
     "update on the host, the weights' copy back and zero_grad"
@@ -160,20 +161,17 @@ def configured(session: Session, model: Any) -> dict[str, Any]:
     elif not compiled:
         session.flag("offload_not_compiled", NOT_COMPILED)
     if zero["stage"] == 3:
-        dtype = weight_dtype(config)
+        dtype = weight_dtype(session)
         for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)
         deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=dtype)
     return config
 
 
-def weight_dtype(config: Mapping[str, Any]) -> Any:
+def weight_dtype(session: Session) -> Any:
     """torch's dtype of the weights that the device computes with."""
-    import torch
-
-    if config["bf16"]["enabled"]:
-        return torch.bfloat16
-    return torch.float16 if config["fp16"]["enabled"] else torch.float32
+    backend: Any = session.backend
+    return getattr(backend.torch, COMPUTES_IN.get(session.cell.precision, "float32"))
 
 
 class OffloadStepper(Stepper):
@@ -185,7 +183,7 @@ class OffloadStepper(Stepper):
         backend.torch.manual_seed(session.cell.seed)
         model = workload.torch_model(session.cell.seed).to(backend.dtype)
         config = configured(session, model)
-        self.dtype = weight_dtype(config)
+        self.dtype = weight_dtype(session)
         trained = [p for p in model.parameters() if p.requires_grad]
         deepspeed, _ = session.deepspeed
         self.engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=config)

@@ -268,7 +268,15 @@ class StepSchedule:
         session.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
         unsplit_s = statistics.median(times.unsplit_step_s)
-        split_s = statistics.median(times.step_s) if times.step_s else 0.0
+        split_over = statistics.median(times.step_s) / unsplit_s if times.step_s else None
+        compiling: dict[str, Any] = {}
+        if done := self.compilation():
+            steps_s = times.compile_step_s
+            compiling = {
+                "compile_s": sum(steps_s) - len(steps_s) * unsplit_s,
+                "recompilations": done.recompilations,
+                "graph_breaks": done.graph_breaks,
+            }
         return {
             "params": {
                 "batch_size": workload.parameters["batch_size"],
@@ -294,10 +302,10 @@ class StepSchedule:
             "bytes": None,
             "loss": self.losses,
             "steps": self.steps,
-            **({"free_running_steps": self.run_steps} if times.free_running_step_s else {}),
-            **({"split_over_unsplit": split_s / unsplit_s} if times.step_s else {}),
+            "free_running_steps": self.run_steps or None,
+            "split_over_unsplit": split_over,
+            "quantities": compiling,
             **self.operators.part(),
-            **self._compiling(unsplit_s),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": session.memory(),
             "energy": session.energy.summary() if session.energy else None,
@@ -311,19 +319,6 @@ class StepSchedule:
 
         point |= operators.of_step(self.session, again, self.clock)
         point["memory"] |= memory_limit.held(self.session, again, stepper.standing())
-
-    def _compiling(self, step_s: float) -> dict[str, Any]:
-        """The compiler's `quantities` of a point; nothing of an eager one."""
-        done, compiling_s = self.compilation(), self.times.compile_step_s
-        if done is None:
-            return {}
-        return {
-            "quantities": {
-                "compile_s": sum(compiling_s) - len(compiling_s) * step_s,
-                "recompilations": done.recompilations,
-                "graph_breaks": done.graph_breaks,
-            }
-        }
 
 
 def read(loss: Any) -> float:
