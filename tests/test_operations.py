@@ -33,7 +33,6 @@ EXPERIMENT: dict[str, Any] = {
             "timing": FAST | {"iterations": 20, "max_iterations": 20},
         },
         "search": {"module": "matmul", "search_budget_s": 1.5, "burst_budget_s": 0.05},
-        "product": {"module": "matmul", "shapes": [[2, 40, 24, 56]]},
     },
 }
 
