@@ -335,78 +335,47 @@ def test_a_first_touch_faults_once_a_page_and_a_second_does_not(records: Any, ba
 # -- the last-level cache ----------------------------------------------------------------------
 
 
-def on_linux(monkeypatch: pytest.MonkeyPatch, usable: set[int], files: dict[str, str]) -> None:
-    """A machine whose sysfs holds these files below /sys/devices/system/cpu."""
-    monkeypatch.setattr(machine, "is_mac", lambda: False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: usable, raising=False)
-    monkeypatch.setattr(
-        machine, "read_text", lambda path: files.get(path.removeprefix(caches.CPUS + "/"), "")
-    )
-
-
-def sysfs(cpu: int, last: str) -> dict[str, str]:
-    """One CPU's caches as Linux lays them out; a level 3 shared with others."""
-    levels = [
-        ("1", "Data", "32K", f"{cpu}"),
-        ("1", "Instruction", "64M", f"{cpu}"),
-        ("2", "Unified", "1024K", f"{cpu}"),
-        ("3", "Unified", "16384K", last),
-    ]
-    names = ("level", "type", "size", "shared_cpu_list")
-    return {
-        f"cpu{cpu}/cache/index{index}/{name}": f"{value}\n"
-        for index, values in enumerate(levels)
-        for name, value in zip(names, values, strict=True)
-    }
-
-
 def test_the_cache_of_a_linux_host_is_that_of_the_cpus_in_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Shared caches count once; those of CPUs that this process may not use do not count."""
-    files = {k: v for cpu in range(4) for k, v in sysfs(cpu, "0-1" if cpu < 2 else "2-3").items()}
+    files: dict[str, str] = {}
+    for cpu in range(4):
+        levels = [
+            ("1", "Data", "32K", f"{cpu}"),
+            ("1", "Instruction", "64M", f"{cpu}"),
+            ("3", "Unified", "16384K", "0-1" if cpu < 2 else "2-3"),
+        ]
+        for index, values in enumerate(levels):
+            names = ("level", "type", "size", "shared_cpu_list")
+            folder = f"{caches.CPUS}/cpu{cpu}/cache/index{index}"
+            files |= {f"{folder}/{n}": f"{v}\n" for n, v in zip(names, values, strict=True)}
+    monkeypatch.setattr(machine, "is_mac", lambda: False)
+    monkeypatch.setattr(machine, "read_text", lambda path: files.get(path, ""))
     for usable, expected in (({0, 1, 2, 3}, 32), ({0, 1}, 16), ({1, 2}, 32)):
-        on_linux(monkeypatch, usable, files)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, u=usable: u, raising=False)
         found, source = caches.last_level_bytes()
         assert found == expected * 2**20
         assert f"{expected // 16} level-3" in source
-    on_linux(monkeypatch, {0}, {k: v for k, v in files.items() if "index3" not in k})
-    assert caches.last_level_bytes()[0] == 2**20
-    on_linux(monkeypatch, {0}, {})
+    files.clear()
     found, reason = caches.last_level_bytes()
-    assert found is None
-    assert "lists no caches" in reason
+    assert found is None and "lists no caches" in reason
     assert caches.beyond_bytes(None) > caches.beyond_bytes(2**25) == 2**26
 
 
-# Names from Apple's "Determining system capabilities"; on Apple silicon hw.l3cachesize is absent.
-MACS = [
-    (
-        {
-            "hw.nperflevels": "2",
-            "hw.perflevel0.l2cachesize": "12582912",
-            "hw.perflevel0.physicalcpu": "8",
-            "hw.perflevel0.cpusperl2": "4",
-            "hw.perflevel1.l2cachesize": "4194304",
-            "hw.perflevel1.physicalcpu": "2",
-            "hw.perflevel1.cpusperl2": "2",
-        },
-        28 * 2**20,
-        "all clusters",
-    ),
-    ({"hw.l3cachesize": "9437184", "hw.l2cachesize": "262144"}, 9 * 2**20, "hw.l3cachesize"),
-    ({}, None, "reports neither"),
-]
-
-
-@pytest.mark.parametrize(("values", "expected", "words"), MACS)
-def test_the_cache_of_a_mac(
-    values: dict[str, str], expected: int | None, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all clusters: Apple's "Determining system capabilities"; there is no hw.l3cachesize."""
+    values = {"hw.nperflevels": 2}
+    for level, (size, cpus, each) in enumerate(((12 * 2**20, 8, 4), (4 * 2**20, 2, 2))):
+        names = ("l2cachesize", "physicalcpu", "cpusperl2")
+        pairs = zip(names, (size, cpus, each), strict=True)
+        values |= {f"hw.perflevel{level}.{name}": value for name, value in pairs}
     monkeypatch.setattr(machine, "is_mac", lambda: True)
     monkeypatch.setattr(
         machine, "run", lambda command: f"{values[command[-1]]}\n" if command[-1] in values else ""
     )
     found, source = caches.last_level_bytes()
-    assert found == expected
-    assert words in source
+    assert found == 28 * 2**20 and "all clusters" in source
+    values.clear()
+    found, reason = caches.last_level_bytes()
+    assert found is None and "reports neither" in reason

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from conftest import QUICK, Checkout, NoClock, cpu_cell, opened, own_project
+from conftest import QUICK, Checkout, NoClock, cpu_cell, own_project
+from measuring import session_of
 from siliconprof import plugins
 from siliconprof.measure import fork_server
-from siliconprof.session.session import Session
-from siliconprof.session.trial import Trial
 from siliconprof.stats import training_course
 from siliconprof.store import record as record_file
 from siliconprof.store.cell import Cell
@@ -207,18 +206,10 @@ def test_checkpoints_are_safetensors_with_the_models_names(
 # -- in this process -----------------------------------------------------------------------------
 
 
-def session(asked: Cell, checkpoints: Path | None = None, data: Any = None) -> Session:
-    """A session as the measuring process has it, on an open backend."""
-    trial = Trial(asked)
-    backend = opened(asked.backend, asked.precision, 1)
-    made = Session(asked, backend, trial.workload, lambda message: None, checkpoints)
-    made._data = data
-    return made
-
-
-def run(asked: Cell, data: Any, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def run(asked: Cell, data: Any, checkpoints: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(point, method) of a run in this process."""
-    made = session(asked, data=data, **more)
+    made = session_of(asked)
+    made._data, made.checkpoints = data, checkpoints
     plugins.load("trainers", "training_run")().run(made)
     return made.points[0], made.method
 
@@ -250,7 +241,7 @@ def test_only_a_whole_checkpoint_is_used(data: Any, tmp_path: Path) -> None:
 def stepper(backend: str, precision: str = "fp32", **parameters: Any) -> Any:
     """A stepper of the tiny model."""
     asked = json.loads(cell(backend, **(TINY | parameters)).to_json()) | {"precision": precision}
-    made = session(Cell(**asked))
+    made = session_of(Cell(**asked))
     return made.backend.stepper(made.workload, 3)
 
 

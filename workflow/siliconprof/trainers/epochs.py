@@ -93,14 +93,13 @@ class Plugin(Trainer):
         cell: Any = session.workload
         sizes = cell.parameters["batch_sizes"]
         session.method |= METHOD | {"weights": cell.weights_origin()}
-        for batch_size in sizes:  # refuse a bad one before any training
-            Length(cell.of_batch(batch_size), session.data.counts["train"])
         try:
             for place, batch_size in enumerate(sizes):
                 session.workload = workload = cell.of_batch(batch_size)
-                entry = {"params": point_params(workload)}
+                params = {"batch_size": batch_size, "network": workload.network}
+                params |= {"n_parameters": workload.n_parameters(), "samples_per_step": batch_size}
                 measured = partial(fit, session, new_meter=place > 0)
-                sweep.point(session, f"batch_size={batch_size}", entry, measured)
+                sweep.point(session, f"batch_size={batch_size}", {"params": params}, measured)
         finally:
             session.workload = cell
 
@@ -113,32 +112,23 @@ def fit(session: Session, new_meter: bool) -> dict[str, Any]:
     return Fit(session).run()
 
 
-def point_params(workload: Any) -> dict[str, Any]:
-    """The part of a point's `params` that is known before the training."""
-    return {
-        "batch_size": workload.batch_size,
-        "network": workload.network,
-        "n_parameters": workload.n_parameters(),
-        "samples_per_step": workload.batch_size,
-    }
+class Fit(StepSchedule):
+    """One training with a fixed number of steps, from its weights to its point.
 
-
-# -- one training --------------------------------------------------------------------------------
-
-
-class Length:
-    """The number of steps of a training on `n_train` images; a `UserError` where it is too short.
-
-    Attributes:
-        total: of all epochs, or `max_steps`.
-        epoch_steps: of one, with that on a smaller last batch, if any (`leaves_rest`).
-        whole: on whole batches.
+    Raises:
+        UserError: it has too few steps on whole batches.
     """
 
-    def __init__(self, workload: Any, n_train: int) -> None:
-        batch_size, parameters = workload.batch_size, workload.parameters
-        self.epoch_steps = math.ceil(n_train / batch_size)
-        self.total = parameters["max_steps"] or parameters["epochs"] * self.epoch_steps
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        workload: Any = session.workload
+        self.workload = workload
+        self.parameters = workload.parameters
+        self.max_steps = self.parameters["max_steps"]
+        counts, batch_size = session.data.counts, workload.batch_size
+        n_train = counts["train"]
+        self.epoch_steps = math.ceil(n_train / batch_size)  # with that on a smaller last batch
+        self.total = self.max_steps or self.parameters["epochs"] * self.epoch_steps
         self.leaves_rest = n_train % batch_size > 0
         self.whole = self.total - self.leaves_rest * (self.total // self.epoch_steps)
         if self.whole < FEWEST_STEPS:
@@ -147,22 +137,9 @@ class Length:
                 f"in {self.total} steps; expected at least {FEWEST_STEPS}: a smaller batch size, "
                 "more epochs, or more images (n_train)"
             )
-
-
-class Fit(StepSchedule):
-    """One training with a fixed number of steps, from its weights to its point."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        workload: Any = session.workload
-        self.workload = workload
-        self.parameters = workload.parameters
-        self.max_steps = self.parameters["max_steps"]
-        counts = session.data.counts
-        self.length = Length(workload, counts["train"])
-        self.validation_steps = math.ceil(counts["validation"] / workload.batch_size)
+        self.validation_steps = math.ceil(counts["validation"] / batch_size)
         # Without smaller last batches, for the steps after the training.
-        self.whole_batches = session.data.batches(workload.batch_size, session.cell.seed)
+        self.whole_batches = session.data.batches(batch_size, session.cell.seed)
         session.progress("build the model", 0)
         self.stepper: Any = session.backend.stepper(workload, session.cell.seed)
         self.partial_step_s: list[float] = []
@@ -174,11 +151,11 @@ class Fit(StepSchedule):
     def next_kind(self) -> str | None:
         """`partial` is a step on a smaller last batch; unsynchronised steps come later."""
         done = len(self.losses)
-        if done >= self.length.total:
+        if done >= self.total:
             return None
-        if self.length.leaves_rest and (done + 1) % self.length.epoch_steps == 0:
+        if self.leaves_rest and (done + 1) % self.epoch_steps == 0:
             return "partial"
-        most = WARM_UP_SHARE * self.length.whole
+        most = WARM_UP_SHARE * self.whole
         if len(self.pace.warmup_times) < most and self.pace.warming_up():
             return "warm-up"
         times, pace = self.times, self.pace
@@ -200,14 +177,14 @@ class Fit(StepSchedule):
         while kind := self.next_kind():
             self.step(kind, self.stepper, batches)
             spent_s += self.step_s
-            if self.max_steps is None and len(self.losses) % self.length.epoch_steps == 0:
+            if self.max_steps is None and len(self.losses) % self.epoch_steps == 0:
                 self.train_s.append(spent_s)
                 spent_s = 0.0
                 self.validate()
         session.under_way = False
         if self.max_steps is not None:
             median_s = statistics.median(self.times.unsplit_step_s)
-            self.train_s.append(median_s * self.length.epoch_steps)
+            self.train_s.append(median_s * self.epoch_steps)
             self.validate()
         trained_steps = len(self.losses)
         _, tested = evaluate(session, self.stepper, "test", self.parameters["max_test_steps"])
@@ -240,9 +217,9 @@ class Fit(StepSchedule):
             extra["partial_step_s"] = self.partial_step_s
         point = super().point(**extra)
         point["stopped_by"] = point["stopped_by"] or "max_iterations"
-        point["params"] |= point_params(self.workload)
+        point["params"]["network"] = self.workload.network
         point["evaluations"] = self.evaluations
-        steps, by_epochs = self.length.epoch_steps, self.max_steps is None
+        steps, by_epochs = self.epoch_steps, self.max_steps is None
         whole = by_epochs and self.validated_steps == self.validation_steps
         point["epoch"] = {
             "means": "measured" if whole else "extrapolated",

@@ -19,7 +19,6 @@ from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
 from siliconprof.session.timing import PhaseClock
-from siliconprof.stats import statistics
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch
 
@@ -178,9 +177,6 @@ class Plugin(transformer_lm.Sweep):
         autorange = backend.blocked_autorange(iteration, self.parameters["min_run_time_s"])
         if autorange["reason"] is None:
             session.timed(time.perf_counter() - began)  # its own warm-up too
-            autorange["shorter_than_one_iteration"] = autorange[
-                "min_run_time_s"
-            ] < statistics.median(autorange["times_s"])
         device_bytes = backend.memory_bytes()
         try:
             peak_bytes, means = backend.step_peak_bytes(iteration, stepper.standing())

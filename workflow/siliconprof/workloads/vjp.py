@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 PASSES = {"without": 2, "with": 3}  # products of 2 batch m k n each
-SOURCES = {
-    "without": "4 batch m k n: two gradients of 2 batch m k n each",
-    "with": "6 batch m k n: the product and two gradients of 2 batch m k n each",
-}
 
 
 class Plugin(ProductWorkload):
@@ -81,7 +77,8 @@ class Plugin(ProductWorkload):
             launch,
             {
                 "flops": 2.0 * PASSES[forward] * batch * m * k * n,
-                "flops_source": SOURCES[forward],
+                "flops_source": f"{2 * PASSES[forward]} batch m k n: 2 for each gradient"
+                + (" and for the product" if forward == "with" else ""),
                 "bytes": WIDTH_BYTES[cell.precision] * values(shape, forward),
                 "result_error": max(checked(error, cell.precision, what) for error in errors),
             },
