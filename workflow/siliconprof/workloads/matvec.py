@@ -28,6 +28,7 @@ from siliconprof.workloads._operation import (
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
+MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than what they move
 CHECKED_VALUES = 2**24  # of the matrix: its float64 copy takes eight times as many bytes
 
 
@@ -57,14 +58,21 @@ class Plugin(ProductWorkload):
     def measure(self, session: Session) -> None:
         for shape in self.parameters["shapes"]:
             for cache in self.parameters["caches"]:
-                session.add_point(self.point(session, batched(shape), cache))
+                if point := self.point(session, batched(shape), cache):
+                    session.add_point(point)
 
-    def point(self, session: Session, shape: tuple[int, int, int], cache: str) -> dict[str, Any]:
-        """One shape: checked against float64 on random data, then timed."""
+    def point(
+        self, session: Session, shape: tuple[int, int, int], cache: str
+    ) -> dict[str, Any] | None:
+        """One shape, checked, then timed; None, and a flag, where cold ones are too many."""
         backend, cell = session.backend, session.cell
         batch, m, k = shape
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"
         width = WIDTH_BYTES[cell.precision]
+        rotation = rotation_of(backend, width * batch * m * k) if cache == "cold" else None
+        if rotation and rotation["buffers"] > MOST_COPIES:
+            session.flag("not_measured", f"{what} would go round {rotation['buffers']} matrices")
+            return None
         one = batch == 1
         a = backend.normal((m, k) if one else (batch, m, k), cell.seed)
         x = backend.normal((k,) if one else (batch, k, 1), cell.seed + 1)
@@ -74,10 +82,8 @@ class Plugin(ProductWorkload):
         last = (rows,) if one else (slice(-1, None), rows)
         vector = x if one else x[-1:]
         error = backend.relative_error(product[last], operator.matmul, a[last], vector)
-        matrices, rotates = [a], {}
-        if cache == "cold":
-            rotation = rotates["rotation"] = rotation_of(backend, width * batch * m * k)
-            matrices += [backend.copied(a) for _ in range(rotation["buffers"] - 1)]
+        copies = rotation["buffers"] - 1 if rotation else 0
+        matrices = [a, *(backend.copied(a) for _ in range(copies))]
         point = self.timed_point(
             session,
             what,
@@ -90,7 +96,7 @@ class Plugin(ProductWorkload):
                 "result_error": checked(error, cell.precision, what),
             },
         )
-        return point | rotates
+        return point | ({"rotation": rotation} if rotation else {})
 
 
 def rotation_of(backend: Any, matrix_bytes: int) -> dict[str, Any]:
