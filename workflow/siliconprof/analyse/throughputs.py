@@ -91,7 +91,7 @@ def _facts(point: Row) -> tuple:
     if plugin is None:
         return describe(point), variant, None, False, ("flop_per_s", "bytes_per_s")
     whole = point.get(plugin.working_set) if plugin.working_set else None
-    return describe(point), variant, whole, plugin.is_cold(point), tuple(plugin.QUANTITIES)
+    return describe(point), variant, whole, point.get("cache") == "cold", tuple(plugin.QUANTITIES)
 
 
 def texts(frame: pd.DataFrame, text: Callable[[Row], str | None]) -> pd.Series:

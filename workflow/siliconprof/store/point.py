@@ -275,7 +275,7 @@ class Point(Part):
     evaluations: list[Evaluation] = NONE
     outcome: Outcome = Outcome()
     texts: list[Text] = NONE
-    checkpoints: Facts = NOTHING  # `latest` and `best`
+    checkpoints: Facts = NOTHING  # `latest`: its file and step
     resumed_at: list[Whole] = NONE  # steps from which a killed training went on, in order
     epoch: Epoch = Epoch()
     test: Test = Test()
