@@ -42,7 +42,7 @@ ENOUGH = {"energy_window_s": 0}
 SMALL = {"n_layer": [1], "n_embd": [16], "n_head": [2], "seq_len": [8], "batch_size": [1]}
 OF_TORCH = {
     "product": {"module": "matmul", "shapes": [[1, 16, 16, 16]], "burst": 0},
-    "bandwidth": {"module": "bandwidth", "sweep_factor": 16, "burst": 0},
+    "bandwidth": {"module": "bandwidth", "sweep_factor": 16},
     "first-touch": {"module": "first_touch", "pages": [64]},
     "gpt2": NANO | {"timing": ENOUGH},
 }
@@ -54,8 +54,8 @@ OF_MLX = {
     "mlp": {"module": "mlp", "trainer": "epochs", "batch_sizes": [8]}
     | {"max_steps": 4, "max_validation_steps": 1, "max_test_steps": 1}
     | {"dataset": "garments", "timing": ENOUGH},
-    "lm": {"module": "transformer_lm", "trainer": "training_run", "parameter_budget": 60_000}
-    | {"aspect": "wide", "n_head": 2, "seq_len": 16, "batch_size": 2, "dataset": "words"}
+    "lm": {"module": "transformer_lm", "trainer": "training_run", "n_layer": 1, "n_embd": 16}
+    | {"n_head": 2, "seq_len": 16, "batch_size": 2, "dataset": "words"}
     | {"steps": 4, "warmup_steps": 1, "decay_steps": 4, "evaluate_every": 2, "timing": ENOUGH}
     | {"evaluation_batches_limit": 1, "checkpoint_every": 2, "sample_tokens": 1},
 }

@@ -299,10 +299,10 @@ def test_loss_and_accuracy_are_those_of_the_whole_part() -> None:
     right = float((logits.argmax(axis=1) == part["labels"]).mean())
     logarithms = np.log(np.exp(logits).sum(axis=1))
     loss = float((logarithms - logits[np.arange(50), part["labels"]]).mean())
-    for one, n_batches in zip(found, (4, 1), strict=True):
-        assert (one.samples, len(one.batch_s)) == (50, n_batches)
-        assert one.loss == pytest.approx(loss, rel=1e-5)
-        assert one.accuracy == right
+    for (batch_s, result), n_batches in zip(found, (4, 1), strict=True):
+        assert (result["samples"], len(batch_s)) == (50, n_batches)
+        assert result["loss"] == pytest.approx(loss, rel=1e-5)
+        assert result["accuracy"] == right
 
 
 # -- what is refused -----------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from siliconprof.measure import fork_server
 from siliconprof.probes import interference
 from siliconprof.stats import statistics
 from siliconprof.store.cell import Cell
+from siliconprof.workloads.kernel_launch import PROCESSES
 from test_faults import begin_measure, measure, processes, until
 
-PROCESSES = 10  # the least that may be asked for
 BEFORE = ("import_s", "context_s", "other_kernel_s")
 
 # Python reads this file when it starts. It does its harm in fresh processes alone, and says which
@@ -94,7 +94,7 @@ def launch_cell(**timing: Any) -> Cell:
         backend="mlx",
         workload="launch",
         module="kernel_launch",
-        parameters={"burst": 100, "bursts": 10, "processes": PROCESSES},
+        parameters={"burst": 100, "bursts": 10},
         timing=QUICK | timing,
     )
 
@@ -130,19 +130,14 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return copy
 
 
-def dispatch(study: Checkout) -> dict[str, Any]:
-    """The point of the trivial operator, the only one on a CPU."""
+@pytest.mark.slow
+def test_the_four_numbers_are_what_they_are_called(study: Checkout) -> None:
+    """A first launch, and one that is waited for, cost more than one of many; ten are cold."""
     (data,) = study.records().values()
     assert data["status"] == "ok", data["reason"]
     assert "fresh_process_failed" not in {flag["code"] for flag in data["flags"]}
-    (point,) = data["points"]
+    (point,) = data["points"]  # of the trivial operator, the only one on a CPU
     assert point["params"]["launch"] == "dispatch"
-    return point
-
-
-@pytest.mark.slow
-def test_every_fresh_process_gives_a_cold_launch_and_what_precedes_it(study: Checkout) -> None:
-    point = dispatch(study)
     times = point["times"]
     for name in ("cold_s", *BEFORE):
         assert len(times[name]) == PROCESSES, name
@@ -152,16 +147,10 @@ def test_every_fresh_process_gives_a_cold_launch_and_what_precedes_it(study: Che
     reasons = {"compile_and_load_s": "the operator comes compiled with the framework"}
     assert point["cold"] == {"processes": PROCESSES, "failed": [], "reasons": reasons}
     assert statistics.median(times["import_s"]) > 10 * statistics.median(times["cold_s"])
-
-
-@pytest.mark.slow
-def test_the_four_numbers_are_what_they_are_called(study: Checkout) -> None:
-    """A first launch, and one that is waited for, cost more than one of many."""
-    point = dispatch(study)
-    least = {name: min(values) for name, values in point["times"].items()}
+    least = {name: min(values) for name, values in times.items()}
     assert least["cold_s"] > 2 * least["amortised_s"]
     assert least["launch_and_wait_s"] > least["amortised_s"]
-    assert len(point["times"]["enqueue_s"]) == len(point["times"]["amortised_s"]) == 20
+    assert len(times["enqueue_s"]) == len(times["amortised_s"]) == 20
     assert point["params"]["burst"] == 100
     assert point["enqueue_burst"] == 10  # more would have to wait
     assert "async_eval" in point["means"]["enqueue"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import QUICK, ROOT, Checkout, own_project
 from siliconprof.cells import config, matrix
-from siliconprof.hosts import registry
+from siliconprof.hosts import caches, registry
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import WRONG_ABOVE
 from test_config import cpu_host
@@ -24,8 +24,7 @@ EXPERIMENT: dict[str, Any] = {
     "workloads": {
         "matvec": {
             "module": "matvec",
-            "shapes": [[96, 160], [3, 64, 32]],
-            "cold_bytes": 2**18,
+            "shapes": [[960, 512], [3, 640, 256]],
             "precisions": ["fp32", "bf16"],
         },
         "vjp": {
@@ -34,7 +33,6 @@ EXPERIMENT: dict[str, Any] = {
             "timing": FAST | {"iterations": 20, "max_iterations": 20},
         },
         "search": {"module": "matmul", "search_budget_s": 1.5, "burst_budget_s": 0.05},
-        "product": {"module": "matmul", "shapes": [[2, 40, 24, 56]]},
     },
 }
 
@@ -83,7 +81,7 @@ def test_matvec_from_a_warm_and_a_cold_cache(
 ) -> None:
     width = {"fp32": 4, "bf16": 2}[precision]
     found = points(measured(project, "matvec", backend, precision))
-    shapes = [(1, 96, 160), (3, 64, 32)]
+    shapes = [(1, 960, 512), (3, 640, 256)]
     assert [
         (p["params"]["batch"], p["params"]["m"], p["params"]["k"], p["params"]["cache"])
         for p in found
@@ -98,9 +96,9 @@ def test_matvec_from_a_warm_and_a_cold_cache(
             continue
         rotation = point["rotation"]
         assert rotation["buffer_bytes"] == width * batch * m * k
-        assert rotation["buffers"] == 2**18 // rotation["buffer_bytes"] + 1
         assert rotation["cache_source"]
-        assert rotation["cache_bytes"] is None or rotation["cache_bytes"] > 0
+        cold_bytes = caches.beyond_bytes(rotation["cache_bytes"])
+        assert rotation["buffers"] == cold_bytes // rotation["buffer_bytes"] + 1
 
 
 @pytest.mark.alone
@@ -135,7 +133,7 @@ def test_a_wrong_result_is_refused(tmp_path: Path) -> None:
         assert text.count(right) == 1
         path.write_text(text.replace(right, planted), encoding="utf-8")
     for workload, backend, what in (
-        ("matvec", "mlx", "the warm matrix-vector product 1x96x160"),
+        ("matvec", "mlx", "the warm matrix-vector product 1x960x512"),
         ("vjp", "torch-cpu", "the vjp 1x320x320x320 without its forward pass"),
         ("vjp", "mlx", "the vjp 1x320x320x320 without its forward pass"),
     ):

@@ -134,4 +134,4 @@ def test_the_grid_is_all_combinations_that_are_models() -> None:
     assert (len(kept), skipped) == (20, 4)  # 24 / 8 is odd, at 2 layers and 2 widths d_ff
     names = {transformer_grid.name_of(model) for model in grid.models()}
     assert len(names) == grid.n_points() == 14  # 8/3 of 16 is 48: the same model twice
-    assert all(model.shape.head_dim % 2 == 0 for model in grid.models())
+    assert all(model.head_dim % 2 == 0 for model in grid.models())

@@ -10,9 +10,8 @@ import pytest
 from conftest import counted_flops, opened
 from siliconprof.datasets import prepared
 from siliconprof.datasets.token_data import TokenData
-from siliconprof.errors import UserError
 from siliconprof.memory import footprint
-from siliconprof.workloads import _wide_deep, transformer_lm
+from siliconprof.workloads import transformer_lm
 from test_memory_model import NEAR, kept_in_mlx, kept_in_torch
 
 SMALL = {"n_layer": 3, "n_embd": 24, "n_head": 3, "d_ff": 40, "seq_len": 17, "vocab_size": 50}
@@ -72,7 +71,7 @@ def test_parameters_are_counted_exactly(shape: tuple[Any, ...]) -> None:
 
     workload = shaped(shape)
     with torch.device("meta"):
-        model = _transformer_torch.Model(workload.shape, False)
+        model = _transformer_torch.Model(workload)
     built = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
     assert workload.weight_shapes() == built
     total = sum(map(math.prod, built.values()))
@@ -144,46 +143,3 @@ def test_mistakes_in_an_entry_are_told() -> None:
     entry = {"batch_size": 2, "n_embd": 64, "n_head": 4}
     assert problems(entry, data) == []
     assert problems({**entry, "n_embd": 60, "n_head": 8}, data)[0].startswith("n_embd: is 60;")
-    both = {"batch_size": 2, "n_head": 4, "parameter_budget": 500_000, "seq_len": 64}
-    assert problems({**both, "aspect": "wide"}, data) == []
-    assert problems(both, data)[0].startswith("aspect: is missing")
-
-
-# -- wide against deep -------------------------------------------------------------------------
-
-BUDGETS = [
-    (500_000, 4, 512, 64, 4), (400_000, 2, 512, 64, 4), (800_000, 4, 512, 64, 3),
-    (30_000_000, 8, 8192, 512, 4), (124_000_000, 12, 32000, 1024, 3),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("budget", BUDGETS, ids=str)
-def test_wide_and_deep_match(budget: tuple[Any, ...]) -> None:
-    """In parameters and compute, counted anew; heads equal, their dimension even and different."""
-    n_parameters, n_head, vocab_size, seq_len, ratio = budget
-    pair = _wide_deep.solve(*budget)
-    wide, deep = pair.wide, pair.deep
-    assert wide.n_head == deep.n_head == n_head
-    assert deep.n_layer >= ratio * wide.n_layer
-    assert deep.head_dim < wide.head_dim and deep.head_dim % 2 == wide.head_dim % 2 == 0
-    counts, flops = [], []
-    for aspect, shape in (("wide", wide), ("deep", deep)):
-        own = {"batch_size": 1, "n_head": n_head, "vocab_size": vocab_size, "seq_len": seq_len}
-        own |= {"parameter_budget": n_parameters, "aspect": aspect, "depth_ratio": ratio}
-        workload = transformer_lm.Plugin(own)
-        assert workload.shape == shape and shape.problems() == []
-        assert 0.9 <= shape.d_ff / shape.n_embd <= 8.5
-        counts.append(sum(math.prod(s) for s in workload.weight_shapes().values()))
-        flops.append(workload.flops_per_step()[0])
-    assert counts[0] == pytest.approx(n_parameters, rel=0.05)
-    assert counts[1] == pytest.approx(counts[0], rel=0.05)
-    assert flops[1] == pytest.approx(flops[0], rel=0.05)
-
-
-def test_a_budget_that_no_pair_meets_is_one_clear_line() -> None:
-    with pytest.raises(
-        UserError, match=r"^parameter_budget: 1,000 .* the smallest deep one .* has "
-    ):
-        _wide_deep.solve(1000, 4, 512, 64)
-    with pytest.raises(UserError, match="more than 12,000 models have it, .* more heads"):
-        _wide_deep.solve(10**15, 1, 1, 64)  # of one head: for ever

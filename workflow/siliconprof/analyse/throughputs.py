@@ -76,7 +76,7 @@ def _facts(point: Row) -> tuple:
     if plugin is None:
         return describe(point), variant, None, False, ("flop_per_s", "bytes_per_s")
     whole = point.get(plugin.working_set) if plugin.working_set else None
-    return describe(point), variant, whole, plugin.is_cold(point), tuple(plugin.QUANTITIES)
+    return describe(point), variant, whole, point.get("cache") == "cold", tuple(plugin.QUANTITIES)
 
 
 def of_sheets(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) -> pd.DataFrame:

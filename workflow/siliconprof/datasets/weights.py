@@ -23,17 +23,14 @@ PREFIXES = ("", "transformer.", "model.")
 class Checkpoint:
     """Pretrained weights on disk: their description, and their arrays one by one."""
 
-    def __init__(self, path: str, revision: str | None = None) -> None:
-        """Find the files; a hub name is downloaded, or taken from the hub's cache.
-
-        Args:
-            revision: commit, tag or branch on the hub; None = its main branch.
+    def __init__(self, path: str) -> None:
+        """Find the files; a hub name's main branch is downloaded, or taken from the hub's cache.
 
         Raises:
             UserError: there is no such checkpoint, or it has no safetensors files.
         """
         self.path = path
-        self.folder, self.revision = _located(path, revision)
+        self.folder, self.revision = _located(path)
         self.files = self._files()
 
     def describe(self) -> dict[str, Any]:
@@ -150,25 +147,19 @@ def local_files(parameters: Mapping[str, Any]) -> list[str]:
     return [str(file) for file in [*files, *([index] if index.is_file() else [])]]
 
 
-def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
+def _located(path: str) -> tuple[Path, str | None]:
     """(folder, commit or None) of a checkpoint."""
     folder = Path(path).expanduser()
     if folder.is_dir():
-        if revision is not None:
-            raise UserError(
-                f"weights_revision '{revision}': {path} is a folder here, which has one revision; "
-                "leave it out"
-            )
         return folder, None
     try:
         from huggingface_hub import snapshot_download
 
         patterns = ["*.safetensors", "*.json"]
-        snapshot = Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
+        snapshot = Path(snapshot_download(path, allow_patterns=patterns))
     except Exception as error:  # no client, or an HTTP error, which change from version to version
-        at = f", weights_revision '{revision}'" if revision is not None else ""
         raise UserError(
-            f"weights_path '{path}'{at}: neither a folder (relative to {Path.cwd()}) nor available "
+            f"weights_path '{path}': neither a folder (relative to {Path.cwd()}) nor available "
             f"from the hub or its cache ({in_one_line(error)}); correct it, or set weights: random"
         ) from error
     return snapshot, snapshot.name

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from siliconprof.workloads.base import Workload
 
 REPORT_EVERY_S = 0.2
-COURSE = "course.json"  # in the folder of a training's checkpoints, see trainers/_checkpoints.py
+COURSE = "course.json"  # in the folder of a training's checkpoints, see trainers/training_run.py
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class Session:
     retried_s: float = 0.0  # of the plan's retry budget, pauses included
     zero: float = field(default_factory=time.perf_counter)  # of the steps' and the samples' times
     under_way: bool = True  # False in a training's set-up and end, which are not timed
-    deepspeed: Any = None  # the result of trainers._offload.ready, called once
+    deepspeed: Any = None  # the result of trainers._offload.initialise
     energy: Any = None  # an energy.EnergyMeter, where a training's energy can be read
     scenario: dict[str, Any] = field(default_factory=dict)  # of the memory model, and as applied
     _reported: float = 0.0

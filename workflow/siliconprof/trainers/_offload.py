@@ -32,6 +32,7 @@ WEIGHTS = {
     "amp-fp16": MIXED.format("float16"),
     "bf16": "bfloat16, master weights and moments too",
 }
+COMPUTES_IN = {"bf16": "bfloat16", "amp-bf16": "bfloat16", "amp-fp16": "float16"}
 PHASES = (
     "backward_s includes the gradients' copy to the host; optimizer_s the gradient norm, the "
     "update on the host, the weights' copy back and zero_grad"
@@ -54,19 +55,13 @@ def import_deepspeed() -> None:
     try:
         import deepspeed.runtime.zero.muon.original_muon  # noqa: F401
     except ImportError:
-        pass  # `_initialise` says so, or another version has none
+        pass  # `initialise` says so, or another version has none
     finally:
         torch.compile = compile_
 
 
-def ready(session: Session) -> tuple[Any, bool]:
+def initialise(session: Session) -> tuple[Any, bool]:
     """(DeepSpeed, with its process group, whether its Adam is compiled), or `Unsupported`."""
-    if session.deepspeed is None:
-        session.deepspeed = _initialise(session)
-    return session.deepspeed
-
-
-def _initialise(session: Session) -> tuple[Any, bool]:
     session.progress("import DeepSpeed", 0)
     backend: Any = session.backend
     # Read by DeepSpeed and accelerate; this process measures one cell and ends.
@@ -86,44 +81,36 @@ def _initialise(session: Session) -> tuple[Any, bool]:
     from deepspeed.accelerator import get_accelerator
     from torch import distributed
 
-    compiled = offload_ops.load()
-    refuse(session.cell.precision, compiled, get_accelerator().is_fp16_supported())
-    # torch warns at every step that collectives which DeepSpeed uses will be renamed.
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
-    # An empty list of compilable ops: else DeepSpeed compiles collectives in shared memory.
-    deepspeed.ops.__compatible_ops__ = {}
-    collectives = get_accelerator().communication_backend_name()
-    distributed.init_process_group(collectives, store=distributed.HashStore(), rank=0, world_size=1)
-    atexit.register(close)
-    deepspeed.init_distributed(collectives, verbose=False)
-    return deepspeed, compiled
-
-
-def refuse(precision: str, compiled: bool, fp16: bool) -> None:
-    """Raise `Unsupported` for a precision in which DeepSpeed cannot offload here."""
+    compiled, precision = offload_ops.load(), session.cell.precision
     if precision == "fp16":
         raise Unsupported(
             "fp16: DeepSpeed cannot offload in pure fp16; use amp-fp16 (float32 master weights)"
         )
-    if precision == "amp-fp16" and not fp16:
+    if precision == "amp-fp16" and not get_accelerator().is_fp16_supported():
         raise Unsupported("amp-fp16: DeepSpeed needs a processor with fp16 instructions for it")
     if precision == "bf16" and not compiled:
         raise Unsupported(
             "bf16: only DeepSpeed's compiled Adam updates bfloat16 weights on the host; build it "
             f"({offload_ops.BUILD}), or use amp-bf16, which has float32 master weights"
         )
+    # torch warns at every step that collectives which DeepSpeed uses will be renamed.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
+    # An empty list of compilable ops: else DeepSpeed compiles collectives in shared memory.
+    deepspeed.ops.__compatible_ops__ = {}
+    collectives = get_accelerator().communication_backend_name()
+    distributed.init_process_group(collectives, store=distributed.HashStore(), rank=0, world_size=1)
+    atexit.register(distributed.destroy_process_group)
+    deepspeed.init_distributed(collectives, verbose=False)
+    return deepspeed, compiled
 
 
-def close() -> None:
-    """Destroy the process group, if there is one."""
-    from torch import distributed
+def configured(session: Session, model: Any) -> dict[str, Any]:
+    """DeepSpeed's configuration, for both trainers, with the plain run's arithmetic.
 
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
-
-
-def settings(session: Session, model: Any, compiled: bool) -> dict[str, Any]:
-    """DeepSpeed's configuration, for both trainers, with the plain run's arithmetic."""
+    The record's method and flags say how it offloads. Under stage 3 the model's weights move to the
+    host in place, one after another, since all of them together need not fit the device.
+    """
+    deepspeed, compiled = session.deepspeed
     cell: Any = session.cell
     workload: Any = session.workload
     optimizer = workload.optimizer_settings(cell.precision) | {"torch_adam": not compiled}
@@ -142,7 +129,7 @@ def settings(session: Session, model: Any, compiled: bool) -> dict[str, Any]:
             ),
         }
     pure = {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
-    return {
+    config = {
         "train_micro_batch_size_per_gpu": workload.parameters["batch_size"],
         "gradient_accumulation_steps": 1,
         "gradient_clipping": workload.max_gradient_norm() or 0.0,
@@ -157,24 +144,14 @@ def settings(session: Session, model: Any, compiled: bool) -> dict[str, Any]:
             "loss_scale_window": 2000,
         },
     }
-
-
-def configured(session: Session, model: Any, deepspeed: Any, compiled: bool) -> dict[str, Any]:
-    """DeepSpeed's configuration, after the record's method and flags are set to how it offloads.
-
-    Under stage 3 the model's weights move to the host in place, one after another, since all of
-    them together need not fit the device.
-    """
-    config = settings(session, model, compiled)
-    zero = config["zero_optimization"]
-    on_cpu = session.cell.device_kind == "cpu"
+    on_cpu = cell.device_kind == "cpu"
     session.method["offload"] = {
         "library": "DeepSpeed",
         "version": deepspeed.__version__,
         "zero_stage": zero["stage"],
         "offloaded": OFFLOADED[zero["stage"]],
         "optimizer": "DeepSpeedCPUAdam (compiled)" if compiled else "torch.optim.AdamW",
-        "weights": WEIGHTS.get(session.cell.precision, "float32"),
+        "weights": WEIGHTS.get(cell.precision, "float32"),
         "bucket_elements": zero["reduce_bucket_size"],
         "phases": PHASES,
         "mechanism_check": on_cpu,
@@ -184,20 +161,17 @@ def configured(session: Session, model: Any, deepspeed: Any, compiled: bool) -> 
     elif not compiled:
         session.flag("offload_not_compiled", NOT_COMPILED)
     if zero["stage"] == 3:
-        dtype = weight_dtype(config)
+        dtype = weight_dtype(session)
         for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)
         deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=dtype)
     return config
 
 
-def weight_dtype(config: Mapping[str, Any]) -> Any:
+def weight_dtype(session: Session) -> Any:
     """torch's dtype of the weights that the device computes with."""
-    import torch
-
-    if config["bf16"]["enabled"]:
-        return torch.bfloat16
-    return torch.float16 if config["fp16"]["enabled"] else torch.float32
+    backend: Any = session.backend
+    return getattr(backend.torch, COMPUTES_IN.get(session.cell.precision, "float32"))
 
 
 class OffloadStepper(Stepper):
@@ -206,12 +180,12 @@ class OffloadStepper(Stepper):
     def __init__(self, session: Session) -> None:
         workload: Any = session.workload
         backend: Any = session.backend
-        deepspeed, compiled = ready(session)
         backend.torch.manual_seed(session.cell.seed)
         model = workload.torch_model(session.cell.seed).to(backend.dtype)
-        config = configured(session, model, deepspeed, compiled)
-        self.dtype = weight_dtype(config)
+        config = configured(session, model)
+        self.dtype = weight_dtype(session)
         trained = [p for p in model.parameters() if p.requires_grad]
+        deepspeed, _ = session.deepspeed
         self.engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=config)
         self.engine.train()
         self.loss, self.backend = workload.torch_loss, backend

@@ -66,7 +66,7 @@ class Trainer:
         if attention != "default":
             session.backend.choose_attention(attention)
         if session.offloads:
-            _offload.ready(session)
+            session.deepspeed = _offload.initialise(session)
 
     def run(self, session: Session) -> None:
         """Train, time, and pass each point to `session.add_point`."""
@@ -268,7 +268,15 @@ class StepSchedule:
         session.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
         whole_step_s = statistics.median(times.whole_step_s)
-        split_s = statistics.median(times.step_s) if times.step_s else 0.0
+        split_over = statistics.median(times.step_s) / whole_step_s if times.step_s else None
+        compiling: dict[str, Any] = {}
+        if done := self.compilation():
+            steps_s = times.compile_step_s
+            compiling = {
+                "compile_s": sum(steps_s) - len(steps_s) * whole_step_s,
+                "recompilations": done.recompilations,
+                "graph_breaks": done.graph_breaks,
+            }
         return {
             "params": {
                 "batch_size": workload.parameters["batch_size"],
@@ -294,10 +302,10 @@ class StepSchedule:
             "bytes": None,
             "loss": self.losses,
             "steps": self.steps,
-            **({"unsynchronised_steps": self.run_steps} if times.unsynchronised_step_s else {}),
-            **({"split_over_whole_step": split_s / whole_step_s} if times.step_s else {}),
+            "unsynchronised_steps": self.run_steps or None,
+            "split_over_whole_step": split_over,
+            "quantities": compiling,
             **self.operators.part(),
-            **self._compiling(whole_step_s),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": session.memory(),
             "energy": session.energy.summary() if session.energy else None,
@@ -311,19 +319,6 @@ class StepSchedule:
 
         point |= operators.of_step(self.session, again, self.clock)
         point["memory"] |= memory_limit.held(self.session, again, stepper.standing())
-
-    def _compiling(self, step_s: float) -> dict[str, Any]:
-        """The compiler's `quantities` of a point; nothing of an eager one."""
-        done, compiling_s = self.compilation(), self.times.compile_step_s
-        if done is None:
-            return {}
-        return {
-            "quantities": {
-                "compile_s": sum(compiling_s) - len(compiling_s) * step_s,
-                "recompilations": done.recompilations,
-                "graph_breaks": done.graph_breaks,
-            }
-        }
 
 
 def read(loss: Any) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +28,14 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 
-@dataclass
-class EvaluatedPart:
-    """The network's results on a part of the data, or on its first batches."""
+def evaluate(
+    session: Session, stepper: Any, part: str, most: int | None
+) -> tuple[list[float], dict[str, Any]]:
+    """(seconds of every batch; mean `loss`, `accuracy` and `samples` of a part, {} without any).
 
-    batch_s: list[float]  # seconds of every batch
-    samples: int
-    loss: float | None  # mean; None without samples
-    accuracy: float | None
-
-
-def evaluate(session: Session, stepper: Any, part: str, most: int | None) -> EvaluatedPart:
-    """Evaluate the network on a part, or at `most` so many batches, without training it."""
+    Args:
+        most: batches at most; None = all.
+    """
     workload: Any = session.workload
     batches = session.data.part_batches(part, workload.batch_size)
     batch_s: list[float] = []
@@ -57,8 +52,9 @@ def evaluate(session: Session, stepper: Any, part: str, most: int | None) -> Eva
         samples += len(batch["labels"])
     session.timed(sum(batch_s))
     if not samples:
-        return EvaluatedPart(batch_s, 0, None, None)
-    return EvaluatedPart(batch_s, samples, losses_sum / samples, right / samples)
+        return batch_s, {}
+    result = {"loss": losses_sum / samples, "accuracy": right / samples, "samples": samples}
+    return batch_s, result
 
 
 def loss_and_hits(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
@@ -97,14 +93,13 @@ class Plugin(Trainer):
         cell: Any = session.workload
         sizes = cell.parameters["batch_sizes"]
         session.method |= METHOD | {"weights": cell.weights_origin()}
-        for batch_size in sizes:  # refuse a bad one before any training
-            Length.of(cell.of_batch(batch_size), session.data.counts["train"])
         try:
             for place, batch_size in enumerate(sizes):
                 session.workload = workload = cell.of_batch(batch_size)
-                entry = {"params": point_params(workload)}
+                params = {"batch_size": batch_size, "network": workload.network}
+                params |= {"n_parameters": workload.n_parameters(), "samples_per_step": batch_size}
                 measured = partial(fit, session, new_meter=place > 0)
-                sweep.point(session, f"batch_size={batch_size}", entry, measured)
+                sweep.point(session, f"batch_size={batch_size}", {"params": params}, measured)
         finally:
             session.workload = cell
 
@@ -117,50 +112,12 @@ def fit(session: Session, new_meter: bool) -> dict[str, Any]:
     return Fit(session).run()
 
 
-def point_params(workload: Any) -> dict[str, Any]:
-    """The part of a point's `params` that is known before the training."""
-    return {
-        "batch_size": workload.batch_size,
-        "network": workload.network,
-        "n_parameters": workload.n_parameters(),
-        "samples_per_step": workload.batch_size,
-    }
-
-
-# -- one training --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Length:
-    """The number of steps of a training."""
-
-    total: int
-    epoch_steps: int  # with the one on the smaller last batch, if any
-    leaves_rest: bool
-
-    @classmethod
-    def of(cls, workload: Any, n_train: int) -> Length:
-        """The length of a training on `n_train` images; a `UserError` where it is too short."""
-        batch_size, parameters = workload.batch_size, workload.parameters
-        epoch_steps = math.ceil(n_train / batch_size)
-        total = parameters["max_steps"] or parameters["epochs"] * epoch_steps
-        length = cls(total, epoch_steps, n_train % batch_size > 0)
-        if length.whole < FEWEST_STEPS:
-            raise UserError(
-                f"batch_sizes: {batch_size} makes {length.whole} whole batches of {n_train} images "
-                f"in {total} steps; expected at least {FEWEST_STEPS}: a smaller batch size, more "
-                "epochs, or more images (n_train)"
-            )
-        return length
-
-    @property
-    def whole(self) -> int:
-        """Steps on whole batches."""
-        return self.total - self.leaves_rest * (self.total // self.epoch_steps)
-
-
 class Fit(StepSchedule):
-    """One training with a fixed number of steps, from its weights to its point."""
+    """One training with a fixed number of steps, from its weights to its point.
+
+    Raises:
+        UserError: it has too few steps on whole batches.
+    """
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -168,11 +125,21 @@ class Fit(StepSchedule):
         self.workload = workload
         self.parameters = workload.parameters
         self.max_steps = self.parameters["max_steps"]
-        counts = session.data.counts
-        self.length = Length.of(workload, counts["train"])
-        self.validation_steps = math.ceil(counts["validation"] / workload.batch_size)
+        counts, batch_size = session.data.counts, workload.batch_size
+        n_train = counts["train"]
+        self.epoch_steps = math.ceil(n_train / batch_size)  # with that on a smaller last batch
+        self.total = self.max_steps or self.parameters["epochs"] * self.epoch_steps
+        self.leaves_rest = n_train % batch_size > 0
+        self.whole = self.total - self.leaves_rest * (self.total // self.epoch_steps)
+        if self.whole < FEWEST_STEPS:
+            raise UserError(
+                f"batch_sizes: {batch_size} makes {self.whole} whole batches of {n_train} images "
+                f"in {self.total} steps; expected at least {FEWEST_STEPS}: a smaller batch size, "
+                "more epochs, or more images (n_train)"
+            )
+        self.validation_steps = math.ceil(counts["validation"] / batch_size)
         # Without smaller last batches, for the steps after the training.
-        self.whole_batches = session.data.batches(workload.batch_size, session.cell.seed)
+        self.whole_batches = session.data.batches(batch_size, session.cell.seed)
         session.progress("build the model", 0)
         self.stepper: Any = session.backend.stepper(workload, session.cell.seed)
         self.partial_step_s: list[float] = []
@@ -184,11 +151,11 @@ class Fit(StepSchedule):
     def next_kind(self) -> str | None:
         """`partial` is a step on a smaller last batch; unsynchronised steps come later."""
         done = len(self.losses)
-        if done >= self.length.total:
+        if done >= self.total:
             return None
-        if self.length.leaves_rest and (done + 1) % self.length.epoch_steps == 0:
+        if self.leaves_rest and (done + 1) % self.epoch_steps == 0:
             return "partial"
-        most = WARM_UP_SHARE * self.length.whole
+        most = WARM_UP_SHARE * self.whole
         if len(self.pace.warmup_times) < most and self.pace.warming_up():
             return "warm-up"
         times, pace = self.times, self.pace
@@ -210,39 +177,39 @@ class Fit(StepSchedule):
         while kind := self.next_kind():
             self.step(kind, self.stepper, batches)
             spent_s += self.step_s
-            if self.max_steps is None and len(self.losses) % self.length.epoch_steps == 0:
+            if self.max_steps is None and len(self.losses) % self.epoch_steps == 0:
                 self.train_s.append(spent_s)
                 spent_s = 0.0
                 self.validate()
         session.under_way = False
         if self.max_steps is not None:
             median_s = statistics.median(self.times.whole_step_s)
-            self.train_s.append(median_s * self.length.epoch_steps)
+            self.train_s.append(median_s * self.epoch_steps)
             self.validate()
         trained_steps = len(self.losses)
-        tested = evaluate(session, self.stepper, "test", self.parameters["max_test_steps"])
+        _, tested = evaluate(session, self.stepper, "test", self.parameters["max_test_steps"])
         self.run_freely(self.stepper, self.whole_batches)
         batch = next(self.whole_batches)
         session.evidence |= self.stepper.dtypes(batch)
         point = self.point(forward_only_s=forward_only(session, self.stepper, batch))
         self.watch_more(point, self.stepper, self.whole_batches)
-        if tested.samples:
-            result = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}
-            point["test"] = result | {"trained_steps": trained_steps}
+        if tested:
+            point["test"] = tested | {"trained_steps": trained_steps}
         return point
 
     def validate(self) -> None:
         """Validate; the time is extrapolated to the whole part where only some batches are run."""
         most = self.parameters["max_validation_steps"]
-        evaluated = evaluate(self.session, self.stepper, "validation", most)
-        whole_s = spent_s = sum(evaluated.batch_s)
-        if 0 < len(evaluated.batch_s) < self.validation_steps:
-            warm = evaluated.batch_s[1:] or evaluated.batch_s  # the first batch warms up
+        batch_s, result = evaluate(self.session, self.stepper, "validation", most)
+        whole_s = spent_s = sum(batch_s)
+        if 0 < len(batch_s) < self.validation_steps:
+            warm = batch_s[1:] or batch_s  # the first batch warms up
             whole_s = statistics.median(warm) * self.validation_steps
         self.validation_s.append(whole_s)
-        self.validated_steps = len(evaluated.batch_s)
-        if evaluated.samples:
-            result = {"loss": evaluated.loss, "accuracy": evaluated.accuracy, "seconds": spent_s}
+        self.validated_steps = len(batch_s)
+        if result:
+            result["seconds"] = spent_s
+            del result["samples"]
             self.evaluations.append({"step": len(self.losses), **result})
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
@@ -250,9 +217,9 @@ class Fit(StepSchedule):
             extra["partial_step_s"] = self.partial_step_s
         point = super().point(**extra)
         point["stopped_by"] = point["stopped_by"] or "max_iterations"
-        point["params"] |= point_params(self.workload)
+        point["params"]["network"] = self.workload.network
         point["evaluations"] = self.evaluations
-        steps, by_epochs = self.length.epoch_steps, self.max_steps is None
+        steps, by_epochs = self.epoch_steps, self.max_steps is None
         whole = by_epochs and self.validated_steps == self.validation_steps
         point["epoch"] = {
             "means": "measured" if whole else "extrapolated",

@@ -41,9 +41,9 @@ class Plugin(Trainer):
     def imports(
         self, own: list[tuple[str, Callable[[], Any]]], workload: Any
     ) -> list[tuple[str, Callable[[], Any]]]:
-        """DeepSpeed too, which accelerate imports wherever it is installed.
+        """Before the model, so that one process serves all models, and DeepSpeed with it.
 
-        It comes before the model, so that a process which has it serves all models.
+        accelerate imports that wherever it is installed.
         """
 
         def import_trainer(name: str) -> None:
@@ -66,7 +66,7 @@ class Plugin(Trainer):
         model = workload.torch_model(cell.seed).to(backend.dtype)  # type: ignore[attr-defined]
         offload: dict[str, Any] = {}  # arguments to add or replace
         if session.offloads:
-            config = _offload.configured(session, model, *_offload.ready(session))
+            config = _offload.configured(session, model)
             offload = {name: config[name]["enabled"] for name in ("bf16", "fp16")}
             offload["deepspeed"] = config
         schedule = StepSchedule(session)
@@ -80,9 +80,12 @@ class Plugin(Trainer):
                 model=model, args=arguments, train_dataset=train_dataset
             )
             trainer.add_callback(callback(schedule, trainer))
-            if not offload:
+            if not offload:  # else DeepSpeed sets the precision, and its engine is wrapped
                 wrap(schedule, trainer.accelerator, "backward", "backward_s")
-            self.check_precision(trainer, session)
+                amp = cell.precision.startswith("amp-")
+                if amp != bool(trainer.accelerator.native_amp):
+                    action = "did not turn mixed precision on" if amp else "turned it on"
+                    raise RuntimeError(f"precision is {cell.precision}, but the Trainer {action}")
             backend.reset_peak_memory()
             trainer.train()
         observe = _offload.observed_dtypes if offload else observed_dtypes
@@ -97,16 +100,6 @@ class Plugin(Trainer):
         between = [] if offload else standing(model, trainer.optimizer)
         point["memory"] |= memory_limit.held(session, again, between)
         session.add_point(point)
-
-    @staticmethod
-    def check_precision(trainer: Any, session: Session) -> None:
-        """Refuse a run whose mixed precision the Trainer silently turned off or on."""
-        if session.offloads:
-            return  # DeepSpeed sets it, and `_offload` checks its settings
-        requested = session.cell.precision.startswith("amp-")
-        if requested != bool(trainer.accelerator.native_amp):
-            action = "did not turn mixed precision on" if requested else "turned mixed precision on"
-            raise RuntimeError(f"precision is {session.cell.precision}, but the Trainer {action}")
 
 
 def timed(trainer_class: Any, schedule: StepSchedule) -> Any:

@@ -1,22 +1,27 @@
 """A whole training: its curve, evaluations on held-out data, checkpoints and generated texts.
 
 Every step is timed whole; evaluations and checkpoints come between. A run that is killed goes on
-from its latest checkpoint with the losses that it would have had, to the last bit where the
-backend's arithmetic is reproducible: its models have no dropout, so there is no random generator to
-restore.
+from its checkpoint with the losses that it would have had, to the last bit where the backend's
+arithmetic is reproducible: its models have no dropout, so there is no random generator to restore.
+
+A checkpoint is one file, `step-000200.safetensors`. `course.json` names it and has the course so
+far; it is written once the file is whole, and only then is an older one removed. The folder is of
+one cell, code and host alone; a cell that has ended leaves no course.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends.base import Stepper
+from siliconprof.errors import UserError, in_one_line
+from siliconprof.session.session import COURSE
 from siliconprof.stats import training_course
-from siliconprof.trainers._checkpoints import BEST, LATEST, Checkpoints
+from siliconprof.store import temporary
 from siliconprof.trainers.base import StepSchedule, Trainer
 
 if TYPE_CHECKING:
@@ -28,38 +33,12 @@ HOW = (
     "from the final weights, continuing the first held-out tokens; drawn from "
     "softmax(logits / temperature), the likeliest token at temperature 0"
 )
-
-
-class NoText(Exception):
-    """There is no text to show; the message is the record's reason."""
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer that a data set was prepared with, or `NoText`."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise NoText("the package tokenizers is not installed") from None
-    try:
-        return Tokenizer.from_str((folder / TOKENIZER).read_text(encoding="utf-8"))
-    except OSError:
-        raise NoText(f"the data set has no {TOKENIZER}") from None
-    except Exception as error:  # whatever the library raises on bad content
-        raise NoText(f"{TOKENIZER} cannot be read: {' '.join(str(error).split())[:200]}") from None
-
-
-def decode(tokenizer: Any, tokens: list[int]) -> str:
-    """The text of tokens; bytes that are not valid UTF-8 become U+FFFD."""
-    text: str = tokenizer.decode(tokens, skip_special_tokens=False)
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 METHOD = {
     "split": "not split: every step is timed whole",
     "evaluation": "between the timed steps: mean loss over the first held-out batches",
     "resume": (
         "between the timed steps: weights, moments, step count and gradient scaler as safetensors; "
-        "a killed run resumes from `latest`. Times of steps before that are those of the earlier "
+        "a killed run resumes from the latest. Times of steps before that are those of the earlier "
         "process, whose steps began at negative times"
     ),
 }
@@ -73,17 +52,17 @@ class Plugin(Trainer):
     def run(self, session: Session) -> None:
         session.progress("build the model", 0)
         stepper = session.backend.stepper(session.workload, session.cell.seed)
+        session.method |= METHOD
         run = Run(session, stepper)
         session.backend.reset_peak_memory()
         run.train()
-        session.method |= METHOD
         session.evidence |= stepper.dtypes(run.held_out[0])
         texts: dict[str, Any] = {}
         try:
             texts["texts"] = run.texts()
             session.method["texts"] = HOW
-        except NoText as error:
-            session.method["texts"] = f"none: {error}"
+        except (ImportError, OSError, ArithmeticError) as error:
+            session.method["texts"] = f"none: {in_one_line(error)}"
         run.run_freely(stepper, run.batches)  # steps that are not in the curve
         point = run.point() | texts
         run.watch_more(point, stepper, run.batches)
@@ -91,7 +70,7 @@ class Plugin(Trainer):
 
 
 class Run(StepSchedule):
-    """A training from its first step, or its latest checkpoint, to its last."""
+    """A training from its first step, or its checkpoint, to its last."""
 
     def __init__(self, session: Session, stepper: Stepper) -> None:
         super().__init__(session)
@@ -102,7 +81,9 @@ class Run(StepSchedule):
         self.held_out = list(workload.evaluation_batches(session.data))
         self.norms: list[float | None] = []  # of the gradients, before clipping
         self.evaluations: list[dict[str, Any]] = []
-        self.checkpoints = Checkpoints(session.checkpoints)
+        self.checkpoint: dict[str, Any] = {}  # path and step of the latest
+        if session.checkpoints is None:
+            session.method["resume"] = "nothing is saved: started without a folder for it"
 
     @property
     def done(self) -> int:
@@ -113,11 +94,7 @@ class Run(StepSchedule):
 
     def train(self) -> None:
         """Run all steps that are not done yet, with evaluations and checkpoints between them."""
-        if earlier := self.checkpoints.resume(self.stepper):
-            self.restore(earlier["schedule"])
-            self.norms, self.evaluations = earlier["norms"], earlier["evaluations"]
-            for _ in range(self.done):  # to the same position in the data
-                next(self.batches)
+        self._resume()
         while True:
             self._between_steps()
             if self.done >= self.parameters["steps"]:
@@ -132,23 +109,11 @@ class Run(StepSchedule):
         self.session.under_way = False
         step, last = self.done, self.done == self.parameters["steps"]
         evaluated = bool(self.evaluations) and self.evaluations[-1]["step"] == step
-        roles = set()
         if (last or step % self.parameters["evaluate_every"] == 0) and not evaluated:
             self.evaluations.append(self._evaluation(step))
-            if step and best(self.evaluations) == step:
-                roles |= {BEST, LATEST}
-        if step and (last or step % self.parameters["checkpoint_every"] == 0):
-            roles.add(LATEST)
-        if self.checkpoints.files.get(LATEST, {}).get("step") == step:
-            return  # the run has just resumed from it
-        if roles:
-            self.session.progress("keep a checkpoint", step)
-            schedule = {
-                "schedule": self.state(),
-                "norms": self.norms,
-                "evaluations": self.evaluations,
-            }
-            self.checkpoints.save(self.stepper, step, schedule, roles)
+        due = last or step % self.parameters["checkpoint_every"] == 0
+        if step and due and self.checkpoint.get("step") != step:
+            self._save(step)
 
     def _evaluation(self, step: int) -> dict[str, Any]:
         self.session.progress("evaluate", step)
@@ -163,11 +128,63 @@ class Run(StepSchedule):
             "seconds": seconds,
         }
 
+    def _resume(self) -> None:
+        """Go on from the checkpoint of an earlier process, if there is one that can be read."""
+        folder = self.session.checkpoints
+        if folder is None or not (folder / COURSE).exists():
+            return
+        try:
+            course = json.loads((folder / COURSE).read_text(encoding="utf-8"))
+            self.stepper.load(folder / course["checkpoint"]["path"])
+        except (UserError, OSError, ValueError, LookupError) as error:
+            self.session.method["checkpoints"] = f"the latest is not used: {in_one_line(error)}"
+            return
+        self.restore(course["schedule"])
+        self.checkpoint = course["checkpoint"]
+        self.norms, self.evaluations = course["norms"], course["evaluations"]
+        for _ in range(self.done):  # to the same position in the data
+            next(self.batches)
+
+    def _save(self, step: int) -> None:
+        """Save the training as it is; where that fails, the method says why, and it goes on."""
+        folder = self.session.checkpoints
+        if folder is None:
+            return
+        self.session.progress("keep a checkpoint", step)
+        path = folder / f"step-{step:06d}.safetensors"
+        unfinished = temporary.beside(path).with_suffix(".safetensors")  # which MLX would add
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.stepper.save(unfinished)
+            unfinished.replace(path)
+            self.checkpoint = {"path": path.name, "step": step}
+            course = {
+                "checkpoint": self.checkpoint,
+                "schedule": self.state(),
+                "norms": self.norms,
+                "evaluations": self.evaluations,
+            }
+            temporary.write(folder / COURSE, json.dumps(course))  # NaN stays NaN
+            for old in [file for file in folder.iterdir() if file.name not in (COURSE, path.name)]:
+                old.unlink()
+        except Exception as error:  # a full disk raises another error in each library
+            reason = f"the one after {step} steps was not saved: {in_one_line(error)}"
+            self.session.method["checkpoints"] = reason
+            temporary.remove(unfinished)
+
     # -- after it --------------------------------------------------------------------------
 
     def texts(self) -> list[dict[str, Any]]:
-        """`temperature`, `prompt` and `text` for each temperature, or `NoText`."""
-        tokenizer = load_tokenizer(Path(self.session.cell.dataset or ""))
+        """`temperature`, `prompt` and `text` for each temperature.
+
+        Raises:
+            ImportError, OSError: the data set's tokenizer cannot be had.
+            ArithmeticError: the model's outputs are not finite.
+        """
+        from tokenizers import Tokenizer
+
+        folder = Path(self.session.cell.dataset or "")
+        tokenizer = Tokenizer.from_str((folder / TOKENIZER).read_text(encoding="utf-8"))
         prompt = [int(token) for token in self.held_out[0]["input_ids"][0, :PROMPT_TOKENS]]
         # A model may have more tokens than its data: an embedding is often rounded up.
         n_tokens = min(tokenizer.get_vocab_size(with_added_tokens=True), self.workload.vocab_size)
@@ -178,8 +195,8 @@ class Run(StepSchedule):
             texts.append(
                 {
                     "temperature": temperature,
-                    "prompt": decode(tokenizer, prompt),
-                    "text": decode(tokenizer, continuation),
+                    "prompt": tokenizer.decode(prompt, skip_special_tokens=False),
+                    "text": tokenizer.decode(continuation, skip_special_tokens=False),
                 }
             )
         return texts
@@ -187,7 +204,7 @@ class Run(StepSchedule):
     def _continuation(
         self, prompt: list[int], place: int, temperature: float, n_tokens: int
     ) -> list[int]:
-        """The tokens, all below `n_tokens`, that the model writes after a prompt, or `NoText`."""
+        """The tokens, all below `n_tokens`, that the model writes after a prompt."""
         import numpy as np
 
         generator = np.random.Generator(np.random.PCG64([self.session.cell.seed, place]))
@@ -196,7 +213,7 @@ class Run(StepSchedule):
             ids = np.array([tokens[-seq_len:]], np.int32)  # (1, T)
             logits = self.stepper.outputs({"input_ids": ids})[0, -1, :n_tokens].astype(np.float64)
             if not np.isfinite(logits).all():
-                raise NoText("the model's outputs are no longer finite")
+                raise ArithmeticError("the model's outputs are no longer finite")
             if temperature == 0:
                 tokens.append(int(logits.argmax()))
                 continue
@@ -207,12 +224,8 @@ class Run(StepSchedule):
         return tokens[len(prompt) :]
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
-        steps, checkpoints = self.parameters["steps"], self.checkpoints
+        steps = self.parameters["steps"]
         losses = self.losses[:steps]
-        if checkpoints.folder is None:
-            self.session.method["resume"] = "nothing is saved: started without a folder for it"
-        if checkpoints.problem:
-            self.session.method["checkpoints"] = checkpoints.problem
         whole = super().point(**extra)
         whole["params"] |= {"steps": steps}
         return whole | {
@@ -224,11 +237,5 @@ class Run(StepSchedule):
             "evaluations": self.evaluations,
             "outcome": training_course.outcome(losses),
             "resumed_at": self.resumed_at,
-            **({"checkpoints": checkpoints.files} if checkpoints.files else {}),
+            **({"checkpoints": {"latest": self.checkpoint}} if self.checkpoint else {}),
         }
-
-
-def best(evaluations: Sequence[dict[str, Any]]) -> int | None:
-    """The step with the lowest held-out loss, the first of equals, not step 0; None without one."""
-    trained = [entry for entry in evaluations if entry["step"] and entry["loss"] is not None]
-    return min(trained, key=lambda entry: entry["loss"])["step"] if trained else None

@@ -1,9 +1,13 @@
 """The networks of Daniel 2023: Keras's layers described once, for torch and MLX alike.
 
 Fabrice Daniel, "Apple M2 Max GPU vs Nvidia V100, P100 and T4" (Towards Data Science, 2023), trains
-three Keras models on Fashion-MNIST in fp32. A network here is the list of its layers
-(`_classic_layers`); parameters, operations and initial weights follow from it. The last layer gives
-logits, not a softmax's probabilities, and the loss takes those, which is the same function.
+three Keras models on Fashion-MNIST in fp32. A network here is the list of its layers; parameters,
+operations and initial weights follow from it. The last layer gives logits, not a softmax's
+probabilities, and the loss takes those, which is the same function.
+
+Weights have Keras's names, layouts and initial values: Glorot uniform kernels, orthogonal recurrent
+kernels, biases 0, and 1 for an LSTM's forget gate (keras.io/api/layers and /initializers). numpy
+draws them. Shapes of layers are given without the batch.
 
 Optimizer: Adam with Keras's defaults; AdamW without weight decay is Adam. Keras adds epsilon to
 sqrt(v) ("epsilon hat" of Kingma and Ba 2015, arXiv:1412.6980, before section 2.1), torch and MLX
@@ -13,26 +17,20 @@ times ours in step t = 1 and the same after some thousands.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from siliconprof.datasets import prepared
 from siliconprof.declarations import Parameter, Settings, integer, number, several
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.workloads._classic_layers import (
-    Conv2D,
-    Dense,
-    Dropout,
-    Flatten,
-    Layer,
-    MaxPooling2D,
-    drawn,
-)
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
 if TYPE_CHECKING:
     import numpy as np
 
+SIDE, CLASSES = 28, 10  # of the images
+KERNEL = 3  # pixels on a side that a convolution sees
 EPSILON = 1e-7
 FEWEST_STEPS = 4  # on whole batches: half of them may warm up, then one is split and one is not
 
@@ -76,6 +74,73 @@ PARAMETERS: Mapping[str, Any] = {
         minimum=1,
     ),
 }
+
+
+class Layer(NamedTuple):
+    """A layer of a network.
+
+    Args:
+        kind: flatten (channels innermost), dropout, pooling (2 × 2, a rest is dropped), dense,
+            convolution or lstm.
+        weights: Keras's name of each -> (shape in Keras's layout, name of its initializer).
+        multiply_adds: of one sample forward: (of the layer's input, of its own state).
+        relu: whether a ReLU follows.
+    """
+
+    kind: str
+    weights: Mapping[str, tuple[tuple[int, ...], str]] = {}
+    multiply_adds: tuple[int, int] = (0, 0)
+    relu: bool = False
+
+
+FLATTEN, DROPOUT, MAX_POOLING = Layer("flatten"), Layer("dropout"), Layer("pooling")
+
+
+def dense(n_in: int, n_out: int, relu: bool = True) -> Layer:
+    """n_in to n_out values, with a bias."""
+    weights = {"kernel": ((n_in, n_out), "glorot"), "bias": ((n_out,), "zeros")}
+    return Layer("dense", weights, (n_in * n_out, 0), relu)
+
+
+def convolution(side: int, n_in: int, n_out: int) -> Layer:
+    """3 × 3 convolution of (side, side, n_in) to (side - 2, side - 2, n_out), no padding; ReLU."""
+    kernel = (KERNEL, KERNEL, n_in, n_out)
+    weights = {"kernel": (kernel, "glorot"), "bias": ((n_out,), "zeros")}
+    multiply_adds = (side - KERNEL + 1) ** 2 * math.prod(kernel)
+    return Layer("convolution", weights, (multiply_adds, 0), relu=True)
+
+
+def lstm(n_steps: int, n_in: int, n_units: int) -> Layer:
+    """n_steps rows of n_in values to the last state, n_units values; gates i, f, g, o.
+
+    The first row's state of zeros counts as any other.
+    """
+    gates = 4 * n_units
+    weights = {
+        "kernel": ((n_in, gates), "glorot"),
+        "recurrent_kernel": ((n_units, gates), "orthogonal"),
+        "bias": ((gates,), "unit_forget"),
+    }
+    return Layer("lstm", weights, (n_steps * n_in * gates, n_steps * n_units * gates))
+
+
+def drawn(shape: tuple[int, ...], how: str, generator: Any) -> np.ndarray:
+    """A weight's initial values, float32; constant ones draw nothing from the generator."""
+    import numpy as np
+
+    if how == "glorot":  # kernels are (…, n_in, n_out), and fans count the positions before
+        field = math.prod(shape[:-2])
+        bound = math.sqrt(6 / (field * (shape[-2] + shape[-1])))
+        return generator.uniform(-bound, bound, shape).astype(np.float32)
+    if how == "orthogonal":
+        rows, columns = shape
+        q, r = np.linalg.qr(generator.standard_normal((max(shape), min(shape))))
+        q = q * np.sign(np.diag(r))  # else not uniform over all rotations
+        return (q.T if rows < columns else q).astype(np.float32)
+    values = np.zeros(shape, np.float32)
+    if how == "unit_forget":
+        values[shape[0] // 4 : shape[0] // 2] = 1
+    return values
 
 
 class ClassicWorkload(TrainingWorkload):
@@ -134,7 +199,7 @@ class ClassicWorkload(TrainingWorkload):
         """
         total = first = 0
         for layer in self.layers:
-            with_input, with_own = layer.multiply_adds()
+            with_input, with_own = layer.multiply_adds
             first = first or with_input
             total += with_input + with_own
         text = (
@@ -169,7 +234,7 @@ class ClassicWorkload(TrainingWorkload):
         return {
             f"{place}/{name}": shape
             for place, layer in enumerate(self.layers)
-            for name, (shape, _) in layer.weights().items()
+            for name, (shape, _) in layer.weights.items()
         }
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -178,24 +243,24 @@ class ClassicWorkload(TrainingWorkload):
 
         generator = np.random.Generator(np.random.PCG64(seed))
         for place, layer in enumerate(self.layers):
-            for name, (shape, how) in layer.weights().items():
+            for name, (shape, how) in layer.weights.items():
                 yield f"{place}/{name}", drawn(shape, how, generator)
 
     def model(self, framework: Any, seed: int) -> Any:
         """The network of `_classic_torch` or `_mlx`: images (B, 28, 28) to logits (B, 10)."""
         nn, weights = framework.nn, dict(self.initial_weights(seed))
-        modules: list[Any] = [framework.one_channel] if isinstance(self.layers[0], Conv2D) else []
+        modules: list[Any] = []
+        if self.layers[0].kind == "convolution":
+            modules.append(framework.one_channel)
         for place, layer in enumerate(self.layers):
-            if isinstance(layer, Flatten):
-                modules.append(framework.rows)
-            elif isinstance(layer, Dropout):
+            if layer.weights:
+                arrays = {name: weights[f"{place}/{name}"] for name in layer.weights}
+                modules.append(getattr(framework, layer.kind)(**arrays))
+            elif layer.kind == "dropout":
                 modules.append(nn.Dropout(self.parameters["dropout"]))
-            elif isinstance(layer, MaxPooling2D):
-                modules.append(nn.MaxPool2d(2))
             else:
-                arrays = {name: weights[f"{place}/{name}"] for name in layer.weights()}
-                modules.append(framework.MAKERS[type(layer)](layer, arrays))
-            if isinstance(layer, Conv2D) or (isinstance(layer, Dense) and layer.relu):
+                modules.append(framework.rows if layer.kind == "flatten" else nn.MaxPool2d(2))
+            if layer.relu:
                 modules.append(nn.ReLU())
         return nn.Sequential(*modules)
 

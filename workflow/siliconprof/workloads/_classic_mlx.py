@@ -1,17 +1,14 @@
-"""The layers of Daniel 2023 in MLX, with Keras's weights.
+"""The layers of Daniel 2023 in MLX, from Keras's weights.
 
 MLX convolves (B, H, W, C) as Keras does, and its LSTM has one bias.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-
-from siliconprof.workloads._classic_layers import LSTM, Conv2D, Dense
 
 
 def rows(x: mx.array) -> mx.array:
@@ -42,25 +39,19 @@ def filled(module: nn.Module, **arrays: Any) -> nn.Module:
     return module
 
 
-def dense(layer: Dense, arrays: Mapping[str, Any]) -> nn.Module:
+def dense(kernel: Any, bias: Any) -> nn.Module:
     """Keras's kernel is (in, out), MLX's weight (out, in)."""
-    linear = nn.Linear(layer.n_in, layer.n_out)
-    return filled(linear, weight=arrays["kernel"].T, bias=arrays["bias"])
+    return filled(nn.Linear(*kernel.shape), weight=kernel.T, bias=bias)
 
 
-def convolution(layer: Conv2D, arrays: Mapping[str, Any]) -> nn.Module:
+def convolution(kernel: Any, bias: Any) -> nn.Module:
     """Keras's kernel is (H, W, in, out), MLX's weight (out, H, W, in)."""
-    convolution = nn.Conv2d(layer.n_in, layer.n_out, layer.kernel)
-    weight = arrays["kernel"].transpose(3, 0, 1, 2)
-    return filled(convolution, weight=weight, bias=arrays["bias"])
+    side, _, n_in, n_out = kernel.shape
+    return filled(nn.Conv2d(n_in, n_out, side), weight=kernel.transpose(3, 0, 1, 2), bias=bias)
 
 
-def lstm(layer: LSTM, arrays: Mapping[str, Any]) -> nn.Module:
+def lstm(kernel: Any, recurrent_kernel: Any, bias: Any) -> nn.Module:
     """Gates stand in the same order everywhere: input, forget, cell, output."""
-    last = LastState(layer.n_in, layer.n_units)
-    own = {"Wx": arrays["kernel"].T, "Wh": arrays["recurrent_kernel"].T}
-    filled(last.lstm, **own, bias=arrays["bias"])
+    last = LastState(len(kernel), len(recurrent_kernel))
+    filled(last.lstm, Wx=kernel.T, Wh=recurrent_kernel.T, bias=bias)
     return last
-
-
-MAKERS = {Dense: dense, Conv2D: convolution, LSTM: lstm}

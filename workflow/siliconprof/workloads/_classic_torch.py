@@ -1,4 +1,4 @@
-"""The layers of Daniel 2023 in torch, with Keras's weights.
+"""The layers of Daniel 2023 in torch, from Keras's weights.
 
 torch convolves (B, C, H, W), its own default, so a network's output is flattened as Keras does it,
 channels innermost, by a permutation. `torch.nn.LSTM` has two biases where Keras and MLX have one:
@@ -7,13 +7,12 @@ the second stays 0, is not trained and does not count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from siliconprof.workloads._classic_layers import LSTM, SIDE, Conv2D, Dense
+from siliconprof.workloads._classic import SIDE
 
 
 class Rows(nn.Module):
@@ -42,32 +41,27 @@ class LastState(nn.Module):
         return states[:, -1]
 
 
-def tensors(**arrays: Any) -> dict[str, torch.Tensor]:
-    """numpy's arrays as tensors."""
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+def filled(module: nn.Module, **arrays: Any) -> nn.Module:
+    """A module with numpy's arrays as its weights; others stay as they are."""
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    module.load_state_dict(tensors, strict=False)
+    return module
 
 
-def dense(layer: Dense, arrays: Mapping[str, Any]) -> nn.Module:
+def dense(kernel: Any, bias: Any) -> nn.Module:
     """Keras's kernel is (in, out), torch's weight (out, in)."""
-    linear = nn.Linear(layer.n_in, layer.n_out)
-    linear.load_state_dict(tensors(weight=arrays["kernel"].T, bias=arrays["bias"]))
-    return linear
+    return filled(nn.Linear(*kernel.shape), weight=kernel.T, bias=bias)
 
 
-def convolution(layer: Conv2D, arrays: Mapping[str, Any]) -> nn.Module:
+def convolution(kernel: Any, bias: Any) -> nn.Module:
     """Keras's kernel is (H, W, in, out), torch's weight (out, in, H, W)."""
-    convolution = nn.Conv2d(layer.n_in, layer.n_out, layer.kernel)
-    weight = arrays["kernel"].transpose(3, 2, 0, 1)
-    convolution.load_state_dict(tensors(weight=weight, bias=arrays["bias"]))
-    return convolution
+    side, _, n_in, n_out = kernel.shape
+    return filled(nn.Conv2d(n_in, n_out, side), weight=kernel.transpose(3, 2, 0, 1), bias=bias)
 
 
-def lstm(layer: LSTM, arrays: Mapping[str, Any]) -> nn.Module:
+def lstm(kernel: Any, recurrent_kernel: Any, bias: Any) -> nn.Module:
     """Gates stand in the same order everywhere: input, forget, cell, output."""
-    last = LastState(layer.n_in, layer.n_units)
-    own = {"weight_ih_l0": arrays["kernel"].T, "weight_hh_l0": arrays["recurrent_kernel"].T}
-    last.lstm.load_state_dict(tensors(**own, bias_ih_l0=arrays["bias"]), strict=False)
+    last = LastState(len(kernel), len(recurrent_kernel))
+    weights = {"weight_ih_l0": kernel.T, "weight_hh_l0": recurrent_kernel.T, "bias_ih_l0": bias}
+    filled(last.lstm, **weights)
     return last
-
-
-MAKERS = {Dense: dense, Conv2D: convolution, LSTM: lstm}

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.declarations import Parameter, Quantity, integer, number, several
-from siliconprof.hosts import caches
 from siliconprof.workloads.base import KernelWorkload
 
 if TYPE_CHECKING:
@@ -40,12 +39,6 @@ PRODUCT_POINT: Mapping[str, Parameter] = {
 CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
 CACHES = ("warm", "cold")
 CACHE = Parameter("string", label="cache")
-COLD_BYTES_PARAMETER: Mapping[str, Any] = integer(
-    None,
-    "bytes of all arrays that `cold` takes in turn; null = twice the last-level "
-    f"cache, and {caches.BEYOND_UNKNOWN_BYTES // 2**20} MiB where its size is unknown",
-    minimum=1,
-)
 
 
 def caches_parameter(description: str) -> Mapping[str, Any]:
@@ -65,7 +58,7 @@ def shapes_parameter(least: int, most: int, description: str) -> dict[str, Any]:
 
 
 class OperationWorkload(KernelWorkload):
-    """Operations on arrays, each timed alone (median) and in a burst (the paper's mean)."""
+    """Operations on arrays, each timed alone (median) and, with `burst`, as the paper does (mean)."""
 
     refuses = dict.fromkeys(
         ("amp-fp16", "amp-bf16"),
@@ -78,10 +71,6 @@ class OperationWorkload(KernelWorkload):
         "result_error": Quantity("error against float64", "", "lower"),
     }
 
-    @classmethod
-    def is_cold(cls, row: Mapping[str, Any]) -> bool:
-        return row.get("cache") == "cold"
-
     def timed_point(
         self,
         session: Session,
@@ -89,7 +78,6 @@ class OperationWorkload(KernelWorkload):
         params: Mapping[str, Any],
         launch: Callable[[], Any],
         work: Mapping[str, Any],
-        calls: int | None = None,
     ) -> dict[str, Any]:
         """The point of one operation whose result has been checked.
 
@@ -97,15 +85,13 @@ class OperationWorkload(KernelWorkload):
             what: its name, for the live display.
             launch: starts the operation, which may be lazy, and returns its result without waiting.
             work: `flops`, `flops_source`, `bytes` and `result_error`.
-            calls: timed in a row, see `timing.repeat`.
         """
         backend = session.backend
         backend.reset_peak_memory()
-        if calls is None:
-            measured = session.repeat(what, lambda: backend.evaluate(launch()))
-        else:
-            measured = session.repeat(what, dispatched(backend, launch), calls)
+        measured = session.repeat(what, lambda: backend.evaluate(launch()))
         point = {"params": dict(params)} | measured | dict(work) | {"memory": session.memory()}
+        if "burst" not in self.parameters:
+            return point
         fastest_s = min(measured["times"]["step_s"])
         return point | self.burst(session, dispatched(backend, launch), fastest_s)
 

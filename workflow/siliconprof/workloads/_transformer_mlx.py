@@ -11,15 +11,15 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from siliconprof.workloads._mlx_checkpoint import checkpoint
-from siliconprof.workloads._transformer_shape import NORM_EPS, ROPE_BASE, Shape
 
 
 class Attention(nn.Module):
     """Causal self-attention with rotary positions."""
 
-    def __init__(self, d: int, n_head: int) -> None:
+    def __init__(self, sizes: Any) -> None:
         super().__init__()
-        self.n_head = n_head
+        d = sizes.n_embd
+        self.n_head, self.rope_base = sizes.n_head, sizes.rope_base
         self.qkv = nn.Linear(d, 3 * d, bias=False)
         self.output = nn.Linear(d, d, bias=False)
 
@@ -32,7 +32,9 @@ class Attention(nn.Module):
             return part.reshape(batch, length, self.n_head, dim).transpose(0, 2, 1, 3)
 
         def rotated(part: Any) -> Any:  # pairs are (i, i + dim / 2)
-            return mx.fast.rope(part, dim, traditional=False, base=ROPE_BASE, scale=1.0, offset=0)
+            return mx.fast.rope(
+                part, dim, traditional=False, base=self.rope_base, scale=1.0, offset=0
+            )
 
         q, k, v = (heads(part) for part in mx.split(self.qkv(x), 3, axis=-1))
         mixed = mx.fast.scaled_dot_product_attention(
@@ -58,13 +60,13 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """Attention, then feed-forward, each added to what came in."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, sizes: Any) -> None:
         super().__init__()
-        d = shape.n_embd
-        self.attention_norm = nn.RMSNorm(d, eps=NORM_EPS)
-        self.attention = Attention(d, shape.n_head)
-        self.feed_forward_norm = nn.RMSNorm(d, eps=NORM_EPS)
-        self.feed_forward = FeedForward(d, shape.d_ff)
+        d = sizes.n_embd
+        self.attention_norm = nn.RMSNorm(d, eps=sizes.norm_eps)
+        self.attention = Attention(sizes)
+        self.feed_forward_norm = nn.RMSNorm(d, eps=sizes.norm_eps)
+        self.feed_forward = FeedForward(d, sizes.d_ff)
 
     def __call__(self, x: Any) -> Any:
         """x (B, T, d) -> (B, T, d)."""
@@ -73,15 +75,15 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    """Token ids to logits."""
+    """Token ids to logits; the workload has its sizes."""
 
-    def __init__(self, shape: Shape, checkpointing: bool) -> None:
+    def __init__(self, sizes: Any) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(shape.vocab_size, shape.n_embd)
-        self.layers = [Layer(shape) for _ in range(shape.n_layer)]
-        self.norm = nn.RMSNorm(shape.n_embd, eps=NORM_EPS)
-        self.head = nn.Linear(shape.n_embd, shape.vocab_size, bias=False)
-        if checkpointing:
+        self.embedding = nn.Embedding(sizes.vocab_size, sizes.n_embd)
+        self.layers = [Layer(sizes) for _ in range(sizes.n_layer)]
+        self.norm = nn.RMSNorm(sizes.n_embd, eps=sizes.norm_eps)
+        self.head = nn.Linear(sizes.n_embd, sizes.vocab_size, bias=False)
+        if sizes.parameters["gradient_checkpointing"]:
             checkpoint(self.layers)
 
     def __call__(self, input_ids: Any) -> Any:

@@ -9,14 +9,12 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from siliconprof.workloads._transformer_shape import NORM_EPS, ROPE_BASE, Shape
 
-
-def rotation(length: int, dim: int, device: Any) -> tuple[Any, Any]:
+def rotation(length: int, dim: int, base: float, device: Any) -> tuple[Any, Any]:
     """Cosine and sine of each position's angles, fp32 (T, 1, dim / 2); arXiv:2104.09864."""
     pairs = torch.arange(dim // 2, device=device, dtype=torch.float32)
     positions = torch.arange(length, device=device, dtype=torch.float32)
-    angles = positions[:, None, None] * ROPE_BASE ** (-2 * pairs / dim)
+    angles = positions[:, None, None] * base ** (-2 * pairs / dim)
     return angles.cos(), angles.sin()
 
 
@@ -29,9 +27,10 @@ def rotate(x: Any, cos: Any, sin: Any) -> Any:
 class Attention(nn.Module):
     """Causal self-attention with rotary positions."""
 
-    def __init__(self, d: int, n_head: int) -> None:
+    def __init__(self, sizes: Any) -> None:
         super().__init__()
-        self.n_head = n_head
+        d = sizes.n_embd
+        self.n_head = sizes.n_head
         self.qkv = nn.Linear(d, 3 * d, bias=False)
         self.output = nn.Linear(d, d, bias=False)
 
@@ -65,13 +64,13 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """Attention, then feed-forward, each added to what came in."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, sizes: Any) -> None:
         super().__init__()
-        d = shape.n_embd
-        self.attention_norm = nn.RMSNorm(d, eps=NORM_EPS)
-        self.attention = Attention(d, shape.n_head)
-        self.feed_forward_norm = nn.RMSNorm(d, eps=NORM_EPS)
-        self.feed_forward = FeedForward(d, shape.d_ff)
+        d = sizes.n_embd
+        self.attention_norm = nn.RMSNorm(d, eps=sizes.norm_eps)
+        self.attention = Attention(sizes)
+        self.feed_forward_norm = nn.RMSNorm(d, eps=sizes.norm_eps)
+        self.feed_forward = FeedForward(d, sizes.d_ff)
 
     def forward(self, x: Any, cos: Any, sin: Any) -> Any:
         """x (B, T, d) -> (B, T, d)."""
@@ -80,21 +79,22 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    """Token ids to logits."""
+    """Token ids to logits; the workload has its sizes."""
 
-    def __init__(self, shape: Shape, checkpointing: bool) -> None:
+    def __init__(self, sizes: Any) -> None:
         super().__init__()
-        self.head_dim, self.checkpointing = shape.head_dim, checkpointing
-        self.embedding = nn.Embedding(shape.vocab_size, shape.n_embd)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.n_layer))
-        self.norm = nn.RMSNorm(shape.n_embd, eps=NORM_EPS)
-        self.head = nn.Linear(shape.n_embd, shape.vocab_size, bias=False)
+        self.head_dim, self.rope_base = sizes.head_dim, sizes.rope_base
+        self.checkpointing = sizes.parameters["gradient_checkpointing"]
+        self.embedding = nn.Embedding(sizes.vocab_size, sizes.n_embd)
+        self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.n_layer))
+        self.norm = nn.RMSNorm(sizes.n_embd, eps=sizes.norm_eps)
+        self.head = nn.Linear(sizes.n_embd, sizes.vocab_size, bias=False)
 
     def forward(self, input_ids: Any) -> Any:
         """input_ids (B, T) -> logits (B, T, V)."""
         x = self.embedding(input_ids)
         # Not in a buffer, which a model in 16 bit would round: the angles stay fp32.
-        cos, sin = rotation(input_ids.shape[1], self.head_dim, x.device)
+        cos, sin = rotation(input_ids.shape[1], self.head_dim, self.rope_base, x.device)
         for layer in self.layers:
             if self.checkpointing and self.training:
                 x = checkpoint(layer, x, cos, sin, use_reentrant=False)

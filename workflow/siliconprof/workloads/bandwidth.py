@@ -18,15 +18,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from siliconprof.declarations import Bytes, Parameter, choice, integer, several
+from siliconprof.declarations import Bytes, Parameter, choice, integer
 from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session.timing import call_s, order, row_s
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
-    BURST_PARAMETERS,
     CACHE,
-    COLD_BYTES_PARAMETER,
     WIDTH_BYTES,
     OperationWorkload,
     caches_parameter,
@@ -66,7 +64,17 @@ KERNELS = {
     "triad": Kernel(2, 1, 64, 3),
     "reduction": Kernel(1, 1 / 64, 4096, 1),  # see `backends._streams.sum_blocks`
 }
-COUNTED = "read and written by the kernel; the line that a store fetches first is not counted"
+METHOD = {
+    "bytes": "read and written by the kernel; the line that a store fetches first is not counted",
+    "largest_working_set": f"doubled until a call lasts {CALL_S} s, within {MEMORY_SHARE:.3g} of the "
+    "memory; not where working_sets_bytes is set",
+    "time": "mean of calls in a row, between two of the backend's marks: as many as last "
+    f"{IN_A_ROW} times launch_and_wait_s, at most {MOST_CALLS} and what the backend's queue holds; "
+    f"where results are new arrays, a row's fill {NEW_SHARE:.3g} of the cache at most; in two rounds "
+    "over all points, on new arrays each",
+    "launch_bound": f"a call shorter than {LAUNCH_BOUND} times launch_s, that of the same kernel on "
+    "its fewest values, in a row",
+}
 
 
 class Plugin(OperationWorkload):
@@ -82,12 +90,6 @@ class Plugin(OperationWorkload):
     }
     working_set = "working_set_bytes"
     PARAMETERS = {
-        "kernels": several(
-            {"enum": list(KERNELS)},
-            "copy (a = b), triad (a = b + s c), reduction (sums)",
-            uniqueItems=True,
-            default=list(KERNELS),
-        ),
         "working_sets_bytes": {
             "type": ["array", "null"],
             "minItems": 1,
@@ -103,9 +105,8 @@ class Plugin(OperationWorkload):
         ),
         "caches": caches_parameter(
             "`warm`: the same arrays every time; `cold`: sets of them in turn, together more than "
-            "`cold_bytes`, for working sets below the last-level cache"
+            "twice the last-level cache, for working sets below it"
         ),
-        "cold_bytes": COLD_BYTES_PARAMETER,
         "allocator": choice(
             ["default", "retain"],
             "`retain` keeps freed host memory in the process, where the C library is "
@@ -113,8 +114,6 @@ class Plugin(OperationWorkload):
             "each time",
             default="retain",
         ),
-        **BURST_PARAMETERS,
-        "burst_budget_s": {**BURST_PARAMETERS["burst_budget_s"], "default": 0.3},
     }
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
@@ -125,36 +124,30 @@ class Plugin(OperationWorkload):
     def measure(self, session: Session) -> None:
         backend = session.backend
         cache_bytes, source = backend.last_level_cache()
-        round_bytes = self.parameters["cold_bytes"] or caches.beyond_bytes(cache_bytes)
+        round_bytes = caches.beyond_bytes(cache_bytes)
         below = cache_bytes or round_bytes // 2
-        streams = {name: backend.stream(name) for name in self.parameters["kernels"]}
+        streams = {name: backend.stream(name) for name in KERNELS}
         session.method["bandwidth"] = {
             "kernels": {name: stream.means for name, stream in streams.items()},
-            "bytes": COUNTED,
             "last_level_cache_bytes": cache_bytes,
             "last_level_cache_source": source,
-            "largest_working_set": f"doubled until a call lasts {CALL_S} s, within "
-            f"{MEMORY_SHARE:.3g} of the memory; not where working_sets_bytes is set",
-            "time": "mean of calls in a row, between two of the backend's marks: as many as last "
-            f"{IN_A_ROW} times launch_and_wait_s, at most {MOST_CALLS} and what the backend's queue "
-            f"holds; where results are new arrays, a row's fill {NEW_SHARE:.3g} of the cache at most; "
-            "in two rounds over all points, on new arrays each",
+            **METHOD,
             "launch_s": {},
             "launch_and_wait_s": {},
-            "launch_bound": f"a call shorter than {LAUNCH_BOUND} times launch_s, that of the same "
-            "kernel on its fewest values, in a row",
         }
         sizes = self.sizes(session, below, cache_bytes)
-        cold = self.cold(session, round_bytes)
+        cold = "cold" in self.parameters["caches"]
+        if cold and round_bytes > most_bytes(session):
+            cold = not_measured(session, f"cold arrays of {round_bytes} bytes together are")
         planned: list[Arrays] = []
         for name, stream in streams.items():
             fewest = Arrays(session, name, stream, 0, 0)
             launch = dispatched(backend, fewest.launches()[0])
             in_row = min(IN_A_ROW, fewest.most_calls(SMALLEST_BYTES))
-            self.launch_s = looked_s(session, launch, in_row)
-            self.wait_s = min(call_s(launch, backend) for _ in range(LOOKS))
-            session.method["bandwidth"]["launch_s"][name] = self.launch_s
-            session.method["bandwidth"]["launch_and_wait_s"][name] = self.wait_s
+            launch_s = looked_s(session, launch, in_row)
+            wait_s = min(call_s(launch, backend) for _ in range(LOOKS))
+            session.method["bandwidth"]["launch_s"][name] = launch_s
+            session.method["bandwidth"]["launch_and_wait_s"][name] = wait_s
             for size in sizes:
                 if size == sizes[-1] and not self.parameters["working_sets_bytes"]:
                     size = grown(session, name, stream, size)
@@ -176,8 +169,7 @@ class Plugin(OperationWorkload):
         requested = self.parameters["working_sets_bytes"]
         for size in sorted(requested or []):
             if size > limit_bytes:
-                what = f"a working set of {size} bytes is more than an eighth of the memory"
-                session.flag("not_measured", what)
+                not_measured(session, f"a working set of {size} bytes is")
         sizes = {*(requested or [BEYOND_CACHE * below])}
         if not requested:
             size = SMALLEST_BYTES
@@ -189,69 +181,42 @@ class Plugin(OperationWorkload):
                 sizes.add(cache_bytes // 2)
         return sorted(size for size in sizes if size <= limit_bytes)
 
-    def cold(self, session: Session, round_bytes: int) -> bool:
-        """Whether cold points are requested and possible; a flag says why they are not."""
-        requested = "cold" in self.parameters["caches"]
-        fits = round_bytes <= most_bytes(session)
-        if requested and not fits:
-            what = (
-                f"cold arrays of {round_bytes} bytes together are more than an eighth of the memory"
-            )
-            session.flag("not_measured", what)
-        return requested and fits
-
-    def burst(
-        self, session: Session, launch: Callable[[], Any], fastest_s: float
-    ) -> dict[str, Any]:
-        """None where every result is a new array: they add up."""
-        if session.backend.writes_into:
-            return super().burst(session, launch, fastest_s)
-        reason = "every launch of a row makes a new array before the last one's is free"
-        return {"burst_mean_s": None, "burst_reason": f"{reason}: another working set"}
-
     def ready(self, session: Session, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-        """A launcher that goes round arrays, all of whose results were written once."""
+        """What starts a call on one array after another, all of whose results were written once."""
         for launch in launches:  # now every result's memory is there, in a lazy framework's too
             session.backend.evaluate(launch())
         session.backend.synchronize()
-        return rotating(launches)
+        return dispatched(session.backend, rotating(launches))
 
     def point(self, session: Session, arrays: Arrays, below: int) -> dict[str, Any]:
         """One point after the first round: checked against float64 on random data, then timed."""
+        backend, stream = session.backend, arrays.stream
         launches = arrays.launches()
         result_error = checked(arrays.error(launches[0]), session.cell.precision, arrays.what)
-        in_turn = self.ready(session, launches)
+        launch = self.ready(session, launches)
         wait_s = session.method["bandwidth"]["launch_and_wait_s"][arrays.name]
-        launch, most = dispatched(session.backend, in_turn), arrays.most_calls(below)
-        calls = calls_in_row(session, launch, IN_A_ROW * wait_s, most)
-        flops = arrays.stream.flops_per_value * arrays.count
+        calls = calls_in_row(session, launch, IN_A_ROW * wait_s, arrays.most_calls(below))
         faults, _ = read_faults()
-        point = self.timed_point(
-            session,
-            arrays.what,
-            {
-                "kernel": arrays.name,
-                "working_set_bytes": arrays.size,
-                "cache": "cold" if arrays.cold else "warm",
-            },
-            in_turn,
-            {
-                "flops": float(flops) or None,
-                "flops_source": f"{arrays.stream.flops_per_value} n" if flops else "none",
-                "bytes": arrays.bytes,
-                "result_error": result_error,
-            },
-            calls,
-        )
-        point |= {"calls_per_time": calls, "minor_faults": read_faults()[0] - faults}
+        backend.reset_peak_memory()
+        cache = "cold" if arrays.cold else "warm"
+        flops = float(stream.flops_per_value * arrays.count)
+        point = session.repeat(arrays.what, launch, calls) | {
+            "params": {"kernel": arrays.name, "working_set_bytes": arrays.size, "cache": cache},
+            "flops": flops or None,
+            "flops_source": f"{stream.flops_per_value} n" if flops else "none",
+            "bytes": arrays.bytes,
+            "result_error": result_error,
+            "memory": session.memory(),
+            "calls_per_time": calls,
+            "minor_faults": read_faults()[0] - faults,
+        }
         return point | self.bound(session, point)
 
     def again(self, session: Session, arrays: Arrays, point: dict[str, Any]) -> None:
         """Add the second round to a point, and say where its memory was faulted in for it."""
-        in_turn = self.ready(session, arrays.launches())
+        launch, calls = self.ready(session, arrays.launches()), point["calls_per_time"]
         faults, _ = read_faults()
-        calls = point["calls_per_time"]
-        measured = session.repeat(arrays.what, dispatched(session.backend, in_turn), calls)
+        measured = session.repeat(arrays.what, launch, calls)
         session.timed(calls * sum(measured["times"]["step_s"]))
         point["minor_faults"] += read_faults()[0] - faults
         for name, seconds in measured["times"].items():
@@ -259,10 +224,10 @@ class Plugin(OperationWorkload):
         point["attempts"] += measured["attempts"]
         point |= {"stopped_by": measured["stopped_by"], **order(point["times"]["step_s"])}
         point |= self.bound(session, point)
-        launches_timed = timed_launches(point)
-        faulted_bytes = point["minor_faults"] * os.sysconf("SC_PAGE_SIZE")
-        share = faulted_bytes / (launches_timed * arrays.bytes)
-        if share > FAULTED_ABOVE and point["minor_faults"] > launches_timed:
+        runs = [point["times"], *point["attempts"]]
+        launches = calls * sum(len(run["warmup_step_s"]) + len(run["step_s"]) for run in runs)
+        share = point["minor_faults"] * os.sysconf("SC_PAGE_SIZE") / (launches * arrays.bytes)
+        if share > FAULTED_ABOVE and point["minor_faults"] > launches:
             session.flag(
                 "faulted_anew",
                 f"{arrays.what}: {share:.1%} of its bytes are pages that were faulted in for it, "
@@ -304,18 +269,16 @@ def grown(session: Session, name: str, stream: Stream, size: int) -> int:
     return size
 
 
+def not_measured(session: Session, what: str) -> bool:
+    """Flag arrays that are too large; false."""
+    session.flag("not_measured", f"{what} more than an eighth of the memory")
+    return False
+
+
 def most_bytes(session: Session) -> float:
     """Bytes that a point may allocate."""
     memory_bytes = session.cell.device_memory_bytes
     return MEMORY_SHARE * memory_bytes if memory_bytes else math.inf
-
-
-def timed_launches(point: Mapping[str, Any]) -> int:
-    """How often a point's operation ran, abandoned attempts and its burst included."""
-    runs = [point["times"], *point.get("attempts", [])]
-    burst = point.get("burst_count", 0) + point.get("burst_warmup", 0)
-    times = sum(len(run["warmup_step_s"]) + len(run["step_s"]) for run in runs)
-    return point.get("calls_per_time", 1) * times + burst
 
 
 class Launch:

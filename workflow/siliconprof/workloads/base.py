@@ -44,13 +44,6 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "default": None,
         "description": "hub name or folder of pretrained weights, in transformers' layout",
     },
-    "weights_revision": {
-        "type": ["string", "null"],
-        "minLength": 1,
-        "default": None,
-        "description": "commit, tag or branch of `weights_path` on the hub, the main branch when "
-        "null; a folder has none",
-    },
     "zero_stage": choice(
         [2, 3],
         "ZeRO stage under scenario offload: 2 offloads optimizer and gradients, 3 the weights too",
@@ -78,10 +71,7 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "type": ["number", "object", "null"],
         "exclusiveMinimum": 0,
         "additionalProperties": False,
-        "properties": {
-            "cpu": {"type": "number", "exclusiveMinimum": 0},
-            "gpu": {"type": "number", "exclusiveMinimum": 0},
-        },
+        "properties": dict.fromkeys(("cpu", "gpu"), {"type": "number", "exclusiveMinimum": 0}),
         "default": None,
         "description": "device memory that the cell may use, GiB; null = all that the device has; "
         "`{cpu: …, gpu: …}` = another for each kind: a GPU's libraries and its allocator take "
@@ -184,11 +174,6 @@ class Workload:
         )
 
     @classmethod
-    def is_cold(cls, row: Mapping[str, Any]) -> bool:
-        """Whether a point's calls take operands in turn, together too many for any cache."""
-        return False
-
-    @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         """A cell's settings, of any version, that all points share; their `params` go first."""
         return parameters
@@ -272,11 +257,10 @@ class TrainingWorkload(Workload):
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
         """The layers where they are known, and the batch."""
-        layers, width = row.get("n_layer"), row.get("n_embd")
-        size = (
-            f"{layers:g} layer{'s' * (layers > 1)} of width {width:g}, " if layers and width else ""
-        )
-        return f"{size}batch {row['batch_size']:g}"
+        layers, width, batch = row.get("n_layer"), row.get("n_embd"), f"batch {row['batch_size']:g}"
+        if not (layers and width):
+            return batch
+        return f"{layers:g} layer{'s' * (layers > 1)} of width {width:g}, {batch}"
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
@@ -321,7 +305,7 @@ class TrainingWorkload(Workload):
 
     def checkpoint(self) -> Checkpoint:
         """The pretrained weights that the entry names, or a `UserError`; see `Checkpoint`."""
-        found = Checkpoint(self.parameters["weights_path"], self.parameters["weights_revision"])
+        found = Checkpoint(self.parameters["weights_path"])
         found.check(self.checkpoint_config())
         return found
 

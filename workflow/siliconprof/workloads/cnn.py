@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from siliconprof.workloads._classic import ClassicWorkload
-from siliconprof.workloads._classic_layers import (
+from siliconprof.workloads._classic import (
     CLASSES,
+    FLATTEN,
+    MAX_POOLING,
     SIDE,
-    Conv2D,
-    Dense,
-    Flatten,
-    MaxPooling2D,
+    ClassicWorkload,
+    convolution,
+    dense,
 )
 
 
@@ -17,14 +17,13 @@ class Plugin(ClassicWorkload):
     """cnn"""
 
     network = "CNN"
-    called = "the CNN"
     layers = (
-        Conv2D(SIDE, 1, 32),  # 26 wide
-        MaxPooling2D(),
-        Conv2D(13, 32, 64),  # 11
-        MaxPooling2D(),
-        Conv2D(5, 64, 64),  # 3
-        Flatten(),
-        Dense(3 * 3 * 64, 64),
-        Dense(64, CLASSES, relu=False),
+        convolution(SIDE, 1, 32),  # 26 wide
+        MAX_POOLING,
+        convolution(13, 32, 64),  # 11
+        MAX_POOLING,
+        convolution(5, 64, 64),  # 3
+        FLATTEN,
+        dense(3 * 3 * 64, 64),
+        dense(64, CLASSES, relu=False),
     )

@@ -6,13 +6,13 @@ the device works in the host's memory there is nothing to transfer, which the ba
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
 from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Bytes, Parameter, several
-from siliconprof.workloads._operation import BURST_PARAMETERS, OperationWorkload
+from siliconprof.workloads._operation import OperationWorkload
 from siliconprof.workloads.base import only_fp32
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Plugin(OperationWorkload):
     LIBRARIES = {"mlx": ("numpy",)}  # its transfers are from and to numpy's arrays
     POINT = {
         "direction": Parameter("string", label="direction"),
-        "pinned": Parameter("boolean", label="pinned", identifies=False),
+        "pinned": Parameter("boolean", label="pinned"),
         "transfer_bytes": Parameter("integer", label="transfer", unit="byte"),
     }
     working_set = "transfer_bytes"
@@ -38,13 +38,7 @@ class Plugin(OperationWorkload):
             "bytes of one transfer; all are points of one cell",
             default=[2**16, 2**20, 2**24, 2**28],
         ),
-        **BURST_PARAMETERS,
     }
-
-    @classmethod
-    def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """Old records without `pinned` are not pinned."""
-        return ", ".join(parameter.text(row[name]) for name, parameter in cls.POINT.items())
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         return {"buffer": max(self.parameters["transfer_bytes"])}
@@ -52,19 +46,19 @@ class Plugin(OperationWorkload):
     def measure(self, session: Session) -> None:
         means: dict[str, str] = {}
         reasons: dict[str, str] = {}  # variant -> why it is not measured
-        for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST):
-            for pinned in (False, True):
-                variant = f"{direction}, {'pinned' if pinned else 'pageable'}"
-                for size in sorted(self.parameters["transfer_bytes"]):
-                    transfer, text = session.backend.transfer(
-                        direction, pinned, size // WIDTH, session.cell.seed
-                    )
-                    if transfer is None:
-                        reasons[variant] = text
-                        break
-                    means[variant] = text
-                    params = {"direction": direction, "pinned": pinned, "transfer_bytes": size}
-                    session.add_point(self.point(session, params, transfer))
+        sizes = sorted(self.parameters["transfer_bytes"])
+        for direction, pinned in product((HOST_TO_DEVICE, DEVICE_TO_HOST), (False, True)):
+            variant = f"{direction}, {'pinned' if pinned else 'pageable'}"
+            for size in sizes:
+                transfer, text = session.backend.transfer(
+                    direction, pinned, size // WIDTH, session.cell.seed
+                )
+                if transfer is None:
+                    reasons[variant] = text
+                    break
+                means[variant] = text
+                params = {"direction": direction, "pinned": pinned, "transfer_bytes": size}
+                session.add_point(self.point(session, params, transfer))
         if not means:
             raise Unsupported("; ".join(dict.fromkeys(reasons.values())))
         session.method["copy"] = means
@@ -73,16 +67,12 @@ class Plugin(OperationWorkload):
 
     def point(self, session: Session, params: dict[str, Any], transfer: Transfer) -> dict[str, Any]:
         """One transfer: compare what arrives with what was sent, then time it."""
-        what = f"the {params['direction']} transfer of {params['transfer_bytes']} bytes"
+        size = params["transfer_bytes"]
+        what = f"the {params['direction']} transfer of {size} bytes"
         arrived = transfer.launch()
         session.backend.evaluate(arrived)
         session.backend.synchronize()
         if not transfer.arrived(arrived):
             raise ArithmeticError(f"{what} is wrong: what arrives is not what was sent")
-        work = {
-            "flops": None,
-            "flops_source": "none",
-            "bytes": params["transfer_bytes"],
-            "result_error": 0.0,
-        }
+        work = {"flops": None, "flops_source": "none", "bytes": size, "result_error": 0.0}
         return self.timed_point(session, what, params, transfer.launch, work)

@@ -54,78 +54,58 @@ class Plugin(KernelWorkload):
         return f"{row['pages']:g} pages"
 
     def measure(self, session: Session) -> None:
+        setting = machine.read_text(HUGE_PAGES).strip()
         session.method["first_touch"] = {
             "times": "step_s: a mapping made, written to twice and given back; first_pass_s and "
             "second_pass_s: one write per page, in every run, warm-up and given-up attempts included",
-            "huge_pages": huge_pages_setting(),
+            "huge_pages": f"transparent huge pages: {setting or 'unknown'}; refused by "
+            "MADV_NOHUGEPAGE where the system has it, else the count of faults shows how many pages "
+            "each brings",
         }
         for pages in sorted(self.parameters["pages"]):
             session.add_point(self.point(session, pages))
 
     def point(self, session: Session, pages: int) -> dict[str, Any]:
         """One size of mapping."""
-        touch = Touch(pages)
+        size, ones = pages * mmap.PAGESIZE, b"\1" * pages
+        times: dict[str, list[float]] = {"first_pass_s": [], "second_pass_s": []}
+        faults: dict[str, list[int]] = {"first_pass": [], "second_pass": []}
+
+        def touch() -> None:
+            """Map, touch every page twice and unmap."""
+            with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+                if hasattr(mmap, "MADV_NOHUGEPAGE"):
+                    memory.madvise(mmap.MADV_NOHUGEPAGE)
+                before, _ = read_faults()
+                start = time.perf_counter()
+                memory[:: mmap.PAGESIZE] = ones  # one byte of each page, in a loop in C
+                touched = time.perf_counter()
+                between, _ = read_faults()
+                again = time.perf_counter()
+                memory[:: mmap.PAGESIZE] = ones
+                end = time.perf_counter()
+                after, _ = read_faults()
+            times["first_pass_s"].append(touched - start)
+            times["second_pass_s"].append(end - again)
+            faults["first_pass"].append(between - before)
+            faults["second_pass"].append(after - between)
+
         measured = session.repeat(f"the first touch of {pages} pages", touch)
-        times = measured.pop("times") | {
-            "first_pass_s": touch.first_s,
-            "second_pass_s": touch.second_s,
-        }
-        costs = [a - b for a, b in zip(touch.first_s, touch.second_s, strict=True)]
-        faults = statistics.median(touch.first_faults)
-        if abs(faults - pages) > FAULTS_DIFFER_ABOVE * pages:
+        costs = [a - b for a, b in zip(*times.values(), strict=True)]
+        of_first = statistics.median(faults["first_pass"])
+        if abs(of_first - pages) > FAULTS_DIFFER_ABOVE * pages:
             session.flag(
                 "faults_differ",
-                f"{faults:.0f} faults for {pages} pages: a fault brings in another number of pages",
+                f"{of_first:.0f} faults for {pages} pages: a fault brings in another number of pages",
             )
-        size = pages * mmap.PAGESIZE
-        return {
+        return measured | {
             "params": {"pages": pages, "page_size_bytes": mmap.PAGESIZE},
-            "times": times,
+            "times": measured["times"] | times,
             "quantities": {"fault_s_per_page": statistics.median(costs) / pages},
-            "faults": {"first_pass": touch.first_faults, "second_pass": touch.second_faults},
+            "faults": faults,
             "flops": None,
             "flops_source": "none",
             "bytes": size,
             "result_error": None,
             "memory": session.memory(),
-        } | measured
-
-
-class Touch:
-    """Maps, touches every page twice and unmaps; keeps the seconds and faults of both passes."""
-
-    def __init__(self, pages: int) -> None:
-        self.size = pages * mmap.PAGESIZE
-        self.ones = b"\1" * pages
-        self.first_s: list[float] = []
-        self.second_s: list[float] = []
-        self.first_faults: list[int] = []
-        self.second_faults: list[int] = []
-
-    def __call__(self) -> None:
-        with mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-            if hasattr(mmap, "MADV_NOHUGEPAGE"):
-                memory.madvise(mmap.MADV_NOHUGEPAGE)
-            before, _ = read_faults()
-            start = time.perf_counter()
-            memory[:: mmap.PAGESIZE] = self.ones  # one byte of each page, in a loop in C
-            touched = time.perf_counter()
-            between, _ = read_faults()
-            again = time.perf_counter()
-            memory[:: mmap.PAGESIZE] = self.ones
-            end = time.perf_counter()
-            after, _ = read_faults()
-        self.first_s.append(touched - start)
-        self.second_s.append(end - again)
-        self.first_faults.append(between - before)
-        self.second_faults.append(after - between)
-
-
-def huge_pages_setting() -> str:
-    """The system's setting of transparent huge pages, and whether they are refused."""
-    setting = machine.read_text(HUGE_PAGES).strip()
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        return f"transparent huge pages: {setting or 'unknown'}; refused by MADV_NOHUGEPAGE"
-    return (
-        "this system has no MADV_NOHUGEPAGE; the count of faults shows how many pages each brings"
-    )
+        }

@@ -77,14 +77,16 @@ class Plugin(TrainingWorkload):
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
-        n_layer, n_embd, n_head, vocab_size, n_positions = SIZES[parameters["size"]]
-        self.n_layer, self.n_embd, self.n_head = n_layer, n_embd, n_head
-        self.n_positions = n_positions
-        self.vocab_size = int(
-            parameters["vocab_size"] or vocab_size or parameters["dataset_vocab_size"]
-        )
+        self.n_layer, self.n_embd, self.n_head, own, self.n_positions = SIZES[parameters["size"]]
+        self.vocab_size = int(parameters["vocab_size"] or own or parameters["dataset_vocab_size"])
         self.seq_len = int(parameters["seq_len"])
         self.lora_rank = int(parameters["lora_rank"])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """By transformers' names, which are mlx-lm's too."""
+        names = ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size")
+        return {name: getattr(self, name) for name in names}
 
     def packages(self, framework: str) -> tuple[str, ...]:
         libraries = super().packages(framework)
@@ -172,26 +174,21 @@ class Plugin(TrainingWorkload):
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names of transformers' state dict; the output head shares the token embedding."""
         d = self.n_embd
-        shapes: dict[str, tuple[int, ...]] = {
-            "wte.weight": (self.vocab_size, d),
-            "wpe.weight": (self.n_positions, d),
+        layer = {
+            "ln_1": (d,),
+            "attn.c_attn": (d, 3 * d),  # transformers' Conv1D: (in, out)
+            "attn.c_proj": (d, d),
+            "ln_2": (d,),
+            "mlp.c_fc": (d, 4 * d),
+            "mlp.c_proj": (4 * d, d),
         }
-
-        def norm(name: str) -> None:
-            shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (d,)
-
-        def linear(name: str, m: int, n: int) -> None:  # transformers' Conv1D: (in, out)
-            shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (m, n), (n,)
-
-        for layer in range(self.n_layer):
-            block = f"h.{layer}"
-            norm(f"{block}.ln_1")
-            linear(f"{block}.attn.c_attn", d, 3 * d)
-            linear(f"{block}.attn.c_proj", d, d)
-            norm(f"{block}.ln_2")
-            linear(f"{block}.mlp.c_fc", d, 4 * d)
-            linear(f"{block}.mlp.c_proj", 4 * d, d)
-        norm("ln_f")
+        names = {
+            f"h.{i}.{name}": shape for i in range(self.n_layer) for name, shape in layer.items()
+        }
+        shapes: dict[str, tuple[int, ...]] = {"wte.weight": (self.vocab_size, d)}
+        shapes["wpe.weight"] = (self.n_positions, d)
+        for name, shape in (names | {"ln_f": (d,)}).items():
+            shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[-1:]}
         return shapes
 
     def initial_adapters(self, seed: int) -> list[Any]:
@@ -207,8 +204,7 @@ class Plugin(TrainingWorkload):
         ]
 
     def checkpoint_config(self) -> dict[str, Any]:
-        """See `TrainingWorkload.checkpoint_config`."""
-        shape = {"n_layer": self.n_layer, "n_head": self.n_head, "n_embd": self.n_embd}
+        shape = {name: self.sizes[name] for name in ("n_layer", "n_head", "n_embd")}
         # as transformers' GPT2Config has them
         functions = {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
         attention = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
@@ -225,19 +221,9 @@ class Plugin(TrainingWorkload):
         import torch
         from transformers import GPT2Config, GPT2LMHeadModel
 
-        config = GPT2Config(
-            vocab_size=self.vocab_size,
-            n_positions=self.n_positions,
-            n_embd=self.n_embd,
-            n_layer=self.n_layer,
-            n_head=self.n_head,
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            bos_token_id=0,
-            eos_token_id=0,
-            use_cache=False,
-        )
+        no_dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+        tokens = {"bos_token_id": 0, "eos_token_id": 0}
+        config = GPT2Config(**self.sizes, **no_dropout, **tokens, use_cache=False)
         model = GPT2LMHeadModel(config)
         model.loss_type = "ForCausalLM"  # what it falls back to, after a warning
         weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
@@ -275,18 +261,8 @@ class Plugin(TrainingWorkload):
         import mlx.core as mx
         from mlx_lm.models import gpt2
 
-        model = gpt2.Model(
-            gpt2.ModelArgs(
-                model_type="gpt2",
-                n_ctx=self.n_positions,
-                n_embd=self.n_embd,
-                n_head=self.n_head,
-                n_layer=self.n_layer,
-                n_positions=self.n_positions,
-                layer_norm_epsilon=1e-5,
-                vocab_size=self.vocab_size,
-            )
-        )
+        own = {"model_type": "gpt2", "n_ctx": self.n_positions, "layer_norm_epsilon": 1e-5}
+        model = gpt2.Model(gpt2.ModelArgs(**own, **self.sizes))
         weights = {name: mx.array(array) for name, array in self.initial_weights(seed)}
         model.load_weights(list(model.sanitize(weights).items()))
         if self.lora_rank:

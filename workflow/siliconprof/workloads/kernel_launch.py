@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.declarations import Parameter, Quantity, integer
 from siliconprof.session import cold_launch
+from siliconprof.session.cold_launch import COMPILE_AND_LOAD_S, DISPATCH_COLD_S, EMPTY_COLD_S
 from siliconprof.session.timing import Plan
 from siliconprof.workloads._operation import checked
 from siliconprof.workloads.base import KernelWorkload, only_fp32
@@ -24,43 +24,17 @@ if TYPE_CHECKING:
 
 DISPATCH, EMPTY_KERNEL = "dispatch", "empty kernel"
 CHECKED_VALUES = 64  # of the trivial operator
-# Shares of the cell's time limit, so that fresh processes that hang leave time for the rest.
-ONE_PROCESS, ALL_PROCESSES = 0.25, 0.5
+ONE_PROCESS = 0.25  # of the cell's time limit, so that one that hangs leaves time for the rest
+# Fresh ones, each with one cold launch; forks of three that have imported where that takes long.
+PROCESSES = 10
 SLOW_IMPORT_S = 0.5  # a process that has imported for so long forks instead of starting others
 FORKS = 5  # of one such process
 FORKED = (
     f"the import took over {SLOW_IMPORT_S} s: after the first process, each that imports forks up to "
     f"{FORKS} in turn, and each fork opens the device and launches"
 )
+BEFORE = (cold_launch.IMPORT_S, cold_launch.CONTEXT_S, cold_launch.OTHER_KERNEL_S)
 COMES_COMPILED = "the operator comes compiled with the framework"
-
-
-@dataclass
-class Cold:
-    """The times of the fresh processes."""
-
-    processes: int
-    seconds: dict[str, list[float]] = field(default_factory=dict)  # one entry per process
-    failed: list[str] = field(default_factory=list)  # one reason per process that did not end well
-
-    def into(self, point: dict[str, Any], compiles_at_launch: str | None) -> dict[str, Any]:
-        """The point of one launcher with its cold times, and why any of them is missing."""
-        empty = point["params"]["launch"] == EMPTY_KERNEL
-        names = [cold_launch.IMPORT_S, cold_launch.CONTEXT_S, cold_launch.OTHER_KERNEL_S]
-        names += [cold_launch.COMPILE_AND_LOAD_S] if empty else []
-        times = {name: self.seconds.get(name) for name in names}
-        cold = cold_launch.EMPTY_COLD_S if empty else cold_launch.DISPATCH_COLD_S
-        times["cold_s"] = self.seconds.get(cold)
-        failure = f"no fresh process reached this: {'; '.join(self.failed)}"
-        reasons = {name: failure for name, values in times.items() if not values}
-        if not empty:
-            reasons["compile_and_load_s"] = COMES_COMPILED
-        elif compiles_at_launch:
-            reasons["cold_s"] = compiles_at_launch
-        return point | {
-            "times": point["times"] | {name: values for name, values in times.items() if values},
-            "cold": {"processes": self.processes, "failed": self.failed, "reasons": reasons},
-        }
 
 
 class Plugin(KernelWorkload):
@@ -90,24 +64,18 @@ class Plugin(KernelWorkload):
             minimum=1,
         ),
         "bursts": integer(200, "bursts measured for enqueue and amortised time, each", minimum=10),
-        "processes": integer(
-            10,
-            "fresh processes, one after the other, each with one cold launch; on a CPU "
-            "whose framework takes long to import they are forks of three that have imported it",
-            minimum=10,
-        ),
     }
 
     def measure(self, session: Session) -> None:
         backend, seed = session.backend, session.cell.seed
-        cold = self.cold(session)
+        seconds, failed = self.cold(session)
         values, same = (backend.normal((CHECKED_VALUES,), seed) for _ in range(2))
         error = backend.relative_error(backend.add_one(values), lambda x: x + 1, same)
         value = backend.normal((1,), seed)
         note = "a + 1 on one element"
         point = self.point(session, DISPATCH, note, lambda: backend.add_one(value))
         point["result_error"] = checked(error, session.cell.precision, "a + 1")
-        session.add_point(cold.into(point, None))
+        session.add_point(self.with_cold(point, seconds, failed))
         kernel, note = backend.empty_kernel()
         if kernel is None:
             session.flag("no_empty_kernel", note)
@@ -117,42 +85,54 @@ class Plugin(KernelWorkload):
         except Exception as error:  # made by private or young interfaces: keep the dispatch
             session.flag("no_empty_kernel", f"its launch failed: {error}")
             return
-        session.add_point(cold.into(point, backend.compiles_at_launch))
+        session.add_point(self.with_cold(point, seconds, failed, backend.compiles_at_launch))
 
-    def cold(self, session: Session) -> Cold:
-        """Cold launches, one process after the other, with a reason for each that fails."""
+    def cold(self, session: Session) -> tuple[dict[str, list[float]], list[str]]:
+        """(seconds by name, one entry per fresh process; a reason for each that failed)."""
         cell = session.cell
-        limit_s = Plan.of(cell.timing).time_limit_s
-        cold = Cold(self.parameters["processes"])
+        one_s = ONE_PROCESS * Plan.of(cell.timing).time_limit_s
         stepping = session.stepping("fresh process")
-        end = time.monotonic() + ALL_PROCESSES * limit_s
         on_linux_cpu = sys.platform == "linux" and cell.device_kind == "cpu"
+        all_s: dict[str, list[float]] = {}
+        failed: list[str] = []
         done, forks = 0, 0
-        while done < cold.processes:
-            left_s = end - time.monotonic()
-            if left_s <= 0:
-                spent = f"{ALL_PROCESSES:.0%} of the cell's time limit of {limit_s:g} s is spent"
-                cold.failed.append(
-                    f"processes {done + 1} to {cold.processes}: not started, {spent}"
-                )
-                break
+        while done < PROCESSES:
             stepping("start", done + 1)
-            one_s = min(left_s, ONE_PROCESS * limit_s)
-            forked = min(forks, cold.processes - done)
-            for timings, reason in cold_launch.fresh(cell, one_s, forked):
+            for timings, reason in cold_launch.fresh(cell, one_s, min(forks, PROCESSES - done)):
                 done += 1
                 for name, seconds in timings.items():
-                    cold.seconds.setdefault(name, []).append(seconds)
+                    all_s.setdefault(name, []).append(seconds)
                 if reason:
-                    cold.failed.append(f"process {done}: {reason}")
-            imports_s = cold.seconds.get(cold_launch.IMPORT_S, [0.0])
+                    failed.append(f"process {done}: {reason}")
+            imports_s = all_s.get(cold_launch.IMPORT_S, [0.0])
             if on_linux_cpu and imports_s[-1] > SLOW_IMPORT_S:  # where a fork is safe
                 forks = FORKS
                 session.method["cold_launch"] = FORKED
-        session.timed(sum(map(sum, cold.seconds.values())))
-        if cold.failed:
-            session.flag("fresh_process_failed", "; ".join(cold.failed))
-        return cold
+        session.timed(sum(map(sum, all_s.values())))
+        if failed:
+            session.flag("fresh_process_failed", "; ".join(failed))
+        return all_s, failed
+
+    def with_cold(
+        self,
+        point: dict[str, Any],
+        seconds: Mapping[str, list[float]],
+        failed: list[str],
+        compiles_at_launch: str | None = None,
+    ) -> dict[str, Any]:
+        """The point of one launcher with its cold times, and why any of them is missing."""
+        empty = point["params"]["launch"] == EMPTY_KERNEL
+        names = {name: name for name in (*BEFORE, *((COMPILE_AND_LOAD_S,) if empty else ()))}
+        names["cold_s"] = EMPTY_COLD_S if empty else DISPATCH_COLD_S
+        times = {name: seconds[own] for name, own in names.items() if own in seconds}
+        failure = f"no fresh process reached this: {'; '.join(failed)}"
+        reasons = dict.fromkeys((name for name in names if name not in times), failure)
+        if not empty:
+            reasons[COMPILE_AND_LOAD_S] = COMES_COMPILED
+        elif compiles_at_launch:
+            reasons["cold_s"] = compiles_at_launch
+        cold = {"processes": PROCESSES, "failed": failed, "reasons": reasons}
+        return point | {"times": point["times"] | times, "cold": cold}
 
     def point(
         self, session: Session, what: str, note: str, launch: Callable[[], Any]

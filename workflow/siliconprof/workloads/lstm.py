@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from siliconprof.workloads._classic import ClassicWorkload
-from siliconprof.workloads._classic_layers import CLASSES, LSTM, SIDE, Dense
+from siliconprof.workloads._classic import CLASSES, SIDE, ClassicWorkload, dense, lstm
 
 
 class Plugin(ClassicWorkload):
     """lstm"""
 
     network = "LSTM"
-    called = "the LSTM"
-    layers = (LSTM(SIDE, SIDE, 128), Dense(128, CLASSES, relu=False))
+    layers = (lstm(SIDE, SIDE, 128), dense(128, CLASSES, relu=False))

@@ -7,7 +7,6 @@ of it after another, together more than twice the last-level cache. A single pro
 
 from __future__ import annotations
 
-import math
 import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from siliconprof.hosts import caches
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     CACHE,
-    COLD_BYTES_PARAMETER,
     PRODUCT_POINT,
     WIDTH_BYTES,
     ProductWorkload,
@@ -44,9 +42,8 @@ class Plugin(ProductWorkload):
         ),
         "caches": caches_parameter(
             "`warm`: the same matrix every time; `cold`: copies of it in turn, together more than "
-            "`cold_bytes`"
+            "twice the last-level cache"
         ),
-        "cold_bytes": COLD_BYTES_PARAMETER,
         **BURST_PARAMETERS,
     }
 
@@ -56,14 +53,12 @@ class Plugin(ProductWorkload):
         largest = width * max(values(batched(shape)) for shape in self.parameters["shapes"])
         if "cold" not in self.parameters["caches"]:
             return {"operands": largest}
-        round_bytes = self.parameters["cold_bytes"] or caches.BEYOND_UNKNOWN_BYTES
-        return {"operands": round_bytes + 2 * largest}
+        return {"operands": caches.beyond_bytes(None) + 2 * largest}
 
     def measure(self, session: Session) -> None:
         for shape in self.parameters["shapes"]:
             for cache in self.parameters["caches"]:
-                point = self.point(session, batched(shape), cache)
-                if point is not None:
+                if point := self.point(session, batched(shape), cache):
                     session.add_point(point)
 
     def point(
@@ -74,13 +69,9 @@ class Plugin(ProductWorkload):
         batch, m, k = shape
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"
         width = WIDTH_BYTES[cell.precision]
-        rotation = self.rotation(backend, width * batch * m * k) if cache == "cold" else None
-        if rotation is not None and rotation["buffers"] > MOST_COPIES:
-            session.flag(
-                "not_measured",
-                f"{what} would go round {rotation['buffers']} matrices, at most {MOST_COPIES} are "
-                "made: the matrix is too small to be found anywhere but in a cache",
-            )
+        rotation = rotation_of(backend, width * batch * m * k) if cache == "cold" else None
+        if rotation and rotation["buffers"] > MOST_COPIES:
+            session.flag("not_measured", f"{what} would go round {rotation['buffers']} matrices")
             return None
         one = batch == 1
         a = backend.normal((m, k) if one else (batch, m, k), cell.seed)
@@ -88,13 +79,9 @@ class Plugin(ProductWorkload):
         rows = slice(None, max(1, CHECKED_VALUES // k))
         product = backend.matmul(a, x)
         backend.evaluate(product)
-        if one:
-            error = backend.relative_error(product[rows], operator.matmul, a[rows], x)
-        else:
-            error = backend.relative_error(
-                product[-1:, rows], operator.matmul, a[-1:, rows], x[-1:]
-            )
-        result_error = checked(error, cell.precision, what)
+        last = (rows,) if one else (slice(-1, None), rows)
+        vector = x if one else x[-1:]
+        error = backend.relative_error(product[last], operator.matmul, a[last], vector)
         copies = rotation["buffers"] - 1 if rotation else 0
         matrices = [a, *(backend.copied(a) for _ in range(copies))]
         point = self.timed_point(
@@ -106,22 +93,22 @@ class Plugin(ProductWorkload):
                 "flops": 2.0 * batch * m * k,
                 "flops_source": "2 batch m k, one multiplication and one addition per term",
                 "bytes": width * values(shape),
-                "result_error": result_error,
+                "result_error": checked(error, cell.precision, what),
             },
         )
         return point | ({"rotation": rotation} if rotation else {})
 
-    def rotation(self, backend: Any, matrix_bytes: int) -> dict[str, Any]:
-        """How many matrices of a size a cold cache takes, and why so many."""
-        cache_bytes, source = backend.last_level_cache()
-        round_bytes = self.parameters["cold_bytes"] or caches.beyond_bytes(cache_bytes)
-        return {
-            # More than that many bytes, and never one matrix alone: it would find its own end.
-            "buffers": max(2, math.floor(round_bytes / matrix_bytes) + 1),
-            "buffer_bytes": matrix_bytes,
-            "cache_bytes": cache_bytes,
-            "cache_source": source,
-        }
+
+def rotation_of(backend: Any, matrix_bytes: int) -> dict[str, Any]:
+    """How many matrices of a size a cold cache takes, and why so many."""
+    cache_bytes, source = backend.last_level_cache()
+    return {
+        # More than that many bytes, and never one matrix alone: it would find its own end.
+        "buffers": max(2, caches.beyond_bytes(cache_bytes) // matrix_bytes + 1),
+        "buffer_bytes": matrix_bytes,
+        "cache_bytes": cache_bytes,
+        "cache_source": source,
+    }
 
 
 def batched(shape: list[int]) -> tuple[int, int, int]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from siliconprof.workloads._classic import ClassicWorkload
-from siliconprof.workloads._classic_layers import CLASSES, SIDE, Dense, Dropout, Flatten
+from siliconprof.workloads._classic import (
+    CLASSES,
+    DROPOUT,
+    FLATTEN,
+    SIDE,
+    ClassicWorkload,
+    dense,
+)
 
 
 class Plugin(ClassicWorkload):
     """mlp"""
 
     network = "MLP"
-    called = "the MLP"
     layers = (
-        Flatten(),
-        Dense(SIDE * SIDE, 512),
-        Dropout(),
-        Dense(512, 64),
-        Dense(64, CLASSES, relu=False),
+        FLATTEN,
+        dense(SIDE * SIDE, 512),
+        DROPOUT,
+        dense(512, 64),
+        dense(64, CLASSES, relu=False),
     )

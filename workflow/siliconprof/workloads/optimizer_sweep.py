@@ -13,32 +13,21 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.declarations import Bytes, Settings, integer, several
-from siliconprof.errors import UserError
 from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
-from siliconprof.workloads._transformer_parameters import SHAPE_POINT, with_betas
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 SWEPT = ("learning_rate", "warmup_steps", "weight_decay", "betas", "max_gradient_norm")
-# Only trainer training_run, which does a whole run, reads these.
-NOT_HERE = (
-    "evaluate_every",
-    "evaluation_batches_limit",
-    "checkpoint_every",
-    "sample_temperatures",
-    "sample_tokens",
-    "zero_stage",
-    "compile",
-    "attention",
-    "adamw",
-    "near_capacity_share",
-    "probes",
-)
+# Only trainer training_run, which does a whole run, reads its own keys.
+NOT_HERE = {
+    *transformer_lm.RUN_PARAMETERS,
+    *("zero_stage", "compile", "attention", "adamw", "near_capacity_share", "probes"),
+}
 MODEL_PARAMETERS = {
     name: schema
     for name, schema in transformer_lm.Plugin.PARAMETERS.items()
@@ -52,8 +41,8 @@ class Plugin(transformer_lm.Sweep):
     swept = ("sweep",)
     POINT = {
         **transformer_lm.Sweep.POINT,
-        "n_layer": SHAPE_POINT["n_layer"],
-        "n_embd": SHAPE_POINT["n_embd"],
+        "n_layer": transformer_lm.SHAPE_POINT["n_layer"],
+        "n_embd": transformer_lm.SHAPE_POINT["n_embd"],
     }
     PARAMETERS = {
         **MODEL_PARAMETERS,
@@ -99,8 +88,6 @@ class Plugin(transformer_lm.Sweep):
         return self.model({}).imports(framework)
 
     def measure(self, session: Session) -> None:
-        if not session.cell.dataset:
-            raise UserError("dataset: is missing; the sweep trains on a text data set")
         for settings in self.settings():
             workload = self.model(settings)
             facts = {"params": self.params(workload)}
@@ -114,7 +101,7 @@ class Plugin(transformer_lm.Sweep):
 
     def params(self, workload: transformer_lm.Plugin) -> dict[str, Any]:
         """The parameters of a point."""
-        own = with_betas(workload.parameters)
+        own = transformer_lm.with_betas(workload.parameters)
         names = (*SWEPT, "decay_steps", "beta1", "beta2")
         swept = {name: own[name] for name in names if name != "betas"}
         return {**swept, "steps": self.parameters["steps"], **workload.sizes()}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,7 @@ from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
 from siliconprof.session.timing import PhaseClock
-from siliconprof.stats import statistics
 from siliconprof.workloads import transformer_lm
-from siliconprof.workloads._transformer_parameters import BY_BUDGET, SHAPE_POINT
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ class Plugin(transformer_lm.Sweep):
     """transformer_grid"""
 
     swept = SWEPT
-    POINT = {**transformer_lm.Sweep.POINT, **SHAPE_POINT}
+    POINT = {**transformer_lm.Sweep.POINT, **transformer_lm.SHAPE_POINT}
     QUANTITIES = {
         **transformer_lm.Sweep.QUANTITIES,
         "device_launches": Quantity("operators of a step, counted on a GPU", ""),
@@ -57,7 +54,7 @@ class Plugin(transformer_lm.Sweep):
         **{
             name: several(
                 {k: v for k, v in SHAPE[name].items() if k not in ("default", "description")},
-                f"of each: {SHAPE[name]['description'].removesuffix(BY_BUDGET)}",
+                f"of each: {SHAPE[name]['description']}",
                 uniqueItems=True,
                 default=[SHAPE[name]["default"]],
             )
@@ -132,16 +129,25 @@ class Plugin(transformer_lm.Sweep):
         }
         session.evidence |= self.evidence(session, models[0])
         sweep.free(session)
+        cell, capacity = session.cell, memory_model.capacity_of(session.cell)
         for place, model in enumerate(models, 1):
-            what = f"point {place} of {len(models)}"
-            facts = described(model, session)
-            reason = self.too_large(session, facts["memory"]["predicted_bytes"])
-            if reason:
+            flops, source = model.flops_per_step()
+            parts = model.memory_bytes(cell.precision, cell.backend, cell.device_capability)
+            need = footprint.total(parts)
+            facts: dict[str, Any] = {
+                "params": model.sizes(),
+                "flops": flops,
+                "flops_source": source,
+                "memory": {"predicted_bytes": need, "predicted_parts_bytes": parts},
+            }
+            force = self.parameters["force"]
+            question = memory_model.Question("fits", need, *capacity, force=force)
+            if reason := memory_model.decide(question).reason:
                 sweep.skip(session, facts, reason)
                 continue
-            sweep.point(
-                session, name_of(model), facts, partial(self.point, session, model, facts, what)
-            )
+            what = f"point {place} of {len(models)}"
+            measured = partial(self.point, session, model, facts["memory"], what)
+            sweep.point(session, name_of(model), facts, measured)
 
     def evidence(self, session: Session, model: transformer_lm.Plugin) -> dict[str, Any]:
         """The dtypes that the smallest model of the grid trains in; empty where even that fails."""
@@ -151,15 +157,8 @@ class Plugin(transformer_lm.Sweep):
         except Exception:  # its point has the reason
             return {}
 
-    def too_large(self, session: Session, predicted_bytes: int | None) -> str | None:
-        """Why a point is not tried, or None."""
-        capacity = memory_model.capacity_of(session.cell)
-        force = self.parameters["force"]
-        question = memory_model.Question("fits", predicted_bytes, *capacity, force=force)
-        return memory_model.decide(question).reason
-
     def point(
-        self, session: Session, model: transformer_lm.Plugin, facts: Mapping[str, Any], what: str
+        self, session: Session, model: transformer_lm.Plugin, memory: Mapping[str, Any], what: str
     ) -> dict[str, Any]:
         """One model: trained for as many steps as both ways of timing take."""
         backend, seed = session.backend, session.cell.seed
@@ -178,21 +177,16 @@ class Plugin(transformer_lm.Sweep):
         autorange = backend.blocked_autorange(iteration, self.parameters["min_run_time_s"])
         if autorange["reason"] is None:
             session.timed(time.perf_counter() - began)  # its own warm-up too
-            autorange["shorter_than_one_iteration"] = autorange[
-                "min_run_time_s"
-            ] < statistics.median(autorange["times_s"])
-        memory: dict[str, Any] = {"device_bytes": backend.memory_bytes()}
+        device_bytes = backend.memory_bytes()
         try:
             peak_bytes, means = backend.step_peak_bytes(iteration, stepper.standing())
-        except Exception as error:  # counting needs memory, too; the times stand
-            peak_bytes, means = None, f"not counted: {in_one_line(error)}"
-        memory |= {"device_peak_bytes": peak_bytes, "device_peak_means": means}
-        launches = None
-        with suppress(Exception):  # no memory left for it
             launches = backend.launches_of(iteration)
+        except Exception as error:  # counting needs memory, too; the times stand
+            peak_bytes, means, launches = None, f"not counted: {in_one_line(error)}", None
+        device = {"device_peak_bytes": peak_bytes, "device_peak_means": means}
         return measured | {
             "blocked_autorange": autorange,
-            "memory": {**facts["memory"], **memory},
+            "memory": {**memory, "device_bytes": device_bytes, **device},
             "quantities": {"device_launches": launches},
         }
 
@@ -206,18 +200,6 @@ def name_of(model: transformer_lm.Plugin) -> str:
     """A point's name: all that the grid varies."""
     sizes = model.sizes()
     return " ".join(f"{key}={sizes[key]}" for key in SWEPT)
-
-
-def described(model: transformer_lm.Plugin, session: Session) -> dict[str, Any]:
-    """A point's parameters, operations and predicted memory, before it is measured."""
-    flops, source = model.flops_per_step()
-    cell = session.cell
-    parts = model.memory_bytes(cell.precision, cell.backend, cell.device_capability)
-    predicted = {
-        "predicted_bytes": footprint.total(parts) if parts else None,
-        "predicted_parts_bytes": parts,
-    }
-    return {"params": model.sizes(), "flops": flops, "flops_source": source, "memory": predicted}
 
 
 def drawn(model: transformer_lm.Plugin, seed: int) -> Batch:

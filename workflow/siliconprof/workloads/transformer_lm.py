@@ -2,9 +2,8 @@
 
 Token embedding, layers of causal self-attention (fused projection, rotary positions) and SwiGLU
 feed-forward, each behind an RMSNorm, a last RMSNorm and a head of its own; no bias, no dropout. It
-is the wide/deep report's model: a grid varies its sizes, or `parameter_budget` with `aspect` gives
-a wide or a deep one of equal parameters and compute. Trained with AdamW, whose weight decay is on
-every parameter, linear warm-up, cosine decay and clipping of the gradients' norm.
+is the wide/deep report's model, and a grid varies its sizes. Trained with AdamW, whose weight decay
+is on every parameter, linear warm-up, cosine decay and clipping of the gradients' norm.
 """
 
 from __future__ import annotations
@@ -14,21 +13,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from siliconprof.declarations import Bytes, Settings, choice
-from siliconprof.errors import UserError
+from siliconprof.declarations import Bytes, Parameter, Settings, choice, integer, number
 from siliconprof.memory import footprint
-from siliconprof.workloads import _wide_deep
-from siliconprof.workloads._transformer_parameters import (
-    OPTIMIZER_PARAMETERS,
-    OPTIMIZER_POINT,
-    RUN_PARAMETERS,
-    SHAPE_PARAMETERS,
-    SHAPE_POINT,
-    SWEPT_POINT,
-    WHOLE_STEP,
-    with_betas,
-)
-from siliconprof.workloads._transformer_shape import FLOPS_SOURCE, Shape, default_d_ff
 from siliconprof.workloads.base import (
     TRAINING_PARAMETERS,
     Batch,
@@ -38,7 +24,100 @@ from siliconprof.workloads.base import (
 
 HELD_OUT_SHARE = 0.1  # of the tokens, the last ones: they are not trained on
 LOWEST_RATE_SHARE = 0.1  # of the learning rate, at the end of its decay
-SOLVED = ("n_layer", "n_embd", "d_ff")  # by a parameter budget
+
+# Parameters of the points of the grid and the sweep; one that all points share is of the cell.
+SHAPE_POINT: Mapping[str, Parameter] = {
+    "n_layer": Parameter("integer", label="layers"),
+    "n_embd": Parameter("integer", label="channels"),
+    "n_head": Parameter("integer", label="heads"),
+    "d_ff": Parameter("integer", label="feed-forward channels"),
+    "seq_len": Parameter("integer", label="sequence length"),
+    "vocab_size": Parameter("integer", label="vocabulary", derived=True),
+    "head_dim": Parameter("integer", label="channels of a head", identifies=False, derived=True),
+}
+OPTIMIZER_POINT: Mapping[str, Parameter] = {
+    "learning_rate": Parameter("number", label="learning rate", identifies=False),
+    "warmup_steps": Parameter("integer", label="warm-up steps", identifies=False),
+    "decay_steps": Parameter("integer", label="decay steps", identifies=False),
+    "weight_decay": Parameter("number", label="weight decay", identifies=False),
+    "beta1": Parameter("number", label="beta 1", identifies=False),
+    "beta2": Parameter("number", label="beta 2", identifies=False),
+    "max_gradient_norm": Parameter("number", label="clipped at a norm of", identifies=False),
+}
+
+
+def with_betas(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters, and AdamW's two betas by the names that `OPTIMIZER_POINT` has for them."""
+    beta1, beta2 = parameters.get("betas") or (None, None)
+    return {**parameters, "beta1": beta1, "beta2": beta2}
+
+
+SHAPE_PARAMETERS: Mapping[str, Any] = {
+    "n_layer": integer(4, "layers", minimum=1),
+    "n_embd": integer(128, "channels, a multiple of 2 n_head", minimum=2),
+    "n_head": integer(4, "attention heads of n_embd / n_head channels", minimum=1),
+    "d_ff": integer(
+        None,
+        "channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded up to a multiple of 8",
+        minimum=1,
+    ),
+    "seq_len": integer(128, "tokens per sequence", minimum=2),
+    "vocab_size": integer(
+        None, "rows of the embedding and of the head; null = that of the data", minimum=2
+    ),
+}
+
+OPTIMIZER_PARAMETERS: Mapping[str, Any] = {
+    "learning_rate": number(
+        0.001, "AdamW's learning rate after the warm-up, before the decay", exclusiveMinimum=0
+    ),
+    "warmup_steps": integer(0, "steps in which the learning rate rises linearly", minimum=0),
+    "decay_steps": integer(
+        None,
+        "steps after the warm-up in which it falls along a cosine to a tenth, constant "
+        "afterwards; null = it does not fall",
+        minimum=1,
+    ),
+    "weight_decay": number(0.1, "AdamW's decoupled weight decay, of every parameter", minimum=0),
+    "betas": {
+        "type": "array",
+        "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        "minItems": 2,
+        "maxItems": 2,
+        "default": [0.9, 0.95],
+        "description": "AdamW's decay rates of the averages of gradient and squared gradient",
+    },
+    "max_gradient_norm": {
+        "type": ["number", "null"],
+        "exclusiveMinimum": 0,
+        "default": 1.0,
+        "description": "largest joint norm of all gradients, to which larger ones are scaled down; "
+        "null = no clipping",
+    },
+}
+
+RUN_PARAMETERS: Mapping[str, Any] = {
+    "steps": integer(200, "training steps, under trainer training_run", minimum=1),
+    "evaluate_every": integer(
+        50, "steps between two evaluations on held-out data, under trainer training_run", minimum=1
+    ),
+    "evaluation_batches_limit": integer(
+        8, "largest number of batches of an evaluation, the first of the held-out data", minimum=1
+    ),
+    "checkpoint_every": integer(
+        50, "steps between two checkpoints, under trainer training_run", minimum=1
+    ),
+    "sample_temperatures": {
+        "type": "array",
+        "items": {"type": "number", "minimum": 0},
+        "default": [0, 0.8],
+        "description": "temperatures at which the trained model writes, under trainer "
+        "training_run; 0 = always the likeliest token",
+    },
+    "sample_tokens": integer(
+        48, "tokens that it writes at each, under trainer training_run", minimum=1
+    ),
+}
 
 
 class Plugin(TrainingWorkload):
@@ -49,6 +128,7 @@ class Plugin(TrainingWorkload):
     trainers = ("plain", "training_run")
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     MODULES = {"mlx": ("mlx.nn",)}
+    rope_base, norm_eps = 10_000.0, 1e-6  # of the rotary positions' wavelengths; of the norms
     into_residual = ("attention.output.weight", "feed_forward.down.weight")
     POINT = {
         **{
@@ -59,11 +139,7 @@ class Plugin(TrainingWorkload):
         **OPTIMIZER_POINT,
     }
     PARAMETERS = {
-        **{
-            name: value
-            for name, value in TRAINING_PARAMETERS.items()
-            if not name.startswith("weights_")
-        },
+        **{name: own for name, own in TRAINING_PARAMETERS.items() if name != "weights_path"},
         "weights": choice(
             ["random"], "initial weights; there are no pretrained ones of this model"
         ),
@@ -73,47 +149,33 @@ class Plugin(TrainingWorkload):
     }
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        """Missing keys have their defaults, for a grid; sizes of no model are a `UserError`."""
+        """Missing keys have their defaults, for a grid."""
         super().__init__(self.defaults() | dict(parameters))
-        self.shape = _shape(self.parameters)
-        self.n_layer, self.n_embd = self.shape.n_layer, self.shape.n_embd
-        self.vocab_size, self.seq_len = self.shape.vocab_size, self.shape.seq_len
+        own = self.parameters
+        self.n_layer, self.n_embd, self.seq_len = own["n_layer"], own["n_embd"], own["seq_len"]
+        self.n_head, self.head_dim = own["n_head"], self.n_embd // own["n_head"]
+        # SwiGLU has three matrices where GPT-2's feed-forward has two: two thirds of its width make
+        # the parameters equal (Shazeer 2020, arXiv:2002.05202).
+        self.d_ff = int(own["d_ff"] or 8 * math.ceil(self.n_embd / 3))
+        self.vocab_size = int(own["vocab_size"] or own["dataset_vocab_size"])
 
     @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Beside a budget the sizes are those that it was solved for."""
-        try:
-            model = cls(parameters)
-        except Exception:  # of another version, of whatever type
-            return with_betas(parameters) | dict.fromkeys(SHAPE_POINT)
-        return with_betas(parameters) | {name: getattr(model.shape, name) for name in SHAPE_POINT}
+        """With the sizes that follow from others."""
+        model = cls(parameters)
+        return with_betas(parameters) | {name: getattr(model, name) for name in SHAPE_POINT}
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         problems = super().problems(parameters, dataset)
-        budget, aspect = parameters.get("parameter_budget"), parameters.get("aspect")
-        if (budget is None) != (aspect is None):
-            missing, present = (
-                ("aspect", "parameter_budget") if budget else ("parameter_budget", "aspect")
+        values = cls.defaults() | dict(parameters)
+        n_embd, n_head = values["n_embd"], values["n_head"]
+        of_schema = isinstance(n_embd, int) and isinstance(n_head, int) and n_head > 0
+        if of_schema and n_embd % (2 * n_head):
+            problems.append(
+                f"n_embd: is {n_embd}; rotary positions turn pairs of a head's channels, expected a "
+                f"multiple of {2 * n_head}, twice n_head"
             )
-            problems.append(f"{missing}: is missing, {present} needs it; expected both or neither")
-        elif budget is not None:
-            problems += [
-                f"{key}: is {parameters[key]}; parameter_budget solves it, leave it out"
-                for key in SOLVED
-                if parameters.get(key) is not None
-            ]
-        tokens = (dataset or {}).get("vocab_size")
-        values = cls.defaults() | dict(parameters) | {"dataset_vocab_size": tokens}
-        numbers = [values[key] for key in ("n_layer", "n_embd", "n_head", "seq_len")] + [tokens]
-        # The schema tells what breaks it.
-        if not problems and all(isinstance(number, int) and number > 0 for number in numbers):
-            try:
-                _shape(values)
-            except UserError as error:
-                problems.append(str(error))
-            except (TypeError, ValueError):
-                pass
         return problems
 
     # -- how much work ---------------------------------------------------------------------
@@ -121,21 +183,29 @@ class Plugin(TrainingWorkload):
     def sizes(self) -> dict[str, int]:
         """What a point of a sweep says of its model."""
         return {
-            **{name: getattr(self.shape, name) for name in SHAPE_POINT},
+            **{name: getattr(self, name) for name in SHAPE_POINT},
             "batch_size": self.batch_size,
             "n_parameters": self.n_parameters(),
             "tokens_per_step": self.tokens_per_step(),
             "samples_per_step": self.batch_size,
         }
 
-    def n_parameters(self) -> int:
-        return self.shape.n_parameters()
-
     def tokens_per_step(self) -> int:
         return self.batch_size * self.seq_len
 
     def flops_per_step(self) -> tuple[float, str]:
-        return float(self.shape.flops_per_token() * self.tokens_per_step()), FLOPS_SOURCE
+        """6 operations per token and multiplied parameter, plus 12 n_layer n_embd seq_len for
+        attention scores and values (Chowdhery et al. 2022, PaLM, appendix B). Causal masking is not
+        subtracted, which overstates attention by up to a factor of two; norms, rotations, activation
+        and loss are left out, which understates a little.
+        """
+        multiplied = self.n_parameters() - self.vocab_size * self.n_embd
+        per_token = 6 * multiplied + 12 * self.n_layer * self.n_embd * self.seq_len
+        source = (
+            "6N + 12 n_layer n_embd seq_len per token (PaLM, arXiv:2204.02311, appendix B); N without "
+            "the embedding, which is looked up"
+        )
+        return float(per_token * self.tokens_per_step()), source
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         estimator = self._estimator(precision, backend, capability)
@@ -143,7 +213,7 @@ class Plugin(TrainingWorkload):
         return estimator.peak(self.stages(estimator), largest, largest + second)
 
     def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:
-        d, ff, heads = self.n_embd, self.shape.d_ff, self.shape.n_head
+        d, ff, heads = self.n_embd, self.d_ff, self.n_head
         batch, length, tokens = self.batch_size, self.seq_len, self.tokens_per_step()
         saved = (
             2 * estimator.rms_norm(tokens, d)
@@ -164,10 +234,9 @@ class Plugin(TrainingWorkload):
         return [embedding, *[layer] * self.n_layer, head]
 
     def smallest(self) -> TrainingWorkload:
-        first = {"batch_size": 1, "vocab_size": None, "parameter_budget": None, "aspect": None}
-        sizes = {"n_layer": 1, "n_embd": 8, "n_head": 1, "d_ff": 8}
+        sizes = {"batch_size": 1, "n_layer": 1, "n_embd": 8, "n_head": 1, "d_ff": 8}
         run = {"steps": 2, "evaluation_batches_limit": 1, "sample_temperatures": []}
-        return type(self)({**self.parameters, **first, **sizes, **run})
+        return type(self)({**self.parameters, **sizes, "vocab_size": None, **run})
 
     # -- optimizer -------------------------------------------------------------------------
 
@@ -206,7 +275,22 @@ class Plugin(TrainingWorkload):
     # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        return self.shape.weight_shapes()
+        """Parameter name, the same in torch and MLX -> shape; projections are (out, in)."""
+        d, ff = self.n_embd, self.d_ff
+        layer = {
+            "attention_norm": (d,),
+            "attention.qkv": (3 * d, d),
+            "attention.output": (d, d),
+            "feed_forward_norm": (d,),
+            "feed_forward.gate": (ff, d),
+            "feed_forward.up": (ff, d),
+            "feed_forward.down": (d, ff),
+        }
+        table = (self.vocab_size, d)
+        shapes: dict[str, tuple[int, ...]] = {"embedding.weight": table}
+        for i in range(self.n_layer):
+            shapes |= {f"layers.{i}.{name}.weight": shape for name, shape in layer.items()}
+        return shapes | {"norm.weight": (d,), "head.weight": table}
 
     # -- torch -----------------------------------------------------------------------------
 
@@ -215,7 +299,7 @@ class Plugin(TrainingWorkload):
 
         from siliconprof.workloads import _transformer_torch
 
-        model = _transformer_torch.Model(self.shape, self.parameters["gradient_checkpointing"])
+        model = _transformer_torch.Model(self)
         weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
         model.load_state_dict(weights)
         return model
@@ -240,7 +324,7 @@ class Plugin(TrainingWorkload):
 
         from siliconprof.workloads import _transformer_mlx
 
-        model = _transformer_mlx.Model(self.shape, self.parameters["gradient_checkpointing"])
+        model = _transformer_mlx.Model(self)
         model.load_weights([(name, mx.array(array)) for name, array in self.initial_weights(seed)])
         return model
 
@@ -250,8 +334,18 @@ class Sweep(KernelWorkload):
 
     family = Plugin.family
     LIBRARIES = Plugin.LIBRARIES
-    POINT = {**Plugin.POINT, **SWEPT_POINT}
-    QUANTITIES = WHOLE_STEP
+    POINT = {
+        **Plugin.POINT,
+        **{name: TrainingWorkload.POINT[name] for name in ("batch_size", "n_parameters")},
+        "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
+        "samples_per_step": Parameter(
+            "integer", label="samples in a step", identifies=False, derived=True
+        ),
+    }
+    QUANTITIES = {
+        name: TrainingWorkload.QUANTITIES[name]
+        for name in ("whole_step_s", "flop_per_s", "tokens_per_s")
+    }
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
@@ -270,22 +364,3 @@ def aligned(windows: Any) -> Batch:
         "input_ids": np.ascontiguousarray(windows[:, :-1]),
         "labels": np.ascontiguousarray(windows[:, 1:]),
     }
-
-
-def _shape(parameters: Mapping[str, Any]) -> Shape:
-    """The model's sizes, from the entry or solved from its budget; a `UserError` where none are."""
-    vocab_size = int(parameters["vocab_size"] or parameters["dataset_vocab_size"])
-    n_head, seq_len = int(parameters["n_head"]), int(parameters["seq_len"])
-    if vocab_size < 1:
-        raise UserError(f"vocab_size: is {vocab_size}; expected at least 1")
-    if parameters["parameter_budget"] is not None:
-        pair = _wide_deep.solve(
-            parameters["parameter_budget"], n_head, vocab_size, seq_len, parameters["depth_ratio"]
-        )
-        return pair.deep if parameters["aspect"] == "deep" else pair.wide
-    n_embd = int(parameters["n_embd"])
-    d_ff = int(parameters["d_ff"] or default_d_ff(n_embd))
-    shape = Shape(int(parameters["n_layer"]), n_embd, n_head, d_ff, vocab_size, seq_len)
-    if problems := shape.problems():
-        raise UserError(problems[0])
-    return shape

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import Bytes, Parameter, several
+from siliconprof.declarations import Bytes, Parameter
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     PRODUCT_POINT,
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 PASSES = {"without": 2, "with": 3}  # products of 2 batch m k n each
-SOURCES = {
-    "without": "4 batch m k n: two gradients of 2 batch m k n each",
-    "with": "6 batch m k n: the product and two gradients of 2 batch m k n each",
-}
 
 
 class Plugin(ProductWorkload):
@@ -41,12 +37,6 @@ class Plugin(ProductWorkload):
             4,
             "products [batch, m, k, n] whose gradients by both operands are computed; all are "
             "points of one cell",
-        ),
-        "forward": several(
-            {"enum": list(PASSES)},
-            "whether the product itself is computed in every repeat",
-            uniqueItems=True,
-            default=list(PASSES),
         ),
         **BURST_PARAMETERS,
     }
@@ -61,7 +51,7 @@ class Plugin(ProductWorkload):
 
     def measure(self, session: Session) -> None:
         for shape in self.parameters["shapes"]:
-            for forward in self.parameters["forward"]:
+            for forward in PASSES:
                 session.add_point(self.point(session, shape, forward))
 
     def point(self, session: Session, shape: list[int], forward: str) -> dict[str, Any]:
@@ -87,7 +77,8 @@ class Plugin(ProductWorkload):
             launch,
             {
                 "flops": 2.0 * PASSES[forward] * batch * m * k * n,
-                "flops_source": SOURCES[forward],
+                "flops_source": f"{2 * PASSES[forward]} batch m k n: 2 for each gradient"
+                + (" and for the product" if forward == "with" else ""),
                 "bytes": WIDTH_BYTES[cell.precision] * values(shape, forward),
                 "result_error": max(checked(error, cell.precision, what) for error in errors),
             },

@@ -79,11 +79,9 @@ class Plugin(TrainingWorkload):
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
-        self.d_model, self.n_layer, self.n_head, vocab_size = SIZES[parameters["size"]]
+        self.d_model, self.n_layer, self.n_head, own = SIZES[parameters["size"]]
         self.d_ff = 4 * self.d_model
-        self.vocab_size = int(
-            parameters["vocab_size"] or vocab_size or parameters["dataset_vocab_size"]
-        )
+        self.vocab_size = int(parameters["vocab_size"] or own or parameters["dataset_vocab_size"])
         # OpenAI's own, where no data set says otherwise.
         self.clip_seconds = int(parameters.get("dataset_clip_seconds", 30))
         self.n_mels = int(parameters.get("dataset_n_mels", 80))
@@ -147,6 +145,10 @@ class Plugin(TrainingWorkload):
                 + estimator.attention(batch, n_queries, n_keys, d, heads, joint=False, trained=True)
             )
 
+        def layer(saved: float, n_queries: int, n_keys: int, weights: int) -> footprint.Stage:
+            scores = batch * heads * n_queries * n_keys
+            return estimator.layer(saved, batch * n_queries, d, ff, scores, weights, weights)
+
         convolutions = footprint.Stage(
             estimator.linear(2 * source, self.n_mels + d)
             + estimator.gelu(2 * source, d, tanh=False)
@@ -155,26 +157,17 @@ class Plugin(TrainingWorkload):
             trained=convolution_weights,
             cast=convolution_weights,
         )
-        encoder = estimator.layer(
-            attention(keys, keys, projections=3) + mlp(source),
-            positions=source,
-            d=d,
-            d_ff=ff,
-            scores=batch * heads * keys * keys,
-            weights=encoder_weights,
-            trained=encoder_weights,
+        encoder = layer(
+            attention(keys, keys, projections=3) + mlp(source), keys, keys, encoder_weights
         )
-        decoder = estimator.layer(
+        decoder = layer(
             attention(queries, queries, projections=3)
             + attention(queries, keys, projections=1)
             + estimator.linear(source, d, estimator.recasts, projections=2)
             + mlp(target),
-            positions=target,
-            d=d,
-            d_ff=ff,
-            scores=batch * heads * queries * (queries + keys),
-            weights=decoder_weights,
-            trained=decoder_weights,
+            queries,
+            queries + keys,
+            decoder_weights,
         )
         encoded = footprint.Stage(
             estimator.norm(source, d) + estimator.linear(source, d, not estimator.recasts),
@@ -213,40 +206,30 @@ class Plugin(TrainingWorkload):
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names of transformers' state dict; the output head shares the token embedding."""
-        d, d_ff, n_layer = self.d_model, self.d_ff, self.n_layer
+        d, d_ff = self.d_model, self.d_ff
         shapes: dict[str, tuple[int, ...]] = {}
 
-        def norm(name: str) -> None:
-            shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (d,)
+        def add(prefix: str, **weights: tuple[int, ...]) -> None:
+            for name, shape in weights.items():
+                shapes[f"{prefix}{name}.weight"] = shape
+                if name != "k_proj":  # a bias of all keys would change nothing
+                    shapes[f"{prefix}{name}.bias"] = shape[:1]
 
-        def linear(name: str, outputs: int, *inputs: int) -> None:
-            shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outputs, *inputs), (outputs,)
+        def layers(part: str, *attentions: str) -> None:
+            for layer in (f"{part}.layers.{index}." for index in range(self.n_layer)):
+                for name in attentions:
+                    for projection in ("q_proj", "v_proj", "out_proj", "k_proj"):
+                        add(f"{layer}{name}.", **{projection: (d, d)})
+                    add(f"{layer}{name}_", layer_norm=(d,))
+                add(layer, fc1=(d_ff, d), fc2=(d, d_ff), final_layer_norm=(d,))
+            add(f"{part}.", layer_norm=(d,))
 
-        def attention(name: str) -> None:
-            for projection in ("q_proj", "v_proj", "out_proj"):
-                linear(f"{name}.{projection}", d, d)
-            shapes[f"{name}.k_proj.weight"] = (d, d)  # a bias of all keys would change nothing
-            norm(f"{name}_layer_norm")
-
-        def feed_forward(layer: str) -> None:
-            linear(f"{layer}.fc1", d_ff, d)
-            linear(f"{layer}.fc2", d, d_ff)
-            norm(f"{layer}.final_layer_norm")
-
-        linear("encoder.conv1", d, self.n_mels, KERNEL)
-        linear("encoder.conv2", d, d, KERNEL)
+        add("encoder.", conv1=(d, self.n_mels, KERNEL), conv2=(d, d, KERNEL))
         shapes[POSITIONS] = (self.source_len, d)
-        for index in range(n_layer):
-            attention(f"encoder.layers.{index}.self_attn")
-            feed_forward(f"encoder.layers.{index}")
-        norm("encoder.layer_norm")
+        layers("encoder", "self_attn")
         shapes["decoder.embed_tokens.weight"] = (self.vocab_size, d)
         shapes["decoder.embed_positions.weight"] = (MAX_TARGET_POSITIONS, d)
-        for index in range(n_layer):
-            attention(f"decoder.layers.{index}.self_attn")
-            attention(f"decoder.layers.{index}.encoder_attn")
-            feed_forward(f"decoder.layers.{index}")
-        norm("decoder.layer_norm")
+        layers("decoder", "self_attn", "encoder_attn")
         return shapes
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
@@ -259,7 +242,6 @@ class Plugin(TrainingWorkload):
         yield from drawn_weights(shapes, seed)
 
     def checkpoint_config(self) -> dict[str, Any]:
-        """See `TrainingWorkload.checkpoint_config`."""
         parts = ("encoder", "decoder")
         layers = {f"{part}_layers": self.n_layer for part in parts}
         heads = {f"{part}_attention_heads": self.n_head for part in parts}
