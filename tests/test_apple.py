@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from siliconprof import plugins
 from siliconprof.hosts import machine
-from siliconprof.memory.footprint import UNCHECKED
 from siliconprof.session import memory_limit
 from siliconprof.session.trial import Trial
 from test_memory_model import cell, parameters
@@ -60,15 +59,6 @@ def test_copies_of_operators_that_are_timed_are_in_no_peak() -> None:
     assert backend.peak_memory_bytes() == 7
     backend.reset_peak_memory()
     assert backend.peak_memory_bytes() == 3
-
-
-@pytest.mark.parametrize("kind", ["cpu", "gpu"])
-def test_mlx_predictions_are_checked_on_a_cpu_only(kind: str) -> None:
-    """A cell that is skipped for a prediction that nothing confirmed says so."""
-    own = parameters(seq_len=64, memory_budget_gib=2**-10)
-    refusal = Trial(cell(device_kind=kind, parameters=own, scenario="fits")).refusal()
-    assert refusal is not None and refusal[0] == "skipped"
-    assert (UNCHECKED in refusal[1]) == (kind == "gpu")
 
 
 # -- macOS ----------------------------------------------------------------------------------------

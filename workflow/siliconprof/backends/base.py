@@ -10,10 +10,11 @@ import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from siliconprof.backends._streams import Stream, Transfer
+from siliconprof.backends._streams import DRAWN, Stream, Transfer
 from siliconprof.errors import first_line
 from siliconprof.hosts import caches, machine
 from siliconprof.memory.footprint import MemoryProfile
@@ -84,7 +85,7 @@ class Stepper:
         raise NotImplementedError
 
     def load(self, path: Path) -> None:
-        """Restore what `save` wrote; a `UserError` where it is damaged or of another model."""
+        """Restore what `save` wrote for the same model; a `UserError` where it is damaged."""
         raise NotImplementedError
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
@@ -140,11 +141,6 @@ class Backend:
             inherited: the environment that these variables are added to.
         """
         return {}
-
-    @classmethod
-    def unchecked(cls, device_kind: str) -> str | None:
-        """What its memory predictions lack on a kind of device; None = compared with peaks."""
-        return cls.memory_profile.unchecked
 
     @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:
@@ -326,8 +322,13 @@ class Backend:
         """Array of the cell's dtype from (nested) lists, on the device: no kernel runs for it."""
         raise NotImplementedError
 
-    def repeated_normal(self, count: int, seed: int) -> Any:
-        """Flat array of `count` normal values: a block drawn as by `normal`, repeated."""
+    @cached_property
+    def normal_block(self) -> Any:
+        """Normal values to fill long arrays with, drawn once."""
+        return self.normal((DRAWN,), 0)
+
+    def repeated_normal(self, count: int) -> Any:
+        """New flat array of `count` normal values: `normal_block`, repeated."""
         raise NotImplementedError
 
     def stream(self, kernel: str) -> Stream:
@@ -353,10 +354,6 @@ class Backend:
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """(a launcher of a compiled, loaded, empty kernel, its kind), or (None, the reason)."""
         return None, f"{self.name} has no kernels of its own to launch on this device"
-
-    def launch_means(self) -> dict[str, str]:
-        """What the times of an `enqueue` and of a `cold` launch include, for either launcher."""
-        raise NotImplementedError
 
     # -- training ------------------------------------------------------------------------
 

@@ -74,14 +74,6 @@ class Plugin(TorchBackend):
         """An operator has been computed when its call returns."""
         return _torch_operators.timed()
 
-    def launch_means(self) -> dict[str, str]:
-        return {
-            "enqueue": "eager, the call itself: the operator has been computed when it returns, "
-            "and nothing is queued",
-            "cold": "the operator's first call; it comes compiled with torch, so its code is read "
-            "in and its dispatch set up",
-        }
-
     def describe(self) -> dict[str, Any]:
         capability = self.torch.backends.cpu.get_cpu_capability()
         return super().describe() | {"cpu_capability": capability}

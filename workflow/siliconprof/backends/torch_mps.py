@@ -13,7 +13,7 @@ from siliconprof.backends import _torch_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends.base import Unsupported
-from siliconprof.memory.footprint import UNCHECKED, MemoryProfile
+from siliconprof.memory.footprint import MemoryProfile
 
 UNCOUNTED = "this torch counts no peak on MPS; the samples over time stand for it"
 # torch's limit counts whole heaps, used or not: one of each kind may be empty but for one array.
@@ -37,7 +37,7 @@ class Plugin(TorchBackend):
     )
     # Attention that trains is not fused there; counted on a CPU with attention of that kind.
     memory_profile = MemoryProfile(
-        keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2, unchecked=UNCHECKED
+        keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2
     )
     precisions = {
         **TorchBackend.precisions,
@@ -152,19 +152,6 @@ class Plugin(TorchBackend):
             yield found
         self.reset_peak_memory()
         self._peak_bytes = peak_bytes
-
-    def launch_means(self) -> dict[str, str]:
-        """From torch's MPSStream.mm and OperationUtils.mm.
-
-        There is one command buffer, which only synchronising commits: nothing is under way that a
-        launch could wait for.
-        """
-        return {
-            "enqueue": "encoding into the open command buffer, without commit, with Python and "
-            "torch's dispatcher before it",
-            "cold": "with commit and wait; the operator comes compiled with torch and its pipeline "
-            "is made in it; the empty kernel's has been made before",
-        }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """Looking a kernel up by its name makes its pipeline."""
