@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from siliconprof import plugins
 from siliconprof.hosts import machine
-from siliconprof.session import memory_limit
 from siliconprof.session.trial import Trial
 from test_memory_model import cell, parameters
 
@@ -19,30 +18,6 @@ def mps(accelerator: Any) -> Any:
     backend = plugins.load("backends", "torch-mps")()
     backend.torch = SimpleNamespace(accelerator=accelerator)
     return backend
-
-
-@pytest.mark.parametrize("error", [AttributeError, RuntimeError])
-def test_an_older_torch_has_samples_only(error: type[Exception]) -> None:
-    """And the record says that the largest of them is a lower bound."""
-
-    def memory_stats() -> Any:
-        raise error("Allocator for mps is not a DeviceAllocator.")
-
-    backend = mps(SimpleNamespace(memory_stats=memory_stats))
-    backend.reset_peak_memory()
-    peak_bytes, means = backend.step_peak_bytes(None, [])
-    assert peak_bytes is None and "samples" in means
-    point: dict[str, Any] = {"memory": {"device_peak_bytes": None}}
-    session: Any = SimpleNamespace(
-        workload=SimpleNamespace(swept=False),
-        points=[point],
-        windows=[],
-        scenario={"limit": None},
-    )
-    summary = {"device_peak_sampled_bytes": 9, "samples": 1, "device_means": "torch.mps: …"}
-    memory_limit.sampled(session, summary, [{"t_s": 0.0, "device_memory_bytes": 9}])
-    assert point["memory"]["device_peak_bytes"] == 9
-    assert "a lower bound" in point["memory"]["device_peak_means"]
 
 
 def test_copies_of_operators_that_are_timed_are_in_no_peak() -> None:

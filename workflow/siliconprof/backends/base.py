@@ -45,7 +45,7 @@ class Operator(NamedTuple):
     """One operator of a training step, as the framework hands it to the device."""
 
     kind: str  # the framework's name of it
-    role: str  # module whose it is, layers together: `h.*.attn`; or optimizer; "" where unknown
+    role: str  # module whose it is, layers together: `h.*.attn`, or optimizer; "" where unknown
     phase: str  # `timing.PHASES` names them
     inputs: str  # dtype, shape, and strides where not row by row, of each
     flops: int | None  # None where no formula is known: what is no product
@@ -275,6 +275,8 @@ class Backend:
 
     def last_level_cache(self) -> tuple[int | None, str]:
         """(bytes of the last cache before the device's memory or None, the source or the reason)."""
+        if self.gpu_address() is not None:
+            return None, f"{self.name} does not tell the GPU's caches"
         return caches.last_level_bytes()
 
     # -- sensors -------------------------------------------------------------------------

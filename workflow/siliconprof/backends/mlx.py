@@ -240,11 +240,6 @@ class Plugin(Backend):
         info = self._device_info()
         return info.get("max_recommended_working_set_size") or info.get("total_memory")
 
-    def last_level_cache(self) -> tuple[int | None, str]:
-        if self.device.type != self.mx.gpu:
-            return super().last_level_cache()
-        return None, "MLX does not tell the GPU's caches"
-
     def gpu_address(self) -> tuple[str, str] | None:
         if self.device.type != self.mx.gpu:
             return None

@@ -59,10 +59,7 @@ class Plugin(TorchBackend):
         storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in standing}
         with profile(profile_memory=True) as profiler:
             step()
-        try:
-            events = profiler.kineto_results.events()
-        except AttributeError:
-            return None, "this version of torch's profiler does not tell single allocations"
+        events = profiler.kineto_results.events()
         changes = sorted(
             ((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"),
             key=lambda change: change[0],

@@ -264,6 +264,7 @@ class Point(Part):
     attempts: list[Facts] = NONE  # that scattered or drifted, but for the last, which is in `times`
     result_error: float | None = None  # relative, RMS, of the result against float64
     enqueue_burst: Count | None = None  # launches in a row for `enqueue_s`
+    means: dict[str, str] = NOTHING  # of a kernel's launch: what its times include
     cold: Cold = Cold()
     rotation: Rotation | None = None
     minor_faults: Whole | None = None  # in warm-up, repeats and burst
