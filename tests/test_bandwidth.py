@@ -41,7 +41,7 @@ SKIPPED = {
     ("mlx", "reduction"): lambda into, a: a[:, 0],
 }
 CELLS = {
-    "bandwidth": {"working_sets_bytes": [LARGE, SMALL], "burst": 20},
+    "bandwidth": {"working_sets_bytes": [LARGE, SMALL]},
     "first_touch": {"pages": [512, 2048]},
 }
 
@@ -99,7 +99,6 @@ def test_every_kernel_size_and_cache_is_a_point(records: Any, backend: str) -> N
         assert (point["flops"] is None) == (kernel == "copy")
         assert (point["result_error"] == 0) == (kernel == "copy")
         assert point["result_error"] < 1e-6
-        assert (point["burst_mean_s"] is None) == bool(point.get("burst_reason"))
     kernels = record["method"]["bandwidth"]["kernels"]
     assert kernels.keys() == COUNTED.keys()
     assert ("MLX has no copy" in kernels["copy"]) == (backend == "mlx")
@@ -216,7 +215,7 @@ class Card(Backend):
     def last_level_cache(self) -> tuple[int, str]:
         return self.cache_bytes, "simulated"
 
-    def repeated_normal(self, count: int, seed: int) -> Extent:
+    def repeated_normal(self, count: int) -> Extent:
         self.held_bytes = 4 * count
         return Extent(count)
 
@@ -250,7 +249,7 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
 ) -> None:
     """Four caches are copied in 42 µs, a wait takes 10 and a launch 4: the set has to grow."""
     asked = dataclasses.replace(
-        cell("torch-cuda", "bandwidth", sweep_factor=16, burst=0),  # as in the default config
+        cell("torch-cuda", "bandwidth", sweep_factor=16),  # as in the default config
         device_kind="gpu",
         device_memory_bytes=141 * 10**9,
         timing=QUICK | {"iterations": 5},
@@ -291,7 +290,7 @@ def test_what_slows_a_host_down_for_a_moment_widens_an_interval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All is half as fast until the first point has had its first round."""
-    own = cell("torch-cuda", "bandwidth", working_sets_bytes=[2**28], caches=["warm"], burst=0)
+    own = cell("torch-cuda", "bandwidth", working_sets_bytes=[2**28], caches=["warm"])
     asked = dataclasses.replace(own, device_kind="gpu", timing=QUICK | {"iterations": 20})
     card = Card(monkeypatch)
     card.slower = 2.0

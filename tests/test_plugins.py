@@ -24,7 +24,6 @@ from conftest import QUICK, cpu_cell, opened, record_problems
 from measuring import python, session_of
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import Backend, Unsupported
-from siliconprof.errors import UserError
 from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
 from siliconprof.session import measurement, sweep, timing
@@ -162,7 +161,6 @@ def test_a_backend_makes_arrays_and_launches(name: str) -> None:
         for value in (*made, backend.matmul(a, again)):
             assert not getattr(value, "requires_grad", False)
     assert np.array_equal(numpy_of(a), before)
-    assert set(backend.launch_means()) == {"enqueue", "cold"}
     kernel, note = backend.empty_kernel()
     assert note and (kernel is None or callable(kernel))
     assert sweep.lost(backend) is None
@@ -377,7 +375,7 @@ def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
 def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
     """Loss by loss as if it had not been interrupted: weights, moments, scale, steps.
 
-    What is evaluated in between trains nothing. Another model's file, or no file, is refused.
+    What is evaluated in between trains nothing.
     """
 
     def three(stepper: Any, first: int) -> list[float]:
@@ -401,9 +399,6 @@ def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None
         assert other.evaluate(tokens(9)) == pytest.approx(seen[0], rel=1e-5)
         assert np.allclose(other.outputs(tokens(9)), seen[1], atol=1e-4)
         assert three(other, 3) == pytest.approx(expected, rel=1e-5)
-    half = opened(name, "bf16").stepper(gpt2("nano"), 5)
-    with pytest.raises(UserError, match="the checkpoint of another model"):
-        half.load(path)
 
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
@@ -498,7 +493,6 @@ def test_a_probe_starts_samples_and_stops(name: str) -> None:
 def begin(probe: Any) -> None:
     """Start a probe as the sampler does."""
     backend = opened(CPU_BACKENDS[0])
-    probe.at_rest(backend)
     probe.start(backend)
 
 

@@ -52,7 +52,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     | {"memory_budget_gib": 0.1, "scenarios": ["fits"], "force": True},
     "matmul": {"module": "matmul", "shapes": [[1, 256, 256, 256]]}
     | {"search_budget_s": 0.1, "burst_budget_s": 0.05},
-    "bandwidth": {"module": "bandwidth", "burst_budget_s": 0.01, "caches": ["warm"]}
+    "bandwidth": {"module": "bandwidth", "caches": ["warm"]}
     | {"working_sets_bytes": [2**18, 2**24], "backends": ["torch-cuda", "mlx"]},
     # Its fresh processes have half of the limit; those that come later are said to be missing.
     "launch": {"module": "kernel_launch", "bursts": 10, "backends": ["torch-cuda", "mlx"]}

@@ -1,4 +1,4 @@
-"""What every framework asks of NVIDIA's driver: which GPUs a process sees, and libcuda's answers."""
+"""What every framework asks of NVIDIA's driver: which GPUs a process sees, and libcuda."""
 
 from __future__ import annotations
 
@@ -27,26 +27,7 @@ def cards(spec: dict[str, Any]) -> list[tuple[Card, str]]:
     return [(CARDS[gpu["name"]], gpu["uuid"]) for gpu in chosen]
 
 
-class Libcuda:
-    """`libcuda.so.1` as ctypes sees it: what it tells of the GPUs."""
-
-    def __init__(self, seen: list[tuple[Card, str]]) -> None:
-        self.seen = seen
-
-    def cuInit(self, flags: int) -> int:
-        return 0
-
-    def cuDeviceGet(self, to: Any, index: int) -> int:
-        to._obj.value = index
-        return 0 if index < len(self.seen) else 101  # CUDA_ERROR_INVALID_DEVICE
-
-    def cuDeviceGetAttribute(self, to: Any, attribute: int, device: Any) -> int:
-        assert attribute == 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
-        to._obj.value = self.seen[device.value][0].l2_bytes
-        return 0
-
-
-def stand_in(libcuda: Libcuda) -> None:
+def stand_in(libcuda: Any) -> None:
     """Have `ctypes.CDLL` give that for CUDA's driver."""
 
     real = ctypes.CDLL

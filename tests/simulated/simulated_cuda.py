@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import tensors
 import torch
 from device import KERNEL_S, Block, Card, Memory, OutOfMemory, Timeline
-from nvidia import Libcuda, cards, stand_in
+from nvidia import cards, stand_in
 from tensors import Call, Played
 from torch.utils.flop_counter import flop_registry
 
@@ -295,7 +295,7 @@ class Runtime:
         return driver.info(index)
 
 
-class Launcher(Libcuda):
+class Launcher:
     """`libcuda.so.1` beside torch: a kernel of one's own is launched on the simulated card."""
 
     def cuCtxGetCurrent(self, to: Any) -> int:
@@ -336,7 +336,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
     callback = ctypes.CFUNCTYPE(None, ctypes.c_int)(driver.synchronize)
     driver.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
     driver.library.simulated_install(count, callback)
-    stand_in(Launcher(driver.seen))
+    stand_in(Launcher())
     torch.version.cuda = "13.0"
     cuda = torch.cuda
 

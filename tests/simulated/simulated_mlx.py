@@ -136,7 +136,6 @@ def install(spec: dict[str, Any], module: Any) -> None:
     lost_in = spec.get("lost_in")
     if "gpus" in spec:
         seen = nvidia.cards(spec)
-        nvidia.stand_in(nvidia.Libcuda(seen))
         infos: list[dict[str, Any]] = [
             {
                 "device_name": card.name,

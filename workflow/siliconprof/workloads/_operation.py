@@ -89,7 +89,6 @@ class OperationWorkload(KernelWorkload):
         params: Mapping[str, Any],
         launch: Callable[[], Any],
         work: Mapping[str, Any],
-        calls: int | None = None,
     ) -> dict[str, Any]:
         """The point of one operation whose result has been checked.
 
@@ -97,14 +96,10 @@ class OperationWorkload(KernelWorkload):
             what: its name, for the live display.
             launch: starts the operation, which may be lazy, and returns its result without waiting.
             work: `flops`, `flops_source`, `bytes` and `result_error`.
-            calls: timed in a row, see `timing.repeat`.
         """
         backend = session.backend
         backend.reset_peak_memory()
-        if calls is None:
-            measured = session.repeat(what, lambda: backend.evaluate(launch()))
-        else:
-            measured = session.repeat(what, dispatched(backend, launch), calls)
+        measured = session.repeat(what, lambda: backend.evaluate(launch()))
         point = {"params": dict(params)} | measured | dict(work) | {"memory": session.memory()}
         fastest_s = min(measured["times"]["step_s"])
         return point | self.burst(session, dispatched(backend, launch), fastest_s)

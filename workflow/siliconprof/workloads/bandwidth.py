@@ -24,7 +24,6 @@ from siliconprof.probes.page_faults import read_faults
 from siliconprof.session.timing import call_s, order, row_s
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
-    BURST_PARAMETERS,
     CACHE,
     COLD_BYTES_PARAMETER,
     WIDTH_BYTES,
@@ -48,7 +47,7 @@ LAUNCH_BOUND = 2  # times the launch; a shorter call is bound by it
 LOOKS = 3
 NEW_SHARE = 1 / 8  # of the cache, for the new results of a row
 MEMORY_SHARE = 1 / 8  # of the device's memory: nothing larger is allocated, so that nothing swaps
-CHECKED_VALUES = 2**18  # of an input, spread over all of it
+CHECKED_VALUES = 2**16  # of an input, spread over all of it
 FAULTED_ABOVE = 0.01  # of the bytes moved: a fault takes as long as moving many pages
 
 
@@ -113,8 +112,6 @@ class Plugin(OperationWorkload):
             "each time",
             default="retain",
         ),
-        **BURST_PARAMETERS,
-        "burst_budget_s": {**BURST_PARAMETERS["burst_budget_s"], "default": 0.3},
     }
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
@@ -200,19 +197,10 @@ class Plugin(OperationWorkload):
             session.flag("not_measured", what)
         return requested and fits
 
-    def burst(
-        self, session: Session, launch: Callable[[], Any], fastest_s: float
-    ) -> dict[str, Any]:
-        """None where every result is a new array: they add up."""
-        if session.backend.writes_into:
-            return super().burst(session, launch, fastest_s)
-        reason = "every launch of a row makes a new array before the last one's is free"
-        return {"burst_mean_s": None, "burst_reason": f"{reason}: another working set"}
-
     def ready(self, session: Session, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-        """A launcher that goes round arrays, all of whose results were written once."""
-        for launch in launches:  # now every result's memory is there, in a lazy framework's too
-            session.backend.evaluate(launch())
+        """A launcher that goes round arrays, all of whose results have been written once."""
+        if not session.backend.writes_into:  # else the memory that they go to exists already
+            session.backend.evaluate([launch() for launch in launches])
         session.backend.synchronize()
         return rotating(launches)
 
@@ -225,25 +213,23 @@ class Plugin(OperationWorkload):
         launch, most = dispatched(session.backend, in_turn), arrays.most_calls(below)
         calls = calls_in_row(session, launch, IN_A_ROW * wait_s, most)
         flops = arrays.stream.flops_per_value * arrays.count
+        session.backend.reset_peak_memory()
         faults, _ = read_faults()
-        point = self.timed_point(
-            session,
-            arrays.what,
-            {
+        point = {
+            "params": {
                 "kernel": arrays.name,
                 "working_set_bytes": arrays.size,
                 "cache": "cold" if arrays.cold else "warm",
             },
-            in_turn,
-            {
-                "flops": float(flops) or None,
-                "flops_source": f"{arrays.stream.flops_per_value} n" if flops else "none",
-                "bytes": arrays.bytes,
-                "result_error": result_error,
-            },
-            calls,
-        )
-        point |= {"calls_per_time": calls, "minor_faults": read_faults()[0] - faults}
+            **session.repeat(arrays.what, launch, calls),
+            "calls_per_time": calls,
+            "minor_faults": read_faults()[0] - faults,
+            "flops": float(flops) or None,
+            "flops_source": f"{arrays.stream.flops_per_value} n" if flops else "none",
+            "bytes": arrays.bytes,
+            "result_error": result_error,
+            "memory": session.memory(),
+        }
         return point | self.bound(session, point)
 
     def again(self, session: Session, arrays: Arrays, point: dict[str, Any]) -> None:
@@ -311,11 +297,10 @@ def most_bytes(session: Session) -> float:
 
 
 def timed_launches(point: Mapping[str, Any]) -> int:
-    """How often a point's operation ran, abandoned attempts and its burst included."""
-    runs = [point["times"], *point.get("attempts", [])]
-    burst = point.get("burst_count", 0) + point.get("burst_warmup", 0)
+    """How often a point's operation ran, abandoned attempts included."""
+    runs = [point["times"], *point["attempts"]]
     times = sum(len(run["warmup_step_s"]) + len(run["step_s"]) for run in runs)
-    return point.get("calls_per_time", 1) * times + burst
+    return int(point["calls_per_time"] * times)
 
 
 class Launch:
@@ -370,8 +355,7 @@ class Arrays:
         backend, stream = self.session.backend, self.stream
         into = self.written if backend.writes_into else 0
         each = into + self.kernel.inputs * self.count
-        seed = self.session.cell.seed + len(self.session.points)  # new data for every point
-        long = backend.repeated_normal(self.sets * each, seed)
+        long = backend.repeated_normal(self.sets * each)
         launches = []
         for start in range(0, self.sets * each, each):
             first = start + into
