@@ -4,7 +4,7 @@
 #include <string>
 
 namespace {
-enum { OK = 0, INVALID_VALUE = 1, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500 };
+enum { OK = 0, INVALID_VALUE = 1, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500 };
 void* context = nullptr;
 int module, function, launches = 0;
 void* launched_on = nullptr;
@@ -14,12 +14,6 @@ extern "C" {
 void fake_context(void* to) { context = to; launches = 0; }
 int fake_launches(void** stream) { *stream = launched_on; return launches; }
 
-int cuInit(unsigned flags) { return flags ? INVALID_VALUE : OK; }
-int cuDeviceGet(int* to, int index) { *to = 100 + index; return index < 2 ? OK : INVALID_DEVICE; }
-int cuDeviceGetAttribute(int* to, int attribute, int device) {
-  *to = (device - 99) * 1000;
-  return attribute == 38 ? OK : INVALID_VALUE;
-}
 int cuCtxGetCurrent(void** to) { *to = context; return OK; }
 int cuModuleLoadData(void** to, const char* image) {
   if (!context) return INVALID_CONTEXT;

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from siliconprof import plugins
 from siliconprof.hosts import machine
-from siliconprof.memory.footprint import UNCHECKED
-from siliconprof.session import memory_limit
 from siliconprof.session.trial import Trial
 from test_memory_model import cell, parameters
 
@@ -20,30 +18,6 @@ def mps(accelerator: Any) -> Any:
     backend = plugins.load("backends", "torch-mps")()
     backend.torch = SimpleNamespace(accelerator=accelerator)
     return backend
-
-
-@pytest.mark.parametrize("error", [AttributeError, RuntimeError])
-def test_an_older_torch_has_samples_only(error: type[Exception]) -> None:
-    """And the record says that the largest of them is a lower bound."""
-
-    def memory_stats() -> Any:
-        raise error("Allocator for mps is not a DeviceAllocator.")
-
-    backend = mps(SimpleNamespace(memory_stats=memory_stats))
-    backend.reset_peak_memory()
-    peak_bytes, means = backend.step_peak_bytes(None, [])
-    assert peak_bytes is None and "samples" in means
-    point: dict[str, Any] = {"memory": {"device_peak_bytes": None}}
-    session: Any = SimpleNamespace(
-        workload=SimpleNamespace(swept=False),
-        points=[point],
-        windows=[],
-        scenario={"limit": None},
-    )
-    summary = {"device_peak_sampled_bytes": 9, "samples": 1, "device_means": "torch.mps: …"}
-    memory_limit.sampled(session, summary, [{"t_s": 0.0, "device_memory_bytes": 9}])
-    assert point["memory"]["device_peak_bytes"] == 9
-    assert "a lower bound" in point["memory"]["device_peak_means"]
 
 
 def test_copies_of_operators_that_are_timed_are_in_no_peak() -> None:
@@ -60,15 +34,6 @@ def test_copies_of_operators_that_are_timed_are_in_no_peak() -> None:
     assert backend.peak_memory_bytes() == 7
     backend.reset_peak_memory()
     assert backend.peak_memory_bytes() == 3
-
-
-@pytest.mark.parametrize("kind", ["cpu", "gpu"])
-def test_mlx_predictions_are_checked_on_a_cpu_only(kind: str) -> None:
-    """A cell that is skipped for a prediction that nothing confirmed says so."""
-    own = parameters(seq_len=64, memory_budget_gib=2**-10)
-    refusal = Trial(cell(device_kind=kind, parameters=own, scenario="fits")).refusal()
-    assert refusal is not None and refusal[0] == "skipped"
-    assert (UNCHECKED in refusal[1]) == (kind == "gpu")
 
 
 # -- macOS ----------------------------------------------------------------------------------------

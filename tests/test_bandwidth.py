@@ -199,6 +199,7 @@ class Card(Backend):
     cache_bytes, cached_bytes_per_s = 50 * 2**20, 11e12
     bytes_per_s = 4.8e12
     launch_s, wait_s = 4e-6, 10e-6
+    slower = 1.0  # times
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = self.free_s = 0.0  # of the host, and when the queue is empty
@@ -215,7 +216,7 @@ class Card(Backend):
     def last_level_cache(self) -> tuple[int, str]:
         return self.cache_bytes, "simulated"
 
-    def repeated_normal(self, count: int, seed: int) -> Extent:
+    def repeated_normal(self, count: int) -> Extent:
         self.held_bytes = 4 * count
         return Extent(count)
 
@@ -228,7 +229,7 @@ class Card(Backend):
             rate = self.cached_bytes_per_s if cached else self.bytes_per_s
             moved = 4 * sum(part.count for part in (into, *inputs))
             self.now_s += self.launch_s
-            self.free_s = max(self.now_s, self.free_s) + moved / rate
+            self.free_s = max(self.now_s, self.free_s) + self.slower * moved / rate
             return into
 
         return _streams.Stream(lambda flat: flat, run, lambda *_: None, 0, "simulated")
@@ -284,6 +285,27 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
     assert record_problems(simulated.points, "points") == []
     in_calls_s = (p["calls_per_time"] * sum(p["times"]["step_s"]) for p in simulated.points)
     assert simulated.timed_s >= sum(in_calls_s)
+
+
+def test_what_slows_a_host_down_for_a_moment_widens_an_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All is half as fast until the first point has had its first round."""
+    own = cell("torch-cuda", "bandwidth", working_sets_bytes=[2**28], caches=["warm"])
+    asked = dataclasses.replace(own, device_kind="gpu", timing=QUICK | {"iterations": 20})
+    card = Card(monkeypatch)
+    card.slower = 2.0
+
+    def report(message: dict[str, Any]) -> None:
+        card.slower = 1.0 if "point" in message else card.slower
+
+    simulated = Session(asked, card, Trial(asked).workload, report)
+    simulated.workload.measure(simulated)
+    widths = []
+    for point in simulated.points:
+        low_s, high_s = statistics.block_median_interval(point["times"]["step_s"])
+        widths.append(high_s / low_s - 1)
+    assert widths[0] > 0.05 > max(widths[1:])  # the page marks a half-width over 5 %
 
 
 # -- transfers ---------------------------------------------------------------------------------

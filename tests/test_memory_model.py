@@ -240,9 +240,10 @@ def test_capacity_of_unified_memory() -> None:
     assert "assumption" in assumed["source"]
     assert memory_model.usable(device | {"kind": "cpu"}) is None  # a CPU may use all of it
     assert memory_model.usable(device | {"memory_kind": "dedicated"}) is None
-    assert memory_model.capacity(None, told, 16 * GIB)[0] == 11 * GIB
-    assert memory_model.capacity(0.5, told, 16 * GIB) == (GIB // 2, memory_model.BUDGET_SOURCE)
-    assert memory_model.capacity(None, None, None)[0] is None
+    assert memory_model.capacity_of(cell(device_usable=told))[0] == 11 * GIB
+    budget = cell(device_usable=told, parameters=parameters(memory_budget_gib=0.5))
+    assert memory_model.capacity_of(budget) == (GIB // 2, memory_model.BUDGET_SOURCE)
+    assert memory_model.capacity_of(cell(device_memory_bytes=None))[0] is None
 
 
 APPLIED = {"1": "fits", "2": "offload", "3": "near-capacity"}

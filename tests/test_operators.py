@@ -143,7 +143,7 @@ def test_an_operator_is_that_of_the_module_which_called_for_it() -> None:
     attention = "aten::_scaled_dot_product_flash_attention_for_cpu"
     assert attention in of["forward_s", "transformer.h.*.attn"]
     assert f"{attention}_backward" in of["backward_s", "transformer.h.*.attn"]
-    assert {role for phase, role in of if phase == "optimizer_s"} == {"AdamW"}
+    assert {role for phase, role in of if phase == "optimizer_s"} == {"optimizer"}
     outside = [(phase, kinds) for (phase, role), kinds in of.items() if role.startswith("outside")]
     assert outside == [("data_s", {"aten::_to_copy"}), ("backward_s", {"aten::ones_like"})]
     (weight,) = (r for r in found["rows"] if r["phase"] == "forward_s" and r["role"] == "lm_head")

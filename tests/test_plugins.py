@@ -23,7 +23,6 @@ from conftest import cpu_cell, opened, record_problems
 from measuring import python, session_of
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import Backend, Unsupported
-from siliconprof.errors import UserError
 from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
 from siliconprof.session import measurement, timing
@@ -161,7 +160,6 @@ def test_a_backend_makes_arrays_and_launches(name: str) -> None:
         for value in (*made, backend.matmul(a, again)):
             assert not getattr(value, "requires_grad", False)
     assert np.array_equal(numpy_of(a), before)
-    assert set(backend.launch_means()) == {"enqueue", "cold"}
     kernel, note = backend.empty_kernel()
     assert note and (kernel is None or callable(kernel))
 
@@ -360,7 +358,7 @@ def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
 def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
     """Loss by loss as if it had not been interrupted: weights, moments, scale, steps.
 
-    What is evaluated in between trains nothing. Another model's file, or no file, is refused.
+    What is evaluated in between trains nothing.
     """
 
     def three(stepper: Any, first: int) -> list[float]:
@@ -379,9 +377,6 @@ def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None
         assert other.steps == 3
         assert other.evaluate(tokens(9)) == pytest.approx(seen, rel=1e-5)
         assert three(other, 3) == pytest.approx(expected, rel=1e-5)
-    half = opened(name, "bf16").stepper(gpt2("nano"), 5)
-    with pytest.raises(UserError, match="the checkpoint of another model"):
-        half.load(path)
 
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
@@ -450,7 +445,6 @@ def test_a_probe_starts_samples_and_stops(name: str) -> None:
 def begin(probe: Any) -> None:
     """Start a probe as the sampler does."""
     backend = opened(CPU_BACKENDS[0])
-    probe.at_rest(backend)
     probe.start(backend)
 
 

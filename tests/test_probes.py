@@ -30,10 +30,9 @@ from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, rapl
 from siliconprof.hosts.sensors.base import Unreadable
 from siliconprof.probes import clocks, interference, page_faults
-from siliconprof.session import energy, measurement, self_checks
+from siliconprof.session import energy
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import INTERVAL_S, Sampler
-from siliconprof.session.trial import Trial
 from siliconprof.words import FLAG_WORDS
 
 pytestmark = pytest.mark.slow  # they sleep, for windows and clocks that are compared
@@ -381,19 +380,6 @@ def test_others_on_the_gpu_are_counted(
     said = [text for code, text in session.flags if code == "contended" and "GPU" in text]
     assert bool(said) == flagged
     assert "container" in found["gpu_means"] or listed == [] or listed[0][0] == os.getpid()
-
-
-def test_our_own_work_on_the_gpu_is_no_load_of_others(
-    gpu: Nvidia, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NVML averages over a second: what our own checks did just before is in a reading."""
-    gpu.library.fake_work(1.0)  # of the cell before
-    monkeypatch.setattr(self_checks, "before", lambda *session: gpu.library.fake_work(1.0) or {})
-    found = measurement.measure(Trial(PRODUCTS), lambda message: None)
-    summary = found["probes"]["interference"]
-    assert summary["gpu_utilization_before_percent"] == 0
-    assert "at rest" in summary["gpu_utilization_before_means"]
-    assert not [flag for flag in found["flags"] if "GPU was busy" in flag["detail"]]
 
 
 # -- RAPL and the rest of Linux ----------------------------------------------------------------

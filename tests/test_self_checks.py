@@ -333,7 +333,7 @@ def test_drifts_and_jumps_are_found(size: int) -> None:
         jumps += said(jump) == (True, True)
         change = statistics.change_point(jump)
         assert change is not None
-        placed += abs(change.after - size // 2) <= 1
+        placed += abs(change["after"] - size // 2) <= 1
     assert grows >= 45
     assert jumps >= 45
     assert placed >= 45

@@ -13,15 +13,14 @@ import pytest
 from conftest import defaults, opened
 from siliconprof import plugins
 from siliconprof.analyse import step_work
+from siliconprof.backends import _torch_operators
 from siliconprof.session.timing import PhaseClock
 
 QUIET = (
     "aten::empty",
     "aten::new_empty",
-    "aten::_unsafe_view",
     "aten::_local_scalar_dense",
     "aten::lift_fresh",
-    "profiler::",
 )
 # MLX's operations that only look at their input in another way.
 VIEWS = set(
@@ -58,19 +57,13 @@ def stepping(backend_name: str, precision: str, parameters: dict[str, Any]) -> C
 
 def dispatched_by_torch(step: Callable[[], Any]) -> Counter[str]:
     """Operators that a step hands to torch, without what only looks at memory."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     found: Counter[str] = Counter()
 
-    class Count(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if not func.is_view and not func.name().startswith(QUIET):
-                found[func.name()] += 1
-            return func(*args, **(kwargs or {}))
+    def count(operator: Any, args: Any, kwargs: Any) -> Any:
+        found[operator.name()] += not operator.name().startswith(QUIET)
+        return operator(*args, **kwargs)
 
-    with Count():
+    with _torch_operators.watch(count, "cpu"):
         step()
     return found
 

@@ -6,8 +6,6 @@ import ctypes
 import os
 from typing import Any
 
-from device import H200
-
 UUID = "fa4e0000-0000-0000-0000-000000000000"  # fake_nvml.cpp has it too
 
 
@@ -16,22 +14,7 @@ def visible() -> bool:
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0") == "0"
 
 
-class Libcuda:
-    """`libcuda.so.1` as ctypes sees it: what it tells of the GPU."""
-
-    def cuInit(self, flags: int) -> int:
-        return 0
-
-    def cuDeviceGet(self, to: Any, index: int) -> int:
-        return 0
-
-    def cuDeviceGetAttribute(self, to: Any, attribute: int, device: Any) -> int:
-        assert attribute == 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
-        to._obj.value = H200.l2_bytes
-        return 0
-
-
-def stand_in(libcuda: Libcuda) -> None:
+def stand_in(libcuda: Any) -> None:
     """Have `ctypes.CDLL` give that for CUDA's driver."""
 
     real = ctypes.CDLL

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import tensors
 import torch
 from device import H200, KERNEL_S, Block, Memory, OutOfMemory, Timeline
-from nvidia import UUID, Libcuda, stand_in, visible
+from nvidia import UUID, stand_in, visible
 from tensors import Call, Played
 from torch.utils.flop_counter import flop_registry
 
@@ -193,7 +193,7 @@ class Event:
         return round((end.moment - self.moment) * 2e6) / 2e3
 
 
-class Launcher(Libcuda):
+class Launcher:
     """`libcuda.so.1` beside torch: a kernel of one's own is launched on the simulated card."""
 
     def cuCtxGetCurrent(self, to: Any) -> int:

@@ -70,7 +70,6 @@ class Gpu:
 def install(spec: dict[str, Any], module: Any) -> None:
     """Have MLX find the GPU of `spec`."""
     if "recommended_bytes" not in spec:  # mlx/backend/cuda/device_info.cpp
-        nvidia.stand_in(nvidia.Libcuda())
         info = {
             "device_name": H200.name,
             "uuid": f"GPU-{nvidia.UUID}",

@@ -1,4 +1,4 @@
-"""CUDA's driver, which every host with an NVIDIA GPU has: an empty kernel and the size of the cache.
+"""An empty kernel by CUDA's driver, which every host with an NVIDIA GPU has.
 
 No toolkit is needed: the driver compiles PTX. Functions and constants are those of the CUDA driver
 API, docs.nvidia.com/cuda/cuda-driver-api.
@@ -20,7 +20,6 @@ PTX = b""".version 7.0
     ret;
 }
 """
-L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 
 
 class CudaError(Exception):
@@ -36,17 +35,6 @@ def _require(cuda: ctypes.CDLL, call: str, code: int) -> None:
             explain(code, ctypes.byref(text))
             texts.append((text.value or b"unknown").decode())
         raise CudaError(f"{call}: {texts[0]} ({code}): {texts[1]}")
-
-
-def l2_cache_bytes(index: int) -> int:
-    """Bytes of level 2 of a visible GPU; `CudaError`, or OSError where there is no driver."""
-    cuda = ctypes.CDLL(LIBRARY)
-    device, size = ctypes.c_int(), ctypes.c_int()
-    _require(cuda, "cuInit", cuda.cuInit(0))
-    _require(cuda, "cuDeviceGet", cuda.cuDeviceGet(ctypes.byref(device), index))
-    asked = cuda.cuDeviceGetAttribute(ctypes.byref(size), L2_CACHE_SIZE, device)
-    _require(cuda, "cuDeviceGetAttribute", asked)
-    return size.value
 
 
 def empty_kernel(stream: int) -> Callable[[], None]:

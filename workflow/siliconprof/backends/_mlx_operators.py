@@ -10,7 +10,7 @@ most primitives last, so there each is run in bursts, see `_bursts`; those of on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -39,60 +39,111 @@ class StepGraph:
     def __init__(self, stepper: Any, arrays: Any) -> None:
         from mlx.utils import tree_flatten, tree_unflatten
 
-        names = [name for name, _ in tree_flatten(self._inputs(stepper, arrays))]
+        mx = self.mx = stepper.backend.mx
+        self._in_bursts = stepper.backend.device.type != mx.cpu
         parameters, state = stepper.parameters, stepper.optimizer.state
+        names, values = zip(*tree_flatten([parameters, state, arrays]), strict=True)
         self._results: list[str] = []  # names of what a step leaves behind
-        n_gradients = len(tree_flatten(parameters))
 
         def whole(*values: Any) -> list[Any]:
             step = stepper.whole(*tree_unflatten(list(zip(names, values, strict=True))))
             results = tree_flatten([step.parameters, step.state, step.scalars])
             self._results = [name for name, _ in results]
-            trees = (step.gradients, step.clipped)
-            return [
-                step.scalars[0],
-                *(value for tree in trees for _, value in tree_flatten(tree)),
-                *(value for _, value in results),
-            ]
+            gradients = [value for _, value in tree_flatten([step.gradients, step.clipped])]
+            return [step.scalars[0], *gradients, *(value for _, value in results)]
 
-        mx = stepper.backend.mx
-        values = [value for _, value in tree_flatten(self._inputs(stepper, arrays))]
-        clipped = 1 + n_gradients
-        left = clipped + n_gradients
-        ends: dict[str, Iterable[int]] = {
-            FORWARD: [0],
-            BACKWARD: range(1, clipped),
-            OTHER: range(clipped, left),
-            OPTIMIZER: [],
-        }
+        events: list[dict[str, Any]] = []
+        high, low = mx.random.state[0].tolist()
         try:
             with _loss_spelled_out(mx):
-                self.graph = Graph(mx, whole, values, ends)
+                mx.export_function(events.append, whole, *values)
+        except ValueError as error:  # of what is computed again in the backward pass, for one
+            raise Unknown(f"MLX does not tell the step's graph: {in_one_line(error)}") from None
         finally:
+            mx.random.seed((high << 32) + low)  # tracing has drawn no random numbers
             stepper.optimizer.state = state
             stepper.model.update(parameters)
-        self._wanted = range(left, len(self.graph.outputs))
-        self.operators = [p.operator for p in self.graph.primitives if p.name not in VIEWS]
-
-    @staticmethod
-    def _inputs(stepper: Any, arrays: Any) -> list[Any]:
-        return [stepper.parameters, stepper.optimizer.state, arrays]
+        parts = {event["type"]: event for event in events if event["type"] != "primitive"}
+        self._inputs = [name for name, *_ in parts["inputs"]["inputs"]]
+        self._constants = dict(parts["constants"]["constants"])
+        outputs = [name for name, *_ in parts["outputs"]["outputs"]]
+        clipped = 1 + len(tree_flatten(parameters))
+        left = 2 * clipped - 1
+        self._wanted = outputs[left:]
+        ends = {FORWARD: outputs[:1], BACKWARD: outputs[1:clipped], OTHER: outputs[clipped:left]}
+        told = [event for event in events if event["type"] == "primitive"]
+        repeats = {e["outputs"][0][0]: e["inputs"][0] for e in told if e["name"] == "Broadcast"}
+        self._primitives = [
+            _primitive(event, phase, repeats)
+            for event, phase in zip(told, _phases(told, ends), strict=True)
+        ]
+        self.operators = [p.operator for p in self._primitives if p.name not in VIEWS]
 
     def run(self, stepper: Any, arrays: Any) -> tuple[list[Any], list[tuple[str, float]]]:
         """([weights, optimizer's state, scalars] after a step, seconds of each operator)."""
         from mlx.utils import tree_flatten, tree_unflatten
 
-        mx = stepper.backend.mx
-        values = [value for _, value in tree_flatten(self._inputs(stepper, arrays))]
-        in_bursts = stepper.backend.device.type != mx.cpu
-        made, times = self.graph.run(values, self._wanted, in_bursts)
-        return tree_unflatten(list(zip(self._results, made, strict=True))), times
+        mx = self.mx
+        inputs = tree_flatten([stepper.parameters, stepper.optimizer.state, arrays])
+        values = [value for _, value in inputs]
+        kept = {*self._wanted, *self._inputs, *self._constants}
+        last = {name: i for i, p in enumerate(self._primitives) for name in p.inputs}
+        known = dict(zip(self._inputs, values, strict=True)) | self._constants
+        times: list[float] = []
+        burst_s: dict[tuple[str, ...], float] = {}
+        for index, primitive in enumerate(self._primitives):
+            arguments = [known[name] for name in primitive.inputs]
+            for name in primitive.inputs:  # MLX may write into what is not used again
+                if last[name] == index and name not in kept:
+                    known.pop(name, None)
+            asked = (primitive.name, str(primitive.arguments), primitive.operator.inputs)
+            if self._in_bursts and primitive.name not in VIEWS and asked not in burst_s:
+                burst_s[asked] = self._burst_s(primitive, arguments)
+            made = call(mx, primitive, arguments)
+            del arguments
+            start = perf_counter()
+            mx.eval(made)
+            times.append(burst_s.get(asked, 0.0) if self._in_bursts else perf_counter() - start)
+            for (name, shape, dtype), array in zip(primitive.outputs, made, strict=True):
+                if array.shape != shape or array.dtype != dtype:
+                    raise Unknown(f"{primitive.name} gives {array.dtype}{list(array.shape)} here")
+                if name in last or name in kept:
+                    known[name] = array
+        results = zip(self._results, (known[name] for name in self._wanted), strict=True)
+        return tree_unflatten(list(results)), self._net(times)
+
+    def _burst_s(self, primitive: Primitive, arguments: Sequence[Any]) -> float:
+        """Seconds of a primitive among others like it; building their graph is left out."""
+
+        def burst(calls: int) -> float:
+            made = [call(self.mx, primitive, arguments) for _ in range(calls)]
+            start = perf_counter()
+            self.mx.eval(made)
+            return perf_counter() - start
+
+        return _bursts.seconds_each(burst)
+
+    def _net(self, times: Sequence[float]) -> list[tuple[str, float]]:
+        """Kind and seconds of each operator, without what evaluating costs by itself.
+
+        That scatters far more than small operators last, so what is left of one may be less than
+        nothing; where it was cut off at 0, or their median was taken off, many small ones would sum
+        to a multiple of what they last.
+        """
+        by_primitive = list(zip(self._primitives, times, strict=True))
+        views = [seconds for primitive, seconds in by_primitive if primitive.name in VIEWS]
+        cost_s = sum(views) / len(views) if views else 0.0
+        return [
+            (primitive.operator.kind, seconds - cost_s)
+            for primitive, seconds in by_primitive
+            if primitive.name not in VIEWS
+        ]
 
     def differs(self, stepper: Any, made: Sequence[Any]) -> str | None:
         """How the results of `run` differ from those of the stepper's own step; None where not."""
         from mlx.utils import tree_flatten
 
-        mx, own = stepper.backend.mx, dict(tree_flatten(stepper.parameters))
+        mx, own = self.mx, dict(tree_flatten(stepper.parameters))
         for name, value in tree_flatten(made[0]):
             alike = mx.allclose(value, own[name], rtol=1e-3, atol=1e-5, equal_nan=True)
             if not alike.item():
@@ -134,110 +185,19 @@ class Unknown(Exception):
     """A primitive that cannot be called from Python, or was called otherwise; it is named."""
 
 
-class Graph:
-    """The graph of a function; `phase_ends`: phase -> places of the outputs known at its end."""
-
-    def __init__(
-        self,
-        mx: Any,
-        function: Callable[..., list[Any]],
-        values: Sequence[Any],
-        phase_ends: Mapping[str, Iterable[int]],
-    ) -> None:
-        events: list[dict[str, Any]] = []
-        high, low = mx.random.state[0].tolist()
-        try:
-            mx.export_function(events.append, function, *values)
-        except ValueError as error:  # of what is computed again in the backward pass, for one
-            raise Unknown(f"MLX does not tell the step's graph: {in_one_line(error)}") from None
-        finally:
-            mx.random.seed((high << 32) + low)  # tracing has drawn no random numbers
-        self.mx = mx
-        parts = {event["type"]: event for event in events if event["type"] != "primitive"}
-        self.inputs = [name for name, *_ in parts["inputs"]["inputs"]]
-        self.outputs = [name for name, *_ in parts["outputs"]["outputs"]]
-        self.constants = dict(parts["constants"]["constants"])
-        told = [event for event in events if event["type"] == "primitive"]
-        phases = self._phases(told, phase_ends)
-        repeats = {e["outputs"][0][0]: e["inputs"][0] for e in told if e["name"] == "Broadcast"}
-        self.primitives = [
-            _primitive(event, phase, repeats) for event, phase in zip(told, phases, strict=True)
-        ]
-
-    def _phases(
-        self, told: Sequence[Mapping[str, Any]], phase_ends: Mapping[str, Iterable[int]]
-    ) -> list[str]:
-        """The phase of each primitive: the first at whose end its result is needed."""
-        maker = {name: i for i, event in enumerate(told) for name, *_ in event["outputs"]}
-        phases = [list(phase_ends)[-1]] * len(told)
-        done: set[int] = set()
-        for phase, places in phase_ends.items():
-            needed = [maker[name] for p in places if (name := self.outputs[p]) in maker]
-            while needed:
-                index = needed.pop()
-                if index not in done:
-                    done.add(index)
-                    phases[index] = phase
-                    inputs = (name for name, *_ in told[index]["inputs"])
-                    needed += [maker[name] for name in inputs if name in maker]
-        return phases
-
-    def run(
-        self, values: Sequence[Any], wanted: Sequence[int], in_bursts: bool
-    ) -> tuple[list[Any], list[tuple[str, float]]]:
-        """(outputs at the wanted places, seconds of each operator, perhaps in bursts)."""
-        mx, results = self.mx, [self.outputs[place] for place in wanted]
-        kept = {*results, *self.inputs, *self.constants}
-        last = {name: i for i, p in enumerate(self.primitives) for name in p.inputs}
-        known = dict(zip(self.inputs, values, strict=True)) | self.constants
-        times: list[float] = []
-        burst_s: dict[tuple[str, ...], float] = {}
-        for index, primitive in enumerate(self.primitives):
-            arguments = [known[name] for name in primitive.inputs]
-            for name in primitive.inputs:  # MLX may write into what is not used again
-                if last[name] == index and name not in kept:
-                    known.pop(name, None)
-            asked = (primitive.name, str(primitive.arguments), primitive.operator.inputs)
-            if in_bursts and primitive.name not in VIEWS and asked not in burst_s:
-                burst_s[asked] = self._burst_s(primitive, arguments)
-            made = call(mx, primitive, arguments)
-            del arguments
-            start = perf_counter()
-            mx.eval(made)
-            times.append(burst_s.get(asked, 0.0) if in_bursts else perf_counter() - start)
-            for (name, shape, dtype), array in zip(primitive.outputs, made, strict=True):
-                if array.shape != shape or array.dtype != dtype:
-                    raise Unknown(f"{primitive.name} gives {array.dtype}{list(array.shape)} here")
-                if name in last or name in kept:
-                    known[name] = array
-        return [known[name] for name in results], self._net(times)
-
-    def _burst_s(self, primitive: Primitive, arguments: Sequence[Any]) -> float:
-        """Seconds of a primitive among others like it; building their graph is left out."""
-
-        def burst(calls: int) -> float:
-            made = [call(self.mx, primitive, arguments) for _ in range(calls)]
-            start = perf_counter()
-            self.mx.eval(made)
-            return perf_counter() - start
-
-        return _bursts.seconds_each(burst)
-
-    def _net(self, times: Sequence[float]) -> list[tuple[str, float]]:
-        """Kind and seconds of each operator, without what evaluating costs by itself.
-
-        That scatters far more than small operators last, so what is left of one may be less than
-        nothing; where it was cut off at 0, or their median was taken off, many small ones would sum
-        to a multiple of what they last.
-        """
-        by_primitive = list(zip(self.primitives, times, strict=True))
-        views = [seconds for primitive, seconds in by_primitive if primitive.name in VIEWS]
-        cost_s = sum(views) / len(views) if views else 0.0
-        return [
-            (primitive.operator.kind, seconds - cost_s)
-            for primitive, seconds in by_primitive
-            if primitive.name not in VIEWS
-        ]
+def _phases(told: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[str]]) -> list[str]:
+    """The phase of each primitive: the first at whose end its result is needed."""
+    maker = {name: i for i, event in enumerate(told) for name, *_ in event["outputs"]}
+    phases: dict[int, str] = {}
+    for phase, outputs in ends.items():
+        needed = [maker[name] for name in outputs if name in maker]
+        while needed:
+            index = needed.pop()
+            if index not in phases:
+                phases[index] = phase
+                inputs = (name for name, *_ in told[index]["inputs"])
+                needed += [maker[name] for name in inputs if name in maker]
+    return [phases.get(index, OPTIMIZER) for index in range(len(told))]
 
 
 def _primitive(event: Mapping[str, Any], phase: str, repeats: Mapping[str, Any]) -> Primitive:

@@ -213,19 +213,16 @@ class MlxStepper(Stepper):
         from mlx.utils import tree_flatten, tree_unflatten
 
         mx = self.backend.mx
-        kinds = {
-            name: (value.shape, str(value.dtype).removeprefix("mlx.core."))
-            for name, value in tree_flatten(self.parameters)
-        }
-        metadata = _saved.read_metadata(path, kinds)
+        names = [name for name, _ in tree_flatten(self.parameters)]
+        metadata = _saved.read_metadata(path)
         arrays = mx.load(str(path))
         updates = int(metadata[_saved.UPDATES])
-        self.parameters = tree_unflatten([(name, arrays[name]) for name in kinds])
+        self.parameters = tree_unflatten([(name, arrays[name]) for name in names])
         if updates:
             self.optimizer.state = tree_unflatten(
                 [
                     (f"{name}.{short}", arrays[_saved.moment(name, kind)])
-                    for name in kinds
+                    for name in names
                     for kind, short in STATE.items()
                 ]
             ) | {

@@ -116,9 +116,8 @@ class TorchBackend(Backend):
     def from_host(self, values: list[Any]) -> Any:
         return self.torch.tensor(values, dtype=self.dtype).to(self.device)
 
-    def repeated_normal(self, count: int, seed: int) -> Any:
-        drawn = self.normal((min(count, _streams.DRAWN),), seed)
-        return drawn.repeat(-(-count // _streams.DRAWN))[:count]
+    def repeated_normal(self, count: int) -> Any:
+        return self.normal_block.repeat(-(-count // _streams.DRAWN))[:count]
 
     def stream(self, kernel: str) -> _streams.Stream:
         return _streams.torch_stream(self.torch, kernel)

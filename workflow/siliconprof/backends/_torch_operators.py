@@ -1,9 +1,10 @@
 """The operators of a training step in torch: whose they are, on what they work, how long they take.
 
 A dispatch mode sees every operator that torch hands to the device, below autograd; views, which
-move nothing, are left out, and on a GPU what works in the host's memory alone. Modules are told by hooks: an operator of the forward pass is that of
-the innermost module under way, one of the backward pass that of the module in which its node of
-autograd's graph was made, or whose weight's gradient it adds up, one of the optimizer its own.
+move nothing, are left out, and on a GPU what works in the host's memory alone. Hooks tell modules:
+an operator of the forward pass is that of the innermost module under way, one of the backward pass
+that of the module in which its node of autograd's graph was made, or whose weight's gradient it
+adds up.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ LSTM: Mapping[str, tuple[int, int, int]] = {
     "aten::lstm_mps_backward": (5, 8, 8),
 }
 OUTSIDE = "outside the model"  # the role of an operator of a pass that no module calls for
+OPTIMIZER = "optimizer"
 COPIED_AT_MOST_BYTES = 2**28  # of an operator's operands
 
 
@@ -49,13 +51,15 @@ def described(clock: Any, place: str) -> Iterator[list[Operator]]:
         edges.append(clock.n_edges)
         return result
 
-    roles.listen()
     try:
         with watch(describe, place):
             yield found
     finally:
         roles.leave()
-    found[:] = [one._replace(phase=clock.phase_at(n)) for one, n in zip(found, edges, strict=True)]
+    for index, n_edges in enumerate(edges):
+        phase = clock.phase_at(n_edges)
+        role = OPTIMIZER if phase == "optimizer_s" else found[index].role
+        found[index] = found[index]._replace(phase=phase, role=role)
 
 
 @contextmanager
@@ -160,38 +164,21 @@ def _works_on(place: str, args: Any, kwargs: Mapping[str, Any]) -> bool:
 
 
 class _Roles:
-    """Tells whose an operator is, while it listens to modules and optimizers."""
+    """Tells whose an operator is, from when it is made until `leave`."""
 
     def __init__(self) -> None:
-        self.stack: list[str] = []
-        self.names: dict[Any, str] = {}  # module or parameter -> name in the model
-        self.spans: list[tuple[int, int, str]] = []  # of nodes made in a module, inner ones first
-        self.begun: list[int] = []
-        self.optimizer: str | None = None
-        self.hooks: list[Any] = []
-
-    def listen(self) -> None:
-        """Begin."""
         from torch.nn.modules.module import (
             register_module_forward_hook,
             register_module_forward_pre_hook,
         )
-        from torch.optim.optimizer import (
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
 
-        def step_begins(optimizer: Any, *_: Any) -> None:
-            self.optimizer = type(optimizer).__name__
-
-        def step_ends(*_: Any) -> None:
-            self.optimizer = None
-
+        self.stack: list[str] = []
+        self.names: dict[Any, str] = {}  # module or parameter -> name in the model
+        self.spans: list[tuple[int, int, str]] = []  # of nodes made in a module, inner ones first
+        self.begun: list[int] = []
         self.hooks = [
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
-            register_optimizer_step_pre_hook(step_begins),
-            register_optimizer_step_post_hook(step_ends),
         ]
 
     def leave(self) -> None:
@@ -221,8 +208,6 @@ class _Roles:
         """Of the operator that is about to run."""
         from torch._C import _current_autograd_node
 
-        if self.optimizer:
-            return self.optimizer
         node = _current_autograd_node()
         if self.stack or node is None:
             return self.stack[-1] if self.stack else OUTSIDE

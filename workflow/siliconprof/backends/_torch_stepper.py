@@ -134,8 +134,7 @@ class TorchStepper(Stepper):
         from safetensors.torch import load_file
 
         torch = self.backend.torch
-        kinds = {n: (w.shape, str(w.dtype).split(".")[-1]) for n, w in self.trained.items()}
-        metadata = _saved.read_metadata(path, kinds)
+        metadata = _saved.read_metadata(path)
         tensors = load_file(path, device="cpu")
         updates, state = int(metadata[_saved.UPDATES]), {}
         with torch.no_grad():

@@ -10,10 +10,11 @@ import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from siliconprof.backends._streams import Stream, Transfer
+from siliconprof.backends._streams import DRAWN, Stream, Transfer
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import caches, machine
 from siliconprof.memory.footprint import MemoryProfile
@@ -40,7 +41,7 @@ class Operator(NamedTuple):
     """One operator of a training step, as the framework hands it to the device."""
 
     kind: str  # the framework's name of it
-    role: str  # module whose it is, layers together: `h.*.attn`; or optimizer; "" where unknown
+    role: str  # module whose it is, layers together: `h.*.attn`, or optimizer; "" where unknown
     phase: str  # `timing.PHASES` names them
     inputs: str  # dtype, shape, and strides where not row by row, of each
     flops: int | None  # None where no formula is known: what is no product
@@ -80,7 +81,7 @@ class Stepper:
         raise NotImplementedError
 
     def load(self, path: Path) -> None:
-        """Restore what `save` wrote; a `UserError` where it is damaged or of another model."""
+        """Restore what `save` wrote for the same model; a `UserError` where it is damaged."""
         raise NotImplementedError
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
@@ -136,11 +137,6 @@ class Backend:
             inherited: the environment that these variables are added to.
         """
         return {}
-
-    @classmethod
-    def unchecked(cls, device_kind: str) -> str | None:
-        """What its memory predictions lack on a kind of device; None = compared with peaks."""
-        return cls.memory_profile.unchecked
 
     @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:
@@ -275,6 +271,8 @@ class Backend:
 
     def last_level_cache(self) -> tuple[int | None, str]:
         """(bytes of the last cache before the device's memory or None, the source or the reason)."""
+        if self.gpu_address() is not None:
+            return None, f"{self.name} does not tell the GPU's caches"
         return caches.last_level_bytes()
 
     # -- sensors -------------------------------------------------------------------------
@@ -322,8 +320,13 @@ class Backend:
         """Array of the cell's dtype from (nested) lists, on the device: no kernel runs for it."""
         raise NotImplementedError
 
-    def repeated_normal(self, count: int, seed: int) -> Any:
-        """Flat array of `count` normal values: a block drawn as by `normal`, repeated."""
+    @cached_property
+    def normal_block(self) -> Any:
+        """Normal values to fill long arrays with, drawn once."""
+        return self.normal((DRAWN,), 0)
+
+    def repeated_normal(self, count: int) -> Any:
+        """New flat array of `count` normal values: `normal_block`, repeated."""
         raise NotImplementedError
 
     def stream(self, kernel: str) -> Stream:
@@ -349,10 +352,6 @@ class Backend:
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """(a launcher of a compiled, loaded, empty kernel, its kind), or (None, the reason)."""
         return None, f"{self.name} has no kernels of its own to launch on this device"
-
-    def launch_means(self) -> dict[str, str]:
-        """What the times of an `enqueue` and of a `cold` launch include, for either launcher."""
-        raise NotImplementedError
 
     # -- training ------------------------------------------------------------------------
 

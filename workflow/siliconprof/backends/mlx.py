@@ -13,12 +13,11 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from typing import Any
 
-from siliconprof.backends import _cuda_driver
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
 from siliconprof.backends.base import Backend, Operator, Stepper, Unsupported
 from siliconprof.hosts import blas
-from siliconprof.memory.footprint import UNCHECKED, MemoryProfile
+from siliconprof.memory.footprint import MemoryProfile
 from siliconprof.store.cell import PRECISIONS
 
 # mlx/backend/cuda/allocator.cpp: `unified_malloc`.
@@ -96,11 +95,6 @@ class Plugin(Backend):
             return None
         return "mx.compile needs a C++ compiler on a CPU: g++"
 
-    @classmethod
-    def unchecked(cls, device_kind: str) -> str | None:
-        """Its memory profile was counted on a CPU."""
-        return UNCHECKED if device_kind == "gpu" else None
-
     def import_framework(self) -> None:
         """The fast BLAS of `available` too."""
         blas.load_for_mlx()
@@ -147,7 +141,6 @@ class Plugin(Backend):
         self.mx = mx
         self.precision = precision
         self.device = mx.Device(mx.cpu if device_kind == "cpu" else mx.gpu, index)
-        self.index = index
         mx.set_default_device(self.device)
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
         self.compute_dtype = mx.bfloat16 if precision == "amp-bf16" else self.dtype
@@ -247,17 +240,6 @@ class Plugin(Backend):
         info = self._device_info()
         return info.get("max_recommended_working_set_size") or info.get("total_memory")
 
-    def last_level_cache(self) -> tuple[int | None, str]:
-        if self.device.type != self.mx.gpu:
-            return super().last_level_cache()
-        if self.mx.metal.is_available():
-            return None, "macOS tells neither the GPU's caches nor the system-level cache"
-        try:
-            size = _cuda_driver.l2_cache_bytes(self.index)
-        except (_cuda_driver.CudaError, OSError) as error:
-            return None, f"MLX does not tell the GPU's caches, nor does its driver: {error}"
-        return size, "cuDeviceGetAttribute: CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE"
-
     def gpu_address(self) -> tuple[str, str] | None:
         if self.device.type != self.mx.gpu:
             return None
@@ -313,9 +295,8 @@ class Plugin(Backend):
     def from_host(self, values: list[Any]) -> Any:
         return self.mx.array(values, dtype=self.dtype)
 
-    def repeated_normal(self, count: int, seed: int) -> Any:
-        drawn = self.normal((min(count, DRAWN),), seed)
-        value = self.mx.tile(drawn, -(-count // DRAWN))[:count]
+    def repeated_normal(self, count: int) -> Any:
+        value = self.mx.tile(self.normal_block, -(-count // DRAWN))[:count]
         self.mx.eval(value)
         return value
 
@@ -336,19 +317,6 @@ class Plugin(Backend):
         result = value + 1
         self.mx.async_eval(result)
         return result
-
-    def launch_means(self) -> dict[str, str]:
-        if self.device.type == self.mx.cpu:
-            hands, first = "hands it to the stream's thread", "so its code is read in"
-        elif self.mx.metal.is_available():
-            hands = "encodes it and commits a command buffer"
-            first = "and its pipeline is made in it"
-        else:
-            hands, first = "hands it to the stream as a CUDA graph", "and is loaded in it"
-        return {
-            "enqueue": f"one node of the graph and mx.async_eval, which {hands}",
-            "cold": f"with its evaluation; the operator comes compiled with MLX, {first}",
-        }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         mx = self.mx

@@ -59,10 +59,7 @@ class Plugin(TorchBackend):
         storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in standing}
         with profile(profile_memory=True) as profiler:
             step()
-        try:
-            events = profiler.kineto_results.events()
-        except AttributeError:
-            return None, "this version of torch's profiler does not tell single allocations"
+        events = profiler.kineto_results.events()
         changes = sorted(
             ((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"),
             key=lambda change: change[0],
@@ -73,14 +70,6 @@ class Plugin(TorchBackend):
     def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
         """An operator has been computed when its call returns."""
         return _torch_operators.timed()
-
-    def launch_means(self) -> dict[str, str]:
-        return {
-            "enqueue": "eager, the call itself: the operator has been computed when it returns, "
-            "and nothing is queued",
-            "cold": "the operator's first call; it comes compiled with torch, so its code is read "
-            "in and its dispatch set up",
-        }
 
     def describe(self) -> dict[str, Any]:
         capability = self.torch.backends.cpu.get_cpu_capability()

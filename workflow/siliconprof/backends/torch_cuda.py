@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -15,7 +14,7 @@ from siliconprof.backends import _cuda_driver, _cuda_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, compiler
 from siliconprof.backends.base import Unsupported
-from siliconprof.memory.footprint import UNCHECKED, MemoryProfile
+from siliconprof.memory.footprint import MemoryProfile
 
 # cuBLAS's workspaces come out of torch's allocator, one for each handle and stream, and a thread has
 # a handle of its own: the forward pass's and autograd's. cuBLASLt uses the same by default. From
@@ -45,7 +44,6 @@ class Plugin(TorchBackend):
         update_all=1,
         update_largest=0,
         workspace_bytes=HANDLES * WORKSPACE_BYTES,
-        unchecked=UNCHECKED,
     )
     memory_means = (
         "torch.cuda: allocated = live tensors, reserved = with the allocator's cache, driver = "
@@ -213,17 +211,6 @@ class Plugin(TorchBackend):
         properties = self.torch.cuda.get_device_properties(self.device)
         uuid, prefix = str(properties.uuid), "MIG" if " MIG " in properties.name else "GPU"
         return "nvidia", uuid if uuid.startswith(("GPU-", "MIG-")) else f"{prefix}-{uuid}"
-
-    def launch_means(self) -> dict[str, str]:
-        """Lazy loading: CUDA programming guide, 4.7; `cuModuleGetFunction` loads a kernel."""
-        loading = os.environ.get("CUDA_MODULE_LOADING", "not set, lazy from CUDA 12.2 on")
-        return {
-            "enqueue": "the driver's enqueue (cuLaunchKernel), with Python and torch's dispatcher "
-            "before it; for the empty kernel Python and ctypes",
-            "cold": "the operator comes compiled with torch and, where loading is lazy "
-            f"(CUDA_MODULE_LOADING: {loading}), is loaded in it; the empty kernel has been "
-            "compiled and loaded before",
-        }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """In torch's own context and on its current stream."""

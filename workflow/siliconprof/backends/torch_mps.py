@@ -5,7 +5,7 @@ MPS events have hung and come out reversed in some versions of torch, so they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,9 +13,9 @@ from siliconprof.backends import _torch_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends.base import Unsupported
-from siliconprof.memory.footprint import UNCHECKED, MemoryProfile
+from siliconprof.memory.footprint import MemoryProfile
 
-UNCOUNTED = "this torch counts no peak on MPS; the samples over time stand for it"
+COUNTS_SINCE = (2, 13)  # of torch, whose allocator on MPS counts a peak from then on
 # torch's limit counts whole heaps, used or not: one of each kind may be empty but for one array.
 # kXLargeHeap, kLargeHeap and kSmallHeap of aten/src/ATen/mps/MPSAllocator.h.
 HEAPS_BYTES = 2**30 + 2**25 + 2**23
@@ -37,7 +37,7 @@ class Plugin(TorchBackend):
     )
     # Attention that trains is not fused there; counted on a CPU with attention of that kind.
     memory_profile = MemoryProfile(
-        keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2, unchecked=UNCHECKED
+        keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2
     )
     precisions = {
         **TorchBackend.precisions,
@@ -53,6 +53,11 @@ class Plugin(TorchBackend):
             return False, f"torch {torch.__version__} is built without MPS"
         if not torch.backends.mps.is_available():
             return False, "torch finds no Metal GPU (macOS 12.3 or later on Apple silicon)"
+        if tuple(map(int, torch.__version__.split(".")[:2])) < COUNTS_SINCE:
+            return (
+                False,
+                f"torch {torch.__version__} counts no memory on MPS: pip install torch>=2.13",
+            )
         return super().available_to(torch)
 
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
@@ -80,28 +85,14 @@ class Plugin(TorchBackend):
     def memory_bytes(self) -> int:
         return self.torch.mps.current_allocated_memory()
 
-    def _statistics(self) -> dict[str, Any]:
-        """The allocator's own counts; empty before torch 2.13, where MPS does not answer."""
-        try:
-            return self.torch.accelerator.memory_stats()
-        except (AttributeError, RuntimeError):
-            return {}
-
-    def peak_memory_bytes(self) -> int | None:
+    def peak_memory_bytes(self) -> int:
         """The count that `current_allocated_memory` reads."""
-        peak_bytes = self._statistics().get("allocated_bytes.all.peak")
-        return None if peak_bytes is None else max(self._peak_bytes, peak_bytes)
+        peak_bytes = self.torch.accelerator.memory_stats()["allocated_bytes.all.peak"]
+        return max(self._peak_bytes, peak_bytes)
 
     def reset_peak_memory(self) -> None:
         self._peak_bytes = 0
-        if self._statistics():
-            self.torch.accelerator.reset_peak_memory_stats()
-
-    def step_peak_bytes(
-        self, step: Callable[[], Any] | None, standing: Sequence[Any]
-    ) -> tuple[int | None, str]:
-        peak_bytes = self.peak_memory_bytes()
-        return peak_bytes, UNCOUNTED if peak_bytes is None else self.peak_means
+        self.torch.accelerator.reset_peak_memory_stats()
 
     def release_memory(self) -> None:
         self.torch.mps.empty_cache()
@@ -126,9 +117,6 @@ class Plugin(TorchBackend):
     def memory_limit_bytes(self) -> int:
         return self.torch.mps.recommended_max_memory()
 
-    def last_level_cache(self) -> tuple[int | None, str]:
-        return None, "macOS tells neither the GPU's caches nor the system-level cache"
-
     def transfer(
         self, direction: str, pinned: bool, count: int, seed: int
     ) -> tuple[Transfer | None, str]:
@@ -147,24 +135,11 @@ class Plugin(TorchBackend):
     @contextmanager
     def operators_timed(self) -> Iterator[list[tuple[str, float]]]:
         """The copies that it works on are in no peak."""
-        peak_bytes = self.peak_memory_bytes() or 0
+        peak_bytes = self.peak_memory_bytes()
         with _torch_operators.timed_in_bursts(self.synchronize) as found:
             yield found
         self.reset_peak_memory()
         self._peak_bytes = peak_bytes
-
-    def launch_means(self) -> dict[str, str]:
-        """From torch's MPSStream.mm and OperationUtils.mm.
-
-        There is one command buffer, which only synchronising commits: nothing is under way that a
-        launch could wait for.
-        """
-        return {
-            "enqueue": "encoding into the open command buffer, without commit, with Python and "
-            "torch's dispatcher before it",
-            "cold": "with commit and wait; the operator comes compiled with torch and its pipeline "
-            "is made in it; the empty kernel's has been made before",
-        }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """Looking a kernel up by its name makes its pipeline."""

@@ -20,8 +20,6 @@ STATISTIC = 4  # bytes: norms and fused attention keep theirs in fp32
 MOMENTS = 2  # AdamW's averages of the gradient and of its square, in the weights' dtype
 BUCKETS = 2  # ZeRO: gradients of the largest tensor on their way to the host, and their copy
 
-UNCHECKED = "a memory model counted on a CPU, not yet compared with a peak of this backend"
-
 
 @dataclass(frozen=True)
 class MemoryProfile:
@@ -53,7 +51,6 @@ class MemoryProfile:
     update_all: float = 0.0  # the optimizer's room, in copies of all trained weights
     update_largest: float = 2.0  # and in copies of the largest trained tensor
     update_two: float | None = None  # fitted: in its place, of the two largest, if there are two
-    unchecked: str | None = None  # what its predictions lack; None: compared with peaks
     workspace_bytes: int = 0  # the libraries' own, taken once from the counted memory
 
 

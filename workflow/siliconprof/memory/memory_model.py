@@ -7,6 +7,7 @@ them for a cell. Also the paper's theoretical memory, for every model size and w
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -53,22 +54,16 @@ def usable(device: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"bytes": int(UNIFIED_SHARE * device["memory_bytes"]), "source": UNIFIED_SOURCE}
 
 
-def capacity(
-    budget_gib: float | None, usable_part: Mapping[str, Any] | None, device_bytes: int | None
-) -> tuple[int | None, str]:
-    """(bytes that a cell may use, None when unknown; source of that number)."""
-    if budget_gib is not None:
-        return int(budget_gib * 2**30), BUDGET_SOURCE
-    if usable_part is not None:
-        return usable_part["bytes"], usable_part["source"]
-    return device_bytes or None, DEVICE_SOURCE
-
-
 def capacity_of(cell: Any) -> tuple[int | None, str]:
-    """`capacity` of a `store.cell.Cell`, whose budget may be a mapping, one for each kind of device."""
+    """(bytes that a `store.cell.Cell` may use, None when unknown; source of that number)."""
     budget = cell.parameters.get("memory_budget_gib")
-    budget_gib = budget.get(cell.device_kind) if isinstance(budget, Mapping) else budget
-    return capacity(budget_gib, cell.device_usable, cell.device_memory_bytes)
+    if isinstance(budget, Mapping):  # one for each kind of device
+        budget = budget.get(cell.device_kind)
+    if budget is not None:
+        return int(budget * 2**30), BUDGET_SOURCE
+    if cell.device_usable is not None:
+        return cell.device_usable["bytes"], cell.device_usable["source"]
+    return cell.device_memory_bytes or None, DEVICE_SOURCE
 
 
 # -- scenario ----------------------------------------------------------------------------------
@@ -100,18 +95,7 @@ def largest_batch(predict: Callable[[int], int], allowed_bytes: float) -> int:
     Args:
         predict: bytes that a batch of that size needs; never falls as the batch grows.
     """
-    if predict(1) > allowed_bytes:
-        return 0
-    fits = 1
-    while fits < MOST_SAMPLES and predict(2 * fits) <= allowed_bytes:
-        fits *= 2
-    if fits == MOST_SAMPLES:
-        return fits
-    too_many = 2 * fits
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        fits, too_many = (middle, too_many) if predict(middle) <= allowed_bytes else (fits, middle)
-    return fits
+    return bisect_right(range(1, MOST_SAMPLES + 1), allowed_bytes, key=predict)
 
 
 @dataclass(frozen=True)

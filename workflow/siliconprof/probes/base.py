@@ -29,9 +29,6 @@ class Probe:
         """Whether the probe works on this host, and by what means, or why not."""
         raise NotImplementedError
 
-    def at_rest(self, backend: Backend) -> None:
-        """Called once, before this process's first work on the device; the backend is open."""
-
     def start(self, backend: Backend) -> None:
         """Called once, before the measurement."""
         self.backend = backend

@@ -2,7 +2,7 @@
 
 Foreign load is processor time of other processes on this host, and other processes on the same
 NVIDIA GPU. macOS shows the load of its GPU to root only. Battery, low-power mode and governor are
-read before and after, and the worse of both counts.
+read at the end.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
 
 FLAG_ABOVE_CORES = 0.2  # foreign load, in cores, above which a record is flagged
-FLAG_ABOVE_GPU_PERCENT = 10.0  # load of the GPU while this process let it rest
-# NVML averages over 1/6 s to 1 s, depending on the product (nvmlUtilization_t in nvml.h).
-GPU_REST_S = 1.1
 GPU_INTERVAL_S = 1.0
 CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 REASONS = {
@@ -101,28 +98,13 @@ class Plugin(Probe):
             return False, "no /proc/stat and no psutil: pip install psutil"
         return True, "processor time of the host less that of the cell"
 
-    def at_rest(self, backend: Any) -> None:
-        """Read the GPU's load, in which no work of this process is.
-
-        That of the cell before this one may be: a load that flags is read again after a rest.
-        """
-        self.gpu = sources.gpu(backend)
-        self.gpu_before_percent = self.gpu.utilization_percent()
-        self.gpu_before_means = "before this process's first work on it"
-        if (self.gpu_before_percent or 0) > FLAG_ABOVE_GPU_PERCENT:
-            self.gpu_before_means += (
-                f", after {GPU_REST_S} s at rest: at first it was {self.gpu_before_percent:g} %"
-            )
-            time.sleep(GPU_REST_S)
-            self.gpu_before_percent = self.gpu.utilization_percent()
-
     def start(self, backend: Any) -> None:
         super().start(backend)
+        self.gpu = sources.gpu(backend)
         self.next_gpu_s = 0.0
         self.most_processes: int | None = None
         self.most_bytes: int | None = None
         self.own_seen = False
-        self.surroundings = self._surroundings()
         self.foreign = ForeignLoad()
 
     @staticmethod
@@ -176,30 +158,29 @@ class Plugin(Probe):
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         cores = self.foreign.cores(wall_s)
-        gpu, contended = self._gpu()
-        if cores is not None and cores > FLAG_ABOVE_CORES:
-            contended.insert(0, f"other processes used {cores:.2f} cores while this was measured")
-        surroundings, saving = self._worse_of(self._surroundings())
-        summary = {"foreign_load_cores": cores, **gpu, **surroundings}
+        summary = {"foreign_load_cores": cores, **self._gpu(), **self._surroundings()}
         reasons = {name: why for name, why in REASONS.items() if summary[name] is None}
-        flags = [*(("contended", detail) for detail in contended), *saving]
+        flags = []
+        if cores is not None and cores > FLAG_ABOVE_CORES:
+            detail = f"other processes used {cores:.2f} cores while this was measured"
+            flags.append(("contended", detail))
+        if self.most_processes:
+            detail = f"{self.most_processes} other process(es) computed on the GPU, or held it"
+            flags.append(("contended", detail))
+        if summary["power_source"] == "battery":
+            flags.append(("on_battery", "the computer ran on its battery"))
+        if summary["low_power_mode"]:
+            flags.append(("low_power_mode", summary["low_power_means"]))
+        name, driver = summary["cpu_governor"], summary["cpu_governor_driver"]
+        if name == "powersave" and driver not in ADAPTIVE_DRIVERS:
+            detail = f"'{name}' of driver {driver or 'unknown'} pins the lowest clock"
+            flags.append(("governor", detail))
         return summary | {"reasons": reasons, "flags": flags}
 
-    def _gpu(self) -> tuple[dict[str, Any], list[str]]:
-        """The GPU's part of the summary, and who contended for it."""
+    def _gpu(self) -> dict[str, Any]:
+        """The GPU's part of the summary."""
         if self.gpu.reason is not None:
-            return {"gpu_means": self.gpu.reason}, []
-        contended = []
-        if self.most_processes:
-            contended.append(
-                f"{self.most_processes} other process(es) computed on the GPU, or held it"
-            )
-        before = self.gpu_before_percent
-        if before is not None and before > FLAG_ABOVE_GPU_PERCENT:
-            contended.append(
-                f"the GPU was busy {before:g} % of the second before this began, "
-                f"{self.gpu_before_means}"
-            )
+            return {"gpu_means": self.gpu.reason}
         if self.most_processes is None:
             means = "NVML lists no compute processes, not even this one"
         elif self.own_seen:
@@ -209,38 +190,8 @@ class Plugin(Probe):
                 "NVML's compute processes, one of which counts as this one: its process id is "
                 "not among them, as in a container"
             )
-        summary = {
-            "gpu_utilization_before_percent": before,
-            "gpu_utilization_before_means": self.gpu_before_means,
+        return {
             "gpu_foreign_processes": self.most_processes,
             "gpu_foreign_bytes": self.most_bytes,
             "gpu_means": means,
         }
-        return summary, contended
-
-    def _worse_of(self, after: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-        """Power supply, low-power mode and governor, the worse of before and after; flags."""
-        worst = dict(self.surroundings)
-        flags = []
-        if after["power_source"] == "battery" or worst["power_source"] is None:
-            worst["power_source"] = after["power_source"]
-        if after["low_power_mode"]:
-            worst |= {
-                key: after[key] for key in ("power_mode", "low_power_mode", "low_power_means")
-            }
-        if pins_lowest(after["cpu_governor"], after["cpu_governor_driver"]):
-            worst |= {key: after[key] for key in ("cpu_governor", "cpu_governor_driver")}
-        if worst["power_source"] == "battery":
-            flags.append(("on_battery", "the computer ran on its battery"))
-        if worst["low_power_mode"]:
-            flags.append(("low_power_mode", worst["low_power_means"]))
-        name, driver = worst["cpu_governor"], worst["cpu_governor_driver"]
-        if pins_lowest(name, driver):
-            detail = f"'{name}' of driver {driver or 'unknown'} pins the lowest clock"
-            flags.append(("governor", detail))
-        return worst, flags
-
-
-def pins_lowest(name: str | None, driver: str | None) -> bool:
-    """Whether a governor keeps the clock at its lowest whatever the load."""
-    return name == "powersave" and driver not in ADAPTIVE_DRIVERS

@@ -24,7 +24,6 @@ from siliconprof.probes.base import Probe
 VMSTAT = linux.KernelFile("/proc/vmstat")
 SWAP_INTERVAL_S = 1.0  # the kernel sums up all its counters for one reading
 NEVER_BYTES = 2**40  # as a threshold: more than any block
-OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 
 
 def read_faults() -> tuple[int, int]:
@@ -52,10 +51,6 @@ def allocator_environment() -> tuple[dict[str, str], str | None]:
         library = ""
     if not library.startswith("glibc"):
         return {}, "the C library is not glibc: its malloc has no such thresholds"
-    preloaded = os.environ.get("LD_PRELOAD", "")
-    for other in OTHER_ALLOCATORS:
-        if other in preloaded:
-            return {}, f"{other} is preloaded in glibc malloc's place"
     return {
         "MALLOC_MMAP_THRESHOLD_": str(NEVER_BYTES),
         "MALLOC_MMAP_MAX_": "0",

@@ -122,7 +122,7 @@ def measure(
     cell, backend, trainer = trial.cell, session.backend, trial.trainer
     if backend.caveat:
         session.flag(*backend.caveat)
-    sampler = Sampler(session, cell.parameters.get("probes"))  # before any work on the device
+    sampler = Sampler(session, cell.parameters.get("probes"))
     partial["emulated"] = machine.emulated(backend.framework)
     report({"doing": "check clock, work and precision", "step": 0})
     checks = partial["checks"] = {}

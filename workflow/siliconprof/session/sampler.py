@@ -25,8 +25,6 @@ INTERVAL_S = 0.25
 class Sampler:
     """A context around the measurement; afterwards `samples` and `summaries` are complete.
 
-    It is made before the process's first work on the device, where probes look at others' work.
-
     Args:
         session: its backend is open; flags go to it.
         only: names of the probes that may run, None for all; a control run allows none.
@@ -57,21 +55,16 @@ class Sampler:
                 self._probes.append(plugin())
             else:
                 self.summaries[name] |= plugin.missing
-        self._call("at_rest")
 
     def __enter__(self) -> Sampler:
         self.started = time.perf_counter()
-        self._call("start")
-        self._thread.start()
-        return self
-
-    def _call(self, method: str) -> None:
-        """Call `at_rest` or `start` of every probe."""
         for probe in list(self._probes):
             try:
-                getattr(probe, method)(self.session.backend)
+                probe.start(self.session.backend)
             except Exception as error:
                 self._switch_off(probe, error)
+        self._thread.start()
+        return self
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
         """Take a probe out, with the reason in its summary."""

@@ -302,11 +302,7 @@ def noise(times: Sequence[float]) -> str | None:
 
 def order(times: Sequence[float]) -> dict[str, Any]:
     """`drift` and `change_point` of a point: None where there are too few times."""
-    drift, change = statistics.drift(times), statistics.change_point(times)
-    return {
-        "drift": drift and {**drift._asdict(), "ratio": drift.ratio},
-        "change_point": change and {**change._asdict(), "ratio": change.ratio},
-    }
+    return {"drift": statistics.drift(times), "change_point": statistics.change_point(times)}
 
 
 def drifting(facts: Mapping[str, Any]) -> str | None:

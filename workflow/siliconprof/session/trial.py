@@ -241,11 +241,7 @@ class Trial:
         if skip := cell.parameters.get("skip"):  # the experiment's decision
             return "skipped", skip
         decision = self._decision
-        if not decision.status:
-            return None
-        unchecked = self.backend.unchecked(cell.device_kind)
-        unchecked = unchecked if decision.status == "skipped" else None
-        return decision.status, f"{decision.reason}{f' ({unchecked})' if unchecked else ''}"
+        return (decision.status, str(decision.reason)) if decision.status else None
 
     def _kernel_refusal(self) -> str | None:
         """Why backend or trainer do not have the compiled step, or the kernel, that is asked for."""

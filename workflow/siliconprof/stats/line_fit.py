@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 NORMAL = 1.959964  # 97.5 % of a normal distribution lie below
 
@@ -24,14 +26,12 @@ class Line:
 
     fixed_s: float
     per_sample_s: float
-    fixed_error_s: float  # standard errors
-    per_sample_error_s: float
-    covariance: float
+    covariance: Any  # 2 × 2, of per_sample_s and fixed_s
     residual: float | None  # rms of (t - line) / t; None where two points leave none
 
     def interval_s(self) -> tuple[float, float]:
         """95 % interval of `fixed_s`."""
-        reach = NORMAL * self.fixed_error_s
+        reach = NORMAL * math.sqrt(self.covariance[1, 1])
         return self.fixed_s - reach, self.fixed_s + reach
 
     def fixed_share(self, batch: float) -> Share:
@@ -43,12 +43,8 @@ class Line:
         step_s = self.fixed_s + variable_s
         if step_s <= 0:  # the line is off by the whole step at this end
             return Share(0.0, 0.0, 1.0)
-        variance = (
-            (variable_s * self.fixed_error_s) ** 2
-            + (self.fixed_s * batch * self.per_sample_error_s) ** 2
-            - 2 * variable_s * self.fixed_s * batch * self.covariance
-        )
-        reach = NORMAL * math.sqrt(max(variance, 0.0)) / step_s**2
+        gradient = np.array([-self.fixed_s * batch, variable_s]) / step_s**2
+        reach = NORMAL * math.sqrt(max(gradient @ self.covariance @ gradient, 0.0))
         share = self.fixed_s / step_s
         return Share(*(min(max(x, 0.0), 1.0) for x in (share, share - reach, share + reach)))
 
@@ -66,30 +62,10 @@ def fit(batches: Sequence[float], times: Sequence[float], errors: Sequence[float
     """
     if len(set(batches)) < 2:
         return None
-    weights = [error**-2 for error in errors]
-
-    def total(*factors: Sequence[float]) -> float:
-        return math.fsum(math.prod(parts) for parts in zip(*factors, strict=True))
-
-    s, sx, sy = total(weights), total(weights, batches), total(weights, times)
-    sxx, sxy = total(weights, batches, batches), total(weights, batches, times)
-    determinant = s * sxx - sx**2
-    fixed, slope = (sxx * sy - sx * sxy) / determinant, (s * sxy - sx * sy) / determinant
-    residuals = [t - fixed - slope * b for b, t in zip(batches, times, strict=True)]
-    degrees_of_freedom = len(times) - 2
-    inflation = (
-        max(total(weights, residuals, residuals) / degrees_of_freedom, 1.0)
-        if degrees_of_freedom
-        else 1.0
-    )
-    relative = [o / t for o, t in zip(residuals, times, strict=True)]
-    return Line(
-        fixed,
-        slope,
-        math.sqrt(inflation * sxx / determinant),
-        math.sqrt(inflation * s / determinant),
-        -inflation * sx / determinant,
-        math.sqrt(math.fsum(r * r for r in relative) / len(relative))
-        if degrees_of_freedom
-        else None,
-    )
+    seconds, weights = np.array(times), 1 / np.array(errors)
+    line, covariance = np.polyfit(batches, seconds, 1, w=weights, cov="unscaled")
+    residuals, residual = seconds - np.polyval(line, batches), None
+    if degrees_of_freedom := len(times) - 2:
+        covariance *= max(((residuals * weights) ** 2).sum() / degrees_of_freedom, 1.0)
+        residual = float(np.sqrt(((residuals / seconds) ** 2).mean()))
+    return Line(float(line[1]), float(line[0]), covariance, residual)

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
-from typing import NamedTuple
+from typing import Any
 
 FEWEST_IN_ORDER = 10  # values needed to judge their order
 
@@ -37,18 +37,22 @@ def iqr(values: Sequence[float]) -> float:
     return quantile(values, 0.75) - quantile(values, 0.25)
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
+def median_interval(values: Sequence[float], inflation: float = 1.0) -> tuple[float, float]:
     """Distribution-free 95 % interval of the median from order statistics.
 
     The number of values below the median is binomial(n, 1/2); see Conover, Practical
     Nonparametric Statistics, section 3.2. With fewer than 6 values no 95 % interval exists and
     the range is returned.
+
+    Args:
+        inflation: stretches the interval's distance from the middle, in ranks; at least 1.
     """
     ordered = sorted(values)
     n = len(ordered)
     if not n:
         raise ValueError("no values")
-    low = max(_below_tail(0.025, n) - 1, 0)
+    plain, middle = max(_below_tail(0.025, n) - 1, 0), (n - 1) / 2
+    low = max(math.floor(middle - (middle - plain) * inflation), 0)
     return ordered[low], ordered[n - 1 - low]
 
 
@@ -63,19 +67,7 @@ def block_median_interval(values: Sequence[float]) -> tuple[float, float]:
     standard deviation to the one of independent values. It is never narrower than
     `median_interval`, and takes O(n log n).
     """
-    return _stretched_interval(values, block_inflation(values))
-
-
-def _stretched_interval(values: Sequence[float], inflation: float) -> tuple[float, float]:
-    """`median_interval`, its distance from the middle, in ranks, times a number of at least 1."""
-    ordered = sorted(values)
-    n = len(ordered)
-    if not n:
-        raise ValueError("no values")
-    plain = max(_below_tail(0.025, n) - 1, 0)
-    middle = (n - 1) / 2
-    low = max(math.floor(middle - (middle - plain) * inflation), 0)
-    return ordered[low], ordered[n - 1 - low]
+    return median_interval(values, block_inflation(values))
 
 
 def block_inflation(values: Sequence[float]) -> float:
@@ -105,34 +97,28 @@ def block_inflation(values: Sequence[float]) -> float:
     return max(math.sqrt(block_variance / (length * variance)), 1.0)
 
 
-class Drift(NamedTuple):
-    """How the second half of a series of times compares with the first."""
+def drift(times: Sequence[float]) -> dict[str, Any] | None:
+    """The second half of a series of times against its first; None with fewer than 10.
 
-    first_half_s: float  # medians
-    second_half_s: float
-    significant: bool  # their 95 % block intervals have nothing in common
-
-    @property
-    def ratio(self) -> float:
-        """The second half's median over the first's."""
-        return self.second_half_s / self.first_half_s
-
-
-def drift(values: Sequence[float]) -> Drift | None:
-    """The second half of a series against its first; None with fewer than 10 values.
-
-    Significant when the halves' 95 % intervals do not overlap, which asks for more than their
-    difference being other than 0 at 5 %. Neighbours that resemble each other widen both, as in
+    `first_half_s`, `second_half_s`: medians; `ratio`: the second over the first; `significant`:
+    whether the halves' 95 % intervals do not overlap, which asks for more than their difference
+    being other than 0 at 5 %. Neighbours that resemble each other widen both, as in
     `block_median_interval`, but not by what a straight line through the half explains: such a
     trend is the drift itself.
     """
-    if len(values) < FEWEST_IN_ORDER:
+    if len(times) < FEWEST_IN_ORDER:
         return None
-    first, second = values[: len(values) // 2], values[len(values) // 2 :]
+    first, second = times[: len(times) // 2], times[len(times) // 2 :]
     (low, high), (low_after, high_after) = (
-        _stretched_interval(half, block_inflation(_without_line(half))) for half in (first, second)
+        median_interval(half, block_inflation(_without_line(half))) for half in (first, second)
     )
-    return Drift(median(first), median(second), low_after > high or high_after < low)
+    before_s, after_s = median(first), median(second)
+    return {
+        "first_half_s": before_s,
+        "second_half_s": after_s,
+        "significant": low_after > high or high_after < low,
+        "ratio": after_s / before_s,
+    }
 
 
 def _without_line(values: Sequence[float]) -> list[float]:
@@ -143,23 +129,11 @@ def _without_line(values: Sequence[float]) -> list[float]:
     return [value - slope * place for value, place in zip(values, places, strict=True)]
 
 
-class ChangePoint(NamedTuple):
-    """Where the level of a series of times changes."""
+def change_point(values: Sequence[float]) -> dict[str, Any] | None:
+    """The likeliest place at which the level of times changes; None with fewer than 10 values.
 
-    after: int  # values before it
-    before_s: float  # medians
-    after_s: float
-    p: float  # probability of a change as clear as this one in a series without any
-
-    @property
-    def ratio(self) -> float:
-        """The median after it over the one before."""
-        return self.after_s / self.before_s
-
-
-def change_point(values: Sequence[float]) -> ChangePoint | None:
-    """The likeliest place at which the level changes; None with fewer than 10 values.
-
+    `after`: values before it; `before_s`, `after_s`: medians; `ratio`: the second over the first;
+    `p`: probability of a change as clear as this one in a series without any.
     Pettitt's rank test (Applied Statistics 28, 1979, page 126) with his approximate p. It supposes
     independent values: the statistic is divided by `block_inflation` of what is left of the values
     once the median of its own side is taken off each. Takes O(n log n).
@@ -177,7 +151,13 @@ def change_point(values: Sequence[float]) -> ChangePoint | None:
     rest = [v - levels[0] for v in before] + [v - levels[1] for v in after]
     statistic = abs(sums[place]) / block_inflation(rest)
     p = min(2 * math.exp(-6 * statistic**2 / (n**3 + n**2)), 1.0)
-    return ChangePoint(place + 1, *levels, p)
+    return {
+        "after": place + 1,
+        "before_s": levels[0],
+        "after_s": levels[1],
+        "p": p,
+        "ratio": levels[1] / levels[0],
+    }
 
 
 def _below_tail(tail: float, n: int) -> int:

@@ -7,9 +7,7 @@ One definition for the page, which draws them, and for the claims, which are jud
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from siliconprof.stats import statistics
@@ -75,31 +73,20 @@ def smoothed(values: Sequence[float]) -> list[float]:
 
     NaN and infinity are left out of the means; where nothing is left, the mean is NaN.
     """
+    import pandas as pd  # not needed where a cell is measured
+
+    finite = pd.Series([value if math.isfinite(value) else math.nan for value in values])
     width = stretch(len(values))
-    if width == 1:
-        return [float(value) for value in values]
-    is_finite = [math.isfinite(value) for value in values]
-    finite = (value if keep else 0.0 for value, keep in zip(values, is_finite, strict=True))
-    sums, counts = (list(accumulate(of, initial=0)) for of in (finite, is_finite))
-    means = []
-    for index in range(len(values)):
-        first, last = max(0, index - width // 2), min(len(values), index - width // 2 + width)
-        count = counts[last] - counts[first]
-        means.append((sums[last] - sums[first]) / count if count else math.nan)
-    return means
+    return [*finite.rolling(width, center=True, min_periods=1).mean()] if width > 1 else [*values]
 
 
 def running_median(values: Sequence[float]) -> list[float]:
     """The median over a twentieth of the steps around each, which a lone spike does not move."""
+    import pandas as pd
+
     half = _window(len(values)) // 2
-    padded = [values[0]] * half + list(values) + [values[-1]] * half
-    window = sorted(padded[: 2 * half])
-    medians = []
-    for index, value in enumerate(padded[2 * half :]):
-        insort(window, value)
-        medians.append(window[half])
-        del window[bisect_left(window, padded[index])]
-    return medians
+    padded = pd.Series([values[0]] * half + [*values] + [values[-1]] * half)
+    return [*padded.rolling(2 * half + 1, center=True).median()[half:-half]]
 
 
 def _window(n: int) -> int:

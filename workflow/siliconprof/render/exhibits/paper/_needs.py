@@ -102,6 +102,6 @@ def paper_places(frames: Frames) -> pd.DataFrame:
             continue
         size = int(entry["memory_gib"]["value"] * registry.GIB)
         kind = {"kind": entry["kind"], "memory_kind": entry["memory_kind"], "memory_bytes": size}
-        capacity, _ = memory_model.capacity(None, memory_model.usable(kind), size)
-        rows.append((device, entry["name"], entry["backends"][0], capacity))
+        usable = memory_model.usable(kind) or {"bytes": size}
+        rows.append((device, entry["name"], entry["backends"][0], usable["bytes"]))
     return pd.DataFrame(rows, columns=["device", "device_label", "backend", "capacity_bytes"])
