@@ -90,10 +90,8 @@ def make_handler(repositories: Repositories) -> type[http.server.BaseHTTPRequest
             if asked[2] == "resolve":
                 self.file(root / name, commit)
             elif asked[2] == "revision":
-                files = sorted(found for found in root.rglob("*") if found.is_file())
-                siblings = [{"rfilename": entry(root, found)["path"]} for found in files]
                 info = {"id": asked[1].removeprefix("datasets/"), "sha": commit, "tags": []}
-                self.reply(200, json.dumps(info | {"siblings": siblings}).encode())
+                self.reply(200, json.dumps(info).encode())
             elif not (root / name).is_dir():
                 self.reply(404, X_Error_Code="EntryNotFound", X_Repo_Commit=commit)
             else:

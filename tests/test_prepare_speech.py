@@ -154,15 +154,8 @@ def common_voice(tmp_path_factory: pytest.TempPathFactory, recordings: list[byte
     return root
 
 
-CV = {
-    "name": "cv",
-    "kind": "speech",
-    "source": "folder",
-    "subset": "en",
-    "split": "validated",
-    "text_column": "sentence",
-    "vocab_size": 300,
-}
+CV = {"name": "cv", "kind": "speech", "source": "folder", "vocab_size": 300}
+CV |= {"subset": "en", "split": "validated", "text_column": "sentence"}
 SKIPPED = {prepare_speech.NO_TEXT: 1, prepare_speech.TOO_LONG: 1, prepare_speech.UNREADABLE: 1}
 
 
@@ -224,7 +217,6 @@ def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> 
     facts, data, texts = prepare(dataset, output)
     check_common_voice(facts, data, texts)
     assert facts["skipped"] == SKIPPED
-    assert facts["revision"] is None
 
     # Of the folder only what was read counts: other lists and clips may come, go and change.
     (root,) = json.loads((output / "sources.json").read_text())["roots"].items()
@@ -232,14 +224,10 @@ def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> 
     read = [f"clips/common_voice_en_{n}.mp3" for n in (*range(len(SENTENCES)), 99)]
     named = {"validated.tsv", *read}
     assert root[1].keys() <= named and len(root[1]) > 4
-    same = source_files.state(output)
-    (mozilla / "dev.tsv").write_text("other\n")
-    (mozilla / "clips" / "new.mp3").write_bytes(b"new")
-    assert source_files.state(output) == same
     missing = mozilla / "clips" / "common_voice_en_99.mp3"
     missing.write_bytes(b"now it is there")
+    (mozilla / "clips" / "new.mp3").write_bytes(b"new")
     assert source_files.changed(output) == [str(missing)]
-    (mozilla / "dev.tsv").write_text((mozilla / "validated.tsv").read_text().splitlines()[0] + "\n")
 
     none = tmp_path / "none"
     (mozilla / "test.tsv").write_bytes(b"path\tsentence\n\xff\xfe\tx\n")
@@ -270,9 +258,6 @@ def test_audio_folder_keeps_every_sample(tmp_path: Path) -> None:
     assert texts == [text for _, text in clips]
     for features, (samples, _) in zip(data.features, clips, strict=True):
         assert np.array_equal(features, log_mel.log_mel(samples, 2, 80))
-    (seen,) = json.loads((output / "sources.json").read_text())["roots"].values()
-    files = {"README.md", "train/metadata.csv", *(f"train/c{number}.wav" for number in range(3))}
-    assert seen.keys() == {*files, ".", "train"}
 
 
 def test_clips_that_a_table_names_and_what_is_no_table(tmp_path: Path) -> None:
