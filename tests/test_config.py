@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 from conftest import NANO, ROOT, Checkout
-from siliconprof import declarations, plugins
+from siliconprof import plugins
 from siliconprof.cells import config, config_docs, matrix
 from siliconprof.hosts import registry
 from siliconprof.pipeline import doctor
 from siliconprof.store import record
 from siliconprof.store.experiment import Experiment, Timing
-from synthetic_results import H200, host_file
+from synthetic_results import CPU, H200, host_file
 
 LINE = re.compile(r"^config: [A-Za-z0-9_.-]+: .+")
 PRODUCT = {"module": "matmul", "shapes": [[1, 8, 8, 8]]}
@@ -124,6 +124,31 @@ def test_a_mistake_in_an_entry_is_one_line(entry: dict[str, Any], said: str) -> 
     assert line.startswith("workloads.a.") and said in line
 
 
+@pytest.mark.parametrize(
+    ("where", "entry", "said"),
+    [
+        ("kind", TALK | {"kind": "speach"}, "did you mean 'speech'"),
+        (
+            "clip_seconds",
+            WORDS | {"clip_seconds": 3},
+            "belongs to kind speech; this data set is of",
+        ),
+        ("path", TALK | {"source": "folder"}, "is missing; expected a folder"),
+        (
+            "revision",
+            TALK | {"source": "folder", "path": "x", "revision": "main"},
+            "has one revision",
+        ),
+        ("vocab_size", TALK | {"vocab_size": 260}, "expected at least 261"),
+        ("tokenizer", IMAGES | {"tokenizer": "gpt2"}, "belongs to kind text or speech"),
+        ("vocab_size", {"source": "builtin"}, "is missing; expected integer"),
+    ],
+)
+def test_a_mistake_in_a_data_set_is_one_line(where: str, entry: dict[str, Any], said: str) -> None:
+    (line,) = config.check({"datasets": {"a": entry}, "workloads": {"product": PRODUCT}})
+    assert line.startswith(f"datasets.a.{where}: ") and said in line
+
+
 def test_a_key_that_is_no_text_is_named() -> None:
     said = "workloads.a.1: the key 1 is not text; put it in quotes"
     assert said in config.check({"workloads": {"a": {1: 2}}})
@@ -178,7 +203,7 @@ def test_defaults_are_filled_in_and_overridden() -> None:
     other = PRODUCT | {"timing": {"iterations": 9}, "precisions": ["bf16"]}
     workloads = {"a": PRODUCT, "b": other}
     whole = config.resolve({"timing": {"iterations": 7}, "workloads": workloads})
-    assert whole.keys() == Experiment.model_fields.keys()
+    assert whole.keys() == Experiment.model_fields.keys() and config.resolve(whole) == whole
     a, b = whole["workloads"]["a"], whole["workloads"]["b"]
     timing = Timing().model_dump()
     assert a["timing"] == timing | {"iterations": 7}
@@ -199,9 +224,6 @@ def test_a_number_without_a_point_is_a_number() -> None:
     assert "batch_size: is '1e1'; expected" in line
 
 
-# -- properties of the check -------------------------------------------------------------------
-
-
 SMALL: dict[str, Any] = {"experiment": "x", "host": "desk", "seed": 1, "cpu_threads": 2} | {
     "devices": ["local"],
     "backends": ["mlx"],
@@ -215,54 +237,31 @@ SMALL: dict[str, Any] = {"experiment": "x", "host": "desk", "seed": 1, "cpu_thre
     },
     "report": {"title": "t"},
 }
+
 # -- the cells that a config makes -------------------------------------------------------------
 
 
 def device(device_id: str, kind: str, backends: list[str], gib: int, vendor: str) -> dict[str, Any]:
     """A device as a host file has it."""
-    return H200 | {
-        "id": device_id,
-        "registry_id": device_id if kind == "gpu" else None,
-        "name": device_id,
-        "kind": kind,
-        "vendor": vendor,
-        "memory_bytes": gib * 2**30,
-        "backends": backends,
-    }
+    names = dict.fromkeys(("id", "registry_id", "name"), device_id)
+    memory = {"memory_bytes": gib * 2**30}
+    return H200 | names | memory | {"kind": kind, "vendor": vendor, "backends": backends}
 
 
-def host_of(label: str, driver: dict[str, str], *devices: dict[str, Any]) -> dict[str, Any]:
+def host_of(label: str, *devices: dict[str, Any]) -> dict[str, Any]:
     """A host file made by hand: another computer, as far as the matrix can tell."""
-    host = host_file(devices)
-    return host | {
-        "label": label,
-        "cpu": host["cpu"] | {"usable_cores": 8, "memory_bytes": 64 * 2**30},
-        "backends": {
-            name: {
-                "available": True,
-                "reason": None,
-                "fix": None,
-                "devices": [found["id"] for found in devices if name in found["backends"]],
-            }
-            for name in sorted({name for found in devices for name in found["backends"]})
-        },
-        "packages": {name: f"{name} 1" for name in ("python", *declarations.libraries())},
-        "blas": {"torch": "MKL", "mlx": "Accelerate", "numpy": "OpenBLAS"},
-        "driver": host["driver"] | driver,
+    backends = {
+        name: {"available": True, "reason": None, "fix": None}
+        | {"devices": [one["id"] for one in devices if name in one["backends"]]}
+        for name in sorted({name for one in devices for name in one["backends"]})
     }
+    host = host_file(devices) | {"label": label, "backends": backends}
+    return host | {"cpu": host["cpu"] | {"memory_bytes": 64 * 2**30}}
 
 
 def cpu_host(label: str) -> dict[str, Any]:
     """A computer without an accelerator."""
-    return host_of(label, {}, device("cpu-x", "cpu", ["torch-cpu", "mlx"], 16, "intel"))
-
-
-RTX = host_of(
-    "box",
-    {"nvidia": "590.1", "cuda_runtime": "13.0", "cublas": "cuBLAS 13"},
-    device("rtx-4090", "gpu", ["torch-cuda"], 24, "nvidia"),
-    device("cpu-x", "cpu", ["torch-cpu", "mlx"], 64, "intel"),
-)
+    return host_of(label, CPU)
 
 
 def test_a_processor_without_instructions_for_a_precision_measures_the_smallest_workload_in_it() -> (
@@ -287,34 +286,6 @@ def test_a_processor_without_instructions_for_a_precision_measures_the_smallest_
             assert refused[key] == ("skipped", f"{line}; measured in a alone")
         said = "\n".join(doctor.before_a_run(host, 0.0, {"fp32", "amp-bf16"}))
         assert (line in said) == ("avx512_bf16" not in features)
-
-
-def test_a_cell_knows_all_that_it_needs() -> None:
-    """Threads, memory and index are the host's; the entry's keys are the workload's parameters."""
-    experiment = config.resolve(shipped("config.yaml"))
-    devices = registry.load(ROOT / "config" / "devices.yaml")
-    planned = {p.cell.path: p for p in matrix.expand(experiment, devices, RTX).cells}
-    one = planned["box/rtx-4090/torch-cuda/gpt2-tiny-hf/auto/amp-bf16"]
-    assert one.cell.threads == 8
-    assert one.cell.device_memory_bytes == 24 * 2**30
-    assert (one.cell.module, one.cell.trainer) == ("gpt2", "hf")
-    assert one.cell.parameters["batch_size"] == 4
-    assert one.cell.parameters["dataset_vocab_size"] == 1024
-    assert one.data == ["results/data/python-docs-1024/dataset.json"]
-    assert one.environment.keys() == {"python", "packages", "driver"}
-    assert one.environment["packages"].keys() == {"torch", "transformers", "accelerate", "numpy"}
-    assert one.environment["driver"] == {
-        "nvidia": "590.1",
-        "cuda_runtime": "13.0",
-        "cublas": "cuBLAS 13",
-    }
-    assert "trainers.hf" in one.code.modules
-    assert "workloads.matmul" not in one.code.modules
-    other = planned["box/cpu-x/mlx/kernel-launch/auto/fp32"]
-    assert other.data == []
-    assert other.environment.keys() == {"python", "packages", "blas"}
-    assert other.environment["blas"] == "Accelerate"
-    assert other.environment["packages"].keys() == {"mlx"}
 
 
 def test_a_device_that_no_backend_can_use_is_not_measured() -> None:
