@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ import pytest
 import slurm_daemons
 import yaml
 from conftest import QUICK, ROOT, Checkout, copy_project
+from slurm_daemons import until
 
-until = partial(conftest.until, seconds=300)  # daemons and jobs take their time
 pytestmark = pytest.mark.campaign
 
 CELLS = "measured"
@@ -147,11 +146,8 @@ def begun(project: Checkout, *arguments: str) -> Iterator[subprocess.Popen]:
         pipeline = project.begin(*COMMAND, *arguments, **streams)
     try:
         folder = project.path.parent / "hold"
-        until(
-            lambda: (
-                pipeline.poll() is not None or all(path.read_text() for path in folder.iterdir())
-            )
-        )
+        held = folder.iterdir
+        until(lambda: pipeline.poll() is not None or all(path.read_text() for path in held()))
         assert pipeline.returncode is None, output(project).read_text()
         yield pipeline
     finally:
@@ -222,12 +218,8 @@ def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
 ):
     """And waiting for it is in no cell's limit: we hold it for longer than either may take."""
     names, limit_s = ("one", "two"), 40
-    configure(
-        first,
-        dict.fromkeys(names, {"seconds": 2}),
-        devices=["closet"],
-        timing={"time_limit_s": limit_s},
-    )
+    cells, timing = dict.fromkeys(names, {"seconds": 2}), {"time_limit_s": limit_s}
+    configure(first, cells, devices=["closet"], timing=timing)
     shared = ("--default-resources", "cpus_per_task=1", "mem_mb=0", "runtime=15")
     hold(first)
     with open(cluster.lock_file("node-c"), "a") as held:
@@ -271,12 +263,9 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
         cluster.run("scontrol", "update", f"jobid={job}", "timelimit=0")
         assert pipeline.wait(300) == 1
     said = output(first).read_text()
-    for words in (
-        "Invalid feature specification",
-        "SLURM status is: 'NODE_FAIL'",
-        "SLURM status is: 'TIMEOUT'",
-    ):
-        assert words in said, said
+    assert "Invalid feature specification" in said, said
+    for status in ("NODE_FAIL", "TIMEOUT"):
+        assert f"SLURM status is: '{status}'" in said, said
     assert not records(first, "held")
     until(lambda: not cluster.jobs() and not measuring(cluster))
 
