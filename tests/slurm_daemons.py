@@ -15,17 +15,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
-import conftest
 import psutil
 
-until = partial(conftest.until, seconds=300)  # daemons and jobs take their time
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "unshare")
+START_LIMIT_S = 300.0
 # Every job of the cluster and every daemon carries it: that is how processes are found.
 MARK = "SILICONPROF_TEST_CLUSTER"
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
@@ -38,14 +37,14 @@ class Node:
 
     Args:
         features: what a job's constraint may ask for.
-        gres: generic resources, as slurm.conf takes them; "" for none.
+        gres: generic resources, as slurm.conf takes them.
         partition: the one partition that it is in.
     """
 
     name: str
     features: str
-    gres: str
-    partition: str
+    gres: str = ""
+    partition: str = "main"
 
 
 NODES = (
@@ -73,6 +72,7 @@ class Cluster:
     """The running daemons; everything of theirs lies in one temporary folder."""
 
     folder: Path
+    nodes: tuple[Node, ...] = NODES
     daemons: dict[str, subprocess.Popen] = field(default_factory=dict)
 
     @property
@@ -120,9 +120,9 @@ class Cluster:
 
     def start_node(self, name: str) -> None:
         """A node that died comes up again."""
-        self._start_node(next(node for node in NODES if node.name == name))
+        self._start_node(next(node for node in self.nodes if node.name == name))
         self.run("scontrol", "update", f"nodename={name}", "state=resume")
-        until(self._all_idle)
+        _until(self._all_idle, f"{name} up")
 
     def start(self) -> None:
         """Start everything and wait until every node is idle."""
@@ -140,7 +140,7 @@ class Cluster:
         (etc / "gres.conf").write_text(
             "".join(
                 f"NodeName={node.name} Name={name} Type={kind} Count={count} File=/dev/null\n"
-                for node in NODES
+                for node in self.nodes
                 if node.gres
                 for name, kind, count in [node.gres.split(":")]
             )
@@ -149,18 +149,18 @@ class Cluster:
         of_munge = {"key-file": "key", "socket": "socket", "pid-file": "pid", "seed-file": "seed"}
         files = [f"--{option}={self.folder}/munge.{end}" for option, end in of_munge.items()]
         self._start("munged", ["munged", "--foreground", "--force", "--num-threads=1", *files])
-        until((self.folder / "munge.socket").exists)
+        _until((self.folder / "munge.socket").exists, "munged up")
         self._start("slurmctld", ["slurmctld", "-D", "-i"])
-        for node in NODES:
+        for node in self.nodes:
             self._start_node(node)
-        until(self._all_idle)
+        _until(self._all_idle, "all nodes idle")
 
     def _all_idle(self) -> bool:
         try:
             states = self.run("sinfo", "--noheader", "--Node", "--format=%T").split()
         except RuntimeError:  # the controller does not answer yet
             return False
-        return states == ["idle"] * len(NODES)
+        return states == ["idle"] * len(self.nodes)
 
     def stop(self) -> None:
         """End the daemons, and with each node its jobs."""
@@ -199,7 +199,7 @@ class Cluster:
         self._start(node.name, [*OWN_HOST.split(), "sh", "-ec", boot])
 
     def _settings(self) -> str:
-        folder, ports = self.folder, _free_ports(1 + len(NODES))
+        folder, ports = self.folder, _free_ports(1 + len(self.nodes))
         lines = [
             "ClusterName=simulated",
             f"SlurmctldHost={socket.gethostname().split('.')[0]}(127.0.0.1)",
@@ -226,11 +226,11 @@ class Cluster:
                 f"NodeName={node.name} NodeHostname={node.name} NodeAddr=127.0.0.1 "
                 f"Port={ports.pop()} CPUs={os.cpu_count()} RealMemory=4000 Feature={node.features}"
                 + (f" Gres={node.gres}" if node.gres else "")
-                for node in NODES
+                for node in self.nodes
             ),
         ]
-        for partition in dict.fromkeys(node.partition for node in NODES):
-            names = ",".join(node.name for node in NODES if node.partition == partition)
+        for partition in dict.fromkeys(node.partition for node in self.nodes):
+            names = ",".join(node.name for node in self.nodes if node.partition == partition)
             lines.append(f"PartitionName={partition} Nodes={names} MaxTime=INFINITE State=UP")
         return "\n".join(lines) + "\n"
 
@@ -242,8 +242,16 @@ def _free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in held]
 
 
+def _until(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + START_LIMIT_S
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"Slurm: not within {START_LIMIT_S:g} s: {what}")
+        time.sleep(0.05)
+
+
 @contextmanager
-def running() -> Iterator[Cluster]:
+def running(nodes: tuple[Node, ...] = NODES) -> Iterator[Cluster]:
     """A cluster, for as long as the block lasts.
 
     Raises:
@@ -251,11 +259,11 @@ def running() -> Iterator[Cluster]:
     """
     # A short path: a socket's may have 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="siliconprof-slurm-", dir="/tmp"))
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, nodes)
     try:
         try:
             cluster.start()
-        except (AssertionError, RuntimeError) as error:
+        except (TimeoutError, RuntimeError) as error:
             outputs = (path.read_text(errors="replace") for path in sorted(folder.glob("*.out")))
             last = [line for text in outputs for line in text.splitlines()[-5:]]
             raise RuntimeError("\n".join([str(error), *last])) from None

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ import pytest
 import slurm_daemons
 import yaml
 from conftest import QUICK, ROOT, Checkout, copy_project
-from slurm_daemons import until
 
+until = partial(conftest.until, seconds=300)  # daemons and jobs take their time
 pytestmark = pytest.mark.campaign
 
 CELLS = "measured"
