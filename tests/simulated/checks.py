@@ -7,13 +7,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import conftest
 import numpy as np
 import pytest
 import torch
 from conftest import cpu_cell
 from device import H200, KERNEL_S
 from nvidia import UUID
-from siliconprof import plugins, words
+from siliconprof import words
 from siliconprof.analyse import step_parts
 from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver
@@ -35,8 +36,7 @@ def gpu() -> Any:
 
 
 def opened(precision: str = "fp32") -> Any:
-    backend = plugins.load("backends", "torch-cuda")()
-    backend.open("gpu", 0, 2, precision)
+    backend = conftest.opened("torch-cuda", precision, kind="gpu")
     backend.release_memory()
     backend.reset_peak_memory()
     return backend
@@ -155,11 +155,8 @@ def test_simulated_card_that_is_lost_does_nothing_more(monkeypatch: pytest.Monke
 
 def test_simulated_card_has_the_arrays_of_mlx_s_cpu_too() -> None:
     """Of a build for CUDA: every cell on that CPU is flagged, and none on the card."""
-    of_mlx = [plugins.load("backends", "mlx")() for _ in range(2)]
-    for backend, kind in zip(of_mlx, ("cpu", "gpu"), strict=True):
-        assert backend.available()[0]
-        backend.open(kind, 0, 2, "fp32")
-    assert of_mlx[0].caveat[0] in words.FLAG_WORDS and of_mlx[1].caveat is None
+    cpu, card = (conftest.opened("mlx", kind=kind) for kind in ("cpu", "gpu"))
+    assert cpu.caveat[0] in words.FLAG_WORDS and card.caveat is None
 
 
 def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(

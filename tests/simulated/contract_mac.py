@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,21 +15,12 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
 
+import conftest  # noqa: E402
 import pytest  # noqa: E402
 import sitecustomize  # noqa: E402
 import test_plugins as contract  # noqa: E402
-from siliconprof import plugins  # noqa: E402
 from siliconprof.session import timing  # noqa: E402
 from siliconprof.session.operators import Operators  # noqa: E402
-
-
-def opened(name: str, precision: str = "fp32") -> Any:
-    """The backend on the GPU."""
-    backend = plugins.load("backends", name)()
-    can, why = backend.available()
-    assert can, why
-    backend.open("gpu", 0, 2, precision)
-    return backend
 
 
 def usable(name: str) -> list[str]:
@@ -37,6 +29,7 @@ def usable(name: str) -> list[str]:
 
 
 PLAYED = sitecustomize.PLAYED
+opened = partial(conftest.opened, kind="gpu")
 real_usable = contract.usable
 contract.opened, contract.usable = opened, usable
 CONTRACT = (

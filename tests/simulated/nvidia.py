@@ -16,7 +16,6 @@ def visible() -> bool:
 
 def stand_in(libcuda: Any) -> None:
     """Have `ctypes.CDLL` give that for CUDA's driver."""
-
     real = ctypes.CDLL
 
     class Library(real):  # type: ignore[misc, valid-type]
