@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,17 +37,12 @@ MEMBER = "records/far/cpu-x/torch-cpu/product/auto/fp32.json"
 BUNDLE = {MEMBER: named(matmul(host="far"), "product"), "hosts/far.json": a_host("far")}
 
 
-def sealed(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with the hash of what it now says, as a forger would do it."""
-    try:
-        return {**data, "sha256": record.content_sha256(data)}
-    except (ValueError, TypeError, RecursionError):
-        return {**data, "sha256": "0" * 64}
-
-
 def forged(value: Any) -> bytes:
-    """A record's file that agrees with its own hash; anything else as it is."""
-    return json.dumps(sealed(value) if isinstance(value, dict) else value).encode()
+    """A record's file that agrees with its own hash, as of a forger; anything else as it is."""
+    if isinstance(value, dict):
+        with suppress(ValueError, TypeError, RecursionError):
+            value = {**value, "sha256": record.content_sha256(value)}
+    return json.dumps(value).encode()
 
 
 def bundle(value: Any) -> bytes:
