@@ -13,7 +13,6 @@ import mmap
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import conftest
@@ -279,17 +278,6 @@ def test_kernels_give_points_that_a_record_takes(name: str, backend: str, words:
     assert 0 < session.timed_s < time.perf_counter() - began
 
 
-def test_matmul_counts_its_work() -> None:
-    for precision, width in (("fp32", 4), ("bf16", 2)):
-        cell = cell_of("mlx", "matmul", precision=precision)
-        session = session_of(cell)
-        session.workload.parameters["shapes"] = [[3, 4, 5, 6]]
-        session.workload.measure(session)
-        (point,) = session.points
-        assert point["flops"] == 2 * 3 * 4 * 5 * 6
-        assert point["bytes"] == 3 * (4 * 5 + 5 * 6 + 4 * 6) * width
-
-
 # -- GPT-2 -------------------------------------------------------------------------------------
 
 
@@ -297,14 +285,6 @@ def gpt2(size: str, **more: Any) -> Any:
     """A GPT-2 workload as a cell has it."""
     chosen = {"size": size, "batch_size": 2, "seq_len": 32, "dataset_vocab_size": 512} | more
     return plugins.load("workloads", "gpt2")(parameters_of("gpt2", **chosen))
-
-
-@pytest.mark.parametrize("name", ["activation", "gradient"])  # after transformers 5.17, and in it
-def test_layers_are_checkpointed_by_either_name(name: str) -> None:
-    asked: list[Any] = []
-    model = SimpleNamespace(**{f"{name}_checkpointing_enable": asked.append})
-    gpt2("nano", gradient_checkpointing=True).checkpointed(model)
-    assert asked == [{"use_reentrant": False}]
 
 
 class NoClock(conftest.NoClock):

@@ -1,7 +1,7 @@
 """Times are real: the statistics, the pace of warm-up and repeats, and what a phase contains.
 
 The clock and the device are simulated where a test is about logic, so nothing here depends on
-how busy this machine is; a few tests measure a real sleep, and a core that is shared.
+how busy this machine is; two tests measure real threads.
 """
 
 from __future__ import annotations
@@ -291,30 +291,6 @@ def test_unsynchronised_steps_overlap_with_their_launches(clock: Clock, kind: ty
         assert device.marks == 0
         assert phases.stop_run() / 1000 == pytest.approx(step_s, rel=0.01)
         assert phases.waits
-
-
-# -- real time ---------------------------------------------------------------------------------
-
-
-class Host:
-    """A device that is the host itself."""
-
-    def synchronize(self) -> None:
-        """Nothing is pending."""
-
-    mark = staticmethod(time.perf_counter)
-
-    def seconds_between(self, start: float, end: float) -> float:
-        """Seconds between two marks."""
-        return end - start
-
-
-@pytest.mark.alone
-def test_a_known_sleep_is_measured_as_itself() -> None:
-    plan = Plan(warmup_iterations=1, warmup_budget_s=0, iterations=7, max_iterations=7)
-    for seconds in (0.02, 0.04):
-        found = timing.repeat(lambda s=seconds: time.sleep(s), Host(), plan, lambda *_: None)
-        assert seconds <= min(found.times_s) == pytest.approx(seconds, rel=0.2)
 
 
 # -- where wall time goes ------------------------------------------------------------------------

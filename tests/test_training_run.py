@@ -181,28 +181,6 @@ def test_a_run_learns_and_is_the_same_in_both_frameworks(
         assert record["precision"]["effective"] == "fp32"
 
 
-@pytest.mark.slow
-def test_checkpoints_are_safetensors_with_the_models_names(
-    project: Checkout, unbroken: dict[str, dict[str, Any]]
-) -> None:
-    """Any reader finds the weights; what the record says of the files is so."""
-    from safetensors.numpy import load_file
-
-    shapes = plugins.load("workloads", "transformer_lm")(cell("mlx", **RUN).parameters)
-    shapes = shapes.weight_shapes()
-    for backend, record in unbroken.items():
-        saved = project.path / f"unbroken-{backend}" / "checkpoints"
-        (folder,) = (saved / cell(backend, **RUN).path).iterdir()
-        (point,) = record["points"]
-        entry = point["checkpoints"]["latest"]
-        assert entry["step"] == RUN["steps"]
-        arrays = load_file(folder / entry["path"])
-        moments = {f"optimizer.{n}.{m}" for n in shapes for m in ("exp_avg", "exp_avg_sq")}
-        assert arrays.keys() == shapes.keys() | moments
-        assert all(arrays[name].shape == shape for name, shape in shapes.items())
-        assert [path.name for path in folder.iterdir()] == [entry["path"]]
-
-
 # -- in this process -----------------------------------------------------------------------------
 
 
