@@ -31,10 +31,8 @@ from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from test_memory_model import can_limit
 
-CELLS = "results/tables/cells.csv"
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
 REACHED = "while: before the fault, step 7"
-LINUX = sys.platform == "linux"
 
 FAULTY = '''\
 """A workload that goes wrong on purpose, the way its entry asks for."""
@@ -210,27 +208,6 @@ def workers(project: Checkout) -> list[psutil.Process]:
     return processes(project, fork_server.WORKER, fork_server.PROCESS_NAME)
 
 
-def configure(project: Checkout, workloads: dict[str, dict[str, Any]], **more: Any) -> None:
-    """An experiment of faulty cells: entry -> its keys."""
-    common = {"module": "faulty", "backends": ["mlx"], "device_kinds": ["cpu"]}
-    timing = QUICK | more.pop("timing", {})
-    entries = {name: common | entry for name, entry in workloads.items()}
-    project.configure(**{"host": "desk", "timing": timing, "workloads": entries} | more)
-
-
-def rows(project: Checkout) -> dict[str, dict[str, str]]:
-    """cells.csv by workload."""
-    with open(project.path / CELLS, newline="", encoding="utf-8") as stream:
-        return {row["workload"]: row for row in csv.DictReader(stream)}
-
-
-def begin(project: Checkout, *command: str) -> subprocess.Popen:
-    """Start a command in the copy, in a process group of its own, and go on."""
-    with open(project.path.parent / "output.txt", "a") as output:
-        streams = {"stdout": output, "stderr": subprocess.STDOUT}
-        return project.begin(*command, start_new_session=True, **streams)
-
-
 def cell(mode: str, workload: str = "faulty", backend: str = "mlx", **more: Any) -> Cell:
     """A cell of the faulty workload, as `measure` takes it by hand."""
     timing = QUICK | {"time_limit_s": more.pop("time_limit_s", 600)}
@@ -258,7 +235,11 @@ def measure(project: Checkout, cell: Cell, **more: Any) -> dict[str, Any]:
 
 
 def begin_measure(project: Checkout, cell: Cell) -> subprocess.Popen:
-    return begin(project, "siliconprof.measure", *arguments(cell))
+    """Start to measure a cell, in a process group of its own, and go on."""
+    command = ("siliconprof.measure", *arguments(cell))
+    with open(project.path.parent / "output.txt", "a") as output:
+        streams = {"stdout": output, "stderr": subprocess.STDOUT}
+        return project.begin(*command, start_new_session=True, **streams)
 
 
 def child_asleep(project: Checkout) -> psutil.Process:
@@ -293,11 +274,14 @@ FAULTS = {
 
 @pytest.mark.slow
 def test_every_fault_leaves_a_record_and_the_report_is_made(project):
-    entries: dict[str, Any] = {mode: {"mode": mode} for mode in FAULTS}
+    common = {"module": "faulty", "backends": ["mlx"], "device_kinds": ["cpu"]}
+    entries: dict[str, Any] = {mode: common | {"mode": mode} for mode in FAULTS}
     for mode in ("hangs", "hangs_at_exit"):
         entries[mode]["timing"] = {"time_limit_s": 15}
-    configure(project, entries)
-    project.snakemake("report")
+    entries["fine"]["backends"] = ["torch-cpu"]
+    project.configure(host="desk", timing=QUICK, workloads=entries, cpu_threads=2)
+    # Snakemake exports such variables under --cores 1, and so does many a cluster.
+    project.snakemake("report", env={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
 
     made = {r["cell"]["workload"]: r for r in project.records().values()}
     assert set(made) == set(FAULTS)
@@ -309,6 +293,8 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
             assert re.fullmatch(reason, made[mode]["reason"]), (mode, made[mode]["reason"])
             assert made[mode]["progress"] == {"doing": "before the fault", "step": 7}
         assert bool(made[mode]["points"]) == (status == "ok")
+    assert made["fine"]["environment"]["backend"]["threads"] == 2
+    assert made["fine"]["points"][0]["params"]["omp_num_threads"] == "2"
     assert made["diverges"]["points"][0]["loss"] == [1.0, None]
     assert "loss_not_finite" in {flag["code"] for flag in made["diverges"]["flags"]}
     assert 15 <= made["hangs"]["accounting"]["child_wall_s"] < 300
@@ -325,13 +311,11 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
         kept = folder / "history" / path.relative_to(folder / "records").with_suffix("")
         assert [p.name for p in kept.glob("*.json")] == [f"{sha256}.json"]
 
-    table = rows(project)
-    assert {name: row["status"] for name, row in table.items()} == {
-        name: status for name, (status, _) in FAULTS.items()
-    }
-    assert {name: row["reason"] or None for name, row in table.items()} == {
-        name: made[name]["reason"] for name in FAULTS
-    }
+    with open(folder / "tables" / "cells.csv", newline="", encoding="utf-8") as stream:
+        rows = {row["workload"]: row for row in csv.DictReader(stream)}
+    assert rows.keys() == made.keys()
+    for name, row in rows.items():
+        assert (row["status"], row["reason"]) == (made[name]["status"], made[name]["reason"] or "")
     page = html.unescape((folder / "report.html").read_text(encoding="utf-8"))
     for mode in FAULTS:
         assert mode in page
@@ -364,7 +348,9 @@ def test_output_is_bounded_in_the_log(project):
 # -- memory ------------------------------------------------------------------------------------
 
 # Without a limit that holds, a test that takes all memory would take all of the machine's.
-only_linux = pytest.mark.skipif(not LINUX, reason="macOS has no cgroups and ignores RLIMIT_AS")
+only_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="macOS has no cgroups and ignores RLIMIT_AS"
+)
 
 
 @only_linux
@@ -475,17 +461,3 @@ def test_cells_of_one_host_never_overlap(project, tmp_path):
         map(float, line.split()) for line in (tmp_path / "spans").read_text().splitlines()
     )
     assert ended <= began
-
-
-# -- what reaches the child --------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_cells_threads_are_its_own(project):
-    """Snakemake exports OMP_NUM_THREADS=1 under --cores 1; so does many a cluster."""
-    configure(project, {"threads": {"mode": "fine", "backends": ["torch-cpu"]}}, cpu_threads=2)
-    project.snakemake(CELLS, env={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
-    (made,) = project.records().values()
-    assert made["status"] == "ok"
-    assert made["environment"]["backend"]["threads"] == 2
-    assert made["points"][0]["params"]["omp_num_threads"] == "2"

@@ -42,13 +42,8 @@ DATA = "results/data/words"
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A copy of the project with a text data set, prepared."""
     copy = own_project(tmp_path_factory.mktemp("run"))
-    dataset = {
-        "name": "words",
-        "kind": "text",
-        "source": "builtin",
-        "vocab_size": VOCABULARY,
-        "max_bytes": 60_000,
-    }
+    dataset = {"name": "words", "kind": "text", "source": "builtin", "max_bytes": 60_000}
+    dataset |= {"vocab_size": VOCABULARY}
     copy.stage("datasets.prepare", "--dataset", json.dumps(dataset), "--output-dir", DATA)
     return copy
 
@@ -239,16 +234,8 @@ SCHEDULED = {
     "weight_decay": 0.2, "betas": [0.8, 0.9], "max_gradient_norm": 0.5,
 }  # fmt: skip
 # Two steps up, then half a cosine over four from the peak to a tenth of it, then constant.
-RATES = [
-    0.01,
-    0.02,
-    0.02,
-    0.011 + 0.009 * math.sqrt(0.5),
-    0.011,
-    0.011 - 0.009 * math.sqrt(0.5),
-    0.002,
-    0.002,
-]
+COSINE = 0.009 * math.sqrt(0.5)
+RATES = [0.01, 0.02, 0.02, 0.011 + COSINE, 0.011, 0.011 - COSINE, 0.002, 0.002]
 
 
 def in_float64() -> tuple[list[float], list[float], dict[str, np.ndarray]]:
