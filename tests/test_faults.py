@@ -12,19 +12,17 @@ import html
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from conftest import QUICK, Checkout, copy_project, cpu_cell, until
+from conftest import QUICK, Checkout, cpu_cell, until
 from siliconprof.hosts import cgroups
 from siliconprof.measure import fork_server
 from siliconprof.store import record
@@ -163,22 +161,10 @@ class Plugin(KernelWorkload):
 # -- fixtures and tools ------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def hosts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What this host is, found once: looking imports every framework."""
-    copy = copy_project(tmp_path_factory.mktemp("host") / "project")
-    copy.configure(host="desk", workloads={"one": {"module": "matmul", "shapes": [[1, 2, 2, 2]]}})
-    copy.snakemake("results/hosts/desk.json")
-    return copy.path / "results" / "hosts"
-
-
 @pytest.fixture
-def project(checkout: Checkout, request: pytest.FixtureRequest) -> Iterator[Checkout]:
+def project(checkout: Checkout) -> Iterator[Checkout]:
     """A copy with the faulty workload in it; nothing that it starts outlives the test."""
     checkout.environment.pop(fork_server.VARIABLE, None)  # it knows no workload of this copy
-    if request.node.get_closest_marker("slow"):  # a pipeline looks at the host
-        known = request.getfixturevalue("hosts_folder")
-        shutil.copytree(known, checkout.path / "results" / "hosts")
     faulty = checkout.path / "workflow" / "siliconprof" / "workloads" / "faulty.py"
     faulty.write_text(FAULTY, encoding="utf-8")
     try:
