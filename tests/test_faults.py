@@ -24,7 +24,7 @@ import psutil
 import pytest
 from conftest import QUICK, Checkout, cpu_cell, until
 from siliconprof.hosts import cgroups
-from siliconprof.measure import fork_server
+from siliconprof.measure import fork_server, lock
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from test_memory_model import can_limit
@@ -425,6 +425,15 @@ def test_a_killed_supervisor_ends_its_cell_and_lets_the_next_begin(project):
 
 
 # -- the lock ----------------------------------------------------------------------------------
+
+
+def test_who_waits_says_for_whom(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(LOCK_VARIABLE, str(tmp_path / "host.lock"))
+    with lock.alone(lambda: None, "desk/cpu"), pytest.raises(ZeroDivisionError):
+        with lock.alone(lambda: 1 / 0, "another"):  # its check ends the wait
+            raise AssertionError("two hold it")
+    said = rf"waiting for PID {os.getpid()}, desk/cpu of .+, since [\d:]{{8}}\n"
+    assert all(re.fullmatch(said, stream) for stream in capsys.readouterr())
 
 
 @pytest.mark.slow
