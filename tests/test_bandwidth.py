@@ -9,6 +9,7 @@ import os
 import time
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
@@ -59,8 +60,7 @@ def cell(backend: str, module: str, name: str | None = None, **parameters: Any) 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    copy = own_project(tmp_path_factory.mktemp("bandwidth"))
-    return copy
+    return own_project(tmp_path_factory.mktemp("bandwidth"))
 
 
 @pytest.fixture(scope="module")
@@ -181,16 +181,6 @@ def test_arrays_that_memory_cannot_hold_are_left_out_and_named() -> None:
 # -- a card whose calls are shorter than their launch ------------------------------------------
 
 
-class Extent:
-    """So many values somewhere, which nobody looks at."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __getitem__(self, part: slice) -> Extent:
-        return Extent(len(range(*part.indices(self.count))))
-
-
 class Card(Backend):
     """A GPU with HBM on a virtual clock: launches go to a queue, and only waiting waits for it."""
 
@@ -199,7 +189,6 @@ class Card(Backend):
     cache_bytes, cached_bytes_per_s = 50 * 2**20, 11e12
     bytes_per_s = 4.8e12
     launch_s, wait_s = 4e-6, 10e-6
-    slower = 1.0  # times
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = self.free_s = 0.0  # of the host, and when the queue is empty
@@ -216,20 +205,20 @@ class Card(Backend):
     def last_level_cache(self) -> tuple[int, str]:
         return self.cache_bytes, "simulated"
 
-    def repeated_normal(self, count: int) -> Extent:
+    def repeated_normal(self, count: int) -> np.ndarray:
         self.held_bytes = 4 * count
-        return Extent(count)
+        return np.broadcast_to(np.float32(0), count)  # takes no memory
 
     def relative_error(self, result: Any, reference: Any, *inputs: Any) -> float:
         return 0.0
 
     def stream(self, kernel: str) -> _streams.Stream:
-        def run(into: Extent, *inputs: Extent) -> Extent:
+        def run(into: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
             cached = self.held_bytes <= self.cache_bytes
             rate = self.cached_bytes_per_s if cached else self.bytes_per_s
-            moved = 4 * sum(part.count for part in (into, *inputs))
+            moved = 4 * sum(part.size for part in (into, *inputs))
             self.now_s += self.launch_s
-            self.free_s = max(self.now_s, self.free_s) + self.slower * moved / rate
+            self.free_s = max(self.now_s, self.free_s) + moved / rate
             return into
 
         return _streams.Stream(lambda flat: flat, run, lambda *_: None, 0, "simulated")
@@ -285,27 +274,6 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
     assert record_problems(simulated.points, "points") == []
     in_calls_s = (p["calls_per_time"] * sum(p["times"]["step_s"]) for p in simulated.points)
     assert simulated.timed_s >= sum(in_calls_s)
-
-
-def test_what_slows_a_host_down_for_a_moment_widens_an_interval(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All is half as fast until the first point has had its first round."""
-    own = cell("torch-cuda", "bandwidth", working_sets_bytes=[2**28], caches=["warm"])
-    asked = dataclasses.replace(own, device_kind="gpu", timing=QUICK | {"iterations": 20})
-    card = Card(monkeypatch)
-    card.slower = 2.0
-
-    def report(message: dict[str, Any]) -> None:
-        card.slower = 1.0 if "point" in message else card.slower
-
-    simulated = Session(asked, card, Trial(asked).workload, report)
-    simulated.workload.measure(simulated)
-    widths = []
-    for point in simulated.points:
-        low_s, high_s = statistics.block_median_interval(point["times"]["step_s"])
-        widths.append(high_s / low_s - 1)
-    assert widths[0] > 0.05 > max(widths[1:])  # the page marks a half-width over 5 %
 
 
 # -- transfers ---------------------------------------------------------------------------------
@@ -400,4 +368,4 @@ def test_the_cache_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == 28 * 2**20 and "all clusters" in source
     values.clear()
     found, reason = caches.last_level_bytes()
-    assert found is None and "reports neither" in reason
+    assert found is None and reason.startswith("macOS does not report")

@@ -21,7 +21,6 @@ from test_faults import (
     cell,
     child_asleep,
     flags,
-    hosts_folder,  # noqa: F401
     lock_is_free,
     measure,
     processes,

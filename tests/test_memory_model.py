@@ -91,14 +91,19 @@ def test_theoretical_memory_is_the_papers_by_its_formula() -> None:
         assert ours["theoretical_gib"] == pytest.approx(0.9537 * ours["paper_gib"], rel=1e-3)
 
 
+LM = {"n_layer": 2, "n_embd": 96, "n_head": 3, "d_ff": 200, "vocab_size": 300}
 COUNTED: list[tuple[str, str, str, dict[str, Any], bool]] = [
     ("torch-cpu", "gpt2", "fp32", {}, True),
     ("torch-cpu", "gpt2", "amp-bf16", {}, False),
     ("torch-cpu", "gpt2", "fp32", {"lora_rank": 4}, True),
     ("torch-cpu", "whisper", "fp32", {}, True),
+    ("torch-cpu", "transformer_lm", "fp32", LM, True),
+    ("torch-cpu", "transformer_lm", "amp-bf16", LM, True),
     ("mlx", "gpt2", "fp32", {}, False),
     ("mlx", "gpt2", "fp32", {"lora_rank": 4}, False),
     ("mlx", "whisper", "fp32", {}, False),
+    ("mlx", "transformer_lm", "fp32", LM, False),
+    ("mlx", "transformer_lm", "amp-bf16", LM, False),
 ]
 
 
@@ -107,7 +112,7 @@ def test_what_the_layers_keep_is_counted_tensor_by_tensor(
     backend: str, module: str, precision: str, own: dict[str, Any], fused: bool
 ) -> None:
     """The estimator's bytes against what a forward pass really left; unfused attention is the MPS's."""
-    data = {"seq_len": 96} if module == "gpt2" else {"dataset_clip_seconds": 1}
+    data = {"dataset_clip_seconds": 1} if module == "whisper" else {"seq_len": 96}
     workload = plugins.load("workloads", module)(parameters(module, **data, **own))
     opened = plugins.load("backends", backend)()
     opened.open("cpu", 0, 2, precision)
@@ -116,9 +121,11 @@ def test_what_the_layers_keep_is_counted_tensor_by_tensor(
         profile = footprint.MemoryProfile(keeps_scores=True, scores_fp32=True)
     estimator = footprint.MemoryEstimator(profile, precision)
     predicted = sum(estimator.saved_bytes(stage) for stage in workload.stages(estimator))
+    if profile.casts_stay and estimator.amp:  # counted apart, see `MemoryEstimator.peak`
+        predicted += 2 * workload.n_parameters()
     kept = (kept_in_mlx if backend == "mlx" else kept_in_torch)(opened, workload, fused)
     # With adapters the first of only two layers keeps less: nothing before it is trained.
-    assert predicted == pytest.approx(kept, rel=0.05 if own else NEAR)
+    assert predicted == pytest.approx(kept, rel=0.05 if "lora_rank" in own else 0.03)
 
 
 def some_batch(workload: Any) -> dict[str, Any]:
@@ -130,9 +137,6 @@ def some_batch(workload: Any) -> dict[str, Any]:
     ids = drawn.integers(0, 300, (4, workload.target_len), dtype=np.int32)
     features = drawn.standard_normal((4, 80, 100 * workload.clip_seconds), dtype=np.float32)
     return {"input_features": features, "decoder_input_ids": ids, "labels": ids}
-
-
-NEAR = 0.03  # of what layers keep, see `kept_in_mlx`
 
 
 def kept_in_torch(backend: Any, workload: Any, fused: bool) -> int:
@@ -412,23 +416,15 @@ def test_a_forced_cell_that_outgrows_its_limit_is_oom(project: Checkout) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("shapes", "count"),
-    [
-        ("gpt2-tiny (2x96.*lora8 bf16|6x128.*checkpointed fp32)", 2),
-        pytest.param(
-            "(lm [48]x128|gpt2-tiny 4x128|gpt2-mini 6x128).*fp32", 7, marks=pytest.mark.campaign
-        ),
-    ],
-)
-def test_some_shapes_are_predicted_within_the_bound(shapes: str, count: int) -> None:
+def test_some_shapes_are_predicted_within_the_bound() -> None:
     """Fresh processes, both frameworks, with and without checkpointing; the benchmark has more."""
     benchmark = str(ROOT / "benchmarks" / "memory_model.py")
+    shapes = "gpt2-tiny (2x96.*lora8 bf16|6x128.*checkpointed fp32)"
     command = [sys.executable, benchmark, "--json", "--only", shapes]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(done.stdout)
-    assert len(rows) == count
+    assert len(rows) == 2
     assert {row["shape"].split()[0] for row in rows} == {"torch-cpu", "mlx"}
     for row in rows:
         assert row["ratio"] == pytest.approx(1, abs=0.15), row

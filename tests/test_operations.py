@@ -57,9 +57,7 @@ def measured(
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project with a lock of its own."""
-    made = own_project(tmp_path_factory.mktemp("operations"))
-    return made
+    return own_project(tmp_path_factory.mktemp("operations"))
 
 
 def points(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -151,14 +149,14 @@ def test_a_wrong_result_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
 def test_the_search_finds_its_best_within_its_budget(project: Checkout, backend: str) -> None:
     record = measured(project, "search", backend)
-    rates = {
-        tuple(p["params"][name] for name in ("batch", "m", "k", "n")): p["flops"]
-        / statistics.median(p["times"]["step_s"])
-        for p in points(record)
-    }
+    rates = {}
+    for point in points(record):
+        batch, m, k, n = shape = tuple(point["params"][name] for name in ("batch", *"mkn"))
+        assert point["flops"] == 2 * batch * m * k * n
+        assert point["bytes"] == 4 * batch * (m * k + k * n + m * n)
+        rates[shape] = point["flops"] / statistics.median(point["times"]["step_s"])
     said = record["method"]["search"]
     assert said["tried"] == len(rates) == len(record["points"]) >= 3
     assert rates[tuple(said["best"])] == max(rates.values()) == said["best_flop_per_s"]
     assert said["spent_s"] < 1.5 * said["budget_s"]  # what one try costs is a forecast
     assert said["stopped_by"]
-    assert all(p["params"].keys() == {"batch", "m", "k", "n"} for p in record["points"])

@@ -99,6 +99,7 @@ def test_a_steps_operators_do_the_work_of_the_models_formula(module: str, backen
         ("gpt2", {}, 0.02),  # biases and norms, which the formula takes for multiplied
         ("gpt2", {"lora_rank": 4}, 0.06),  # and no gradient by the input of the first layer
         ("whisper", {}, 1e-9),
+        ("transformer_lm", {}, 0.02),  # the scales of norms
     ],
 )
 def test_a_formula_is_the_products_of_a_step(

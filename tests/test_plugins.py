@@ -13,7 +13,6 @@ import mmap
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import conftest
@@ -279,17 +278,6 @@ def test_kernels_give_points_that_a_record_takes(name: str, backend: str, words:
     assert 0 < session.timed_s < time.perf_counter() - began
 
 
-def test_matmul_counts_its_work() -> None:
-    for precision, width in (("fp32", 4), ("bf16", 2)):
-        cell = cell_of("mlx", "matmul", precision=precision)
-        session = session_of(cell)
-        session.workload.parameters["shapes"] = [[3, 4, 5, 6]]
-        session.workload.measure(session)
-        (point,) = session.points
-        assert point["flops"] == 2 * 3 * 4 * 5 * 6
-        assert point["bytes"] == 3 * (4 * 5 + 5 * 6 + 4 * 6) * width
-
-
 # -- GPT-2 -------------------------------------------------------------------------------------
 
 
@@ -297,14 +285,6 @@ def gpt2(size: str, **more: Any) -> Any:
     """A GPT-2 workload as a cell has it."""
     chosen = {"size": size, "batch_size": 2, "seq_len": 32, "dataset_vocab_size": 512} | more
     return plugins.load("workloads", "gpt2")(parameters_of("gpt2", **chosen))
-
-
-@pytest.mark.parametrize("name", ["activation", "gradient"])  # after transformers 5.17, and in it
-def test_layers_are_checkpointed_by_either_name(name: str) -> None:
-    asked: list[Any] = []
-    model = SimpleNamespace(**{f"{name}_checkpointing_enable": asked.append})
-    gpt2("nano", gradient_checkpointing=True).checkpointed(model)
-    assert asked == [{"use_reentrant": False}]
 
 
 class NoClock(conftest.NoClock):
@@ -382,7 +362,7 @@ def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_dropout_is_of_training_alone(name: str) -> None:
     """Losses differ from step to step though nothing is learnt, alike for a seed; evaluations agree."""
-    workload = classic("mlp", dropout=0.5)
+    workload = plugins.load("workloads", "mlp")(parameters_of("mlp", dropout=0.5))
     workload.learning_rate_at = lambda step: 0.0
     for framework in ("torch", "mlx"):  # such as weights that come from the hub
         build = getattr(workload, f"{framework}_model")
@@ -395,11 +375,6 @@ def test_dropout_is_of_training_alone(name: str) -> None:
     assert stepper.evaluate(batch) == stepper.evaluate(batch)
     afterwards = [stepper.step(batch, NoClock())() for _ in range(2)]
     assert len({*losses[1], *afterwards}) == 5
-
-
-def classic(network: str, **more: Any) -> Any:
-    """A small network as a cell has it."""
-    return plugins.load("workloads", network)(parameters_of(network, **more))
 
 
 def images() -> dict[str, np.ndarray]:
@@ -448,33 +423,26 @@ def begin(probe: Any) -> None:
     probe.start(backend)
 
 
-def touch(size: int) -> mmap.mmap:
-    """Fresh memory, every page of it written to; in small pages where the system can be told."""
+def test_touched_memory_shows_in_page_faults_and_resident_size() -> None:
+    size = 200_000_000
+    probes = [plugins.load("probes", name)() for name in ("page_faults", "memory")]
+    for probe in probes:
+        begin(probe)
+    before = probes[0].sample() | probes[1].sample()
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     for start in range(0, size, mmap.PAGESIZE):
         memory[start] = 1
-    return memory
-
-
-def test_touched_memory_shows_in_page_faults_and_resident_size() -> None:
-    size = 200_000_000
-    backend = opened(CPU_BACKENDS[0])
-    faults, memory = (plugins.load("probes", name)() for name in ("page_faults", "memory"))
-    faults.start(backend)
-    memory.start(backend)
-    before = (faults.sample(), memory.sample())
-    kept = touch(size)
-    after = (faults.sample(), memory.sample())
-    summaries = (faults.stop(1.0), memory.stop(1.0))
-    kept.close()
-    pages = size / mmap.PAGESIZE
-    assert after[0]["minor_faults"] - before[0]["minor_faults"] == pytest.approx(pages, rel=0.1)
-    assert summaries[0]["minor_faults"] == pytest.approx(pages, rel=0.1)
-    assert summaries[0]["faulted_bytes"] == pytest.approx(size, rel=0.1)
-    assert after[1]["rss_bytes"] - before[1]["rss_bytes"] == pytest.approx(size, rel=0.1)
-    peak = summaries[1]["rss_peak_sampled_bytes"] - summaries[1]["rss_at_start_bytes"]
+    after = probes[0].sample() | probes[1].sample()
+    summary = probes[0].stop(1.0) | probes[1].stop(1.0)
+    memory.close()
+    pages = pytest.approx(size / mmap.PAGESIZE, rel=0.1)
+    assert after["minor_faults"] - before["minor_faults"] == pages
+    assert summary["minor_faults"] == pages
+    assert summary["faulted_bytes"] == pytest.approx(size, rel=0.1)
+    assert after["rss_bytes"] - before["rss_bytes"] == pytest.approx(size, rel=0.1)
+    peak = summary["rss_peak_sampled_bytes"] - summary["rss_at_start_bytes"]
     assert peak == pytest.approx(size, rel=0.1)
 
 

@@ -130,13 +130,11 @@ def test_trainers_and_frameworks_give_the_same_losses_over_ten_steps(study: Chec
 def test_a_step_runs_by_the_kernels_that_are_asked_for_and_learns_the_same(study: Checkout) -> None:
     records = found(study)
     first = losses(records["full-plain", "torch-cpu", "fp32"])
+    flash = "_scaled_dot_product_flash_attention_for_cpu"
     asked = {
         "math": {"attention": "math", "adamw": "for-loop"},
-        "fused": {"attention": "_scaled_dot_product_flash_attention_for_cpu", "adamw": "fused"},
-        "foreach-hf": {
-            "attention": "_scaled_dot_product_flash_attention_for_cpu",
-            "adamw": "foreach",
-        },
+        "fused": {"attention": flash, "adamw": "fused"},
+        "foreach-hf": {"attention": flash, "adamw": "foreach"},
     }
     for workload, kernels in asked.items():
         record = records[workload, "torch-cpu", "fp32"]

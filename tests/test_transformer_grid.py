@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, cpu_cell
-from measuring import by_hand, session_of
+from measuring import by_hand
 from siliconprof import plugins
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
@@ -73,28 +73,6 @@ def test_a_point_out_of_memory_ends_no_other(
     codes = {flag["code"]: flag["detail"] for flag in made["flags"]}
     assert codes["points_missing"].startswith("2 of 4 points: 2 oom")
     assert "DefaultCPUAllocator: can't allocate memory" in lost["reason"]
-
-
-def test_points_go_on_after_one_that_fails_and_when_all_do_the_cell_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Whatever a point raises is its own status; the next one is measured."""
-    session = session_of(cell("mlx"))
-    build = session.backend.stepper
-
-    def stepper(model: Any, seed: int) -> Any:
-        if (model.n_layer, model.batch_size) == (1, 2):
-            raise ArithmeticError("wrong on purpose")
-        return build(model, seed)
-
-    monkeypatch.setattr(session.backend, "stepper", stepper)
-    session.workload.measure(session)
-    statuses = {key: p["status"] for key, p in by_size({"points": session.points}).items()}
-    assert statuses == {(1, 1): "ok", (1, 2): "failed", (2, 1): "ok", (2, 2): "ok"}
-    failed = by_size({"points": session.points})[1, 2]
-    assert failed["reason"] == "ArithmeticError: wrong on purpose" and failed["times"] == {}
-    flops = [point["flops"] for point in session.points]
-    assert flops == sorted(flops)
 
 
 @pytest.mark.slow
