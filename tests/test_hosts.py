@@ -324,6 +324,11 @@ def test_two_equal_cards_and_mlx_on_cuda(host_of: Callable) -> None:
     assert cpu["kind"] == "cpu" and cpu["backends"] == ["torch-cpu", "mlx"]
     assert made["backends"]["torch-cuda"]["devices"] == ["rtx-4090", "rtx-4090-2"]
     assert made["driver"]["cuda_runtime"] == "12.8"
+    # A cell on a GPU depends on the driver; one on a CPU is in test_config.
+    under_torch = host_file.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
+    under_mlx = host_file.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
+    assert "blas" not in under_torch and under_mlx["driver"] == {"nvidia": "555.42.06"}
+    assert under_torch["driver"].items() >= {"nvidia": "555.42.06", "cuda_runtime": "12.8"}.items()
 
 
 def test_an_old_card_beside_a_new_one_is_listed_and_not_used(host_of: Callable) -> None:
@@ -456,18 +461,6 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
     assert all(line.startswith(f"{path}: devices.") for line in lines)
 
 
-# -- what a cell depends on --------------------------------------------------------------------
-
-
-def test_a_cell_on_a_gpu_depends_on_the_driver(host_of: Callable) -> None:
-    """What one on a CPU depends on, test_config asks of whole cells."""
-    made = host_of(TWO_CARDS, files=NVIDIA)
-    under_torch = host_file.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
-    under_mlx = host_file.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
-    assert "blas" not in under_torch and under_mlx["driver"] == {"nvidia": "555.42.06"}
-    assert under_torch["driver"].items() >= {"nvidia": "555.42.06", "cuda_runtime": "12.8"}.items()
-
-
 # -- the doctor --------------------------------------------------------------------------------
 
 
@@ -515,9 +508,4 @@ def test_the_doctor_command(checkout: Checkout, host: dict[str, Any]) -> None:
     assert host["devices"][-1]["id"] in text
     said = json.loads(checkout.stage("pipeline.cli", "doctor", "--json").stdout)
     assert said["backends"]["torch-cpu"]["available"] and said["advice"] is not None
-    hosts = checkout.path / "results" / "hosts"
-    assert not hosts.exists()
-    hosts.mkdir()
-    (hosts / "auto.json").write_text(json.dumps({"label": "elsewhere", "fingerprint": "0" * 64}))
-    refused = checkout.stage("pipeline.cli", "doctor", check=False)
-    assert refused.returncode == 2 and "made on another machine" in refused.stderr
+    assert not (checkout.path / "results" / "hosts").exists()
