@@ -14,12 +14,7 @@ from conftest import defaults, record_problems
 from siliconprof import plugins
 from siliconprof.analyse import attribution
 from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
-from siliconprof.analyse.operator_rows import (
-    BLOCKED,
-    FRAMEWORK,
-    WAITING,
-    group,
-)
+from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, WAITING, group
 from siliconprof.backends import _torch_operators
 from siliconprof.compare import explain
 from siliconprof.errors import UserError
@@ -177,17 +172,9 @@ PHASE_OF = {"aten::mm": "forward_s", "aten::mul.Tensor": "forward_s", "aten::sqr
 
 def composed(seconds: Mapping[str, float], phases: Mapping[str, float]) -> dict[str, Any]:
     """`operators` of a point: seconds of each kind, and of the phases of the steps between."""
+    common = {"role": "h.*", "inputs": "float32[4]", "flops": None, "bytes": 32, "count": 2}
     rows = [
-        {
-            "kind": kind,
-            "role": "h.*",
-            "phase": PHASE_OF[kind],
-            "inputs": "float32[4]",
-            "flops": None,
-            "bytes": 32,
-            "count": 2,
-            "seconds": [second] * 3,
-        }
+        common | {"kind": kind, "phase": PHASE_OF[kind], "seconds": [second] * 3}
         for kind, second in seconds.items()
     ]
     return {"phases": {name: [s] * 3 for name, s in phases.items()}, "rows": rows, "reason": None}

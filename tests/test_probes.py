@@ -111,10 +111,7 @@ def test_a_cell_measured_here_has_a_number_or_a_reason_from_every_probe(tmp_path
     assert "CPU" in probes["memory"]["device_means"]
     assert probes["page_faults"]["minor_fault_bytes"] >= 0
     assert "throttled" in probes["clocks"]
-    if probes["clocks"]["throttled"] is None:
-        assert probes["clocks"]["means"]
     assert all(sample["rss_bytes"] > 1e6 for sample in found["samples"])
-    assert all(sample["t_s"] >= 0 for sample in found["samples"])
 
 
 # -- the sampler -------------------------------------------------------------------------------
@@ -415,33 +412,30 @@ def test_rapl_that_only_root_may_read_says_how_to_fix(
     assert not meter.enabled and "sudo chmod a+r" in meter.summary()["reason"]
 
 
-@pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_a_cpu_s_clock_temperature_and_throttling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A desktop's /sys: two cores of two threads with cpufreq, coretemp, throttle counts."""
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(linux, "SYSTEM", tmp_path)
-
-    def write(path: str, text: str) -> None:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-
+    files = {
+        "class/hwmon/hwmon0/name": "nvme",
+        "class/hwmon/hwmon0/temp1_input": "99000",
+        "class/hwmon/hwmon1/name": "coretemp",
+        "class/hwmon/hwmon1/temp1_input": "71000",
+    }
     for core, kilohertz in enumerate((800000, 4700000, 1200000, 900000)):
-        write(f"devices/system/cpu/cpufreq/policy{core}/scaling_cur_freq", f"{kilohertz}\n")
         cpu = f"devices/system/cpu/cpu{core}"
-        write(f"{cpu}/thermal_throttle/core_throttle_count", "4\n")
-        write(f"{cpu}/thermal_throttle/package_throttle_count", "9\n")
-        write(f"{cpu}/topology/thread_siblings_list", f"{core % 2},{core % 2 + 2}\n")
-        write(f"{cpu}/topology/physical_package_id", "0\n")
-    write("class/hwmon/hwmon0/name", "nvme\n")
-    write("class/hwmon/hwmon0/temp1_input", "99000\n")
-    write("class/hwmon/hwmon1/name", "coretemp\n")
-    write("class/hwmon/hwmon1/temp1_input", "71000\n")
-    return tmp_path
-
-
-def test_a_cpu_s_clock_temperature_and_throttling(
-    system: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+        files |= {
+            f"devices/system/cpu/cpufreq/policy{core}/scaling_cur_freq": kilohertz,
+            f"{cpu}/thermal_throttle/core_throttle_count": "4",
+            f"{cpu}/thermal_throttle/package_throttle_count": "9",
+            f"{cpu}/topology/thread_siblings_list": f"{core % 2},{core % 2 + 2}",
+            f"{cpu}/topology/physical_package_id": "0",
+        }
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"{text}\n")
     monkeypatch.setattr(clocks, "STATE_INTERVAL_S", 0.0)
     can, means = clocks.Plugin.available()
     assert can and "cpu_clock_mhz" in means
@@ -454,7 +448,7 @@ def test_a_cpu_s_clock_temperature_and_throttling(
     hot = Sampled(opened("torch-cpu"))
     with Sampler(hot, ["clocks"]) as taken:  # type: ignore[arg-type]
         until(lambda: len(taken.samples) >= 2)
-        count = system / "devices/system/cpu/cpu1/thermal_throttle/core_throttle_count"
+        count = tmp_path / "devices/system/cpu/cpu1/thermal_throttle/core_throttle_count"
         count.write_text("6\n")
         until(lambda: len(taken.samples) >= 4)
     assert taken.summaries["clocks"]["throttled"] is True
