@@ -17,7 +17,7 @@ import pytest
 import yaml
 from conftest import ROOT, Checkout
 from siliconprof.errors import UserError
-from siliconprof.hosts import blas, detect, host_file, machine, models, registry
+from siliconprof.hosts import detect, host_file, machine, models, registry
 from siliconprof.pipeline import doctor
 from siliconprof.store import model
 
@@ -116,13 +116,6 @@ def test_a_broken_install_becomes_a_reason_and_a_fix(
 # -- stored, and rewritten only when it changed ------------------------------------------------
 
 
-def hosts_folder(results: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        path.name: (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in (results / "hosts").glob("*")
-    }
-
-
 def test_what_is_stored_is_only_read_until_a_quick_fact_changes(
     tmp_path: Path,
     resolve: Callable,
@@ -133,7 +126,8 @@ def test_what_is_stored_is_only_read_until_a_quick_fact_changes(
     host_file.resolve(tmp_path, "auto", devices)
     assert len(detections) == 1 and list(tmp_path.iterdir()) == []  # finding writes nothing
     first = resolve("auto")
-    assert set(hosts_folder(tmp_path)) == {"auto.json", f"{host_file.default_label()}.json"}
+    written = {path.name for path in (tmp_path / "hosts").iterdir()}
+    assert written == {"auto.json", f"{host_file.default_label()}.json"}
     assert resolve("auto") == first == host_file.load(tmp_path / f"hosts/{first['label']}.json")
     assert len(detections) == 2
     versions = detect.package_versions() | {"torch": "99.0"}
@@ -177,7 +171,7 @@ def test_auto_belongs_to_the_machine_that_made_it(
     assert resolve("auto")["label"] == label
     parts = machine.fingerprint_parts() | {"cpu_model": "Another CPU"}
     monkeypatch.setattr(machine, "fingerprint_parts", lambda: parts)
-    before = hosts_folder(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.glob("hosts/*")}
     with pytest.raises(UserError) as refused:
         resolve("auto")
     line = str(refused.value)
@@ -186,11 +180,11 @@ def test_auto_belongs_to_the_machine_that_made_it(
     assert "set `host:`" in line and "delete that file" in line
     with pytest.raises(UserError, match=f"{label}.json was made on another machine"):
         resolve(label)
-    assert hosts_folder(tmp_path) == before
+    assert {path: path.read_bytes() for path in tmp_path.glob("hosts/*")} == before
     assert resolve("mine")["label"] == "mine"
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"label": "lab"}'])
+@pytest.mark.parametrize("content", ["{", '{"label": "lab"}'])
 def test_a_damaged_host_file_is_named_in_one_line(
     content: str, tmp_path: Path, resolve: Callable
 ) -> None:
@@ -202,8 +196,6 @@ def test_a_damaged_host_file_is_named_in_one_line(
         assert f"hosts/{name}: damaged" in str(refused.value) and "\n" not in str(refused.value)
     with pytest.raises(UserError, match="none.json: no such file"):
         host_file.load(tmp_path / "none.json")
-    with pytest.raises(UserError, match=r"host: is '\.\./lab'; expected"):
-        resolve("../lab")
 
 
 # -- other machines, through what their commands say -------------------------------------------
@@ -212,7 +204,7 @@ def test_a_damaged_host_file_is_named_in_one_line(
 
 NVIDIA_VERSION = (
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.42.06  Release Build  "
-    "(builder@host)  Thu Jul 11 12:00:00 UTC 2024\nGCC version:  gcc version 12.2.0\n"
+    "(builder@host)  Thu Jul 11 12:00:00 UTC 2024\n"
 )
 PLATFORM_TREE = """+-o J475cAP  <class IOPlatformExpertDevice, id 0x100000118, registered, matched>
     {
@@ -263,11 +255,11 @@ def host_of(devices: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> Call
     return answer
 
 
-def mac(chip: str, cores: int | None) -> dict[str, str]:
-    """What the commands of a Mac say."""
-    listed = f'    {{\n      "model" = "{chip}"\n      "gpu-core-count" = {cores}\n    }}\n'
+def mac(cores: int) -> dict[str, str]:
+    """What the commands of an M2 Max say."""
+    listed = f'{{\n      "model" = "Apple M2 Max"\n      "gpu-core-count" = {cores}\n    }}\n'
     return {
-        "sysctl -n machdep.cpu.brand_string": f"{chip}\n",
+        "sysctl -n machdep.cpu.brand_string": "Apple M2 Max\n",
         "sysctl -n hw.memsize": f"{96 * GIB}\n",
         "sysctl -n kern.osproductversion": "26.5\n",
         "sysctl -n hw.physicalcpu": "12\n",
@@ -275,7 +267,7 @@ def mac(chip: str, cores: int | None) -> dict[str, str]:
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
         "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
         "ioreg -rd1 -c IOPlatformExpertDevice": PLATFORM_TREE,
-        "ioreg -rc AGXAccelerator -d1": listed if cores else "",
+        "ioreg -rc AGXAccelerator -d1": listed,
     }
 
 
@@ -291,7 +283,7 @@ MAC_ANSWERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("cores", [30, 38])
 def test_a_mac_and_its_variant(cores: int, host_of: Callable) -> None:
     """The 30-core and the 38-core M2 Max are two devices: 10.7 against 13.6 TFLOPS."""
-    made = host_of(MAC_ANSWERS, mac("Apple M2 Max", cores), system="Darwin")
+    made = host_of(MAC_ANSWERS, mac(cores), system="Darwin")
     gpu, cpu = made["devices"]
     assert (gpu["id"], gpu["registry_id"]) == (f"m2-max-{cores}", f"m2-max-{cores}")
     assert gpu["gpu_cores"] == cores and gpu["memory_kind"] == "unified"
@@ -496,9 +488,6 @@ def test_the_doctor_says_why_and_how(host_of: Callable, monkeypatch: pytest.Monk
     assert all(advice["why"] in text for advice in document["advice"])
     assert all(name in text for name in document["probes"]) and document["probes"]
     json.dumps(document)
-    monkeypatch.setenv(blas.VARIABLE, "own")
-    said = advice_of(doctor.report(made), "mlx on the CPU")
-    assert f"unset {blas.VARIABLE}" in said
 
 
 @pytest.mark.slow

@@ -23,16 +23,13 @@ from siliconprof.session import inventory, operators
 from siliconprof.session.timing import PhaseClock
 from synthetic_results import CPU, make, table, training
 
+TOKENS = {"batch_size": 2, "seq_len": 32}
 # A model that a workload trains: its parameters here, operations over its formula's, at least and most.
 MODELS: Mapping[str, tuple[dict[str, Any], float, float]] = {
-    "gpt2": ({"size": "nano", "batch_size": 2, "seq_len": 32}, 0.98, 1.02),
+    "gpt2": (TOKENS | {"size": "nano"}, 0.98, 1.02),
     # No gradient by the input of the first layer.
-    "gpt2 lora": ({"size": "nano", "batch_size": 2, "seq_len": 32, "lora_rank": 4}, 0.94, 1.02),
-    "transformer_lm": (
-        {"n_layer": 2, "n_embd": 64, "n_head": 4, "batch_size": 2, "seq_len": 32},
-        0.95,
-        1.05,
-    ),
+    "gpt2 lora": (TOKENS | {"size": "nano", "lora_rank": 4}, 0.94, 1.02),
+    "transformer_lm": (TOKENS | {"n_layer": 2, "n_embd": 64, "n_head": 4}, 0.95, 1.05),
     "whisper": ({"size": "nano", "batch_size": 2}, 1.0, 1.05),
     # MLX's gradients of a convolution are convolutions of what it pads.
     "cnn": ({"batch_size": 8, "batch_sizes": [8]}, 0.99, 1.2),
@@ -236,13 +233,8 @@ def test_a_gap_is_explained_on_the_terminal(
     ]
     assert cli.dispatch(["explain", "hf", "plain/cpu-x", *where]) == 0
     assert capsys.readouterr().out == text
-    for names, mistake in (
-        (("hf", "plane"), "plane: no training has 'plane'; did you mean 'plain'?"),
-        (("plain", "gpt2-nano-hf/plain"), "these; did you mean 'gpt2-nano-plain/torch-cpu/fp32'?"),
-        (("hf", "gpt2-nano-compiled"), "gpt2-nano-compiled: it was measured, but its step is not"),
-    ):
-        with pytest.raises(UserError, match=re.escape(mistake)):
-            cli.dispatch(["explain", *names, *where])
+    with pytest.raises(UserError, match="gpt2-nano-compiled: it was measured, but its step is not"):
+        cli.dispatch(["explain", "hf", "gpt2-nano-compiled", *where])
 
 
 # How a pair is, what its causes take in ms, and the verdict.

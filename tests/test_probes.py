@@ -184,12 +184,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy, "LONGEST", 40)  # a busy host may pause for longer than six
 
 
-def train(meter: EnergyMeter, step_s: float = 0.02) -> int:
-    """Steps of a known length until the meter has enough."""
+def train(meter: EnergyMeter) -> int:
+    """Steps of 20 ms until the meter has enough; how many."""
     meter.begin()
     steps = 0
     while not meter.enough():
-        time.sleep(step_s)
+        time.sleep(0.02)
         steps += 1
     meter.end(steps, 4)
     return steps
@@ -427,7 +427,7 @@ def test_a_cpu_s_clock_temperature_and_throttling(
     for core, kilohertz in enumerate((800000, 4700000, 1200000, 900000)):
         cpu = f"devices/system/cpu/cpu{core}"
         files |= {
-            f"devices/system/cpu/cpufreq/policy{core}/scaling_cur_freq": kilohertz,
+            f"devices/system/cpu/cpufreq/policy{core}/scaling_cur_freq": str(kilohertz),
             f"{cpu}/thermal_throttle/core_throttle_count": "4",
             f"{cpu}/thermal_throttle/package_throttle_count": "9",
             f"{cpu}/topology/thread_siblings_list": f"{core % 2},{core % 2 + 2}",
