@@ -23,17 +23,14 @@ import psutil
 
 TOOLS = ("ip", "unshare", "setpriv", "ssh", "ssh-keygen", "rsync", "mount")
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-USER = "root"
 # 198.18.0.0/15 is kept for tests of network devices (RFC 2544), so it is nobody's.
 NETWORK = "198.18"
 
 
 def missing() -> str | None:
     """Why no host can be made here; None when it can."""
-    if sys.platform != "linux":
-        return "network namespaces are Linux"
-    if os.geteuid() != 0:
-        return "network namespaces need root"
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "network namespaces need Linux and root"
     lacking = [tool for tool in TOOLS if not shutil.which(tool)] + ([] if SSHD else ["sshd"])
     if lacking:
         return f"not installed: {', '.join(lacking)}"
@@ -137,7 +134,7 @@ def _prepare(folder: Path, name: str, client_key: Path) -> None:
     shutil.copy(client_key.with_suffix(".pub"), folder / "authorized_keys")
     (folder / "machine-id").write_text(f"{name:0>32}\n".replace("-", "0"))
     (folder / "passwd").write_text(
-        f"{USER}:x:0:0:{USER}:/home:/bin/sh\nsshd:x:105:65534::/run/sshd:/usr/sbin/nologin\n"
+        "root:x:0:0:root:/home:/bin/sh\nsshd:x:105:65534::/run/sshd:/usr/sbin/nologin\n"
     )
     (folder / "sshd_config").write_text(
         f"ListenAddress 0.0.0.0\nPort 22\nHostKey {folder}/host_key\nPidFile none\n"
@@ -174,7 +171,7 @@ def running(folder: Path, names: Sequence[str]) -> Iterator[tuple[dict[str, SshH
         entries.append(f"Host nobody\n  HostName {NETWORK}.{number}.3\n")
         known.write_text("".join(keys))
         config.write_text(
-            "".join(entries) + f"Host *\n  User {USER}\n  IdentityFile {key}\n"
+            "".join(entries) + f"Host *\n  User root\n  IdentityFile {key}\n"
             f"  IdentitiesOnly yes\n  UserKnownHostsFile {known}\n"
             "  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n"
         )

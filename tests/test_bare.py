@@ -31,13 +31,8 @@ DATA = {
     "garments": {"kind": "images", "source": "builtin"}
     | {"n_train": 60, "n_validation": 30, "n_test": 20},
 }
-COMMON = {
-    "host": "desk",
-    "cpu_threads": 1,
-    "timing": QUICK,
-    "precisions": ["fp32"],
-    "datasets": DATA,
-}
+COMMON = {"host": "desk", "cpu_threads": 1, "timing": QUICK, "precisions": ["fp32"]}
+COMMON |= {"datasets": DATA}
 ENOUGH = {"energy_window_s": 0}
 SMALL = {"n_layer": [1], "n_embd": [16], "n_head": [2], "seq_len": [8], "batch_size": [1]}
 OF_TORCH = {
@@ -108,26 +103,16 @@ class Box(Checkout):
         return self.run(self.python, "-c", f"import {module}", check=False).returncode == 0
 
     def measured(self, desk: Checkout, *carried: str) -> dict[str, dict[str, Any]]:
-        """Plan on the desk, carry data, measure each cell there by hand: records by workload.
-
-        Those that are measured already stand.
-        """
+        """Plan on the desk, carry data, measure each cell there by hand: records by workload."""
         for folder in carried:
             shutil.copytree(desk.path / folder, self.path / folder)
-        stand = {name for name, r in self.by_workload().items() if r["status"] == "ok"}
         plan = json.loads(desk.stage("pipeline.cli", "plan", "--json").stdout)
         for entry in plan["cells"]:
-            if entry["cell"]["workload"] in stand:
-                continue
             cell = json.dumps(entry["cell"] | {"host": "box"})
             output = entry["record"].replace("/desk/", "/box/")
             command = ("-m", "siliconprof.measure", "--cell", cell, "--output", output)
             done = self.run(self.python, *command)
             assert "Traceback" not in done.stderr
-        return self.by_workload()
-
-    def by_workload(self) -> dict[str, dict[str, Any]]:
-        """Workload -> record."""
         return {r["cell"]["workload"]: r for r in self.records().values()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,7 @@ from measuring import own_environment
 from siliconprof import plugins
 from siliconprof.hosts import blas, detect, mlx_blas
 from siliconprof.store.cell import Cell
-from synthetic_results import (
-    load,
-    make,
-    training,
-)
+from synthetic_results import load, make, training
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="a Mac has Accelerate")
 
@@ -27,17 +24,6 @@ def product(shape: list[int]) -> Cell:
     usual = {"backend": "mlx", "workload": "product", "module": "matmul", "threads": 1}
     timing = QUICK | {"iterations": 10, "max_iterations": 10}
     return cpu_cell(**usual, parameters=defaults("matmul", shapes=[shape], burst=0), timing=timing)
-
-
-@pytest.fixture(scope="module")
-def openblas() -> None:
-    """Skip where there is none; it is looked for as MLX's processes look for it."""
-    program = f"import ctypes; ctypes.CDLL({blas.SONAME!r})"
-    if subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode:
-        pytest.skip(f"no {blas.SONAME} here: apt install libopenblas0-pthread")
-
-
-# -- loaded and recorded -------------------------------------------------------------------------
 
 
 # A system without OpenBLAS, as Python's loader sees it.
@@ -54,8 +40,12 @@ ctypes.CDLL = CDLL
 
 @pytest.mark.slow
 @LINUX
-def test_a_cell_records_the_blas_that_it_was_measured_with(openblas: None, tmp_path: Path) -> None:
+def test_a_cell_records_the_blas_that_it_was_measured_with(tmp_path: Path) -> None:
     """OpenBLAS with the cell's threads, the system's or SciPy's, and faster than what MLX brings."""
+    try:
+        ctypes.CDLL(blas.SONAME)
+    except OSError:
+        pytest.skip(f"no {blas.SONAME} here: apt install libopenblas0-pthread")
     wanted = product([1, 320, 320, 320])
     fast = measured(wanted, tmp_path)
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_OPENBLAS, encoding="utf-8")

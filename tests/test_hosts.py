@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 import yaml
 from conftest import ROOT, Checkout
 from siliconprof.errors import UserError
-from siliconprof.hosts import blas, detect, host_file, machine, models, registry
+from siliconprof.hosts import detect, host_file, machine, models, registry
 from siliconprof.pipeline import doctor
 from siliconprof.store import model
 
@@ -91,27 +90,6 @@ def test_this_machine_works_with_torch_and_mlx(host: dict[str, Any]) -> None:
     )
 
 
-@LINUX
-def test_a_preloaded_blas_is_noticed_in_both_frameworks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """LD_PRELOAD goes before the BLAS that torch and MLX bring: they then run on another one."""
-    source = tmp_path / "blas.cpp"
-    source.write_text(
-        'extern "C" void sgemm_() {} extern "C" void cblas_sgemm() {}\n'
-        'extern "C" const char* openblas_get_config() { return "OpenBLAS 9.8.7 NO_AFFINITY"; }\n'
-        'extern "C" int openblas_get_num_threads() { return 1; }\n'
-    )
-    library = tmp_path / "libopenblas.so.0"
-    subprocess.run(["c++", "-shared", "-fPIC", "-o", library, source], check=True)
-    before = host_file.quick_facts()
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    for framework in ("torch", "mlx"):
-        answer = detect.probe(framework)
-        assert answer["blas"] == "OpenBLAS 9.8.7 (libopenblas.so.0)", answer
-    assert host_file.quick_facts() != before  # so a stored host file is looked at again
-
-
 # -- a framework that is broken ----------------------------------------------------------------
 
 
@@ -138,13 +116,6 @@ def test_a_broken_install_becomes_a_reason_and_a_fix(
 # -- stored, and rewritten only when it changed ------------------------------------------------
 
 
-def hosts_folder(results: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        path.name: (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in (results / "hosts").glob("*")
-    }
-
-
 def test_what_is_stored_is_only_read_until_a_quick_fact_changes(
     tmp_path: Path,
     resolve: Callable,
@@ -155,7 +126,8 @@ def test_what_is_stored_is_only_read_until_a_quick_fact_changes(
     host_file.resolve(tmp_path, "auto", devices)
     assert len(detections) == 1 and list(tmp_path.iterdir()) == []  # finding writes nothing
     first = resolve("auto")
-    assert set(hosts_folder(tmp_path)) == {"auto.json", f"{host_file.default_label()}.json"}
+    written = {path.name for path in (tmp_path / "hosts").iterdir()}
+    assert written == {"auto.json", f"{host_file.default_label()}.json"}
     assert resolve("auto") == first == host_file.load(tmp_path / f"hosts/{first['label']}.json")
     assert len(detections) == 2
     versions = detect.package_versions() | {"torch": "99.0"}
@@ -192,12 +164,14 @@ def test_something_broken_is_looked_at_until_it_works(
 def test_auto_belongs_to_the_machine_that_made_it(
     tmp_path: Path, resolve: Callable, detections: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "Annas_MacBook.local")
     label = resolve("auto")["label"]
+    assert label == "annas-macbook"
     monkeypatch.setattr("socket.gethostname", lambda: "renamed.example")
     assert resolve("auto")["label"] == label
     parts = machine.fingerprint_parts() | {"cpu_model": "Another CPU"}
     monkeypatch.setattr(machine, "fingerprint_parts", lambda: parts)
-    before = hosts_folder(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.glob("hosts/*")}
     with pytest.raises(UserError) as refused:
         resolve("auto")
     line = str(refused.value)
@@ -206,11 +180,11 @@ def test_auto_belongs_to_the_machine_that_made_it(
     assert "set `host:`" in line and "delete that file" in line
     with pytest.raises(UserError, match=f"{label}.json was made on another machine"):
         resolve(label)
-    assert hosts_folder(tmp_path) == before
+    assert {path: path.read_bytes() for path in tmp_path.glob("hosts/*")} == before
     assert resolve("mine")["label"] == "mine"
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"label": "lab"}'])
+@pytest.mark.parametrize("content", ["{", '{"label": "lab"}'])
 def test_a_damaged_host_file_is_named_in_one_line(
     content: str, tmp_path: Path, resolve: Callable
 ) -> None:
@@ -222,21 +196,6 @@ def test_a_damaged_host_file_is_named_in_one_line(
         assert f"hosts/{name}: damaged" in str(refused.value) and "\n" not in str(refused.value)
     with pytest.raises(UserError, match="none.json: no such file"):
         host_file.load(tmp_path / "none.json")
-    with pytest.raises(UserError, match=r"host: is '\.\./lab'; expected"):
-        resolve("../lab")
-
-
-@pytest.mark.parametrize(
-    ("hostname", "label"),
-    [
-        ("Annas-MacBook-Pro.local", "annas-macbook-pro"),
-        ("gpu_01", "gpu-01"),
-        ("auto", "host"),
-    ],
-)
-def test_labels_are_file_names(hostname: str, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: hostname)
-    assert host_file.default_label() == label
 
 
 # -- other machines, through what their commands say -------------------------------------------
@@ -245,7 +204,7 @@ def test_labels_are_file_names(hostname: str, label: str, monkeypatch: pytest.Mo
 
 NVIDIA_VERSION = (
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.42.06  Release Build  "
-    "(builder@host)  Thu Jul 11 12:00:00 UTC 2024\nGCC version:  gcc version 12.2.0\n"
+    "(builder@host)  Thu Jul 11 12:00:00 UTC 2024\n"
 )
 PLATFORM_TREE = """+-o J475cAP  <class IOPlatformExpertDevice, id 0x100000118, registered, matched>
     {
@@ -260,7 +219,6 @@ TORCH_CUDA = NO_RUNTIME | {"blas": "oneMKL 2024.2 (in torch)", "mps_built": Fals
 TORCH_CUDA["cuda_runtime"] = "12.8"
 TORCH_CPU = TORCH_CUDA | {"cuda_runtime": None}
 MLX_CPU = {"blas": "reference BLAS 3.10.0 (libblas-bd8a282c.so.3.10.0)", "gpu": None}
-RTX = "NVIDIA GeForce RTX 4090"
 NVIDIA = {"/proc/driver/nvidia/version": NVIDIA_VERSION}
 QUERY = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
 H200 = {QUERY: "NVIDIA H200, 143771, 580.159.03\n"}
@@ -297,11 +255,11 @@ def host_of(devices: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> Call
     return answer
 
 
-def mac(chip: str, cores: int | None) -> dict[str, str]:
-    """What the commands of a Mac say."""
-    listed = f'    {{\n      "model" = "{chip}"\n      "gpu-core-count" = {cores}\n    }}\n'
+def mac(cores: int) -> dict[str, str]:
+    """What the commands of an M2 Max say."""
+    listed = f'{{\n      "model" = "Apple M2 Max"\n      "gpu-core-count" = {cores}\n    }}\n'
     return {
-        "sysctl -n machdep.cpu.brand_string": f"{chip}\n",
+        "sysctl -n machdep.cpu.brand_string": "Apple M2 Max\n",
         "sysctl -n hw.memsize": f"{96 * GIB}\n",
         "sysctl -n kern.osproductversion": "26.5\n",
         "sysctl -n hw.physicalcpu": "12\n",
@@ -309,7 +267,7 @@ def mac(chip: str, cores: int | None) -> dict[str, str]:
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
         "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
         "ioreg -rd1 -c IOPlatformExpertDevice": PLATFORM_TREE,
-        "ioreg -rc AGXAccelerator -d1": listed if cores else "",
+        "ioreg -rc AGXAccelerator -d1": listed,
     }
 
 
@@ -325,7 +283,7 @@ MAC_ANSWERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("cores", [30, 38])
 def test_a_mac_and_its_variant(cores: int, host_of: Callable) -> None:
     """The 30-core and the 38-core M2 Max are two devices: 10.7 against 13.6 TFLOPS."""
-    made = host_of(MAC_ANSWERS, mac("Apple M2 Max", cores), system="Darwin")
+    made = host_of(MAC_ANSWERS, mac(cores), system="Darwin")
     gpu, cpu = made["devices"]
     assert (gpu["id"], gpu["registry_id"]) == (f"m2-max-{cores}", f"m2-max-{cores}")
     assert gpu["gpu_cores"] == cores and gpu["memory_kind"] == "unified"
@@ -340,20 +298,15 @@ def test_a_mac_and_its_variant(cores: int, host_of: Callable) -> None:
     assert made["backends"]["torch-cuda"]["reason"] == "no NVIDIA GPU or driver on this machine"
 
 
-def cards(*names: str, gib: float = 23.6, error: str | None = None) -> dict[str, Any]:
-    size = int(gib * GIB)
-    card = {"memory_bytes": size, "compute_capability": "8.9", "error": error}
-    return {"devices": [card | {"name": name} for name in names]}
-
-
-def two_cards() -> dict[str, dict[str, Any]]:
-    """Two equal cards, which both frameworks use."""
-    both = cards(RTX, RTX)
-    return linux(TORCH_CUDA, mlx=MLX_CPU | {"gpu": "cuda"}, torch_cuda=both, mlx_gpu=both)
+CARD = {"name": "NVIDIA GeForce RTX 4090", "memory_bytes": int(23.6 * GIB), "error": None}
+CARD |= {"compute_capability": "8.9"}
+BOTH = {"devices": [CARD, CARD]}
+# Two equal cards, which both frameworks use.
+TWO_CARDS = linux(TORCH_CUDA, mlx=MLX_CPU | {"gpu": "cuda"}, torch_cuda=BOTH, mlx_gpu=BOTH)
 
 
 def test_two_equal_cards_and_mlx_on_cuda(host_of: Callable) -> None:
-    made = host_of(two_cards(), files=NVIDIA)
+    made = host_of(TWO_CARDS, files=NVIDIA)
     first, second, cpu = made["devices"]
     assert [first["id"], second["id"]] == ["rtx-4090", "rtx-4090-2"]
     assert first["registry_id"] == second["registry_id"] == "rtx-4090"
@@ -363,12 +316,16 @@ def test_two_equal_cards_and_mlx_on_cuda(host_of: Callable) -> None:
     assert cpu["kind"] == "cpu" and cpu["backends"] == ["torch-cpu", "mlx"]
     assert made["backends"]["torch-cuda"]["devices"] == ["rtx-4090", "rtx-4090-2"]
     assert made["driver"]["cuda_runtime"] == "12.8"
+    # A cell on a GPU depends on the driver; one on a CPU is in test_config.
+    under_torch = host_file.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
+    under_mlx = host_file.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
+    assert "blas" not in under_torch and under_mlx["driver"] == {"nvidia": "555.42.06"}
+    assert under_torch["driver"].items() >= {"nvidia": "555.42.06", "cuda_runtime": "12.8"}.items()
 
 
 def test_an_old_card_beside_a_new_one_is_listed_and_not_used(host_of: Callable) -> None:
-    listed = cards(RTX)["devices"]
-    listed += cards("NVIDIA GeForce GT 710", gib=2, error="no kernel image")["devices"]
-    made = host_of(linux(TORCH_CUDA, torch_cuda={"devices": listed}), files=NVIDIA)
+    other = CARD | {"name": "NVIDIA GeForce GT 710", "error": "no kernel image"}
+    made = host_of(linux(TORCH_CUDA, torch_cuda={"devices": [CARD, other]}), files=NVIDIA)
     good, old, _ = made["devices"]
     assert good["backends"] == ["torch-cuda"]
     assert old["id"] == "gpu-nvidia-geforce-gt-710" and old["backends"] == []
@@ -380,7 +337,7 @@ def test_an_old_card_beside_a_new_one_is_listed_and_not_used(host_of: Callable) 
 
 def test_a_gpu_that_fails_under_mlx_alone_is_told(host_of: Callable) -> None:
     held = {"error": "RuntimeError: cudaMalloc failed: out of memory"}
-    made = host_of(two_cards() | {"mlx-gpu": held}, files=NVIDIA)
+    made = host_of(TWO_CARDS | {"mlx-gpu": held}, files=NVIDIA)
     state = made["backends"]["mlx"]
     assert state["available"] and state["devices"] == [made["devices"][-1]["id"]]
     document = doctor.report(made)
@@ -396,12 +353,11 @@ def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(host_of: Calla
     assert state["reason"] == "this torch is built without CUDA" and "cuda.txt" in state["fix"]
 
 
-@pytest.mark.parametrize("hidden", ["", "-1"])
 def test_a_gpu_that_is_hidden_stays_hidden(
-    hidden: str, host_of: Callable, monkeypatch: pytest.MonkeyPatch
+    host_of: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nvidia-smi lists it whatever CUDA_VISIBLE_DEVICES says; torch is not to blame."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     made = host_of(linux(TORCH_CUDA), H200, NVIDIA)
     assert [device["kind"] for device in made["devices"]] == ["cpu"]
     state = made["backends"]["torch-cuda"]
@@ -444,38 +400,27 @@ def test_a_containers_limits_count(files: dict[str, str], monkeypatch: pytest.Mo
 def test_every_entry_is_recognised_by_its_own_match(devices: registry.Registry) -> None:
     """With what the host really reports: a driver keeps some percent of the memory back."""
     for device_id, entry in devices["devices"].items():
-        match = entry["match"]
-        printed = entry["memory_gib"]
+        match, printed = entry["match"], entry["memory_gib"]
+        facts = {"kind": entry["kind"], "gpu_cores": match.get("gpu_cores")}
+        facts["memory_bytes"] = int(printed["value"] * 0.97 * GIB) if printed else None
         for name in match.get("names", [match.get("chip")]):
-            facts = {
-                "kind": entry["kind"],
-                "name": name,
-                "gpu_cores": match.get("gpu_cores"),
-                "memory_bytes": int(printed["value"] * 0.97 * GIB) if printed else None,
-            }
-            assert registry.recognise(devices, facts) == device_id
+            assert registry.recognise(devices, facts | {"name": name}) == device_id
 
 
 @pytest.mark.parametrize(
-    ("sizes", "asked", "expected"),
-    [
-        ({"small": 16, "large": 32}, 15.77, "small"),
-        ({"small": 16, "large": 32}, 31.75, "large"),
-        ({"small": 16, "large": 32}, None, None),  # never guessed
-        ({"small": 16}, 32, None),  # another size is another variant
-    ],
+    ("gib", "expected"),
+    [(15.77, "small"), (31.75, "large"), (24, None), (None, None)],  # never guessed
 )
 def test_one_name_in_two_sizes_is_told_apart_and_never_guessed(
-    devices: registry.Registry,
-    sizes: dict[str, int],
-    asked: float | None,
-    expected: str | None,
+    devices: registry.Registry, gib: float | None, expected: str | None
 ) -> None:
-    known = {name: copy.deepcopy(devices["devices"]["v100-pcie-16gb"]) for name in sizes}
-    for name, size in sizes.items():
-        known[name]["match"], known[name]["memory_gib"]["value"] = {"names": ["Tesla V100"]}, size
-    facts: dict[str, Any] = {"kind": "gpu", "name": "Tesla V100", "gpu_cores": None}
-    facts["memory_bytes"] = int(asked * GIB) if asked else None
+    entry = devices["devices"]["v100-pcie-16gb"] | {"match": {"names": ["Tesla V100"]}}
+    known = {
+        name: entry | {"memory_gib": entry["memory_gib"] | {"value": size}}
+        for name, size in (("small", 16), ("large", 32))
+    }
+    facts = {"kind": "gpu", "name": "Tesla V100", "gpu_cores": None}
+    facts["memory_bytes"] = int(gib * GIB) if gib else None
     assert registry.recognise({"devices": known}, facts) == expected
 
 
@@ -483,8 +428,7 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
     document = yaml.safe_load(REGISTRY.read_text(encoding="utf-8"))
     entries = document["devices"]
     entries["RTX 4090 Ti"] = copy.deepcopy(entries["rtx-4090"]) | {"power": 450}
-    entries["twin"] = copy.deepcopy(entries["rtx-3090"])
-    entries["rtx-4090"]["memory_gib"] |= {"value": -1, "source": "nvidia-adda"}
+    entries["rtx-4090"]["memory_gib"]["source"] = "nvidia-adda"
     del entries["t4"]["price_usd"]
     del entries["mi300x"]["unsupported"]
     path = tmp_path / "devices.yaml"
@@ -495,7 +439,6 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
     for expected in (
         "devices.RTX 4090 Ti: is 'RTX 4090 Ti'; expected an id of at most 64 lower-case letters, digits",
         "devices.RTX 4090 Ti.power: unknown key",
-        "devices.rtx-4090.memory_gib.value: is -1",
         "devices.rtx-4090.memory_gib.source: is 'nvidia-adda'; expected a key of sources; did you "
         "mean 'nvidia-ada'?",
         "devices.t4.price_usd: is missing",
@@ -503,18 +446,6 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
     ):
         assert any(line.startswith(f"{path}: {expected}") for line in lines), (expected, lines)
     assert all(line.startswith(f"{path}: devices.") for line in lines)
-
-
-# -- what a cell depends on --------------------------------------------------------------------
-
-
-def test_a_cell_on_a_gpu_depends_on_the_driver(host_of: Callable) -> None:
-    """What one on a CPU depends on, test_config asks of whole cells."""
-    made = host_of(two_cards(), files=NVIDIA)
-    under_torch = host_file.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
-    under_mlx = host_file.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
-    assert "blas" not in under_torch and under_mlx["driver"] == {"nvidia": "555.42.06"}
-    assert under_torch["driver"].items() >= {"nvidia": "555.42.06", "cuda_runtime": "12.8"}.items()
 
 
 # -- the doctor --------------------------------------------------------------------------------
@@ -552,9 +483,6 @@ def test_the_doctor_says_why_and_how(host_of: Callable, monkeypatch: pytest.Monk
     assert all(advice["why"] in text for advice in document["advice"])
     assert all(name in text for name in document["probes"]) and document["probes"]
     json.dumps(document)
-    monkeypatch.setenv(blas.VARIABLE, "own")
-    said = advice_of(doctor.report(made), "mlx on the CPU")
-    assert f"unset {blas.VARIABLE}" in said
 
 
 @pytest.mark.slow
@@ -564,9 +492,4 @@ def test_the_doctor_command(checkout: Checkout, host: dict[str, Any]) -> None:
     assert host["devices"][-1]["id"] in text
     said = json.loads(checkout.stage("pipeline.cli", "doctor", "--json").stdout)
     assert said["backends"]["torch-cpu"]["available"] and said["advice"] is not None
-    hosts = checkout.path / "results" / "hosts"
-    assert not hosts.exists()
-    hosts.mkdir()
-    (hosts / "auto.json").write_text(json.dumps({"label": "elsewhere", "fingerprint": "0" * 64}))
-    refused = checkout.stage("pipeline.cli", "doctor", check=False)
-    assert refused.returncode == 2 and "made on another machine" in refused.stderr
+    assert not (checkout.path / "results" / "hosts").exists()
