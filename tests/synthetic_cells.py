@@ -219,10 +219,11 @@ def whole_training(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
     wide = aspect == "wide"
     trained = {"trainer": "training_run", "workload": f"lm-{aspect}", **axes}
     made = base_record("transformer_lm", trained.pop("workload"), **trained)
-    made["cell"]["parameters"] = {"aspect": aspect, "seq_len": 64, "max_gradient_norm": 1.0}
+    told = params(4, 128) if wide else params(16, 64)
+    shape = {name: told[name] for name in ("n_layer", "n_embd", "n_head", "seq_len", "vocab_size")}
+    made["cell"]["parameters"] = shape | {"max_gradient_norm": 1.0}
     made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
     made["samples"] = sampled(9, faults=0)
-    told = params(4, 128) if wide else params(16, 64)
     final = 3.0 if wide else 2.5
     evaluations = [
         {"step": step, "loss": loss, "perplexity": math.exp(loss), "seconds": 0.1}
