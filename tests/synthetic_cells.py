@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product as combinations
 from typing import Any
 
+from siliconprof.workloads import transformer_lm
 from synthetic_results import (
-    PHASES,
     SHA,
     around,
     base_record,
@@ -19,38 +19,18 @@ from synthetic_results import (
     kernel_launch,
     matmul,
     metered,
+    point,
     probed,
-    sampled,
     training,
-    without_result,
 )
 
 CACHE_BYTES = 2**25
 PEAK = 1e11  # FLOP/s of the fastest product, which is what is expected of a grid
-SLOW = 3.0  # times as long as expected every point takes at batch 1
 STEPS = 100  # of a whole training
 PARAMETERS = {"mlp": 435_402, "cnn": 93_322, "lstm": 81_674}
-# Seconds of a step by network and batch size. An epoch is 1000 steps at batch 32 and 250 at 128;
-# validation takes a quarter of the training.
-CPU_STEPS = {"mlp": {32: 0.002, 128: 0.004}, "lstm": {32: 0.010, 128: 0.020}}
-GPU_STEPS = {"mlp": {32: 0.004, 128: 0.002}, "lstm": {32: 0.001, 128: 0.001}}
 
 
 # -- operations ---------------------------------------------------------------------------------
-
-
-def point(params: Mapping[str, Any], seconds: float, **more: Any) -> dict[str, Any]:
-    """A measured point whose single calls lie within 1 % of `seconds`."""
-    return {
-        "params": dict(params),
-        "flops": None,
-        "bytes": None,
-        "memory": {},
-        "result_error": 2e-7,
-        "times": {"step_s": around(seconds)},
-        "stopped_by": "interval",
-        "burst_mean_s": 0.98 * seconds,
-    } | more
 
 
 def product(shape: Sequence[int], flop_per_s: float, **params: Any) -> dict[str, Any]:
@@ -136,53 +116,24 @@ def first_touch(**axes: Any) -> dict[str, Any]:
 
 
 def params(n_layer: int, n_embd: int, batch_size: int = 4, **more: Any) -> dict[str, Any]:
-    """Parameters of a point, as the model gives them; sizes need not be exact here."""
-    return {
-        "n_layer": n_layer,
-        "n_embd": n_embd,
-        "n_head": 4,
-        "head_dim": n_embd // 4,
-        "d_ff": 8 * n_embd // 3,
-        "seq_len": 64,
-        "batch_size": batch_size,
-        "vocab_size": 512,
-        "n_parameters": 12 * n_layer * n_embd**2,
-        "n_trainable_parameters": 12 * n_layer * n_embd**2,
-        "samples_per_step": batch_size,
-        "tokens_per_step": 64 * batch_size,
-    } | more
+    """Parameters of a point, as the model gives them."""
+    shape = {"n_layer": n_layer, "n_embd": n_embd, "n_head": 4, "seq_len": 64, "vocab_size": 512}
+    return transformer_lm.Plugin(shape | {"batch_size": batch_size}).sizes() | more
 
 
 def grid_point(n_layer: int, n_embd: int, batch_size: int, tool: bool, **more: Any) -> dict:
-    """A point: the first sample takes SLOW times what is expected, every other 1.5 times."""
-    told = params(n_layer, n_embd, batch_size)
-    each = 6.0 * told["n_parameters"] * 64
-    seconds = each / PEAK * (SLOW + 1.5 * (batch_size - 1))
+    """A point: the first sample takes three times what is expected, every other 1.5 times."""
+    sizes = params(n_layer, n_embd, batch_size)
+    each = 6.0 * sizes["n_parameters"] * 64
+    seconds = each / PEAK * (1.5 + 1.5 * batch_size)
     autorange: dict[str, Any] = {"reason": "torch.utils.benchmark times torch alone"}
     if tool:
-        autorange = {
-            "reason": None,
-            "min_run_time_s": 0.01,
-            "number_per_run": 2,
-            "times_s": [(1.1 if n_layer == 2 else 1.2) * seconds] * 3,
-            "shorter_than_one_iteration": seconds > 0.01,
-        }
-    return {
-        "params": told,
-        "status": "ok",
-        "reason": None,
-        "bytes": None,
-        "flops": each * batch_size,
-        "times": {"step_s": [seconds * (1 + 0.01 * (i - 2)) for i in range(5)]},
-        "memory": {"device_peak_bytes": 2**20, "predicted_bytes": 2**20},
-        "blocked_autorange": autorange,
-    } | more
-
-
-def lost(status: str, reason: str) -> dict[str, Any]:
-    """A point that was not measured."""
-    missing = {"times": {}, "blocked_autorange": {"reason": "not measured"}, "memory": {}}
-    return grid_point(4, 256, 64, True, status=status, reason=reason, **missing)
+        autorange = {"reason": None, "times_s": [1.1 * seconds] * 3}
+        autorange |= {"min_run_time_s": 0.01, "number_per_run": 2}
+        autorange |= {"shorter_than_one_iteration": seconds > 0.01}
+    memory = {"device_peak_bytes": 2**20, "predicted_bytes": 2**20}
+    own = {"status": "ok", "reason": None, "memory": memory, "blocked_autorange": autorange}
+    return point(sizes, seconds, flops=each * batch_size, burst_mean_s=None) | own | more
 
 
 def grid(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
@@ -196,48 +147,39 @@ def grid(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
 def small_grid(tool: bool = True) -> list[dict[str, Any]]:
     """Eight points that were measured and two that were not."""
     found = [grid_point(*shape, tool) for shape in combinations((2, 4), (64, 128), (1, 8))]
-    return [*found, lost("oom", "cannot allocate <3 GiB>"), lost("skipped", "predicted 61 GiB")]
+    missing = {"times": {}, "blocked_autorange": {"reason": "not measured"}, "memory": {}}
+    lost = {"oom": "cannot allocate <3 GiB>", "skipped": "predicted 61 GiB"}
+    for status, reason in lost.items():
+        found.append(grid_point(4, 256, 64, True, status=status, reason=reason, **missing))
+    return found
 
 
-def course(losses: Sequence[float | None], step_s: float) -> dict[str, Any]:
-    """What a whole training records of its steps, which scatter by less than 1 %."""
-    n_steps = len(losses)
-    return {
-        "times": {"step_s": [], "whole_step_s": (around(step_s) * 4)[:n_steps]},
-        "loss": list(losses),
-        "bytes": None,
-        "curve": {
-            "loss": list(losses),
-            "gradient_norm": [1.0] * n_steps,
-            "learning_rate": [0.001] * n_steps,
-        },
-    }
+def curve(losses: Sequence[float | None]) -> dict[str, Any]:
+    """What a point records of every step of its training."""
+    rates = {"gradient_norm": [1.0] * len(losses), "learning_rate": [0.001] * len(losses)}
+    return {"loss": list(losses), "curve": {"loss": list(losses)} | rates}
 
 
 def whole_training(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
     """A whole training of the wide or the deep model."""
     wide = aspect == "wide"
-    trained = {"trainer": "training_run", "workload": f"lm-{aspect}", **axes}
-    made = base_record("transformer_lm", trained.pop("workload"), **trained)
-    made["cell"]["parameters"] = {"aspect": aspect, "seq_len": 64, "max_gradient_norm": 1.0}
-    made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
-    made["samples"] = sampled(9, faults=0)
-    told = params(4, 128) if wide else params(16, 64)
+    run = {"trainer": "training_run", "module": "transformer_lm", "workload": f"lm-{aspect}"}
+    made = training(step_s, **run | axes)
+    sizes = params(4, 128) if wide else params(16, 64)
+    shape = {name: sizes[name] for name in ("n_layer", "n_embd", "n_head", "seq_len", "vocab_size")}
+    made["cell"]["parameters"] = shape | {"max_gradient_norm": 1.0}
     final = 3.0 if wide else 2.5
     evaluations = [
         {"step": step, "loss": loss, "perplexity": math.exp(loss), "seconds": 0.1}
         for step, loss in ((0, 6.0), (50, final + 0.1), (100, final + 0.25))
     ]
-    point = {
-        "params": told,
-        "flops": 6.0 * told["n_parameters"] * 256,
+    (point,) = made["points"]
+    point |= curve([6.0 - 0.03 * i for i in range(STEPS)])
+    point["loss"] += [final] * (9 if wide else 4)  # of unsynchronised steps, as many as time allows
+    point |= {
+        "params": sizes,
+        "flops": 6.0 * sizes["n_parameters"] * 256,
         "memory": {"device_peak_bytes": 2**22, "predicted_bytes": 2**22},
-        "steps": {
-            "kind": ["whole"] * STEPS,
-            "started_s": [0.01 * i for i in range(STEPS)],
-            "minor_faults": [0] * STEPS,
-            "major_faults": [0] * STEPS,
-        },
         "evaluations": evaluations,
         "outcome": {"diverged": False, "reason": None, "final_loss": final},
         "checkpoints": {
@@ -245,9 +187,7 @@ def whole_training(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
             for name, step in (("latest", 100), ("best", 50))
         },
     }
-    point |= course([6.0 - 0.03 * i for i in range(STEPS)], step_s)
-    point["loss"] += [final] * (9 if wide else 4)  # of unsynchronised steps, as many as time allows
-    return made | {"points": [point]}
+    return made
 
 
 def sweep(**axes: Any) -> dict[str, Any]:
@@ -259,29 +199,15 @@ def sweep(**axes: Any) -> dict[str, Any]:
         losses: list[float | None] = [6.0 - 0.05 * i for i in range(20)]
         if diverged:
             losses = [6.0, 9.0, None]
-        told = params(2, 64, learning_rate=rate, max_gradient_norm=clip, warmup_steps=5)
+        sizes = params(2, 64, learning_rate=rate, max_gradient_norm=clip, warmup_steps=5)
         outcome = {"diverged": diverged, "reason": "loss not finite" if diverged else None}
         outcome |= {"final_loss": None if diverged else 4.0 + rate}
-        own = {"params": told, "flops": 1e9, "memory": {}, "status": "ok", "reason": None}
-        curve = course(losses, 0.01)
-        made["points"].append(own | {"outcome": outcome} | curve)
+        times = {"step_s": [], "whole_step_s": around(0.01)[: len(losses)]}
+        own = {"times": times, "status": "ok", "reason": None, "outcome": outcome}
+        made["points"].append(
+            point(sizes, 0.01, flops=1e9, burst_mean_s=None) | own | curve(losses)
+        )
     return made
-
-
-def whole_study(**axes: Any) -> list[dict[str, Any]]:
-    """What one host measures of the study, with a product to expect something by."""
-    mlx = {"backend": "mlx"} | axes
-    return [
-        fastest(PEAK, **axes),
-        training(0.01, **axes),
-        grid(small_grid(), **axes),
-        grid(small_grid(tool=False), **mlx),
-        whole_training("wide", 0.010, **axes),
-        whole_training("deep", 0.020, **axes),
-        whole_training("wide", 0.030, **mlx),
-        without_result(whole_training("deep", 0.1, **mlx), "timeout", "ran past 60 s at step 70"),
-        sweep(**axes),
-    ]
 
 
 # -- networks -----------------------------------------------------------------------------------
@@ -295,30 +221,21 @@ def network(name: str, steps_s: Mapping[int, float], **axes: Any) -> dict[str, A
     for batch, seconds in steps_s.items():
         steps = 32_000 // batch
         train = steps * seconds
-        phases = {phase: around(share * 1.02 * seconds) for phase, share in PHASES.items()}
         epoch = {"means": "measured", "steps": steps, "validation_steps": 10}
         epoch |= {"measured_steps": steps, "measured_validation_steps": 10}
         epoch |= {"train_s": [train], "validation_s": [train / 4], "epoch_s": [1.25 * train]}
-        size = {"batch_size": batch, "samples_per_step": batch}
-        times = {"step_s": around(seconds * 1.02), "whole_step_s": around(seconds)}
+        (measured,) = training(seconds)["points"]
         made["points"].append(
-            {
-                "params": size | {"network": name, "n_parameters": PARAMETERS[name]},
-                "times": times | {"warmup_step_s": [3 * seconds]} | phases,
+            measured
+            | {
+                "params": {"batch_size": batch, "samples_per_step": batch, "network": name}
+                | {"n_parameters": PARAMETERS[name]},
                 "flops": 1e6 * batch,
-                "bytes": None,
-                "loss": [2.3, 2.0, 1.8],
-                "memory": {},
                 "epoch": epoch,
                 "test": {"accuracy": 0.75, "loss": 0.7, "samples": 400, "trained_steps": 63},
             }
         )
     return made
-
-
-def cells(steps_s: Mapping[str, Mapping[int, float]], **axes: Any) -> list[dict[str, Any]]:
-    """A cell for each network."""
-    return [network(name, found, **axes) for name, found in steps_s.items()]
 
 
 # -- everything ---------------------------------------------------------------------------------

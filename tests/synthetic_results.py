@@ -166,7 +166,15 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
     sizes = {"batch_size": samples, "samples_per_step": samples}
     sizes |= {"tokens_per_step": 64 * samples, "audio_s_per_step": None}
     made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
-    made["samples"] = sampled(5, faults=10)
+    made["samples"] = [
+        {"t_s": 0.1 * i, "rss_bytes": 2.0e8 + 1e6 * i, "minor_faults": 10 * i}
+        | {"major_faults": 0, "device_memory_bytes": None}
+        for i in range(5)
+    ]
+    # Two warm-up steps that touch much, then 30 split and whole steps in turn.
+    kinds = ["warm-up", "warm-up", *["split", "whole"] * 30]
+    steps = {"kind": kinds, "started_s": [0.05 + step_s * i for i in range(len(kinds))]}
+    steps |= {"minor_faults": [5000, 900, *[40] * 60], "major_faults": [0] * len(kinds)}
     made["points"] = [
         {
             "params": sizes | {"n_parameters": 198400, "n_trainable_parameters": trained},
@@ -181,31 +189,11 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
             "bytes": None,
             "loss": list(losses),
             "memory": {"device_bytes": None, "device_peak_bytes": None},
-            "steps": course(step_s),
+            "steps": steps,
             "unsynchronised_steps": 4,
         }
     ]
     return made
-
-
-def sampled(count: int, faults: int) -> list[dict[str, Any]]:
-    """What a sampler reads of a process that grows, with so many page faults each time."""
-    return [
-        {"t_s": 0.1 * i, "rss_bytes": 2.0e8 + 1e6 * i, "minor_faults": faults * i}
-        | {"major_faults": 0, "device_memory_bytes": None}
-        for i in range(count)
-    ]
-
-
-def course(step_s: float) -> dict[str, list[Any]]:
-    """Two warm-up steps that touch much, then 30 split and whole steps in turn."""
-    kinds = ["warm-up", "warm-up", *["split", "whole"] * 30]
-    return {
-        "kind": kinds,
-        "started_s": [0.05 + step_s * i for i in range(len(kinds))],
-        "minor_faults": [5000, 900, *[40] * 60],
-        "major_faults": [0] * len(kinds),
-    }
 
 
 def metered(made: dict[str, Any], joules: Mapping[str, float]) -> dict[str, Any]:
@@ -229,58 +217,57 @@ def probed(made: dict[str, Any], **summaries: Any) -> dict[str, Any]:
     return made
 
 
-def of_the_paper(module: str, size: str, samples: int, **axes: Any) -> dict[str, Any]:
+def of_the_paper(
+    module: str, size: str, samples: int, step_s: float = 0.4, joules: float = 0, **axes: Any
+) -> dict[str, Any]:
     """A training of one of the paper's models, with the counts that its workload gives.
 
     Args:
-        axes: see `training`; besides `step_s` and `joules` of a step, by the GPU's counter.
+        joules: of a step, by the GPU's counter; 0 = it has none.
     """
     plugin = plugins.load("workloads", module)
-    joules, step_s = axes.pop("joules", None), axes.pop("step_s", 0.4)
-    defaults = {key: v["default"] for key, v in plugin.PARAMETERS.items() if "default" in v}
     shape = {"size": size, "batch_size": samples}
     shape |= {"dataset_clip_seconds": 30} if module == "whisper" else {"dataset_vocab_size": 512}
-    parameters = defaults | shape | axes.pop("parameters", {})
-    workload = plugin(parameters)
-    place = {"device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu", "trainer": "hf"}
-    own = place | {"workload": f"{module}-{size}"} | axes
+    workload = plugin(plugin.defaults() | shape)
     made = training(
         step_s,
         module=module,
         samples=samples,
-        parameters=parameters,
+        parameters=workload.parameters,
         trained=workload.n_trainable_parameters(),
-        **own,
+        **{"trainer": "hf", "workload": f"{module}-{size}"} | axes,
     )
     made["points"][0]["params"] |= {
         "n_parameters": workload.n_parameters(),
         "tokens_per_step": workload.tokens_per_step(),
         "audio_s_per_step": workload.audio_s_per_step(),
     }
-    made["scenario"] |= {"batch_size": samples, "applied": own.get("scenario", "fits")}
-    if joules:
-        metered(made, {"nvml-counter": joules, "rapl-package": 55.0})
-    return made
+    made["scenario"] |= {"batch_size": samples}
+    return metered(made, {"nvml-counter": joules, "rapl-package": 55.0}) if joules else made
+
+
+def point(params: Mapping[str, Any], seconds: float, **more: Any) -> dict[str, Any]:
+    """A measured point whose single calls lie within 1 % of `seconds`."""
+    return {
+        "params": dict(params),
+        "flops": None,
+        "bytes": None,
+        "memory": {},
+        "result_error": 2e-7,
+        "times": {"step_s": around(seconds)},
+        "stopped_by": "interval",
+        "burst_mean_s": 0.98 * seconds,
+    } | more
 
 
 def matmul(**axes: Any) -> dict[str, Any]:
     """A measured matrix product cell of two shapes, the second without a burst."""
     made = base_record("matmul", "matmul-small", **axes)
     reason = "110 launches would take about 0.6 s, the budget is 0.5 s"
-    small = (64, 1e-4, {"burst_mean_s": 9e-5})
-    large = (512, 5e-3, {"burst_mean_s": None, "burst_reason": reason})
-    for n, seconds, burst in (small, large):
-        made["points"].append(
-            {
-                "params": {"batch": 1, "m": n, "k": n, "n": n},
-                "flops": 2.0 * n**3,
-                "times": {"step_s": [seconds * (1 + 0.01 * (i % 5)) for i in range(20)]},
-                "bytes": 12 * n * n,
-                "memory": {},
-                "result_error": 2e-7,
-                **burst,
-            }
-        )
+    small, large = {"burst_mean_s": 9e-5}, {"burst_mean_s": None, "burst_reason": reason}
+    for n, seconds, burst in ((64, 1e-4, small), (512, 5e-3, large)):
+        shape = {"batch": 1, "m": n, "k": n, "n": n}
+        made["points"].append(point(shape, seconds, flops=2.0 * n**3, bytes=12 * n * n, **burst))
     return made
 
 
@@ -492,17 +479,12 @@ def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(argv, status, out.getvalue(), errors.getvalue())
 
 
-def page_options(results: Path) -> list[str]:
-    """The command line of the stage that makes the page."""
+def make_page(results: Path) -> None:
+    """Make the page."""
     files = {"matrix": results / "matrix.json", "output": results / "report.html"}
     shipped = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
-    return words(**files, **shipped, tables=results / "tables")
-
-
-def make_page(results: Path, *options: str) -> None:
-    """Make the page."""
     with patch.object(registry, "load", READ_ONCE):
-        assert page.main([*(options or page_options(results))]) == 0
+        assert page.main(words(**files, **shipped, tables=results / "tables")) == 0
 
 
 def render(results: Path) -> Page:

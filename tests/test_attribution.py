@@ -14,16 +14,7 @@ import pandas as pd
 import pytest
 from siliconprof.analyse import attribution
 from siliconprof.compare import explain
-from synthetic_results import (
-    CPU,
-    GPU,
-    H200,
-    make,
-    repeated,
-    table,
-    training,
-)
-from synthetic_results import PHASES as SPLIT
+from synthetic_results import CPU, GPU, H200, PHASES, make, repeated, table, training
 
 
 def explained(folder: Path, cells: Sequence[dict[str, Any]], **more: Any) -> list[dict[str, Any]]:
@@ -46,7 +37,7 @@ def test_a_gap_without_operators_has_phases_and_no_causes(tmp_path: Path) -> Non
     # Plain arithmetic: phases are medians of split steps, the rest makes up for the difference.
     phases = {line["part"]: line["seconds"] for line in lines if line["kind"] == "phase"}
     assert sum(phases.values()) == pytest.approx(gap["seconds"], rel=1e-12)
-    assert phases["backward"] == pytest.approx(SPLIT["backward_s"] * 1.02 * 0.008, rel=1e-3)
+    assert phases["backward"] == pytest.approx(PHASES["backward_s"] * 1.02 * 0.008, rel=1e-3)
     assert {line["kind"] for line in lines} == {"gap", "phase", "unexplained"}
     assert left["seconds"] is None and gap["verdict"] == left["verdict"] == "not taken apart"
     assert left["reason"].startswith("the operators of both were not timed")

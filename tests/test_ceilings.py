@@ -6,21 +6,8 @@ from pathlib import Path
 
 import pytest
 from siliconprof.analyse import ceilings
-from synthetic_cells import (
-    bandwidth,
-    matvec,
-    product,
-    products,
-    vjp,
-)
-from synthetic_results import (
-    CPU,
-    GPU,
-    H200,
-    make,
-    table,
-    training,
-)
+from synthetic_cells import bandwidth, matvec, product, products, vjp
+from synthetic_results import CPU, GPU, H200, make, table, training
 
 
 def verdicts(results: Path, module: str, quantity: str, **wanted: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import siliconprof
 from conftest import ROOT
@@ -32,30 +31,20 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "texts": [{"temperature": 0, "prompt": "a", "text": "007"}],
     }
     slower = training(0.3, workload="gpt2-slower")
-    return make(
-        tmp_path_factory.mktemp("columns"),
-        [probed(trained), matmul(), kernel_launch(), slower],
-    )
-
-
-def tables(results: Path) -> dict[str, list[pd.DataFrame]]:
-    """The tables in a folder of results by the name of their declaration."""
-    frames: dict[str, list[pd.DataFrame]] = {}
-    for path in [results / "results.csv", *sorted((results / "tables").glob("*.csv"))]:
-        frames.setdefault(path.stem, []).append(table_files.read(path))
-    return frames
+    own = [probed(trained), matmul(), kernel_launch(), slower]
+    return make(tmp_path_factory.mktemp("columns"), own)
 
 
 def test_what_is_written_is_declared_and_what_is_declared_is_written(results: Path) -> None:
     """Also where there is nothing to say: an empty table has its header."""
-    frames = tables(results)
+    paths = [results / "results.csv", *(results / "tables").glob("*.csv")]
+    frames = {path.stem: table_files.read(path) for path in paths}
     assert frames.keys() == columns.tables().keys()
-    for name, files in frames.items():
+    for name, frame in frames.items():
         declared = columns.of(name)
         always = {column for column, one in declared.items() if not one.optional}
-        for frame in files:
-            assert set(frame.columns) - declared.keys() == set(), name
-            assert always - set(frame.columns) == set(), name
+        assert set(frame.columns) - declared.keys() == set(), name
+        assert always - set(frame.columns) == set(), name
 
 
 @pytest.mark.parametrize("name", update.NAMES)

@@ -5,7 +5,6 @@ The records are made here; the command is the real one.
 
 from __future__ import annotations
 
-import copy
 import csv
 import math
 import random
@@ -16,7 +15,7 @@ import pytest
 from siliconprof.remote import bundle_pack
 from siliconprof.store import record
 from siliconprof.store.cell import AXES
-from synthetic_results import command, kernel_launch, matmul, training
+from synthetic_results import command, kernel_launch, matmul, repeated, training
 
 GPU = {"device": "gpu-x", "device_kind": "gpu", "backend": "torch-mps"}
 
@@ -34,15 +33,10 @@ def put(
     Args:
         noise: standard deviation of the logarithm of a process's median.
     """
-    made, draw = copy.deepcopy(made), random.Random(seed)
+    draw = random.Random(seed)
+    made = repeated(made, *(ratio * math.exp(draw.gauss(0, noise)) for _ in range(processes)))
     for point in made["points"]:
-        times = point["times"]
-        factors = [ratio * math.exp(draw.gauss(0, noise)) for _ in range(processes)]
-        point["times"], *more = (
-            {name: [factor * value for value in values] for name, values in times.items()}
-            for factor in factors
-        )
-        point["repeats"] = [{"times": times} for times in more]
+        point["times"] = point["repeats"].pop(0)["times"]
     path = folder.joinpath("records", *(made["cell"][axis] for axis in AXES))
     record.write(made, path.with_suffix(".json"), None)
     return path.with_suffix(".json")

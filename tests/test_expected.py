@@ -11,15 +11,9 @@ import numpy as np
 import pytest
 from siliconprof.analyse import ceilings
 from siliconprof.stats import line_fit
+from siliconprof.workloads import transformer_lm
 from synthetic_cells import bandwidth, fastest, grid
-from synthetic_results import (
-    CPU,
-    GPU,
-    H200,
-    kernel_launch,
-    make,
-    table,
-)
+from synthetic_results import CPU, GPU, H200, kernel_launch, make, table
 
 PEAK = 67e12  # of an H200 in fp32, outside tensor cores, by the registry
 PRODUCTS, MEMORY = 1e12, 1e11  # FLOP/s and bytes/s that were measured
@@ -29,20 +23,14 @@ LARGE = {"n_layer": 2, "n_embd": 2048, "n_head": 16, "d_ff": 5464}
 
 def point(shape: Mapping[str, int], batch_size: int, seconds: float) -> dict[str, Any]:
     """A point of a grid, as `transformer_grid` leaves it."""
-    seq_len, vocab_size, d = 64, 512, shape["n_embd"]
-    layer = 4 * d * d + 3 * d * shape["d_ff"] + 2 * d
-    n_parameters = shape["n_layer"] * layer + 2 * vocab_size * d + d
-    tokens = batch_size * seq_len
-    sizes = {"seq_len": seq_len, "batch_size": batch_size, "vocab_size": vocab_size}
-    counts = {"tokens_per_step": tokens, "samples_per_step": batch_size}
-    counts |= {"n_parameters": n_parameters, "head_dim": d // shape["n_head"]}
-    flops = (6 * (n_parameters - vocab_size * d) + 12 * shape["n_layer"] * d * seq_len) * tokens
+    sizes = {"seq_len": 64, "vocab_size": 512, "batch_size": batch_size}
+    model = transformer_lm.Plugin(dict(shape) | sizes)
     return {
-        "params": dict(shape) | sizes | counts,
+        "params": model.sizes(),
         "times": {"step_s": [seconds * (0.99 + 0.01 * i) for i in range(3)]},
-        "flops": float(flops),
+        "flops": model.flops_per_step()[0],
         "bytes": None,
-        "memory": {"predicted_bytes": 20 * n_parameters},
+        "memory": {"predicted_bytes": 20 * model.n_parameters()},
     }
 
 

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from siliconprof.analyse import prediction
 from siliconprof.memory.memory_model import VOCAB_SIZE
 from siliconprof.session.inventory import Training
 from siliconprof.workloads import gpt2
-from synthetic_results import CPU, H200, command, flagged, make, table, training
+from synthetic_results import H200, command, flagged, make, table, training
 
 LAUNCH_S, S_PER_BYTE, S_PER_FLOP = 2e-6, 3e-10, 5e-12  # of a call
-SLOW, SLOW_S_PER_VALUE = "slow", 8e-9  # the role of operators whose time goes by values
 FRAMEWORK_S = 1e-6  # beside a call
 CLOSURE = 1.1  # a whole step over the sum of its parts
 SHAPES = ((2, 32), (2, 64), (4, 64), (8, 64))  # batch size and sequence length
@@ -34,26 +32,9 @@ def rows_of(batch_size: int, seq_len: int, backend: str = "torch-cpu") -> list[d
     return step.operators()
 
 
-def of_slow_kind(values: int, kind: str = "aten::pow") -> list[dict[str, Any]]:
-    """An operator with a scalar and with an array: whose bytes differ, and whose time does not."""
-    one = {
-        "kind": kind,
-        "role": "outside the model",
-        "phase": "forward_s",
-        "flops": None,
-        "count": 1,
-    }
-    return [
-        one | {"inputs": f"float32[{values}] {other}", "bytes": n_bytes}
-        for other, n_bytes in (("float32[]", 8 * values), (f"float32[{values}]", 12 * values))
-    ]
-
-
 def seconds(row: dict[str, Any]) -> float:
     """Of all calls, by the law."""
     call_s = LAUNCH_S + S_PER_BYTE * row["bytes"] + S_PER_FLOP * (row["flops"] or 0)
-    if row["role"] == SLOW:
-        call_s = LAUNCH_S + SLOW_S_PER_VALUE * int(row["inputs"].split("[")[1].split("]")[0])
     return float(row["count"] * call_s)
 
 
@@ -102,7 +83,7 @@ def test_a_step_is_what_the_operators_of_other_trainings_say(tmp_path: Path) -> 
     """Other shapes by lines of their kinds; what other processes disturbed says nothing."""
     disturbed = flagged(measured(4, 32, slower=9.0), contended="others were busy")
     own = [disturbed, *(measured(*shape) for shape in SHAPES)]
-    results = make(tmp_path, own, last=prediction)
+    results = make(tmp_path, own)
     lines = predicted(results)
     for batch_size, seq_len in SHAPES:
         line = lines[f"b{batch_size}s{seq_len}"]
@@ -113,47 +94,16 @@ def test_a_step_is_what_the_operators_of_other_trainings_say(tmp_path: Path) -> 
     assert lines["b4s32"]["error"] == pytest.approx(1 / 9 - 1, abs=HARDLY)
 
 
-def test_large_calls_that_take_alike_do_not_say_that_small_ones_take_as_long(
-    tmp_path: Path,
-) -> None:
-    """As MLX's power of an array: its time goes by values, not by bytes."""
-    own = [measured(*shape, more=of_slow_kind(2**18)) for shape in SHAPES[:3]]
-    own += [measured(4, 32, more=[*of_slow_kind(2**16), *of_slow_kind(1)])]
-    line = predicted(make(tmp_path, own, last=prediction))["b4s32"]
-    assert line["error"] == pytest.approx(0.0, abs=0.05), line
-
-
-def test_what_an_unseen_kind_may_take_is_what_slow_ones_take(tmp_path: Path) -> None:
-    """As dropout's random numbers, which take long for their bytes."""
-    slow = [row for log in range(6, 16) for row in of_slow_kind(2**log)]
-    own = [measured(*shape, more=slow) for shape in SHAPES[:3]]
-    own += [measured(4, 32, more=of_slow_kind(2**18, "aten::bernoulli_"))]
-    line = predicted(make(tmp_path, own, last=prediction))["b4s32"]
+def test_an_operator_that_no_other_training_has_leaves_no_prediction(tmp_path: Path) -> None:
+    unseen = {"kind": "aten::bernoulli_", "role": "outside the model", "phase": "forward_s"}
+    unseen |= {"inputs": "float32[134217728]", "bytes": 2**30, "flops": None, "count": 1}
+    own = [*(measured(*shape) for shape in SHAPES[:3]), measured(4, 32, more=[unseen])]
+    line = predicted(make(tmp_path, own))["b4s32"]
     assert line["error"] is None and "such as aten::bernoulli_" in line["reason"]
 
 
-def test_the_framework_of_the_same_model_counts_most(tmp_path: Path) -> None:
-    """Another trainer's takes twice as long."""
-    framework_s = FRAMEWORK_S * sum(row["count"] for row in rows_of(2, 64))
-    own = [measured(*shape) for shape in SHAPES]
-    for shape in SHAPES:
-        other = measured(*shape, trainer="hf")
-        other["cell"]["workload"] += "-hf"
-        phases = other["points"][0]["operators"]["phases"]
-        phases["forward_s"] = [s + framework_s for s in phases["forward_s"]]
-        own.append(other)
-    line = predicted(make(tmp_path, own, last=prediction))["b2s64"]
-    assert line["framework_s"] == pytest.approx(framework_s, rel=0.05)
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training of each shape."""
-    own = [measured(*shape) for shape in SHAPES]
-    return make(tmp_path_factory.mktemp("shapes"), own, devices=(CPU,))
-
-
-def test_a_training_that_was_never_run_is_predicted_on_the_terminal(results: Path) -> None:
+def test_a_training_that_was_never_run_is_predicted_on_the_terminal(tmp_path: Path) -> None:
+    results = make(tmp_path, [measured(*shape) for shape in SHAPES])
     (answer,) = answered("predict", results, *of_nano(3, 48))
     assert answer["seconds"] == pytest.approx(step_s(rows_of(3, 48)), rel=HARDLY)
     assert answer["samples_per_s"] == pytest.approx(3 / answer["seconds"])
