@@ -31,7 +31,7 @@ rule measure:
 
 
 rule retry:
-    """Measure once more what other processes disturbed, within a budget, before tables are made."""
+    """Measure disturbed trainings of the answer once more, within a budget, before tables are made."""
     input:
         EXPERIMENT.records,
         matrix="results/matrix.json",

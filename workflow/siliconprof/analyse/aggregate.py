@@ -20,10 +20,10 @@ from siliconprof import options
 from siliconprof.analyse import operator_rows, record_rows, step_parts
 from siliconprof.errors import UserError, stage
 from siliconprof.memory import memory_model
-from siliconprof.store import contents, matrix_file, record, table_files
+from siliconprof.store import matrix_file, record, table_files
 from siliconprof.store.contents import Point
 from siliconprof.store.matrix_file import Matrix
-from siliconprof.store.records import HERE, IMPORTED, REFERENCE, foreign_records
+from siliconprof.store.record import HERE, IMPORTED, REFERENCE, foreign_records
 from siliconprof.store.table_files import Block, Row
 
 # What a table has of each point; the lines of others are of a record.
@@ -35,8 +35,8 @@ BLOCKS_OF: Mapping[str, Callable[[Point], Iterator[Block]]] = {
 ROWS_OF: Mapping[str, Callable[[Point], Iterator[Row]]] = {
     "energy": record_rows.energy_rows,
     "operators": operator_rows.of_point,
-    "evaluations": lambda point: map(contents.columns, point.evaluations),
-    "texts": lambda point: map(contents.columns, point.texts),
+    "evaluations": lambda point: map(dict, point.evaluations),
+    "texts": lambda point: map(dict, point.texts),
 }
 OF_RECORD = ("cells", "points", "probes", "samples", "step_parts", "history", "unreadable")
 

@@ -20,7 +20,7 @@ from siliconprof.analyse.frames import CELL, POINT, by_phases, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns, table_files
-from siliconprof.store.records import HERE
+from siliconprof.store.record import HERE
 from siliconprof.store.results import Results
 
 SIDES = ("fast", "slow")

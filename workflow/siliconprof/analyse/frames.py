@@ -33,7 +33,7 @@ from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import matrix_file, published, table_files
 from siliconprof.store.matrix_file import Matrix
-from siliconprof.store.records import HERE
+from siliconprof.store.record import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import KEY
 

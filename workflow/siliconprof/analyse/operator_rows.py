@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from siliconprof.session.timing import PHASES
 from siliconprof.stats import statistics
-from siliconprof.store import contents
 from siliconprof.store.contents import Point
 from siliconprof.store.point import Operator, Series
 from siliconprof.store.table_files import Row
@@ -93,7 +92,7 @@ def of_point(point: Point) -> Iterator[Row]:
         spent_s[operator.phase] += seconds or 0.0
         yield {
             "group": group(operator.kind, operator.phase),
-            **contents.columns(operator),
+            **dict(operator),
             "seconds": seconds,
             "reason": point.operators.reason,
         }

@@ -13,8 +13,8 @@ from siliconprof.declarations import TIMES
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.stats import inference, statistics
-from siliconprof.store import contents, table_files
 from siliconprof.store import record as record_file
+from siliconprof.store import table_files
 from siliconprof.store.cell import Cell
 from siliconprof.store.contents import Check, Point, Record, Scalar
 from siliconprof.store.point import WHOLE, EnergySource, Series
@@ -160,9 +160,9 @@ def _study_columns(point: Point) -> Row:
         "autorange_min_run_time_s": autorange.min_run_time_s,
         "autorange_reason": autorange.reason,
         "epoch_s": _median(epoch.epoch_s),
-        **contents.columns(epoch, "epoch_", without=("epoch_s", "train_s", "validation_s")),
+        **{f"epoch_{name}": value for name, value in epoch if name != "epoch_s"},
         "resumed_at": ";".join(map(str, point.resumed_at)) or None,
-        **contents.columns(point.test, "test_"),
+        **{f"test_{name}": value for name, value in point.test},
         "diverged": point.outcome.diverged,
         "outcome_reason": point.outcome.reason,
         "final_loss": point.outcome.final_loss,
@@ -206,7 +206,10 @@ def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float |
 
 def of_whole_steps(point: Point, name: str) -> list[float]:
     """A column of each whole step, such as `cpu_s`; fewer where the system did not tell."""
-    return point.steps.of_whole_steps(getattr(point.steps, name)) if point.steps else []
+    if point.steps is None:
+        return []
+    pairs = zip(point.steps.kind, getattr(point.steps, name), strict=False)
+    return [value for kind, value in pairs if kind == "whole" and value is not None]
 
 
 SUMMARY = ("n", "median_s", "q25_s", "q75_s", "low_s", "high_s")
@@ -268,7 +271,7 @@ def energy_rows(point: Point) -> Iterator[Row]:
     if energy := point.energy:
         window = {"window_s": energy.window_s, "energy_steps": energy.steps}
         for source in energy.sources or [EnergySource(reason=energy.reason)]:
-            yield window | contents.columns(source)
+            yield window | dict(source)
 
 
 def probe_rows(record: Record) -> Iterator[Row]:

@@ -25,7 +25,7 @@ from siliconprof.hosts import node_check, remedies
 from siliconprof.memory import memory_model
 from siliconprof.session.trial import Trial
 from siliconprof.store import documents, temporary
-from siliconprof.store.cell import Cell, canonical_json
+from siliconprof.store.cell import Cell, canonical_json, identity
 from siliconprof.store.experiment import Workload
 from siliconprof.store.record import METHOD_VERSION
 
@@ -47,8 +47,8 @@ class PlannedCell:
 
     @cached_property
     def identity_json(self) -> str:
-        """See `Cell.identity_json`; many ask, and there may be thousands of cells."""
-        return self.cell.identity_json()
+        """The canonical JSON of the cell's `identity`; many ask for it, of thousands of cells."""
+        return canonical_json(identity(vars(self.cell)))
 
     @cached_property
     def arguments(self) -> str:

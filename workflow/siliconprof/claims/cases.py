@@ -19,7 +19,7 @@ from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence, fits
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.stats import inference
 from siliconprof.store import table_files
-from siliconprof.store.records import HERE
+from siliconprof.store.record import HERE
 from siliconprof.store.table_files import Row
 
 SHAPE = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")

@@ -61,7 +61,7 @@ Texts = Annotated[list[Text], Field(min_length=1)]
 class Printed(Part):
     """Numbers of a published table."""
 
-    table: Annotated[str, *one_of([*published.COLUMNS])]
+    table: Annotated[str, *one_of(published.TABLES)]
     column: Text  # that holds the number
     where: dict[str, str] = {}  # which rows: column -> its value
     per: str = ""  # a column that it is divided by, such as batch_size
@@ -142,9 +142,7 @@ class Compare(Part):
 class Statement(Part):
     """The rows of a published table with the claim's numbers, devices, model, batch size and source."""
 
-    table: Annotated[
-        str, *one_of([n for n, of in published.COLUMNS.items() if of == published.STATEMENTS])
-    ]
+    table: Annotated[str, *one_of(published.STATEMENTS)]
     statement: Text  # the column of that name, to the letter; all rows that have it
 
 
@@ -233,7 +231,7 @@ def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
     """
     context = {"devices": [*registry["devices"]]}
     entries = model.checked(Claims, validation.load_yaml(path), f"{path}: ", context).claims
-    tables = {name: published.read(folder, name) for name in published.COLUMNS}
+    tables = {name: published.read(folder, name) for name in published.TABLES}
     problems = []
     claims: dict[str, Claim] = {}
     for entry in entries:

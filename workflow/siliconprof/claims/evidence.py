@@ -17,7 +17,7 @@ from siliconprof.analyse.throughputs import MANY, PLACE, bandwidths, known, of_s
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.stats import inference
 from siliconprof.store import columns
-from siliconprof.store.records import HERE
+from siliconprof.store.record import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import rows as as_rows
 

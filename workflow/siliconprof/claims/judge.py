@@ -21,7 +21,7 @@ from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import table_files
-from siliconprof.store.records import HERE
+from siliconprof.store.record import HERE
 from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 

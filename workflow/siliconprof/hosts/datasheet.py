@@ -8,7 +8,7 @@ from typing import Any
 
 from siliconprof.hosts import registry
 from siliconprof.hosts.registry import Registry
-from siliconprof.store.records import HERE
+from siliconprof.store.record import HERE
 
 GIGA, TERA = 1e9, 1e12
 

@@ -38,7 +38,7 @@ from siliconprof.session import exhaustion, memory_limit
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
 from siliconprof.store import record, temporary
-from siliconprof.store.cell import Cell, canonical_sha256, point_name
+from siliconprof.store.cell import Cell, canonical_sha256, identity, point_name
 
 NO_POINT = "it came to its end without a point: nothing was measured"
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a terminal, of a scheduler
@@ -239,7 +239,7 @@ def checkpoint_folder(
     """Where a training of just this cell, code, data and node leaves checkpoints; no other is left."""
     environment = before["environment"]
     data = prepared.read_facts(Path(cell.dataset)).get("sha256") if cell.dataset else None
-    own = [json.loads(cell.identity_json()), before["code"]["fingerprint"], dict(declared), data]
+    own = [identity(vars(cell)), before["code"]["fingerprint"], dict(declared), data]
     key = canonical_sha256(
         [*own, record.METHOD_VERSION, environment["packages"], environment["node"]]
     )

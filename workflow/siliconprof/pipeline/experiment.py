@@ -30,7 +30,7 @@ from siliconprof.pipeline import doctor
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
-from siliconprof.store import matrix_file, records, temporary
+from siliconprof.store import matrix_file, record, temporary
 from siliconprof.store.cell import AXES, canonical_json
 
 
@@ -137,7 +137,7 @@ class Experiment:
     @cached_property
     def foreign(self) -> list[str]:
         """Records of hosts that this run does not measure: inputs that belong to no rule."""
-        found = records.foreign_records(self._folder, self.labels)
+        found = record.foreign_records(self._folder, self.labels)
         return [self._without_prefix(path.as_posix()) for path in found]
 
     def _without_prefix(self, path: str) -> str:

@@ -1,11 +1,11 @@
-"""Measure once more what other processes disturbed, at the end of a run and within a budget.
+"""Measure disturbed trainings of the answer once more, at the end of a run and within a budget.
 
     python -m siliconprof.pipeline.retry --matrix F --budget S --output F
 
-Whatever it was may be over when the last cell has ended. Both records are in results/history, and
-the less disturbed one stays at its cell's place. A record that stands in the place of another names
-it (`method.instead_of`) and is not tried again. Cells with `capture` are left out: their files lie at
-one place for both.
+What disturbed them may be over when the last cell has ended. Both records are in results/history,
+and the less disturbed one stays at its cell's place. A record that stands in the place of another
+names it (`method.instead_of`) and is not tried again. Cells that the answer's table does not compare
+keep their flag, and so do cells with `capture`: their files lie at one place for both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from siliconprof import options
-from siliconprof.analyse.equal_work import DISTURBED, NOISY
+from siliconprof.analyse.equal_work import DISTURBED, NO_SPEED_FLAG, NOISY
 from siliconprof.cells import matrix
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import registry
@@ -52,18 +52,23 @@ def measure(planned: matrix.PlannedCell, first: Record) -> Record | None:
 
 
 def waiting(run: Matrix) -> Iterator[tuple[Path, Record]]:
-    """(file, record) of the disturbed cells of a run that stand in nobody's place."""
-    for path in (Path(planned.record) for planned in run.cells):
+    """(file, record) of the disturbed trainings of a run that stand in nobody's place.
+
+    Of those that the answer compares, see `answer.timed`.
+    """
+    for path in (Path(planned.record) for planned in run.cells if planned.cell.trainer):
         try:
             first = record.load(path, in_place=True)
         except UserError:
             continue  # the tables say of it that it cannot be read
-        if first.status == "ok" and DISTURBED in first.codes and not first.method.instead_of:
+        is_compared = not first.scenario.batch_size_found and NO_SPEED_FLAG not in first.codes
+        is_disturbed = first.status == "ok" and DISTURBED in first.codes
+        if is_disturbed and is_compared and not first.method.instead_of:
             yield path, first
 
 
 def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) -> list[str]:
-    """Measure disturbed cells of a run once more; what became of them, as lines."""
+    """Measure disturbed trainings of a run once more; what became of them, as lines."""
     if not (disturbed := list(waiting(run))):
         return []
     devices = registry.load(registry_file)
@@ -84,9 +89,7 @@ def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) 
         record.restore(path, results / "history" / first.cell.path / f"{stays.sha256}.json")
         fixed += not disturbance(stays)[0]
         lines.append(f"again  {cell_line.of(stays)}")
-    what = (
-        f"{len(lines)} of {len(disturbed)} cells that other processes disturbed were measured again"
-    )
+    what = f"{len(lines)} of {len(disturbed)} disturbed trainings were measured again"
     left = f"; the others do not fit into {budget_s:g} s" if len(lines) < len(disturbed) else ""
     return [*lines, f"{what}, {fixed} without disturbance{left}"]
 

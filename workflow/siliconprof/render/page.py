@@ -158,7 +158,7 @@ def _html(frames: Frames, exhibits: Sequence[Shown], report: ReportBuilder) -> s
     trainers = frames.cells.dropna(subset="trainer").set_index("workload")["trainer"]
     facets = cells.listed(names.to_dict(), trainers.to_dict())
     return environment.get_template("page.html.j2").render(
-        title=frames.matrix.report.get("title") or "siliconprof",
+        title=frames.matrix.experiment.get("report", {}).get("title") or "siliconprof",
         host_line=summary.host_line(frames.matrix.host),
         meta=" · ".join(filter(None, [counts, summary.when(own)])),
         banners=[*summary.emulated(frames), *summary.banners(frames)],
@@ -220,12 +220,14 @@ def write(arguments: argparse.Namespace) -> None:
             for number, (section, module) in enumerate(modules, start=1)
         ]
         if arguments.print:
-            temporary.replace(folder, staged)
+            temporary.remove(folder)
+            staged.replace(folder)
             return
         text = _html(frames, exhibits, report)
         errors = "".join(f"{one.error}\n" for one in exhibits if one.error)
         temporary.write(arguments.output, text)
-        temporary.replace(folder, staged)
+        temporary.remove(folder)
+        staged.replace(folder)
         sys.stderr.write(errors)
         temporary.write(arguments.output.with_name("summary.txt"), summary.text(frames))
         temporary.write(arguments.output.with_name("errors.txt"), errors)

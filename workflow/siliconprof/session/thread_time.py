@@ -7,12 +7,10 @@ sleeps, waits for a disk, a lock, other threads or the device.
 from __future__ import annotations
 
 import os
-import resource
 import time
 from functools import cache
 from typing import NamedTuple
 
-THREAD = getattr(resource, "RUSAGE_THREAD", None)  # Linux; macOS tells of the process alone
 SCHEDSTAT = "/proc/thread-self/schedstat"  # ns on a core, ns waiting for one, times (proc(5))
 
 
@@ -20,7 +18,6 @@ class ThreadTime(NamedTuple):
     """Seconds since the thread began; None where the system does not tell."""
 
     cpu_s: float
-    system_s: float | None  # of them in the kernel; it is counted in ticks, so only sums tell
     waiting_s: float | None  # runnable, while others had the core
     all_threads_cpu_s: float
 
@@ -44,8 +41,7 @@ def read(thread: int) -> ThreadTime:
     waiting_s = None
     if descriptor is not None:
         waiting_s = int(os.pread(descriptor, 80, 0).split()[1]) * 1e-9
-    system_s = None if THREAD is None else resource.getrusage(THREAD).ru_stime
-    return ThreadTime(time.thread_time(), system_s, waiting_s, time.process_time())
+    return ThreadTime(time.thread_time(), waiting_s, time.process_time())
 
 
 def between(start: ThreadTime, end: ThreadTime) -> dict[str, float | None]:

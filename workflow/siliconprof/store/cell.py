@@ -80,10 +80,6 @@ class Cell:
         """The canonical JSON of all attributes."""
         return canonical_json(vars(self))
 
-    def identity_json(self) -> str:
-        """The canonical JSON in the rule's parameters, see `identity`."""
-        return canonical_json(identity(vars(self)))
-
     @classmethod
     def from_json(cls, text: str) -> Cell:
         """The cell of a JSON text.

@@ -65,7 +65,8 @@ def _of_points() -> list[str]:
 
 def document() -> str:
     """The whole page."""
-    skipped = validation.load_yaml(columns.FILE)["docs"]
+    file = validation.load_yaml(columns.FILE)
+    skipped = file["docs"]
     detailed = {
         name: columns.of(name) for name in columns.tables() if name not in skipped["tables"]
     }
@@ -84,7 +85,8 @@ def document() -> str:
             and not any(fnmatchcase(column, pattern) for pattern in patterns)
             and not (name == columns.POINTS and column in of_points)
         }
-        begins = " Begins with the columns that name a cell." if columns.of_cells(name) else ""
+        is_of_cells = file["tables"][name].get("begins_with") == "cell"
+        begins = " Begins with the columns that name a cell." if is_of_cells else ""
         lines += [f"## {name}.csv", "", columns.tables()[name] + begins, "", *_table(own), ""]
         if name == columns.POINTS:
             lines += _of_points()

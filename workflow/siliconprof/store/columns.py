@@ -47,11 +47,6 @@ def series() -> Mapping[str, Column]:
     return {part: Column(**entry) for part, entry in _document()["series"].items()}
 
 
-def of_cells(table: str) -> bool:
-    """Whether every line of a table is about one cell, which its first columns name."""
-    return _document()["tables"].get(table, {}).get("begins_with") == "cell"
-
-
 @cache
 def own(table: str) -> dict[str, Column]:
     """The columns that the file declares for a table, in their order; empty for no such table."""

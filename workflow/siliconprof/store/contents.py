@@ -7,7 +7,6 @@ a part is there, the part is None. What of a part no stage reads stays in the fi
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import model_validator
@@ -32,11 +31,9 @@ Applied = Literal["fits", "offload", "near-capacity"]
 
 
 class Limit(Open):
-    """How a capacity was enforced."""
+    """Whether a capacity was enforced; how, and why not, is in the file alone."""
 
     enforced: bool | None = None  # False: it is a number for the memory model only
-    how: str | None = None
-    reason: str | None = None  # why it is not enforced
 
 
 class Scenario(Open):
@@ -57,11 +54,9 @@ class Scenario(Open):
 
 
 class Evidence(Open):
-    """What proves a precision: a product's relative error against float64, and observed dtypes."""
+    """What proves a precision; the observed dtypes are in the file alone."""
 
-    product_error: Figure = None
-    master_weights: str | None = None
-    activations: str | None = None
+    product_error: Figure = None  # a product's relative error against float64
 
 
 class Precision(Open):
@@ -72,10 +67,9 @@ class Precision(Open):
 
 
 class Check(Open):
-    """One check of the clock or of the repeats, whose figures are in the file alone; None: not reached."""
+    """A check of the clock or the repeats; its figures and reason are in the file alone."""
 
-    verdict: Literal["ok", "failed", "not checked"] | None = None
-    reason: str | None = None
+    verdict: Literal["ok", "failed", "not checked"] | None = None  # None: not reached
 
 
 class Probe(Part, extra="allow"):
@@ -139,8 +133,6 @@ class Environment(Open):
     system: str | None = None
     python: str | None = None
     git_commit: str | None = None
-    node: str | None = None  # an id of the computer
-    power_source: str | None = None
     packages: Annotated[dict[str, str | None], or_empty(dict)] = NOTHING
     backend: Annotated[BackendFacts, or_empty(BackendFacts)] = BackendFacts()
     declared: Facts = NOTHING  # by the pipeline
@@ -197,8 +189,3 @@ class Record(Part, strict=False):  # `Cell` is a dataclass, made of a mapping
         """A number in a probe's summary; None where it has none."""
         number = self.probes.get(probe, Probe()).figures.get(name)
         return number if isinstance(number, int | float) else None
-
-
-def columns(value: Part, prefix: str = "", without: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of one of these as columns of a table; those within are not taken apart."""
-    return {prefix + name: field for name, field in value if name not in without}

@@ -50,16 +50,14 @@ class Timing(Part):
     warmup_budget_s: NotNegative = key(1.0, "seconds of warm-up at most, once the least is done")
     iterations: Annotated[int, Field(ge=2)] = key(6, "measured iterations at least")
     max_iterations: Annotated[int, Field(ge=2)] = key(1000, "measured iterations at most")
-    budget_s: NotNegative = key(2.0, "seconds of measuring at most, once the least is done")
-    relative_interval: NotNegative = key(
-        0.02, "stop earlier when the median's 95 % interval is narrower than this share of it"
+    budget_s: NotNegative = key(
+        2.0, "seconds of measuring at most, once the least is done; less at a 95 % interval of 2 %"
     )
     retries: Annotated[int, Field(ge=0)] = key(
         1,
-        "times that an operation is measured again at most, when its times scatter or drift; a training "
-        "never is",
+        "times that an operation is measured again at most, each after a pause of 0.5 s, when its times "
+        "scatter or drift; a training never is",
     )
-    cool_down_s: NotNegative = key(0.5, "seconds of pause before that")
     retry_budget_s: NotNegative = key(
         2.0, "seconds of a cell that this may take in all, pauses included"
     )
@@ -253,9 +251,9 @@ class Experiment(Part):
     )
     retry_contended_s: NotNegative = key(
         30,
-        "seconds that a run on this host may take at its end to measure once more what other processes "
-        "disturbed (flag `contended`); the less disturbed record stays, `results/history` has both; "
-        "cells with `capture` are left out; 0 = never",
+        "seconds that a run on this host may take at its end to measure once more those trainings of "
+        "the answer's table that other processes disturbed (flag `contended`); the less disturbed "
+        "record stays, `results/history` has both; cells with `capture` are left out; 0 = never",
     )
     datasets: dict[Label, Dataset] = key(
         {},

@@ -37,11 +37,6 @@ class Matrix(model.Part):
         """Of the hosts that the run measures; the page may be about another."""
         return [host["label"] for host in self.hosts]
 
-    @property
-    def report(self) -> Mapping[str, Any]:
-        """What the config says of the page."""
-        return self.experiment.get("report", {})
-
 
 def read(path: Path) -> Matrix:
     """The expansion.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, TypeVar
@@ -39,6 +40,7 @@ Where = tuple[str, ...]  # the keys and indices on the way to a value
 
 # A number to YAML 1.2 and to a person; YAML 1.1 asks for a point before the exponent.
 _FLOAT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]+")
+_OF_TYPE = ("_type", "literal_error")  # how the names of pydantic's errors of type end
 _SHOULD = re.compile(r"^\w+ should (be|have) ")  # how most of pydantic's messages begin
 
 
@@ -111,11 +113,7 @@ def key(default: Any, description: str) -> Any:
 
 def absent(description: str) -> Any:
     """A key without a value of its own where it is left out."""
-    return Field(None, description=description, json_schema_extra=_without_default)
-
-
-def _without_default(schema: dict[str, Any]) -> None:
-    schema.pop("default", None)
+    return Field(default_factory=lambda: None, description=description)  # no default in the schema
 
 
 # A whole number stays one: 2 is not 2.0 in the text that a cell is compared by.
@@ -159,16 +157,15 @@ def _of_kind(kind: str, schema: Schema) -> Any:
     if kind in ("integer", "number"):
         limits = Field(**{ours: schema[name] for name, ours in _LIMITS.items() if name in schema})
         return Annotated[int, limits] if kind == "integer" else Annotated[Number, limits]
-    if kind == "string":
-        pattern = matches(schema["pattern"].strip("^$")) if "pattern" in schema else None
-        return Annotated[str, Field(min_length=schema.get("minLength")), pattern]
+    if kind == "string" and "pattern" in schema:
+        return Annotated[str, matches(schema["pattern"].strip("^$"))]
     if kind == "array":
         lengths = Field(min_length=schema.get("minItems"), max_length=schema.get("maxItems"))
         once = EachOnce if schema.get("uniqueItems") else None
         return Annotated[list[type_of(schema["items"])], lengths, once]  # type: ignore[misc]
     if kind == "object":
         return model_of(schema["properties"], (), Part)
-    return {"boolean": bool, "null": type(None)}[kind]
+    return {"string": str, "boolean": bool, "null": type(None)}[kind]
 
 
 def model_of(parameters: Mapping[str, Schema], required: Iterable[str], base: type[P]) -> type[P]:
@@ -212,9 +209,10 @@ def checked(kind: Callable[..., T], document: Any, prefix: str, context: Any = N
     Raises:
         UserError: every mistake, one line each, each beginning with `prefix`.
     """
-    if lines := problems(kind, document, prefix, context):
-        raise UserError("\n".join(lines))
-    return made(kind, document, context)
+    try:
+        return made(kind, document, context)
+    except ValidationError:
+        raise UserError("\n".join(problems(kind, document, prefix, context))) from None
 
 
 def problems(kind: Any, document: Any, prefix: str = "", context: Any = None) -> list[str]:
@@ -228,42 +226,28 @@ def problems(kind: Any, document: Any, prefix: str = "", context: Any = None) ->
         return []
     except ValidationError as raised:
         errors = raised.errors(include_url=False)
-    root, lines = schema_of(kind), []
-    places: dict[Where, list[tuple[Error, list[Schema]]]] = {}
-    for one in errors:
-        where, around = _place(one["loc"], root, document)
-        places.setdefault(where, []).append((one, around))
+    places: dict[Where, list[Error]] = {}
+    for error in errors:
+        places.setdefault(_place(error, document), []).append(error)
     on_the_way = {where[:depth] for where in places for depth in range(len(where))}
-    for where, pairs in places.items():
-        deeper = [pair for pair in pairs if not _is_of_type(pair[0])]
+    lines = []
+    for where, found in places.items():
+        deeper = [error for error in found if not error["type"].endswith(_OF_TYPE)]
         if deeper or where not in on_the_way:
-            found, around = [one for one, _ in (deeper or pairs)], (deeper or pairs)[0][1]
-            what = _what(found, around, where[-1] if where else "", root)
+            what = _what(deeper or found, where, schema_of(kind))
             lines.append(prefix + one_line(f"{'.'.join(where) or '(top level)'}: {what}"))
     return lines
 
 
-def _is_of_type(error: Error) -> bool:
-    return error["type"].endswith(("_type", "literal_error"))
-
-
-def _place(loc: Sequence[int | str], root: Schema, document: Any) -> tuple[Where, list[Schema]]:
-    """Where an error is, and the schemas of what is there; of what is around it, where there are none.
-
-    A part of pydantic's path that the document does not have names a branch of a union, or is missing.
-    """
+def _place(error: Error, document: Any) -> Where:
+    """Where an error is."""
     where: Where = ()
-    around = _branches(root, root)
-    for number, part in enumerate(loc):
-        below = _below(around, part, root)
-        is_there = isinstance(document, Mapping) and part in document
-        is_there |= isinstance(document, list) and isinstance(part, int) and part < len(document)
-        if is_there:
-            document, around = document[part], below or around
+    for part in error["loc"]:
+        # A part of pydantic's path that the document does not have names a branch of a union.
+        with suppress(LookupError, TypeError):
+            document = document[part]
             where += (str(part),)
-        elif below and number + 1 == len(loc):
-            where += (str(part),)
-    return where, around
+    return (*where, str(error["loc"][-1])) if error["type"] == "missing" else where
 
 
 def _branches(schema: Schema, root: Schema) -> list[Schema]:
@@ -274,20 +258,22 @@ def _branches(schema: Schema, root: Schema) -> list[Schema]:
     return [leaf for one in either for leaf in _branches(one, root)] if either else [schema]
 
 
-def _below(around: Iterable[Schema], part: int | str, root: Schema) -> list[Schema]:
+def _below(around: Iterable[Schema], part: str, root: Schema) -> list[Schema]:
     """The schemas of what some schemas hold at a key or an index."""
     found = []
     for schema in around:
         inner = schema.get("properties", {}).get(part) or schema.get("additionalProperties")
-        inner = schema.get("items") if isinstance(part, int) else inner
+        inner = inner or schema.get("items")
         if isinstance(inner, Mapping):
             found += _branches(inner, root)
     return found
 
 
-def _what(found: Sequence[Error], around: Sequence[Schema], name: str, root: Schema) -> str:
+def _what(found: Sequence[Error], where: Where, root: Schema) -> str:
     """What is wrong at one place, by its errors of one kind."""
-    error = found[0]
+    around, name, error = _branches(root, root), where[-1] if where else "", found[0]
+    for part in where[:-1]:
+        around = _below(around, part, root)
     kind, value, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])

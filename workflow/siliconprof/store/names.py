@@ -11,8 +11,6 @@ import re
 LONGEST = 64  # characters of a label
 LABEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST - 1}}}"
 RULE = f"at most {LONGEST} letters, digits, '.', '_' and '-'"  # the same, for a person
-LONGEST_SLUG = 160  # several labels together; a file system has room for 255 bytes
-_SLUG = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{LONGEST_SLUG - 1}}}")
 _DIGITS = 8  # of the hash
 
 
@@ -22,10 +20,10 @@ def slug(text: str) -> str:
     What is not such a name already gets one with digits of its hash, so that no two texts share
     a file: `a/b` and `a b` do not, nor `Net` and `net` where a file system ignores case.
     """
-    if _SLUG.fullmatch(text):
-        return text
     words = re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-._")
-    return cut(words or "x", LONGEST_SLUG - _DIGITS - 1) + f"-{_hash(text)}"
+    if text and text == cut(words):
+        return text
+    return f"{cut(words or 'x', LONGEST - _DIGITS - 1)}-{_hash(text)}"
 
 
 def cut(name: str, longest: int = LONGEST) -> str:

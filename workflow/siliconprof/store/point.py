@@ -7,7 +7,7 @@ part is there, the part is None. What of it no stage reads stays in the file alo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -15,7 +15,6 @@ from siliconprof.store.cell import point_name
 from siliconprof.store.model import Count, Open
 
 WHOLE = ("whole_step_s", "step_s")  # the first of these that a point has is its time
-T = TypeVar("T")
 
 
 def or_empty(empty: Callable[[], Any]) -> Any:
@@ -37,7 +36,6 @@ Name = Annotated[str, Field(max_length=64)]
 Times = dict[Name, RawTimes]
 Facts = Annotated[dict[str, Any], or_empty(dict)]  # which no stage takes apart
 Bytes = Annotated[dict[str, int], or_empty(dict)]  # part of a memory -> bytes
-StoppedBy = Literal["interval", "budget", "max_iterations"]
 
 
 class Memory(Open):
@@ -61,14 +59,8 @@ class Steps(Open):
     minor_faults: list[Whole]  # without disk
     major_faults: list[Whole]  # with disk
     cpu_s: list[Annotated[float, Field(ge=0)]] = NONE  # the measuring thread was on a core
-    system_s: list[Annotated[float, Field(ge=0)] | None] = NONE  # of them in the kernel, in ticks
     waiting_s: list[Annotated[float, Field(ge=0)] | None] = NONE  # it waited for a core
     all_threads_cpu_s: list[Annotated[float, Field(ge=0)]] = NONE  # of all threads of the process
-
-    def of_whole_steps(self, values: Sequence[T | None]) -> list[T]:
-        """Those of one of these lists that are of whole steps and known."""
-        pairs = zip(self.kind, values, strict=False)
-        return [value for kind, value in pairs if kind == "whole" and value is not None]
 
 
 class Operator(Open):
@@ -90,9 +82,8 @@ class Operators(Open):
 
     rows: list[Operator]
     reason: str | None  # why none is timed
-    phases: dict[str, RawTimes] = (
-        NOTHING  # of the steps between, where they are not among the times
-    )
+    # Of the steps between, where they are not among the times.
+    phases: dict[str, RawTimes] = NOTHING
 
 
 class EnergySource(Open):
@@ -127,17 +118,15 @@ class Cold(Open):
 
 
 class Cache(Open):
-    """A last-level cache, and who says how large it is."""
+    """A last-level cache."""
 
     last_level_cache_bytes: Figure = None
-    last_level_cache_source: str | None = None
 
 
 class Rotation(Open):
     """What the repeats of a cold cache go round: copies, one after another."""
 
     cache_bytes: Count | None  # None: unknown, then more than any known is assumed
-    cache_source: str
 
 
 class Autorange(Open):
@@ -183,16 +172,14 @@ class Text(Open):
 
 
 class Epoch(Open):
-    """Passes over the training and the validation data; each list has one entry per epoch."""
+    """Passes over the training and the validation data."""
 
     means: Literal["measured", "extrapolated"] | None = None
     steps: Count | None = None  # training steps of a whole epoch
     measured_steps: Count | None = None
     validation_steps: Whole | None = None  # batches of a whole validation
     measured_validation_steps: Whole | None = None
-    train_s: list[Seconds] = NONE
-    validation_s: list[Seconds] = NONE
-    epoch_s: list[Seconds] = NONE
+    epoch_s: list[Seconds] = NONE  # one entry per epoch
 
 
 class Test(Open):
@@ -222,7 +209,7 @@ class Point(Open):
     repeats: list[Repeat] = NONE
     status: Literal["ok", "oom", "skipped", "failed"] = "ok"
     reason: str | None = None
-    stopped_by: StoppedBy | None = None
+    stopped_by: Literal["interval", "budget", "max_iterations"] | None = None
     loss: list[float | None] = NONE  # one entry per training step from the first
     steps: Steps | None = None
     operators: Operators | None = None

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.errors import UserError, writing
 from siliconprof.store import documents, temporary
-from siliconprof.store.cell import AXES, canonical_sha256
+from siliconprof.store.cell import AXES, RECORD, canonical_sha256
 
 if TYPE_CHECKING:
     from siliconprof.store.contents import Record
@@ -25,10 +25,7 @@ SCHEMA_VERSION = 6  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
 HUGE = 1e100  # no measured value comes near, and the product of two is still finite
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
-
-
-class OtherVersion(UserError):
-    """A sound record of another schema or method than today's: it answers for no cell."""
+HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"  # whose a record is
 
 
 def finite(value: Any) -> Any:
@@ -60,16 +57,11 @@ def typed(record: Mapping[str, Any]) -> Record:
     """What a document of JSON holds.
 
     Raises:
-        ValueError: it is no record; a line for each mistake.
+        UserError: it is no record; a line for each mistake.
     """
-    from pydantic import ValidationError
-
     from siliconprof.store import contents, model
 
-    try:
-        return model.made(contents.Record, record)
-    except ValidationError:
-        raise ValueError("\n".join(model.problems(contents.Record, record))) from None
+    return model.checked(contents.Record, record, "")
 
 
 def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
@@ -79,7 +71,7 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
         history: the folder `results/history`, or None to save no second copy.
 
     Raises:
-        ValueError: it is no record, which is a defect of this program.
+        UserError: it is no record, which is a defect of this program.
         CannotWrite: one line.
     """
     record["sha256"] = content_sha256(record)
@@ -99,8 +91,8 @@ def read(path: Path, in_place: bool = False) -> dict[str, Any]:
         in_place: its path must be that of its own cell: another one's numbers must not stand there.
 
     Raises:
-        OtherVersion: it is of another schema or method; one line naming the file.
-        UserError: the same when it is not JSON, was altered, or is misplaced.
+        UserError: it is not JSON, was altered, is misplaced, or of another schema or method; one
+            line naming the file.
     """
     try:
         record = documents.read(path)
@@ -115,7 +107,7 @@ def read(path: Path, in_place: bool = False) -> dict[str, Any]:
     except (LookupError, TypeError):
         raise UserError(f"{path}: damaged record: no `sha256`, or no `cell`") from None
     except UserError as error:
-        raise type(error)(f"{path}: {error}") from None
+        raise UserError(f"{path}: {error}") from None
     if in_place and "/".join(path.with_suffix("").parts[-len(AXES) :]) != own:
         raise UserError(f"{path}: misplaced record: it is that of the cell {own}")
     return record
@@ -125,17 +117,14 @@ def refuse_other_versions(record: Mapping[str, Any]) -> None:
     """See that a record's shape and numbers are made as today's; the lines do not name it.
 
     Raises:
-        OtherVersion: they are not.
-        UserError: its device is simulated.
+        UserError: they are not, or its device is simulated.
     """
     if record.get("emulated") and not os.environ.get(ACCEPT_EMULATED):
         raise UserError(f"record of a device that is {record['emulated']}: no measurement")
     for kind, current in (("schema", SCHEMA_VERSION), ("method", METHOD_VERSION)):
         version = record.get(f"{kind}_version")
         if version != current:
-            raise OtherVersion(
-                f"record of {kind} version {version!r}; this version reads {current}"
-            )
+            raise UserError(f"record of {kind} version {version!r}; this version reads {current}")
 
 
 def load(path: Path, in_place: bool = False) -> Record:
@@ -147,7 +136,7 @@ def load(path: Path, in_place: bool = False) -> Record:
     document = read(path, in_place)
     try:
         return typed(document)
-    except ValueError as error:
+    except UserError as error:
         raise UserError(f"{path}: damaged record: {str(error).splitlines()[0]}") from None
 
 
@@ -184,3 +173,19 @@ def earlier(folder: Path, sha256: str = "") -> list[Path]:
     """The records of a cell in the history but for this one, the last saved or given back first."""
     others = (path for path in folder.glob("*.json") if path.stem != sha256)
     return sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def foreign_records(results: Path, own: Collection[str]) -> Iterator[Path]:
+    """Records of hosts that this run does not measure: imported, shared or collected.
+
+    Files that are not named as a record are left out: Snakemake could read such a name as a
+    pattern, and a shell as a command.
+
+    Args:
+        own: labels of this run's hosts.
+    """
+    folder = results / "records"
+    for host in sorted(folder.glob("*")):
+        for path in sorted(host.rglob("*.json")) if host.name not in own else ():
+            if RECORD.fullmatch(path.relative_to(folder).as_posix()):
+                yield path

@@ -42,8 +42,7 @@ def write_frame(path: Path, frame: pd.DataFrame) -> None:
     declared = columns.own(path.stem).items()
     frame = frame.reindex(columns=[n for n, of in declared if n in frame or not of.optional])
     whole = [name for name, of in declared if of.type == "integer" and name in frame]
-    lines = rows(frame.astype(dict.fromkeys(whole, "Int64")))
-    _write(path, frame.columns, (line.values() for line in lines))
+    write(path, rows(frame.astype(dict.fromkeys(whole, "Int64"))))
 
 
 def write_blocks(path: Path, blocks: Iterable[Block]) -> None:

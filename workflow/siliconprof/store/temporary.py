@@ -46,12 +46,6 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def replace(folder: Path, staged: Path) -> None:
-    """Put a folder in the place of another."""
-    remove(folder)
-    os.replace(staged, folder)
-
-
 def remove(path: Path) -> None:
     """Remove a file or a whole folder, if that can be done."""
     if path.is_dir() and not path.is_symlink():
