@@ -149,10 +149,11 @@ def synthetic(folder: Path, cells: int, steps: int, seed: int) -> Path:
         record.write(data, path, results / "history" if own else None)
         if own:
             planned.append({"cell": data["cell"], "record": path.relative_to(folder).as_posix()})
+    host = training_.host_file([training_.H200, training_.H200 | ADA, training_.CPU])
     matrix = {
         "experiment": {"experiment": "synthetic", "report": {"title": "SYNTHETIC, not measured"}},
-        "host": training_.host_file([training_.H200, training_.H200 | ADA, training_.CPU]),
-        "hosts": [],
+        "host": host,
+        "hosts": [host],
         "cells": planned,
         "not_measured": [],
     }
