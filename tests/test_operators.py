@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,18 +47,23 @@ def trained(model: str, name: str = "torch-cpu") -> tuple[Any, PhaseClock, Any]:
     return made.stepper, made.clock, made.batch
 
 
-def looked_at(model: str, name: str = "torch-cpu") -> tuple[dict[str, Any], Any]:
-    """(`operators` of a real training's point, the workload)."""
-    stepper, clock, batch = trained(model, name)
-    stepper.step(batch, clock)  # AdamW makes its moments
+def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
+    """`operators` of a training's point."""
     session: Any = SimpleNamespace(
-        backend=stepper.backend,
+        backend=backend,
         cell=SimpleNamespace(timing={}),
         method={},
         progress=lambda *_: None,
         timed=lambda _: None,
     )
-    found = operators.of_step(session, lambda: stepper.step(batch, clock), clock)["operators"]
+    return operators.of_step(session, step, clock)["operators"]
+
+
+def looked_at(model: str, name: str = "torch-cpu") -> tuple[dict[str, Any], Any]:
+    """(`operators` of a real training's point, the workload)."""
+    stepper, clock, batch = trained(model, name)
+    stepper.step(batch, clock)  # AdamW makes its moments
+    found = watched(stepper.backend, lambda: stepper.step(batch, clock), clock)
     point = {"params": {}, "times": {}, "flops": None, "bytes": None, "memory": {}}
     assert record_problems([{**point, "operators": found}], "points") == []
     return found, stepper.workload

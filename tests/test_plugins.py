@@ -362,7 +362,7 @@ def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_dropout_is_of_training_alone(name: str) -> None:
     """Losses differ from step to step though nothing is learnt, alike for a seed; evaluations agree."""
-    workload = plugins.load("workloads", "mlp")(parameters_of("mlp", dropout=0.5))
+    workload = mlp()
     workload.learning_rate_at = lambda step: 0.0
     for framework in ("torch", "mlx"):  # such as weights that come from the hub
         build = getattr(workload, f"{framework}_model")
@@ -375,6 +375,11 @@ def test_dropout_is_of_training_alone(name: str) -> None:
     assert stepper.evaluate(batch) == stepper.evaluate(batch)
     afterwards = [stepper.step(batch, NoClock())() for _ in range(2)]
     assert len({*losses[1], *afterwards}) == 5
+
+
+def mlp() -> Any:
+    """A small network with dropout as a cell has it."""
+    return plugins.load("workloads", "mlp")(parameters_of("mlp", dropout=0.5))
 
 
 def images() -> dict[str, np.ndarray]:

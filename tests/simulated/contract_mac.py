@@ -151,7 +151,7 @@ def main(name: str, folder: str) -> None:
     what_only_a_gpu_has(name)
     if name == "torch-mps":  # test_operators.py has MLX's, which are the same on a CPU
         operators_are_told(contract.gpt2("nano"), contract.tokens(3))
-        operators_are_told(contract.classic("mlp", dropout=0.5), contract.images())
+        operators_are_told(contract.mlp(), contract.images())
     else:
         what_an_mlx_step_computes()
 
