@@ -1,4 +1,4 @@
-"""An H200 and the GPU of an M2 simulated over the CPU (tests/simulated), through the front door and by contract.
+"""An H200 and the GPU of an M2 simulated over the CPU, through the front door and by contract.
 
 A simulated device computes on the CPU and keeps time, memory, limits and errors as a GPU does; its
 records say so, and nothing but these tests accepts them.

@@ -56,7 +56,7 @@ class Plugin(TorchBackend):
         if tuple(map(int, torch.__version__.split(".")[:2])) < COUNTS_SINCE:
             return (
                 False,
-                f"torch {torch.__version__} counts no memory on MPS: pip install torch>=2.13",
+                f"torch {torch.__version__} counts no memory on MPS: pip install torch==2.13.0",
             )
         return super().available_to(torch)
 

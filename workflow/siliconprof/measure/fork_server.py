@@ -3,10 +3,11 @@
 Importing torch and a model's library takes seconds, and every cell has a process of its own. So a
 run of the pipeline on Linux keeps a tree of processes that import and do nothing else. Its root has
 a child for each environment, since libraries read variables when they are loaded; below that, one
-has imported the framework, a child of it a model's libraries too, and so on. A cell's supervisor asks the root; the request goes down to the process that has imported
-what the cell imports, and that one forks. Nothing is computed before; where a library has started
-threads all the same, that it does not start again in a fork, there is none. The fork reads the code
-of this package, and variables of this package, anew.
+has imported the framework, a child of it a model's libraries too, and so on. A cell's supervisor
+asks the root; the request goes down to the process that has imported what the cell imports, and
+that one forks. Nothing is computed before; where a library has started threads all the same, that
+it does not start again in a fork, there is none. The fork reads the code of this package, and
+variables of this package, anew.
 
 Each process ends when the socket to the one above it closes, and the root with the pipeline,
 whatever kills that. A measuring process ends with its supervisor, which holds the other end of the
