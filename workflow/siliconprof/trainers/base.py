@@ -138,7 +138,7 @@ class StepSchedule:
         return before < done.graphs
 
     def runs_on(self) -> bool:
-        """Whether a unsynchronised step is due; the energy window spans the runs."""
+        """Whether an unsynchronised step is due; the energy window spans the runs."""
         session, plan, runs_s = self.session, self.pace.plan, self.times.unsynchronised_step_s
         energy = session.energy if session.energy and session.energy.enabled else None
         share_s = UNSYNCHRONISED_RUN_SHARE * plan.budget_s
