@@ -28,8 +28,8 @@ from siliconprof.store.record import finite
 
 def modules_loaded() -> list[str]:
     """Modules of this package in the process, by their names below it; this one is `__main__`."""
-    names = {name for name, module in sys.modules.items() if not hasattr(module, "__path__")}
-    own = {n.removeprefix("siliconprof.") for n in names if n.startswith("siliconprof.")}
+    names = [name for name in sys.modules if name.startswith("siliconprof.")]
+    own = {n.removeprefix("siliconprof.") for n in names if not hasattr(sys.modules[n], "__path__")}
     return sorted({*own, "measure.worker"})
 
 
