@@ -139,6 +139,15 @@ class Backend:
         return {}
 
     @classmethod
+    def may_fork(cls, device_kind: str) -> bool:
+        """Whether a process that has imported the framework can fork one that opens the device."""
+        return device_kind == "cpu"
+
+    def bad_fork(self) -> bool:
+        """Whether this process was forked from one that had opened the device."""
+        return False
+
+    @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:
         """Why a training step cannot be compiled here, None where it can; imports no framework."""
         return None

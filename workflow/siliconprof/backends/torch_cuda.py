@@ -77,11 +77,24 @@ class Plugin(TorchBackend):
         cls, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
         """One GPU and no other, since the Trainer takes all it sees."""
-        visible = inherited.get("CUDA_VISIBLE_DEVICES")
-        if visible is None:
-            return {"CUDA_VISIBLE_DEVICES": str(index)}
-        names = [name.strip() for name in visible.split(",") if name.strip()]
-        return {"CUDA_VISIBLE_DEVICES": names[index] if index < len(names) else ""}
+        own = str(index)
+        if (visible := inherited.get("CUDA_VISIBLE_DEVICES")) is not None:
+            names = [name.strip() for name in visible.split(",") if name.strip()]
+            own = names[index] if index < len(names) else ""
+        return {"CUDA_VISIBLE_DEVICES": own, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+
+    @classmethod
+    def may_fork(cls, device_kind: str) -> bool:
+        """torch opens the device at its first use (`torch.cuda._lazy_init`)."""
+        return True
+
+    def bad_fork(self) -> bool:
+        """The driver's context cannot be forked. With `PYTORCH_NVML_BASED_CUDA_CHECK` a library that
+        asks while it is imported whether CUDA is there does not make one.
+        """
+        import torch
+
+        return bool(torch.cuda._is_in_bad_fork())
 
     def choose_attention(self, name: str) -> None:
         """sdp_utils.cpp has the formats, and the order in which torch takes them by default: on Hopper

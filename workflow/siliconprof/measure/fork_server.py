@@ -39,13 +39,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siliconprof.errors import in_one_line
 from siliconprof.measure import inherited, leftovers
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
+
+if TYPE_CHECKING:
+    from siliconprof.backends.base import Backend
 
 VARIABLE = "SILICONPROF_FORK_SERVER"  # the root's address, for supervisors
 OWN = "SILICONPROF_"  # variables of this package
@@ -151,11 +154,9 @@ def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
 
 
 def may_fork(trial: Trial) -> bool:
-    """Whether a fork measures it as a fresh interpreter does.
-
-    A driver's context may not be forked, and nothing can be put before a fork.
-    """
-    return trial.cell.device_kind == "cpu" and not trial.cell.parameters.get("capture")
+    """Whether a fork measures it as a fresh interpreter does; nothing can be put before a fork."""
+    cell = trial.cell
+    return trial.backend.may_fork(cell.device_kind) and not cell.parameters.get("capture")
 
 
 def prepare(trials: Sequence[Trial]) -> None:
@@ -300,9 +301,10 @@ class Branch:
         self.control, self.below = there, {}
         leftovers.adopt()
         try:
-            Trial(Cell.from_json(request["cell"])).imports()[self.depth][1]()
-            if _threads_that_a_fork_misses():
-                self.failed = f"importing {what} starts threads, which a fork would not have"
+            trial = Trial(Cell.from_json(request["cell"]))
+            trial.imports()[self.depth][1]()
+            if lacks := _what_a_fork_lacks(trial.backend()):
+                self.failed = f"importing {what} {lacks}, which a fork would not have"
         except Exception as error:  # the cell's own process finds out what that means
             self.failed = in_one_line(error)
         gc.freeze()  # a fork that collects garbage would write to, and so copy, every page
@@ -343,17 +345,18 @@ class Branch:
         return False
 
 
-def _threads_that_a_fork_misses() -> bool:
-    """Whether this process has threads that nobody starts again in a fork: one waits for ever there.
+def _what_a_fork_lacks(backend: Backend) -> str:
+    """What this process has that a fork has not, or "": threads that nobody starts again there.
 
     OpenBLAS ends its own when a process forks, so this one forks once.
     """
     if not (pid := os.fork()):
-        os._exit(0)
-    os.waitpid(pid, 0)
+        os._exit(backend.bad_fork())
+    if os.waitpid(pid, 0)[1]:
+        return "opens the device"
     tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
     names = {Path(task, "comm").read_text(encoding="utf-8").strip() for task in tasks}
-    return bool(names - STARTED_AGAIN)
+    return "starts threads" if names - STARTED_AGAIN else ""
 
 
 def _refuse(descriptor: int, why: str) -> None:

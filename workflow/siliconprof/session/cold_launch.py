@@ -96,6 +96,8 @@ def forked(times: int) -> bool:
     for _ in range(times):
         if not (pid := os.fork()):
             end_with(parent)
+            for cache in KERNEL_CACHES:  # which the driver reads when the device is opened
+                os.environ[cache] = tempfile.mkdtemp(dir=os.environ[cache])
             return True
         report(ended=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     return False

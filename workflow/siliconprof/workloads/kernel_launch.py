@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DISPATCH, EMPTY_KERNEL = "dispatch", "empty kernel"
 CHECKED_VALUES = 64  # of the trivial operator
 ONE_PROCESS = 0.25  # of the cell's time limit, so that one that hangs leaves time for the rest
-# Fresh ones, each with one cold launch; on Linux's CPUs they are forks of one that has imported.
+# Fresh ones, each with one cold launch; on Linux, where that may fork, forks of one that has imported.
 PROCESSES = 10
 FORKED = (
     "one process imports the framework; each of its forks in turn opens the device and launches"
@@ -95,7 +95,7 @@ class Plugin(KernelWorkload):
         all_s: dict[str, list[float]] = {}
         failed: list[str] = []
         done, forks = 0, 0
-        if sys.platform == "linux" and cell.device_kind == "cpu":  # where a fork is safe
+        if sys.platform == "linux" and session.backend.may_fork(cell.device_kind):
             forks = PROCESSES
             session.method["cold_launch"] = FORKED
         while done < PROCESSES:
