@@ -10,7 +10,7 @@ import yaml
 from conftest import ROOT, own_project
 
 KIT = ROOT / "benchmarks" / "accelerator"
-PHASES = ("SMOKE", "CHECKS", "KERNELS", "SMALL", "TRAIN", "TESTS", "LARGE", "REPORT", "CONTRACT")
+PHASES = ("SMOKE", "KERNELS", "TRAININGS", "CHECKS", "LAUNCH", "REPORT", "CONTRACT")
 TINY: dict[str, Any] = {
     "gpt2": {"size": "nano", "batch_size": 2, "seq_len": 32},
     "whisper": {"size": "nano", "batch_size": 2, "target_len": 16},
@@ -20,6 +20,7 @@ TINY: dict[str, Any] = {
     "copy": {"transfer_bytes": [65536]},
     "bandwidth": {"sweep_factor": 2},
     "kernel_launch": {},
+    "lstm": {"batch_sizes": [8], "max_steps": 4},
 }
 
 

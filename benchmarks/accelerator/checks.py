@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
 import sys
 import time
 import traceback
+from functools import partial
 from typing import Any
 
 from siliconprof import plugins
 from siliconprof.backends.base import ERROR_BANDS
 from siliconprof.hosts.sensors import sources
+from siliconprof.session.timing import Plan, repeat, row_s
 
 PARTS: list[Any] = []
 SMALL = False  # sizes for a test of this file
@@ -149,6 +152,8 @@ def queue(name: str, torch: Any) -> None:
     kernel, note = backend.empty_kernel()
     say(kernel is not None, "empty kernel", note)
     one, times = backend.normal((1,), 0), []
+    backend.add_one(one)  # the first loads its code, and waits for that
+    backend.synchronize()
     torch.cuda._sleep(200_000_000)
     for _ in range(3000):
         began = time.perf_counter()
@@ -204,7 +209,7 @@ def operators(name: str, torch: Any) -> None:
     """The operators' times against the profiler's kernels, and what a watched step costs."""
     backend = opened(name, "amp-bf16")
     size, length = ("nano", 32) if SMALL else ("small", 512)
-    work = gpt2(size=size, batch_size=8, seq_len=length)
+    work = gpt2(size=size, batch_size=16, seq_len=length)
     stepper, data = backend.stepper(work, 0), batch_of(work)
     for _ in range(4):
         stepper.step(data, Edges(backend))()
@@ -254,36 +259,83 @@ def operators(name: str, torch: Any) -> None:
         stepper.step(data, Edges(backend))()
         backend.synchronize()
     on_device = [e for e in profiler.events() if e.device_type.name == "CUDA"]
-    kernels = sum(not event.is_user_annotation for event in on_device)
+    kernels = [e.time_range.elapsed_us() for e in on_device if not e.is_user_annotation]
     launches = backend.launches_of(lambda: stepper.step(data, Edges(backend)))
-    text = f"{launches} operators on the device, {kernels} kernels, copies and fills"
-    say(launches is not None and kernels < 2 * launches, "launches of a step", text)
-    kernels_s = sum(e.self_device_time_total for e in profiler.key_averages()) / 1e6
+    text = f"{launches} operators on the device, {len(kernels)} kernels, copies and fills"
+    say(launches is not None and len(kernels) < 2 * launches, "launches of a step", text)
+    kernels_s = sum(kernels) / 1e6
     text = f"operators {sums[-1] * 1e3:.2f} ms, its kernels {kernels_s * 1e3:.2f} ms"
     say(abs(sums[-1] / kernels_s - 1) < 0.1, "against the profiler", text)
 
 
 @part
-def compiled(name: str, torch: Any) -> None:
-    """What compiling leaves: workers that are no load of others, a buffer that is in no peak."""
-    if name != "torch-cuda":
-        return
-    from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad, descendants
+def independent(name: str, torch: Any) -> None:
+    """Our times against torch.utils.benchmark, and our step against a bare loop, in turn."""
+    from torch.utils.benchmark import Timer
+
+    def ours_s(operation: Any) -> float:
+        plan = Plan(warmup_budget_s=0.3, budget_s=0.5, max_iterations=200)
+        return statistics.median(repeat(operation, backend, plan, lambda *_: None).times_s)
+
+    def timer_s(operation: Any) -> float:
+        timer = Timer("operation()", globals={"operation": operation})
+        return float(timer.blocked_autorange(min_run_time=0.5).median)
+
+    def against(what: str, operation: Any, flops: float, n_bytes: float) -> None:
+        pairs = [(ours_s(operation), timer_s(operation)) for _ in range(3)]
+        ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+        unit = (
+            f"{flops / theirs / 1e12:.0f} TFLOP/s"
+            if flops
+            else f"{n_bytes / theirs / 1e9:.0f} GB/s"
+        )
+        text = f"{ours * 1e3:.4f} ms, torch.utils.benchmark {theirs * 1e3:.4f} ms, {unit}"
+        say(abs(ours / theirs - 1) < 0.02, what, f"{text}: {ours / theirs - 1:+.2%}")
+
+    backend = opened(name, "bf16")
+    side, count = (256, 2**20) if SMALL else (8192, 2**31)
+    a, b = backend.normal((side, side), 0), backend.normal((side, side), 1)
+    product = partial(backend.matmul, a, b)
+    against(f"product of side {side}", product, 2 * side**3, 0)
+    time.sleep(2)
+    for _ in range(3):
+        product()
+    seconds = row_s(product, backend, 10)
+    text = f"{2 * side**3 / seconds / 1e12:.0f} TFLOP/s, mean of ten after two idle seconds"
+    say(None, f"product of side {side}, cool", text)
+    del a, b, product
+    source = torch.ones(count, dtype=torch.bfloat16, device=backend.device)
+    into = torch.empty_like(source)
+    copy = partial(into.copy_, source)
+    against("copy on the device", copy, 0, 4 * count)
+    del source, into, copy
+    backend.release_memory()
 
     backend = opened(name, "amp-bf16")
-    size, length = ("nano", 32) if SMALL else ("small", 512)
-    work = gpt2(size=size, batch_size=8, seq_len=length, compile=True)
-    stepper, data, peaks = backend.stepper(work, 0), batch_of(work), []
-    load, began = ForeignLoad(), time.perf_counter()
-    for _ in range(3):  # the first compiles
-        backend.reset_peak_memory()
+    size, length, batch = ("nano", 32, 2) if SMALL else ("small", 512, 16)
+    work = gpt2(size=size, batch_size=batch, seq_len=length)
+    stepper, data = backend.stepper(work, 0), batch_of(work)
+    model = work.torch_model(0).to(backend.device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
+    tokens = torch.from_numpy(data["input_ids"]).long().to(backend.device)
+
+    def bare() -> None:
+        with torch.autocast(backend.device.type, dtype=torch.bfloat16):
+            loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    def ours() -> None:
         stepper.step(data, Edges(backend))()
-        peaks.append(backend.peak_memory_bytes() / 2**20)
-    cores = load.cores(time.perf_counter() - began) or 0.0
-    text = f"{cores:.2f} cores of others, {len(descendants())} processes of its own still live"
-    say(cores < FLAG_ABOVE_CORES, "compiling", text)
-    text = f"{', '.join(f'{peak:.0f}' for peak in peaks)} MiB, the first with autotuning"
-    say(peaks[0] >= peaks[2], "peak of a compiled step", text)
+
+    pairs = [(ours_s(ours), ours_s(bare)) for _ in range(5)]
+    mine, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+    each = ", ".join(f"{one / other - 1:+.1%}" for one, other in pairs)
+    text = (
+        f"{mine * 1e3:.3f} ms, a bare loop {theirs * 1e3:.3f} ms: {mine / theirs - 1:+.2%} ({each})"
+    )
+    say(abs(mine / theirs - 1) < 0.02, f"step of gpt2-{size}", text)
 
 
 @part
@@ -328,12 +380,14 @@ def sensors(name: str, torch: Any) -> None:
     meter: Any = gpu.energy()
     side = 256 if SMALL else 4096
     a = backend.normal((side, side), 0)
+    smi = "nvidia-smi --query-gpu=power.draw.instant --format=csv,noheader,nounits -lms 50"
     for state in ("idle", "busy"):
         backend.synchronize()
         time.sleep(1.0)
         seen: dict[str, list[tuple[float, float]]] = {}
+        watching = subprocess.Popen(smi.split(), stdout=subprocess.PIPE, text=True)
         began = time.perf_counter()
-        while (now := time.perf_counter() - began) < 2.0:
+        while (now := time.perf_counter() - began) < 4.0:
             for source, value in meter.read().items():
                 values = seen.setdefault(source, [])
                 if not values or values[-1][1] != value:
@@ -345,8 +399,12 @@ def sensors(name: str, torch: Any) -> None:
             else:
                 time.sleep(0.002)
         backend.synchronize()
+        watching.terminate()
+        shown = [float(line) for line in watching.communicate()[0].split()]
+        theirs = statistics.fmean(shown[2:]) if len(shown) > 4 else 0.0
+        say(None, f"nvidia-smi, {state}", f"{theirs:.0f} W, mean of {len(shown)} readings")
         for source, values in seen.items():
-            text = f"{len(values) - 1} changes in 2 s"
+            text = f"{len(values) - 1} changes in 4 s"
             if source == "nvml-counter":
                 watts = (values[-1][1] - values[0][1]) / (values[-1][0] - values[0][0] or 1)
                 text += f", {watts:.0f} W"
@@ -355,6 +413,29 @@ def sensors(name: str, torch: Any) -> None:
             say(len(values) > 5, f"{source}, {state}", text)
     for source in meter.sources:
         say(source.reason is None, source.name, source.reason or source.means[:60])
+
+
+@part
+def compiled(name: str, torch: Any) -> None:
+    """What compiling leaves: workers that are no load of others, a buffer that is in no peak."""
+    if name != "torch-cuda":
+        return
+    from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad, descendants
+
+    backend = opened(name, "amp-bf16")
+    size, length = ("nano", 32) if SMALL else ("small", 512)
+    work = gpt2(size=size, batch_size=8, seq_len=length, compile=True)
+    stepper, data, peaks = backend.stepper(work, 0), batch_of(work), []
+    load, began = ForeignLoad(), time.perf_counter()
+    for _ in range(3):  # the first compiles
+        backend.reset_peak_memory()
+        stepper.step(data, Edges(backend))()
+        peaks.append(backend.peak_memory_bytes() / 2**20)
+    cores = load.cores(time.perf_counter() - began) or 0.0
+    text = f"{cores:.2f} cores of others, {len(descendants())} processes of its own still live"
+    say(cores < FLAG_ABOVE_CORES, "compiling", text)
+    text = f"{', '.join(f'{peak:.0f}' for peak in peaks)} MiB, the first with autotuning"
+    say(peaks[0] >= peaks[2], "peak of a compiled step", text)
 
 
 def main() -> int:

@@ -22,20 +22,21 @@ note "environment: ready, $(python -c 'import torch, transformers, snakemake; pr
 (timeout 150 python -m siliconprof.hosts.offload_ops >"$LOGS/offload-ops.log" 2>&1) &
 ops=$!
 RESERVE_S=60
-stage smoke "${SMOKE_S:-120}" $RUN measured --configfile "$SMOKE"
-statuses
-LINES_SHOWN=70 stage checks "${CHECKS_S:-70}" python "$KIT/checks.py" ${CHECKS:-}
-cp "$LOGS/checks.log" "$OUT/checks.txt"
+stage smoke "${SMOKE_S:-90}" $RUN measured --configfile "$SMOKE"
 wait "$ops"; note "offload-ops: exit $?"
+statuses
 keep
+if ! smoked; then
+    note "smoke: a cell failed; the rest would only spend the time"; exit 1
+fi
 
-# The rest by worth: each phase has a limit, and what a phase did not reach the second call takes.
-measured kernels "${KERNELS_S:-100}" matmul bandwidth vjp matvec copy
-measured small "${SMALL_S:-60}" gpt2-nano-plain gpt2-tiny-plain
-measured train "${TRAIN_S:-160}" gpt2-small-plain gpt2-small-hf
-stage tests "${TESTS_S:-40}" python -m pytest -q -p no:cacheprovider -o addopts= \
-    -m gpu tests/test_bandwidth.py
-measured large "${LARGE_S:-150}" gpt2-large-hf-16 whisper-medium-hf-4 gpt2-small-near-capacity gpt2-small-compiled gpt2-large-lora-plain-16 gpt2-medium-offload
+# By worth: what a phase does not reach within its limit the second call takes.
+measured kernels "${KERNELS_S:-70}" matmul matmul-best bandwidth vjp matvec copy
+measured trainings "${TRAININGS_S:-240}" gpt2-nano-plain gpt2-tiny-plain lstm gpt2-small-plain gpt2-small-hf gpt2-small-pure gpt2-small-checkpointed gpt2-small-near-capacity gpt2-large-hf-16 gpt2-large-lora-plain-16 gpt2-large-plain-16 gpt2-medium-offload gpt2-xl-hf-16 whisper-medium-hf-4
+LINES_SHOWN=70 stage checks "${CHECKS_S:-75}" python "$KIT/checks.py" ${CHECKS:-}
+cp "$LOGS/checks.log" "$OUT/checks.txt"
+measured launch "${LAUNCH_S:-50}" kernel-launch
+measured compiled "${COMPILED_S:-110}" gpt2-small-compiled
 statuses | tee -a "$OUT/stages.txt"
 RESERVE_S=10 report "${REPORT_S:-60}"
 note "end"
