@@ -264,26 +264,29 @@ def cpu_host(label: str) -> dict[str, Any]:
     return host_of(label, CPU)
 
 
-def test_a_processor_without_instructions_for_a_precision_measures_the_smallest_workload_in_it() -> (
-    None
-):
-    """The rest are skipped with the reason, which a run's first lines say once."""
+def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workload() -> None:
+    """The rest are skipped with the reason; a processor's stands in a run's first lines too."""
     devices = registry.load(ROOT / "config" / "devices.yaml")
     named = {"workloads": {"a": PRODUCT, "b": PRODUCT}, "precisions": ["fp32", "bf16"]}
+    by_all = {("mlx", "b", "bf16"), ("torch-cpu", "b", "bf16")}
     for own, features, skipped in (
-        ({"emulated_workloads": ["a"]}, ["avx2"], {("b", "bf16")}),
-        ({"emulated_workloads": ["a"]}, ["avx2", "avx512_bf16"], set()),
+        ({"emulated_workloads": ["a"]}, ["avx2"], by_all),
+        ({"emulated_workloads": ["a"]}, ["avx2", "avx512_bf16"], {("mlx", "b", "bf16")}),
         ({}, ["avx2"], set()),
     ):
         host = cpu_host("desk")
         host["cpu"] = host["cpu"] | {"features": features}
         experiment = config.resolve(named | own)
         cells = matrix.expand(experiment, devices, host).cells
-        refused = {(p.cell.workload, p.cell.precision): p.trial.refusal() for p in cells}
+        refused = {
+            (p.cell.backend, p.cell.workload, p.cell.precision): p.trial.refusal() for p in cells
+        }
         assert {key for key, refusal in refused.items() if refusal} == skipped
         line = "this processor computes bf16 without instructions for it"
+        of_mlx = "mlx computes bf16 on a CPU without instructions for it"
         for key in skipped:
-            assert refused[key] == ("skipped", f"{line}; measured in a alone")
+            why = of_mlx if "avx512_bf16" in features else line
+            assert refused[key] == ("skipped", f"{why}; measured in a alone")
         said = "\n".join(doctor.before_a_run(host, 0.0, {"fp32", "amp-bf16"}))
         assert (line in said) == ("avx512_bf16" not in features)
 

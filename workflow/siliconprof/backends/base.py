@@ -139,6 +139,15 @@ class Backend:
         return {}
 
     @classmethod
+    def emulates_on_cpu(cls, dtype: str, system: str) -> bool:
+        """Whether it computes a dtype on a CPU without the instructions that the CPU may have for it.
+
+        Args:
+            system: as `platform.system()`.
+        """
+        return False
+
+    @classmethod
     def may_fork(cls, device_kind: str) -> bool:
         """Whether a process that has imported the framework can fork one that opens the device."""
         return device_kind == "cpu"

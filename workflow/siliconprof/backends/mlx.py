@@ -95,6 +95,11 @@ class Plugin(Backend):
             return None
         return "mx.compile needs a C++ compiler on a CPU: g++"
 
+    @classmethod
+    def emulates_on_cpu(cls, dtype: str, system: str) -> bool:
+        """mlx/backend/cpu/gemms: Apple's BNNS on a Mac, else loops of its own (`simd_gemm.h`)."""
+        return system != "Darwin" and dtype in ("fp16", "bf16")
+
     def import_framework(self) -> None:
         """The fast BLAS of `available` too."""
         blas.load_for_mlx()

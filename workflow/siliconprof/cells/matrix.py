@@ -163,7 +163,7 @@ def planned(
         parameters["capture"] = entry["capture"]
     if entry.get("repeats", 1) > 1:
         parameters["repeats"] = entry["repeats"]
-    if reason := _skipped(experiment, host, device, name, precision):
+    if reason := _skipped(experiment, host, device, backend, name, precision):
         parameters["skip"] = reason
     folder, data = None, []
     if dataset := entry.get("dataset"):
@@ -207,14 +207,18 @@ def _skipped(
     experiment: Mapping[str, Any],
     host: Mapping[str, Any],
     device: Mapping[str, Any],
+    backend: str,
     name: str,
     precision: str,
 ) -> str | None:
-    """Why a cell is not measured on a processor that emulates its precision; None where it is."""
+    """Why a cell is not measured where its precision is emulated; None where it is."""
     measured = experiment["emulated_workloads"]
     if device["kind"] != "cpu" or measured is None or name in measured:
         return None
+    dtype = precision.removeprefix("amp-")
     why = remedies.emulation(host["cpu"], precision)
+    if plugins.load("backends", backend).emulates_on_cpu(dtype, host["os"]["system"]):
+        why = why or f"{backend} computes {dtype} on a CPU without instructions for it"
     return why and f"{why}; measured in {', '.join(measured) or 'no workload'} alone"
 
 

@@ -264,9 +264,9 @@ class Experiment(Part):
     )
     emulated_workloads: list[Annotated[str, Field(max_length=LONGEST)]] | None = key(
         None,
-        "workloads that a processor measures in a precision that it has no instructions for, such as "
-        "bf16 on x86 without AVX-512 BF16 and AMX; all others are skipped there, with the reason; "
-        "null = all are measured",
+        "workloads measured on a processor in a precision that is computed without instructions for "
+        "it, such as bf16 on x86 without AVX-512 BF16 and AMX, or by MLX but on a Mac; all others are "
+        "skipped there, with the reason; null = all are measured",
     )
     quick: list[Annotated[str, Field(max_length=LONGEST)]] = key(
         [],
