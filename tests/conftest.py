@@ -283,12 +283,15 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def own_project(folder: Path, shared: bool = True) -> Checkout:
-    """The same in a folder.
+    """The same in a folder; shipped bundles are in the default run alone.
 
     Args:
         shared: see `Checkout.share_imports`.
     """
-    return with_own_lock(copy_project(folder / "project"), shared)
+    copy = copy_project(folder / "project")
+    for shipped in (copy.path / "config/measured").glob("*.zip"):
+        shipped.unlink()
+    return with_own_lock(copy, shared)
 
 
 def with_own_lock(copy: Checkout, shared: bool = True) -> Checkout:

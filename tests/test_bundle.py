@@ -382,6 +382,7 @@ def test_reference_and_imported_records_are_shown_as_such_and_own_nothing(clone,
     """A bundle as shipped reference data, and then imported: leaf inputs, byte for byte."""
     far, shipped = tmp_path / "far/results", clone.path / "config/measured/far.zip"
     measured = put(far, matmul(host="far"))
+    put(far, training(0.010, host="far"))
     put_host(far, a_host("far"))
     bundle_pack.pack(far, [], shipped)
     before = clone.stamps()
@@ -390,6 +391,8 @@ def test_reference_and_imported_records_are_shown_as_such_and_own_nothing(clone,
     assert clone.stamps() == before
     page = (clone.path / "results/report.html").read_text(encoding="utf-8")
     assert "matmul-small" in page and "reference: far" in page
+    # a training that was measured there alone is no answer here
+    assert "far · " not in (clone.path / "results/summary.txt").read_text(encoding="utf-8")
     assert "Nothing to be done" in clone.snakemake("report").stderr
 
     bundle = shipped.rename(tmp_path / "far.zip")

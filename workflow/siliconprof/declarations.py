@@ -107,10 +107,13 @@ def several(items: Schema, description: str, **keywords: Any) -> Schema:
 
 
 def mebibytes(size_bytes: float) -> str:
-    """`512 MiB`, `32 KiB`."""
-    if size_bytes < 2**20:
-        return f"{size_bytes / 2**10:.4g} KiB"
-    return f"{size_bytes / 2**20:.4g} MiB"
+    """`512 MiB`, `32 KiB`, `15 GiB`."""
+    size, unit = size_bytes / 2**20, "MiB"
+    if size < 1:
+        size, unit = size_bytes / 2**10, "KiB"
+    elif size >= 10 * 2**10:
+        size, unit = size_bytes / 2**30, "GiB"
+    return f"{size:.4g} {unit}"
 
 
 def describe(point: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import pandas as pd
 from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE
 from siliconprof.analyse.frames import CELL, DEVICE, Frames, holds, records
+from siliconprof.store.record import REFERENCE
 
 ELSE = [*DEVICE, "backend"]  # a rival is another backend, device or host
 STEP = "whole_step_ms"
@@ -30,9 +31,9 @@ def timed(frames: Frames) -> pd.DataFrame:
 
 
 def fastest(frames: Frames) -> pd.DataFrame:
-    """A row for each training of equal work on any host, large models first: its fastest setup.
+    """A row for each training that was measured here or on another host: its fastest setup.
 
-    What other processes disturbed counts only where nothing else was measured. Columns beside those
+    Large models first; a reference bundle's setups compete, but have no rows of their own. What other processes disturbed counts only where nothing else was measured. Columns beside those
     of the point: for the fastest setup of any other backend, device or host `rival_setup`,
     `rival_place`, `rival_index` and `rival_times`, how many times as long it takes, with its
     interval; for the fastest of them in the same precision the same as `same_…`; `comparison`, in
@@ -40,6 +41,8 @@ def fastest(frames: Frames) -> pd.DataFrame:
     of `cause_pair` in `Frames.gaps`; `per_1000_usd`, samples/s, where a source has the device's price.
     """
     trainings = timed(frames)
+    own = trainings.loc[trainings["source"] != REFERENCE, "work"]
+    trainings = trainings[trainings["work"].isin(own)]
     is_plain = trainings["apart"] == ""
     has_plain = trainings["work_label"].isin(trainings.loc[is_plain, "work_label"])
     ranked = trainings[is_plain | ~has_plain].sort_values(["disturbed", STEP], kind="stable")

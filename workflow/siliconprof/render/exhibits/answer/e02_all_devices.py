@@ -25,6 +25,8 @@ def rows(frames: Frames) -> pd.DataFrame:
         + (", " + frame["apart"]).where(frame["apart"] != "", "")
         + frame["samples_per_step"].map(", batch {:.0f}".format),
     )
+    works = frame.groupby("training")["work"].transform("nunique")
+    frame["training"] = frame["training"].where(works == 1, frame["work_label"])
     return pd.concat([frame, _printed(frames, frame)])
 
 
