@@ -33,8 +33,9 @@ def timed(frames: Frames) -> pd.DataFrame:
 def fastest(frames: Frames) -> pd.DataFrame:
     """A row for each training that was measured here or on another host: its fastest setup.
 
-    Large models first; a reference bundle's setups compete, but have no rows of their own. What other processes disturbed counts only where nothing else was measured. Columns beside those
-    of the point: for the fastest setup of any other backend, device or host `rival_setup`,
+    Large models first; a reference bundle's setups compete, but have no rows of their own. What
+    other processes disturbed counts only where nothing else was measured. Columns beside those of
+    the point: for the fastest setup of any other backend, device or host `rival_setup`,
     `rival_place`, `rival_index` and `rival_times`, how many times as long it takes, with its
     interval; for the fastest of them in the same precision the same as `same_…`; `comparison`, in
     words; `cause`, the largest of that gap, with its `cause_share`, in `cause_of` of which gap, that
