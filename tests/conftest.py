@@ -260,11 +260,15 @@ def compile_package() -> None:
     compileall.compile_dir(ROOT / "workflow", quiet=2)
 
 
-def copy_project(target: Path) -> Checkout:
-    """The project's files and its byte code, without anything a run has made."""
+def copy_project(target: Path, bundles: bool = False) -> Checkout:
+    """The project's files and its byte code, without anything a run has made.
+
+    Args:
+        bundles: those of `config/measured/` too.
+    """
     compile_package()
     target.mkdir(parents=True, exist_ok=True)
-    ignore = shutil.ignore_patterns("*.egg-info")
+    ignore = shutil.ignore_patterns("*.egg-info", *([] if bundles else ["*.zip"]))
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
@@ -283,15 +287,12 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def own_project(folder: Path, shared: bool = True) -> Checkout:
-    """The same in a folder; shipped bundles are in the default run alone.
+    """The same in a folder.
 
     Args:
         shared: see `Checkout.share_imports`.
     """
-    copy = copy_project(folder / "project")
-    for shipped in (copy.path / "config/measured").glob("*.zip"):
-        shipped.unlink()
-    return with_own_lock(copy, shared)
+    return with_own_lock(copy_project(folder / "project"), shared)
 
 
 def with_own_lock(copy: Checkout, shared: bool = True) -> Checkout:
@@ -352,7 +353,7 @@ def golden_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """The README's default run, made once; nobody may change it. Its output is in output.txt."""
-    copy = copy_project(tmp_path_factory.mktemp("default-run") / "project")
+    copy = copy_project(tmp_path_factory.mktemp("default-run") / "project", bundles=True)
     # Two threads that others keep from their cores took 28 times as long for a cell.
     done = copy.snakemake("report", "--set-resources", "measure:time_limit_s=3000")
     (copy.path.parent / "output.txt").write_text(done.stdout + done.stderr, encoding="utf-8")

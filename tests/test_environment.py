@@ -19,13 +19,15 @@ NOT_IN_NUMBERS = set("fsspec huggingface-hub pandas pydantic pyyaml threadpoolct
 
 
 def test_a_cuda_cell_sees_its_own_gpu_only():
-    cuda = plugins.load("backends", "torch-cuda")
-    assert cuda.environment(1, "fp32", {}) == {"CUDA_VISIBLE_DEVICES": "1"}
-    given = {"CUDA_VISIBLE_DEVICES": "4, GPU-8932f937"}  # as a scheduler hands GPUs out
-    assert cuda.environment(1, "fp32", given) == {"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}
+    def sees(given: dict[str, str]) -> str:
+        cuda = plugins.load("backends", "torch-cuda")
+        return cuda.environment(1, "fp32", given)["CUDA_VISIBLE_DEVICES"]
+
+    assert sees({}) == "1"
+    # as a scheduler hands GPUs out
+    assert sees({"CUDA_VISIBLE_DEVICES": "4, GPU-8932f937"}) == "GPU-8932f937"
     for visible in ("", "4", " , "):  # the rest is hidden
-        given = {"CUDA_VISIBLE_DEVICES": visible}
-        assert cuda.environment(1, "fp32", given) == {"CUDA_VISIBLE_DEVICES": ""}
+        assert sees({"CUDA_VISIBLE_DEVICES": visible}) == ""
 
 
 def test_mlx_is_told_before_its_import_what_fp32_means():
