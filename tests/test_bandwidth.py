@@ -25,6 +25,7 @@ from siliconprof.session.trial import Trial
 from siliconprof.stats import statistics
 from siliconprof.store.cell import Cell
 from siliconprof.workloads import bandwidth
+from siliconprof.workloads.first_touch import FAULTS_DIFFER_ABOVE
 
 CPU_BACKENDS = ("torch-cpu", "mlx")
 SMALL, LARGE = 2**16, 2**20
@@ -313,8 +314,9 @@ def test_a_first_touch_faults_once_a_page_and_a_second_does_not(records: Any, ba
         runs = len(times["step_s"]) + len(times["warmup_step_s"])
         assert runs == len(times["first_pass_s"]) == len(times["second_pass_s"])
         assert runs == len(faults["first_pass"]) == len(faults["second_pass"])
-        assert statistics.median(faults["first_pass"]) == pages
-        assert statistics.median(faults["second_pass"]) == 0
+        others = FAULTS_DIFFER_ABOVE * pages  # a busy system takes a page of the process away
+        assert abs(statistics.median(faults["first_pass"]) - pages) <= others
+        assert statistics.median(faults["second_pass"]) <= others
         first, second = (statistics.median(times[f"{n}_pass_s"]) for n in ("first", "second"))
         assert first > 2 * second
         assert 0 < point["quantities"]["fault_s_per_page"] < first / pages
