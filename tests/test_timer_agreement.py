@@ -16,6 +16,7 @@ from conftest import opened
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.session.timing import Plan, repeat
 from siliconprof.stats.statistics import median, median_interval
+from threadpoolctl import threadpool_limits
 
 pytestmark = pytest.mark.alone
 
@@ -30,14 +31,16 @@ def undisturbed() -> Iterator[None]:
 
     Others take a core for milliseconds: of our calls that hits some, of the Timer's blocks of calls
     nearly all; beside five of them both differed by 20 %. SCHED_FIFO (sched(7)) needs Linux and
-    root or CAP_SYS_NICE.
+    root or CAP_SYS_NICE. A second thread, which torch does not know of where MLX has brought
+    OpenBLAS into the process, is kept waiting for a core by the first, for minutes.
     """
     import torch
 
     before = torch.get_num_threads()
     with suppress(AttributeError, OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    yield
+    with threadpool_limits(1):
+        yield
     with suppress(AttributeError, OSError):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     torch.set_num_threads(before)
