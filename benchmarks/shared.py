@@ -47,7 +47,7 @@ def experiment(n_workloads: int, **more: Any) -> str:
 def copied(folder: Path, *ignored: str) -> Path:
     """A copy of this checkout without results."""
     folder.mkdir(parents=True)
-    ignore = shutil.ignore_patterns("*.egg-info", *ignored)
+    ignore = shutil.ignore_patterns("*.egg-info", "*.zip", *ignored)
     for part in PARTS:
         if (ROOT / part).is_dir():
             shutil.copytree(ROOT / part, folder / part, ignore=ignore)
