@@ -57,6 +57,13 @@ def batch_of(work: Any) -> dict[str, Any]:
     return {"input_ids": tokens, "labels": tokens.copy()}
 
 
+def training(backend: Any, batch_size: int, seq_len: int, **own: Any) -> tuple[Any, Any]:
+    """(stepper, batch) of GPT-2 small."""
+    size, seq_len = ("nano", 32) if SMALL else ("small", seq_len)
+    work = gpt2(size=size, batch_size=batch_size, seq_len=seq_len, **own)
+    return backend.stepper(work, 0), batch_of(work)
+
+
 class Edges:
     """A clock without split, or one that marks its edges."""
 
@@ -208,9 +215,7 @@ def transfers(name: str, torch: Any) -> None:
 def operators(name: str, torch: Any) -> None:
     """The operators' times against the profiler's kernels, and what a watched step costs."""
     backend = opened(name, "amp-bf16")
-    size, length = ("nano", 32) if SMALL else ("small", 512)
-    work = gpt2(size=size, batch_size=16, seq_len=length)
-    stepper, data = backend.stepper(work, 0), batch_of(work)
+    stepper, data = training(backend, 16, 512)
     for _ in range(4):
         stepper.step(data, Edges(backend))()
     walls, handed = [], []
@@ -281,22 +286,18 @@ def independent(name: str, torch: Any) -> None:
         timer = Timer("operation()", globals={"operation": operation})
         return float(timer.blocked_autorange(min_run_time=0.5).median)
 
-    def against(what: str, operation: Any, flops: float, n_bytes: float) -> None:
+    def against(what: str, operation: Any, work: float, unit: str) -> None:
         pairs = [(ours_s(operation), timer_s(operation)) for _ in range(3)]
         ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-        unit = (
-            f"{flops / theirs / 1e12:.0f} TFLOP/s"
-            if flops
-            else f"{n_bytes / theirs / 1e9:.0f} GB/s"
-        )
-        text = f"{ours * 1e3:.4f} ms, torch.utils.benchmark {theirs * 1e3:.4f} ms, {unit}"
+        text = f"{ours * 1e3:.4f} ms, torch.utils.benchmark {theirs * 1e3:.4f} ms, "
+        text += f"{work / theirs / 1e12:.3g} {unit}"
         say(abs(ours / theirs - 1) < 0.02, what, f"{text}: {ours / theirs - 1:+.2%}")
 
     backend = opened(name, "bf16")
     side, count = (256, 2**20) if SMALL else (8192, 2**31)
     a, b = backend.normal((side, side), 0), backend.normal((side, side), 1)
     product = partial(backend.matmul, a, b)
-    against(f"product of side {side}", product, 2 * side**3, 0)
+    against(f"product of side {side}", product, 2 * side**3, "TFLOP/s")
     time.sleep(2)
     for _ in range(3):
         product()
@@ -307,15 +308,13 @@ def independent(name: str, torch: Any) -> None:
     source = torch.ones(count, dtype=torch.bfloat16, device=backend.device)
     into = torch.empty_like(source)
     copy = partial(into.copy_, source)
-    against("copy on the device", copy, 0, 4 * count)
+    against("copy on the device", copy, 4 * count, "TB/s")
     del source, into, copy
     backend.release_memory()
 
     backend = opened(name, "amp-bf16")
-    size, length, batch = ("nano", 32, 2) if SMALL else ("small", 512, 16)
-    work = gpt2(size=size, batch_size=batch, seq_len=length)
-    stepper, data = backend.stepper(work, 0), batch_of(work)
-    model = work.torch_model(0).to(backend.device).train()
+    stepper, data = training(backend, 16, 512)
+    model = stepper.workload.torch_model(0).to(backend.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
     tokens = torch.from_numpy(data["input_ids"]).long().to(backend.device)
 
@@ -335,7 +334,7 @@ def independent(name: str, torch: Any) -> None:
     text = (
         f"{mine * 1e3:.3f} ms, a bare loop {theirs * 1e3:.3f} ms: {mine / theirs - 1:+.2%} ({each})"
     )
-    say(abs(mine / theirs - 1) < 0.02, f"step of gpt2-{size}", text)
+    say(abs(mine / theirs - 1) < 0.02, "step of GPT-2", text)
 
 
 @part
@@ -344,9 +343,7 @@ def scaler(name: str, torch: Any) -> None:
     if name != "torch-cuda":
         return
     backend = opened(name, "amp-fp16")
-    size, length = ("nano", 32) if SMALL else ("small", 256)
-    work = gpt2(size=size, batch_size=8, seq_len=length)
-    stepper, data = backend.stepper(work, 0), batch_of(work)
+    stepper, data = training(backend, 8, 256)
     scales = []
     for _ in range(8):
         stepper.step(data, Edges(backend))()
@@ -423,9 +420,8 @@ def compiled(name: str, torch: Any) -> None:
     from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad, descendants
 
     backend = opened(name, "amp-bf16")
-    size, length = ("nano", 32) if SMALL else ("small", 512)
-    work = gpt2(size=size, batch_size=8, seq_len=length, compile=True)
-    stepper, data, peaks = backend.stepper(work, 0), batch_of(work), []
+    stepper, data = training(backend, 8, 512, compile=True)
+    peaks = []
     load, began = ForeignLoad(), time.perf_counter()
     for _ in range(3):  # the first compiles
         backend.reset_peak_memory()

@@ -7,9 +7,7 @@ set -uo pipefail
 BUDGET_S=${BUDGET_S:-200}
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 : >"$OUT/stages.txt"
-if [ -x "$WORK/env/bin/python" ]; then
-    export PATH="$WORK/env/bin:$(dirname "$(python3 -c 'import sys; print(sys.executable)')"):$PATH"
-elif ! environment >"$LOGS/environment.log" 2>&1; then
+if ! environment >"$LOGS/environment.log" 2>&1; then
     note "environment: failed"; keep; exit 1
 fi
 # Failed records go, so that the same command measures them again; they are in results/history.

@@ -346,9 +346,10 @@ class Branch:
 
 
 def _what_a_fork_lacks(backend: Backend) -> str:
-    """What this process has that a fork has not, or "": threads that nobody starts again there.
+    """What this process has done that a fork would not have, or "".
 
-    OpenBLAS ends its own when a process forks, so this one forks once.
+    That is a device opened, or threads that nobody starts again there. OpenBLAS ends its own when a
+    process forks, so this one forks once.
     """
     if not (pid := os.fork()):
         os._exit(backend.bad_fork())
