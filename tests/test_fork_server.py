@@ -106,6 +106,17 @@ def test_where_no_process_can_fork_the_cell_starts_afresh(forking: Checkout) -> 
     assert re.fullmatch(f"{child.FRESH}, since .*refused.*", made["method"]["process"])
 
 
+@pytest.mark.slow
+def test_where_an_import_opens_the_device_the_cell_starts_afresh(forking: Checkout) -> None:
+    """Its context would be of no use in a fork: as where a library asks CUDA while it is imported."""
+    backend = forking.path / "workflow/siliconprof/backends/mlx.py"
+    with backend.open("a", encoding="utf-8") as file:
+        file.write("\n    def bad_fork(self) -> bool:\n        return True\n")
+    made = measure(forking, cell("fine"))
+    assert made["status"] == "ok"
+    assert re.fullmatch(f"{child.FRESH}, since .*opens the device.*", made["method"]["process"])
+
+
 def test_a_cell_whose_parent_is_killed_has_failed(forking: Checkout) -> None:
     """How the fork ends nobody can tell, so it is ended as well."""
     supervisor = begin_measure(forking, cell("sleeps", seconds=600))
