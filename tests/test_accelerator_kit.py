@@ -48,6 +48,7 @@ def test_the_kit_brings_back_records_checks_and_a_page(tmp_path: Path) -> None:
     project.environment |= {
         "OUT": str(out),
         "WORK": str(tmp_path / "work"),
+        "TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions"),  # else other tests' host has one more
         "CONFIG": str(tmp_path / "gpu.yaml"),
         "SMOKE": str(tmp_path / "smoke.yaml"),
         "CHECKS": "--backend torch-cpu --small",
