@@ -134,19 +134,19 @@ class Frames:
     def gaps(self) -> pd.DataFrame:
         """The lines of attribution.csv with names, the most telling pair of each work first.
 
-        `fast` and `slow` are rows of `points`; `fast_name` and `slow_name` have host and device where
-        there are several; `device` to `precision` are the slow side's; `rank` is the place of the pair:
-        another device or backend, all else alike, first; nothing disturbed and no gap within noise
-        before anything sound.
+        `fast` and `slow` are rows of `points`; `fast_name` and `slow_name` have the host where that is
+        another, and the device where its host has several; `device` to `precision` are the slow
+        side's; `rank` is the place of the pair: another device or backend, all else alike, first;
+        nothing disturbed and no gap within noise before anything sound.
         """
         lines, points = self.results.frame("attribution"), self.trainings
         for side in ("fast", "slow"):
             key = [f"{side}_{name}" for name in POINT]
             names = points[POINT].set_axis(key, axis=1).assign(**{side: points.index})
             lines = lines.merge(names, on=key, how="inner")
-        named = points["setup"]
-        for where in ("device", "host"):
-            named = points[where] + " · " + named if points[where].nunique() > 1 else named
+        several = points.groupby(DEVICE[:2])["device"].transform("nunique") > 1
+        host, device = (points["host"] + " · ").mask(points["here"], ""), points["device"] + " · "
+        named = host + device.where(several, "") + points["setup"]
         fast, slow = (points.loc[lines[side]].reset_index(drop=True) for side in ("fast", "slow"))
         of_path, of_rest = ["host", "device", "backend"], ["trainer", "precision", "variant"]
         path = (fast[of_path] != slow[of_path]).any(axis=1)
