@@ -39,6 +39,10 @@ def test_the_fastest_setup_of_all_hosts_is_the_answer(tmp_path: Path) -> None:
     assert "5.00 ×" in (results / "summary.txt").read_text(encoding="utf-8")
     here = [said for said in page.hover("all-devices") if "Example CPU" in said]
     assert any("mlx · plain · fp32" in said and "20.0" in said for said in here)
+    gaps = [
+        line[side] for line in shown_table(results, "gaps") for side in ("slow_name", "fast_name")
+    ]
+    assert {"torch-cpu · plain · fp32", "server · torch-cuda · plain · fp32"} <= set(gaps)
 
 
 WORK: tuple[Mapping[str, Any], ...] = (  # sets two trainings apart
