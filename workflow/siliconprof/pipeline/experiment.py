@@ -76,6 +76,7 @@ class Experiment:
         self._began_s, self._load = time.time(), interference.ForeignLoad()
         self._checkpoints = checkpoints
         self._known: dict[str, tuple[int, _Cells]] = {}
+        self._asked: set[tuple[str, ...]] = set()  # axes of the cells that this run is about
         self.config, self._devices = config.resolve(raw), registry.load(registry.shipped())
         self.results = matrix.results_folder(self.config)
         self._folder = Path(self.results)
@@ -248,6 +249,7 @@ class Experiment:
                 what = f"{'/'.join(wildcards)}: no cell of this experiment"
                 raise UserError(f"{what}; `siliconprof plan` lists them")
             planned = cells.planned(*axes)
+            self._asked.add(axes)
             if key == "priority":  # as in the config, a workload's cells one after the other
                 place = cells.places[axes] / len(cells.places)
                 return -self._workload_places[planned.cell.workload] - place
@@ -260,7 +262,6 @@ class Experiment:
     @property
     def records(self) -> list[Callable[[Any], list[str]]]:
         """A function for each host: a label whose nodes are not available delays no other."""
-
         return [partial(self._records_of, label, None) for label in self.labels]
 
     @property
@@ -320,13 +321,8 @@ class Experiment:
 
     # -- the run ------------------------------------------------------------------------------
 
-    @_in_lines
-    def started(self, quick: bool) -> str:
-        """Prepare a run whose jobs are about to start; what there is to say of it.
-
-        Args:
-            quick: whether it is about the cells of the target `quick` alone.
-        """
+    def started(self) -> str:
+        """Prepare a run whose jobs are about to start; what there is to say of it."""
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE, text)
         if self.nodes:
@@ -334,10 +330,9 @@ class Experiment:
         busy_cores = self._load.cores(time.time() - self._began_s)
         fork_server.start()
         (label,) = self.labels
-        cells, workloads = self._cells(label), self.config["quick"] if quick else None
-        asked = [axes for axes in cells.places if workloads is None or axes[2] in workloads]
-        due = [cells.planned(*axes) for axes in asked]
-        due = [planned for planned in due if not Path(planned.record).exists()]
+        cells = self._cells(label)
+        asked = [cells.planned(*axes) for axes in cells.places if axes in self._asked]
+        due = [planned for planned in asked if not Path(planned.record).exists()]
         line = f"{len(asked)} cells on {label}, {len(due)} of them without a record"
         if not due:
             return line

@@ -20,6 +20,7 @@ All arguments are Snakemake's own; `snakemake --help` lists them.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -91,7 +92,7 @@ def check_options(words: Sequence[str]) -> None:
     from snakemake.cli import get_argument_parser
 
     parser = get_argument_parser()
-    known = [*parser._option_string_actions]
+    known = {*re.findall(r"--?[a-zA-Z][\w-]*", parser.format_help())}
 
     def refuse(message: str) -> NoReturn:
         raise UserError(f"siliconprof run: {message}; `siliconprof run --help` has the usual ones")
