@@ -3,7 +3,7 @@ include: "workflow/Snakefile"
 
 
 rule all:
-    """Both pages, and every record of this run's hosts behind them."""
+    """The page, and every record of this run's hosts behind them."""
     default_target: True
     input:
         rules.report.input,

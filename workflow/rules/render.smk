@@ -1,9 +1,8 @@
 # render: tables into one page that opens offline, and every figure and table of it as a file.
 #
 # in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/
-# out:  results/report.html; results/figures/, which `snakemake --report` shows;
-#       results/{errors,summary,whole}.txt; results/quick.html, results/quick/ (target `quick`);
-#       on request (`make figures`) results/print/: every figure as SVG, PNG and PDF
+# out:  results/report.html, results/{errors,summary,whole}.txt, results/figures/ (snakemake --report)
+#       targets on request: quick: results/quick.html, results/quick/; figures: results/print/
 
 
 rule render:
@@ -52,11 +51,8 @@ rule complete:
     conda:
         "../../envs/base.yaml"
     shell:
-        """
-        cat {input:q} | tee {log:q}
-        test ! -s {input:q} \
-            || {{ echo "the page stands, but for what could not be drawn" | tee -a {log:q}; exit 1; }}
-        """
+        "cat {input:q} | tee {log:q}; test ! -s {input:q} "
+        "|| {{ echo 'the page stands, but for what could not be drawn' | tee -a {log:q}; exit 1; }}"
 
 
 use rule render as figures with:
@@ -65,7 +61,6 @@ use rule render as figures with:
     log:
         "results/logs/figures.log",
     params:
-        code=EXPERIMENT.code,
         flags="--print",
 
 
