@@ -106,7 +106,7 @@ def first(cluster: slurm_daemons.Cluster, tmp_path_factory: pytest.TempPathFacto
     nano = default["workloads"]["gpt2-nano-plain"] | {"backends": ["mlx"], "precisions": ["fp32"]}
     datasets = {nano["dataset"]: default["datasets"][nano["dataset"]]}
     configure(copy, {"gpt2-nano-plain": nano, "waiting": {}}, datasets=datasets)
-    snakemake(copy, "report")
+    output(copy).write_text(snakemake(copy, "report", *GROUPED).stderr)
     return copy
 
 
@@ -129,6 +129,8 @@ def configure(
 
 COMMAND = ("snakemake", "--workflow-profile", "profiles/slurm", "--latency-wait", "10")
 COMMAND += ("--slurm-init-seconds-before-status-checks", "1")
+# Cells of one label share a job.
+GROUPED = ("--groups", "measure=cells-{host}", "--group-components", "cells-{host}=2")
 
 
 def snakemake(project: Checkout, *arguments: str, check: bool = True) -> Any:
@@ -195,9 +197,11 @@ def measuring(cluster: slurm_daemons.Cluster, node: str | None = None) -> list[p
 # -- what goes right ---------------------------------------------------------------------------
 
 
-def test_each_cell_ran_once_on_a_node_that_has_its_device(first: Checkout):
+def test_each_cell_ran_once_on_a_node_that_has_its_device_in_a_job_of_both(first: Checkout):
     made = list(first.records().values())
     assert len(made) == 6
+    jobs = output(first).read_text().count(" has been submitted with SLURM jobid ")
+    assert jobs == 2 * len(NODE_OF)  # on each node one that looks at it, one of both cells
     for record in made:
         assert record["status"] == "ok", record["reason"]
     nodes = {(r["cell"]["host"], r["environment"]["node"]) for r in made}
