@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -41,12 +40,12 @@ def snakemake(folder: Path, *arguments: str) -> tuple[float, float]:
     """Seconds of one `snakemake --cores 1 …`, and until its first cell's numbers stood there."""
     started, first_s = time.perf_counter(), 0.0
     command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
-    pipes: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, cwd=folder, env=USUAL, **pipes) as process:
         lines = []
-        for line in process.stderr or ():
+        for line in process.stdout or ():
             lines.append(line)
-            if not first_s and re.match(r" *\d+/\d+  .*/s", line):
+            if not first_s and "±" in line:  # a cell's line
                 first_s = time.perf_counter() - started
     if process.returncode:
         raise SystemExit("".join(lines))

@@ -1,10 +1,10 @@
 """What this workflow costs Snakemake's process beside the barest one of the same shape.
 
-    python benchmarks/workflow.py [--cells 100 1000 10000] [--rounds 5]
+    python benchmarks/workflow.py [--cells 100 1000 10000] [--rounds 5] [--beside CHECKOUT]
 
 Processor time and memory of `snakemake -n -q` before anything is measured and of a run with nothing
 to do, in turn with a Snakefile of one rule `host`, one rule `measure` with the same six wildcards, and
-functions of a dictionary. Cells are products of matrices of which one is measured: a first run leaves
+functions of a dictionary, or with the one of another folder that has a target `measured`. Cells are products of matrices of which one is measured: a first run leaves
 what later ones find. Each figure is the least of its rounds, to which other processes only add.
 """
 
@@ -107,13 +107,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, nargs="+", default=[100, 1000, 10_000])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="in place of the bare one")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        own, bare = copied(Path(folder) / "own"), Path(folder) / "bare"
-        (bare / "config").mkdir(parents=True)
-        shutil.copytree(own / "profiles", bare / "profiles")
-        (bare / "Snakefile").write_text(BARE, encoding="utf-8")
-        print("cells  run            this workflow, bare, ratio: processor time; memory")
+        own, bare = copied(Path(folder) / "own"), Path(folder) / "other"
+        if arguments.beside:
+            shutil.copytree(arguments.beside, bare, ignore=shutil.ignore_patterns(".*", "results"))
+        else:
+            (bare / "config").mkdir(parents=True)
+            shutil.copytree(own / "profiles", bare / "profiles")
+            (bare / "Snakefile").write_text(BARE, encoding="utf-8")
+        print("cells  run            this workflow, the other, ratio: processor time; memory")
         for n_cells in arguments.cells:
             config = experiment(n_cells // 2, host="desk", backends=["mlx", "torch-cpu"])
             for side in (own, bare):
