@@ -120,16 +120,21 @@ def test_a_label_is_no_name_of_the_submitting_host(
 @pytest.mark.slow
 def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
     """Cells follow once a node is known, with what leads to it; nothing is measured here."""
-    done = lab.snakemake("measured", *LISTED)
+    done = lab.snakemake("measured", *LISTED, "--set-resources", "measure:runtime=7")
     (job,) = re.findall(r"^ *rule measure:\n(?: .*\n)+", done.stdout, re.M)
-    assert "host=hall" in job and "gres=gpu:h200:1" in job and "runtime=9" in job
+    assert "host=hall" in job and "gres=gpu:h200:1" in job and "runtime=7" in job
     assert looked_at(done) == {"far.hall"}  # which holds up no other label
 
-    # Other resources lead to other nodes, so somebody looks again; cells are another matter.
-    other = {"hall": {"device": "cpu", "resources": HALL | {"constraint": "a100"}}}
-    (lab.path / "other.yaml").write_text(yaml.safe_dump(SMALL | {"cluster": other}))
-    done = lab.snakemake("measured", *LISTED, "--configfile", "other.yaml")
+    # Other resources lead to other nodes, so somebody looks again. A later file is laid over.
+    for name, own in {
+        "one": {"constraint": "a100", "gres": "gpu:2"},
+        "two": {"constraint": "ib"},
+    }.items():
+        other = {"cluster": {"hall": {"resources": own}}}
+        (lab.path / f"{name}.yaml").write_text(yaml.safe_dump(other))
+    done = lab.snakemake("measured", *LISTED, "--configfile", "one.yaml", "two.yaml")
     assert looked_at(done) == {"hall", "far.hall"} and "rule measure:" not in done.stdout
+    assert "constraint=ib, gres=gpu:2, slurm_partition=main" in done.stdout
 
     # Patterns know no node yet and are wider than the matrix.
     path = "results/records/hall/cpu-other/mlx/mm/auto/fp32.json"

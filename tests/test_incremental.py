@@ -106,6 +106,27 @@ def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
     assert due(clone, TABLE) == ({"experiment", "host", "matrix", "aggregate"}, set())
 
 
+def test_options_of_snakemake_do_what_its_manual_says(clone):
+    assert "\nmeasure (Measure one cell" in clone.snakemake("--list-rules").stdout
+    for option in ("--rulegraph", "--dag"):
+        assert re.match(r"digraph \w+ {.*measure.*}\s*$", clone.snakemake(option).stdout, re.S)
+    summary = csv.DictReader(clone.snakemake("--summary").stdout.splitlines(), delimiter="\t")
+    of_cells = {row["output_file"]: row for row in summary if row["rule"] == "measure"}
+    assert {(row["status"], row["plan"]) for row in of_cells.values()} == {("ok", "no update")}
+    assert len(of_cells) == len(ALL)
+    anew = ("--forcerun", "measure")
+    assert due(clone, "report", *anew)[1] == ALL
+    assert due(clone, "report", *anew, "--until", "measure") == ({"measure"}, ALL)
+    assert due(clone, "report", *anew, "--omit-from", "aggregate") == ({"measure"}, ALL)
+    path = next(path for path in of_cells if "/nano-2/" in path)
+    assert due(clone, path, "--forcerun", path) == ({"measure"}, {"mlx/nano-2/fp32"})
+    (clone.path / path).unlink()
+    said = clone.snakemake("report", "--until", "measure", "--cores", "2", "-p", "--quiet", "host")
+    assert "1 of them without a record" in said.stdout and "-m siliconprof.measure" in said.stderr
+    assert "threads: 2\n" in said.stderr  # all there are, so that nothing runs beside a cell
+    assert "report:" not in said.stdout  # since none was made
+
+
 def test_new_axes_run_exactly_the_new_cells(clone):
     def grow(config):
         config["workloads"]["product"]["precisions"] = ["fp32", "bf16"]
