@@ -316,7 +316,7 @@ rule mine:
     output:
         "mine.txt",
     shell:
-        "wc -l {{input}} >{{output}}"
+        "python scripts/mine.py {{input}} >{{output}}"
 """
 
 
@@ -330,6 +330,9 @@ def test_a_run_from_elsewhere_and_one_from_an_outer_workflow(tiny, tmp_path):
     (tmp_path / "own.yaml").write_text(json.dumps(one))
     (outer.path / "config/config.yaml").write_text(json.dumps(one | {"prefix": "sp"}))
     (outer.path / "Snakefile").write_text(OUTER.format(checkout=tiny.path))
+    (outer.path / "scripts").mkdir()
+    (outer.path / "scripts/mine.py").write_text("from beside import said\nprint(said)\n")
+    (outer.path / "scripts/beside.py").write_text("import sys\nsaid = sys.argv[1]\n")
     before = snapshot(tiny)
     snakefile = ("-s", str(tiny.path / "Snakefile"), "-d", str(elsewhere.path))
     Checkout(tmp_path, elsewhere.environment).snakemake(
@@ -343,7 +346,7 @@ def test_a_run_from_elsewhere_and_one_from_an_outer_workflow(tiny, tmp_path):
     outer.snakemake()
     assert "sp/results/tables/cells.csv" in (outer.path / "mine.txt").read_text()
     assert {path.name for path in outer.path.iterdir()} == {
-        ".snakemake", "config", "mine.txt", "Snakefile", "sp"
+        ".snakemake", "config", "mine.txt", "scripts", "Snakefile", "sp"
     }  # fmt: skip
     assert snapshot(tiny) == before
 

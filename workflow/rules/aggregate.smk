@@ -36,7 +36,7 @@ rule matrix:
     params:
         code=EXPERIMENT.code,
     shell:
-        "python -m siliconprof.cells.matrix --experiment {input.experiment:q} "
+        "python -P -m siliconprof.cells.matrix --experiment {input.experiment:q} "
         "--host-file {input.hosts:q} --focus {input.focus:q} --output {output:q} 2>{log:q}"
 
 
@@ -54,7 +54,7 @@ rule reference:
     params:
         code=EXPERIMENT.code,
     shell:
-        "python -m siliconprof.remote.bundle_import {input:q} --unpack {output:q} 2>{log:q}"
+        "python -P -m siliconprof.remote.bundle_import {input:q} --unpack {output:q} 2>{log:q}"
 
 
 rule aggregate:
@@ -78,5 +78,5 @@ rule aggregate:
     params:
         code=EXPERIMENT.code,
     shell:
-        "python -m siliconprof.analyse.aggregate --matrix {input.matrix:q} "
+        "python -P -m siliconprof.analyse.aggregate --matrix {input.matrix:q} "
         "--reference {input.reference:q} 2>{log:q}"

@@ -26,4 +26,4 @@ rule analyse:
     params:
         code=EXPERIMENT.code,
     shell:
-        "python -m siliconprof.pipeline.analyse --matrix {input.matrix:q} 2>{log:q}"
+        "python -P -m siliconprof.pipeline.analyse --matrix {input.matrix:q} 2>{log:q}"

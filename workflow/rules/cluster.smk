@@ -16,5 +16,5 @@ checkpoint host:
     params:
         facts=EXPERIMENT.facts,  # not used, but a trigger
     shell:
-        "python -m siliconprof.hosts.host_file --label {wildcards.host:q} "
+        "python -P -m siliconprof.hosts.host_file --label {wildcards.host:q} "
         "--registry {input.registry:q} --output {output:q} 2>{log:q}"

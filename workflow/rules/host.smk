@@ -14,5 +14,5 @@ rule host:
     params:
         facts=EXPERIMENT.facts,
     shell:
-        "python -m siliconprof.hosts.host_file --facts {params.facts:q} --output {output:q} "
+        "python -P -m siliconprof.hosts.host_file --facts {params.facts:q} --output {output:q} "
         "2>{log:q}"

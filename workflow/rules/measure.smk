@@ -3,8 +3,6 @@
 # in:   the facts of the data that it reads, the files of its weights where they lie in a folder
 # out:  results/records/{host}/{device}/{backend}/{workload}/{scenario}/{precision}.json
 # by:   results/history/…, results/captures/…, results/checkpoints/…: by-products that no rule owns
-#
-# It takes every core, so that nothing of this run disturbs it, and gives the cell its own threads.
 
 
 rule measure:
@@ -19,14 +17,14 @@ rule measure:
     priority: EXPERIMENT.of_cell("priority")
     conda:
         EXPERIMENT.conda
-    threads: workflow.cores
+    threads: workflow.cores  # nothing of this run disturbs it; the cell has its own number
     resources:
         **EXPERIMENT.resources(),
         time_limit_s=EXPERIMENT.time_limit_s,
     params:
         arguments=EXPERIMENT.of_cell("arguments"),
     shell:
-        "python -m siliconprof.measure {params.arguments} --time-limit {resources.time_limit_s} "
+        "python -P -m siliconprof.measure {params.arguments} --time-limit {resources.time_limit_s} "
         "--output {output:q} 2>{log:q}"
 
 
@@ -46,5 +44,5 @@ rule retry:
     params:
         budget_s=EXPERIMENT.config["retry_contended_s"],
     shell:
-        "python -m siliconprof.pipeline.retry --matrix {input.matrix:q} "
+        "python -P -m siliconprof.pipeline.retry --matrix {input.matrix:q} "
         "--budget {params.budget_s} --output {output:q} 2>{log:q}"

@@ -25,7 +25,7 @@ rule prepare:
         folder=subpath(output[0], parent=True),
         sources=lookup(dpath="{dataset}", within=EXPERIMENT.sources),
     shell:
-        "python -m siliconprof.datasets.prepare --dataset {params.dataset:q} "
+        "python -P -m siliconprof.datasets.prepare --dataset {params.dataset:q} "
         "--output-dir {params.folder:q} --sources-state {params.sources:q} 2>{log:q}"
 
 

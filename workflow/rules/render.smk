@@ -36,7 +36,8 @@ rule render:
         code=EXPERIMENT.code,
         flags="",
     shell:
-        "python -m siliconprof.render.page --matrix {input.matrix:q} {params.flags} 2>{log:q}"
+        "MPLBACKEND=agg python -P -m siliconprof.render.page --matrix {input.matrix:q} "
+        "{params.flags} 2>{log:q}"
 
 
 rule complete:
@@ -84,5 +85,5 @@ rule quick:
     params:
         code=EXPERIMENT.code,
     shell:
-        "python -m siliconprof.render.quick --matrix {input.matrix:q} "
+        "MPLBACKEND=agg python -P -m siliconprof.render.quick --matrix {input.matrix:q} "
         "--output-dir {output.folder:q} 2>{log:q}"

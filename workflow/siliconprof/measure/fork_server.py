@@ -111,7 +111,7 @@ def start() -> int | None:
         listener.bind(f"\0{address}")
         listener.listen()
         ends, lives = os.pipe()
-        environment = os.environ | {"PYTHONPATH": str(PACKAGE_DIR.parent)}
+        environment = os.environ | {"PYTHONPATH": str(PACKAGE_DIR.parent), "PYTHONSAFEPATH": "1"}
         _started(environment, [listener.fileno(), ends])
         os.close(ends)
     os.environ[VARIABLE] = address
@@ -149,7 +149,7 @@ def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
     own = trial.environment(os.environ)
     if trial.compiles:
         own |= dict.fromkeys(COMPILER_CACHES, str(scratch))
-    own |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+    own |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     return inherited.without(os.environ) | own
 
 

@@ -365,9 +365,6 @@ def set_environment_of_jobs(nodes: bool) -> None:
     others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", own)]
     os.environ["PYTHONPATH"] = os.pathsep.join([own, *others])
     os.environ[PIPELINE_VARIABLE] = str(os.getpid())
-    os.environ["PYTHONSAFEPATH"] = "1"  # a `profile.py` that lies here is not the library's
-    os.environ["PYTHONIOENCODING"] = ":replace"
-    os.environ.pop("MPLBACKEND", None)  # a notebook's; figures are drawn without any
     # The rules' `python` is the one that runs Snakemake, whatever the shell's path is.
     os.environ["PATH"] = os.pathsep.join(
         [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]

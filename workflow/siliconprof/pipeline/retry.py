@@ -44,7 +44,8 @@ def measure(planned: matrix.PlannedCell, first: Record) -> Record | None:
     """The record of a cell that is measured into the history, as rule `measure` does."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "record.json")
-        command = [sys.executable, "-m", "siliconprof.measure", *shlex.split(planned.arguments)]
+        command = [sys.executable, "-P", "-m", "siliconprof.measure"]
+        command += shlex.split(planned.arguments)
         command += ["--time-limit", str(Plan.of(planned.cell.timing).time_limit_s)]
         command += ["--instead-of", first.sha256, "--output", str(output)]
         done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
