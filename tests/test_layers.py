@@ -54,7 +54,7 @@ def test_every_rule_says_what_it_does() -> None:
             if "shell:" in block:
                 assert "    log:" in block, f"{path.name}: {name} has no log"
                 assert "    conda:" in block, f"{path.name}: {name} has no environment"
-                assert "python -m siliconprof." in block or name == "complete", name
+                assert "python -P -m siliconprof." in block or name == "complete", name
     assert rules >= 12
 
 
