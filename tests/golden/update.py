@@ -5,11 +5,7 @@
 
 `records/NAME.tar.xz` has a run's matrix, hosts and records, of which each series of raw times is
 thinned to 20 values: `default` is the default run on a CPU, `h200` and `m2` are runs on simulated
-GPUs. `tables/NAME.tar.xz` has the tables. A change of the record format rewrites the records:
-
-    for name in update.NAMES:
-        with update.rewritten(name) as record_paths:   # of a folder that is packed again at the end
-            ...                                        # change each file, `update.seal` it
+GPUs. `tables/NAME.tar.xz` has the tables.
 """
 
 from __future__ import annotations
@@ -23,8 +19,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,16 +80,6 @@ def seal(path: Path, record: dict[str, Any]) -> None:
 
     record["sha256"] = content_sha256(record)
     path.write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
-
-
-@contextmanager
-def rewritten(name: str) -> Iterator[list[Path]]:
-    """The records of a run as files, which are packed again at the end."""
-    archive = HERE / "records" / f"{name}.tar.xz"
-    with tempfile.TemporaryDirectory() as folder:
-        unpack(archive, Path(folder))
-        yield sorted(Path(folder).glob("results/records/**/*.json"))
-        _pack(Path(folder), archive)
 
 
 def freeze(name: str, run: Path) -> None:

@@ -15,11 +15,11 @@ rule render:
         tables=rules.aggregate.output,
         analysed=rules.analyse.output,
     output:
-        # Snakemake leaves these where they are until the stage replaces them, so that a page stands
-        # whatever happens. The list goes before, so that after a failure the page is due again.
+        # Snakemake leaves the page where it is until the stage replaces it, so that one stands whatever
+        # happens. What else there is goes before, so that after a failure the page is due again.
         page=update("results/report.html"),
         figures=report(
-            update(directory("results/figures")),
+            directory("results/figures"),
             patterns=["{name}.svg", "{name}.csv"],
             caption="../../report/provenance.rst",
             category="Exhibits",
