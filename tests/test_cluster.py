@@ -98,6 +98,11 @@ def test_unknown_devices_and_labels_are_refused() -> None:
     assert line.startswith("cluster.auto: ") and "another label" in line
     with pytest.raises(UserError, match=r"devices\.0: 'hal' is neither .* mean 'hall'\?"):
         cluster.missing(config.resolve(SMALL | {"devices": ["hal"]}), known)
+    entries = {"one": {"device": "cpu", "resources": {"mem_mb": 1}}, "two": {"device": "cpu"}}
+    with pytest.raises(
+        UserError, match=r"^config: cluster\.two\.resources: lacks mem_mb, which an"
+    ):
+        cluster.missing(config.resolve(SMALL | {"cluster": entries}), known)
     with pytest.raises(UserError, match=r"no label .* any of them \(hall: cpu, far.hall: h200\)"):
         cluster.missing(config.resolve(SMALL | {"devices": ["m2-ultra-76"]}), known)
 
@@ -108,7 +113,7 @@ def test_a_label_is_no_name_of_the_submitting_host(
     """A node's own name it may be: jobs there read the config, and list no records."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(host_file.socket, "gethostname", lambda: "hall.example")
-    experiment = Experiment(SMALL | {"host": "auto"}, checkpoints=None)
+    experiment = Experiment(SMALL | {"host": "auto"}, checkpoints=None, workflow=None)
     assert experiment.labels == ["hall", "far.hall"]
     with pytest.raises(SystemExit, match=r"cluster\.hall: is the label of this host"):
         experiment.records[0](None)
@@ -147,6 +152,16 @@ def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
     assert not re.search(r"^(local)?rule measure", done.stdout, re.M)
     assert "constraint=[h200|a100]&ib" in done.stdout and "runtime=15" in done.stdout
     assert not (lab.path / "results" / "hosts").exists()  # the submitting host is not asked
+
+
+@pytest.mark.slow
+def test_a_label_is_not_measured_where_snakemake_was_started(lab: Checkout) -> None:
+    """As a run without the profile would: a known node's cell, and another node's facts."""
+    done = lab.snakemake("measured", check=False)
+    assert done.returncode and lab.records() == {}
+    for label in ("hall", "far.hall"):
+        assert f"{label}: a label of `cluster`, but this job runs where" in done.stdout
+    assert "--workflow-profile profiles/slurm" in done.stdout
 
 
 def looked_at(done: Any) -> set[str]:

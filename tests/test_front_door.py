@@ -24,11 +24,9 @@ FILES = {
     "broken.yaml": ("a: 1\nb: [1, 2\nc: 3\n", "line 3, column 2: not YAML"),
     "list.yaml": ("- 1\n", "is empty or no mapping"),
     "empty.yaml": ("", "is empty or no mapping"),
-    "tab.yaml": ("a:\n\t- 1\n", "line 2, column 1: not YAML"),
     "control.yaml": ("a: \x1b[2J\n", "not YAML"),
     "huge.yaml": (f"seed: {10**400}\n", "seed: "),
     "backend.yaml": ("backends: [torch-cup]\n", "did you mean 'torch-cpu'?"),
-    "case.yaml": ("backends: [MLX]\n", "did you mean 'mlx'?"),
     "scenario.yaml": ("scenarios: [offlaod]\n", "did you mean 'offload'?"),
     "host.yaml": ("host: a/b\n", "host: is 'a/b'"),
     "device.yaml": ("devices: [rtx-4900]\n", "did you mean 'rtx-4090'?"),
@@ -74,43 +72,31 @@ def refused(door: Checkout, line: str) -> str:
     ("line", "said"),
     [
         ("pla", "did you mean 'plan'?"),
-        ("predcit gpt2", "did you mean 'predict'?"),
         ("Run", "did you mean 'run'?"),
         ("--hepl", "did you mean '--help'?"),
-        ("--verison", "did you mean '--version'?"),
         ("-x", "see siliconprof --help"),
         ("plan --jsno", "did you mean '--json'?"),
-        ("plan extra", "unrecognized arguments: extra"),
         ("plan --configfile", "expected at least one argument"),
         ("plan --configfile nosuch.yaml", "nosuch.yaml: no such file"),
         ("plan --configfile config", "config: Is a directory"),
-        ("doctor --jsn=1 --jason", "did you mean '--json'?"),
         ("run --cores", "expected one argument"),
         ("run --cores 1 reprot", "did you mean 'report'?"),
-        ("run --cores 1 mesured", "did you mean 'measured'?"),
         ("run --cores 1 report --configfile", "expected at least one argument"),
         ("run --cores 1 report --configfile nosuch.yaml", "nosuch.yaml: no such file"),
         ("run --cores 1 --configfile config/config.yaml report", "write the target first: report"),
         ("run --cores 1 report --configfile config", "write the target first: config"),
         ("run --cores 1 report --rerun-trigers mtime", "did you mean '--rerun-triggers'?"),
         ("run --cores 1 report --rerun-triggers mtim", "invalid choice: 'mtim'"),
-        ("run --cores 1 report --executor nosuch", "invalid choice: 'nosuch'"),
         ("run --cores 1 report --workflow-profile profiles/slrum", "did you mean 'slurm'?"),
         ("run --cores 1 report --config host", "'host' is no KEY=VALUE"),
         ("compare", "arguments are required: A"),
         ("compare a", "B is missing"),
-        ("compare nosuch-a nosuch-b", "nosuch-a: no such file or folder"),
         ("compare list.yaml list.yaml", "neither a folder nor a bundle"),
-        ("compare config config", "config: no records in it"),
         ("compare a b --where-a backnd=mlx", "did you mean 'backend'?"),
         ("compare a b --threshold 0", "expected a percentage"),
-        ("explain", "arguments are required: A, B"),
-        ("explain a", "arguments are required: B"),
         ("explain a b", "no folder of results"),
         ("predict", "name one: a training of the results, or --model"),
-        ("predict a --results nosuch", "no folder of results"),
         ("predict --model gpt2-mni --batch 2", "did you mean 'gpt2-mini'?"),
-        ("predict --model gpt2-mini --batch two", "invalid int value: 'two'"),
         (
             "predict --model gpt2-mini --batch 0",
             "batch_size: is 0; expected greater than or equal to 1",
@@ -124,9 +110,7 @@ def refused(door: Checkout, line: str) -> str:
         ("import", "arguments are required: bundle"),
         ("import nosuch.zip", "No such file"),
         ("import list.yaml", "not a bundle"),
-        ("import config", "Is a directory"),
         ("collect nosuch", "config/hosts.yaml"),
-        ("collect --ssh-confg x", "did you mean '--ssh-config'?"),
     ],
 )
 def test_a_wrong_command_line_is_answered_in_one(door: Checkout, line: str, said: str) -> None:
@@ -284,7 +268,8 @@ def latin_1(folder: Path) -> dict[str, str]:
 @pytest.mark.slow
 def test_a_shell_s_settings_and_files_do_not_reach_the_run(clone: Checkout, tmp_path: Path) -> None:
     """A notebook's backend, a personal matplotlibrc, another path, `profile.py`, Latin 1."""
-    (clone.path / "profile.py").write_text("raise RuntimeError('not the library')\n")
+    for name in ("profile", "numpy"):
+        (clone.path / f"{name}.py").write_text("raise RuntimeError('not the library')\n")
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\naxes.grid: True\n")
     hostile = {
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",

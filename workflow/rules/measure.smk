@@ -17,7 +17,7 @@ rule measure:
     priority: EXPERIMENT.of_cell("priority")
     conda:
         EXPERIMENT.conda
-    threads: workflow.cores  # nothing of this run disturbs it; the cell has its own number
+    threads: EXPERIMENT.cores  # nothing of this run beside it; a cell has its own
     resources:
         **EXPERIMENT.resources(),
         time_limit_s=EXPERIMENT.time_limit_s,
@@ -40,7 +40,7 @@ rule retry:
     localrule: True
     conda:
         EXPERIMENT.conda
-    threads: workflow.cores
+    threads: EXPERIMENT.cores
     params:
         budget_s=EXPERIMENT.config["retry_contended_s"],
     shell:

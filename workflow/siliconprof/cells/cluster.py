@@ -17,6 +17,8 @@ HOW = "snakemake --workflow-profile profiles/slurm report"
 RESERVED = "auto"  # results/hosts/auto.json is no host
 ANY_CPU = "cpu"
 GENERIC = re.compile(r"[cg]pu-[a-z0-9-]+")  # ids without an entry, see `registry.generic_id`
+# Resources with a default, Snakemake's or of profiles/slurm, that it takes from every other label.
+WITH_DEFAULT = re.compile("(mem|disk)(_mi?b)?|tmpdir|slurm_extra|cpus_per_task")
 START_S = 300.0  # of Snakemake, and a cell's end, on a slow shared disk; a guess
 
 
@@ -57,9 +59,18 @@ def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[
     """Requested devices of a run on the cluster that no label has.
 
     Raises:
-        UserError: one of them is unknown, or no label is left to measure.
+        UserError: one of them is unknown, no label is left to measure, or one lacks a resource.
     """
     section = experiment["cluster"]
+    asked = {name for entry in section.values() for name in entry["resources"]}
+    lines = [
+        f"config: cluster.{label}.resources: lacks {name}, which another label sets; give it to "
+        "every label, or to none"
+        for label, entry in section.items()
+        for name in sorted(filter(WITH_DEFAULT.fullmatch, asked - entry["resources"].keys()))
+    ]
+    if lines:
+        raise UserError("\n".join(lines))
     labels = {name for label, entry in section.items() for name in (label, entry["device"])}
     generic = filter(GENERIC.fullmatch, experiment["devices"])
     where = f"a label of `cluster` ({', '.join(section)})"

@@ -22,7 +22,7 @@ from typing import Any
 from siliconprof import options, plugins
 from siliconprof.errors import UserError, stage
 from siliconprof.fingerprint import of as code_fingerprint
-from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
+from siliconprof.hosts import blas, detect, machine, mlx_blas, node_check, offload_ops, registry
 from siliconprof.store import documents, names, temporary
 from siliconprof.store.cell import canonical_sha256
 
@@ -309,6 +309,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
     if arguments.label:
+        node_check.require_submitted(arguments.label)
         quick_sha256, known = canonical_sha256(quick_facts()), registry.load(arguments.registry)
         host = assemble(detect.detect(), arguments.label, quick_sha256, known)
         store(arguments.output, host)

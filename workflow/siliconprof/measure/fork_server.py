@@ -418,7 +418,7 @@ def become_worker(request: Message) -> None:
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # which this module remembers
     atexit._clear()  # of what was imported; multiprocessing's forks do the same (gh-83856)
-    sys.path[:2] = [request["folder"], request["package"]]  # of this one: of the root, or another's
+    sys.path[:1] = [request["package"]]  # of this one: of the root, or another's
     sys.argv = [WORKER, json.dumps(request["job"])]
     # multiprocessing calls the program by a second name
     theirs = [n for n in sys.modules if n.split(".")[0] in ("siliconprof", "__mp_main__")]

@@ -374,6 +374,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     started, began_s = datetime.now(UTC), time.monotonic()
     declared = json.loads(arguments.environment)
     results, history = arguments.results, None
+    if arguments.expect:
+        node_check.require_submitted(cell.host)
     if results:
         history = results / "history"
         fingerprint.load_cache(history / fingerprint.CACHE)
@@ -391,8 +393,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: the cell ended without a record", file=sys.stderr)
         return 130
-    if arguments.expect and node_check.refused(result.get("reason")):
-        raise UserError(result["reason"])  # no record: the next run tries another node
+    if node_check.refused(result.get("reason")) or prepared.FIX in str(result.get("reason")):
+        raise UserError(result["reason"])  # no record: the next run has another node, or the data
     wall_s = time.monotonic() - began_s
     result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
     if arguments.instead_of:

@@ -23,7 +23,7 @@ from siliconprof.cells import cluster, config, matrix
 from siliconprof.cells.plan import expected_seconds
 from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
-from siliconprof.hosts import detect, environment, host_file, registry
+from siliconprof.hosts import detect, environment, host_file, node_check, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server
 from siliconprof.pipeline import doctor
@@ -69,12 +69,13 @@ class Experiment:
     Args:
         raw: Snakemake's `config`.
         checkpoints: Snakemake's, for the nodes of a cluster.
+        workflow: Snakemake's, for the cores that it is given.
     """
 
     @_in_lines
-    def __init__(self, raw: Mapping[str, Any], checkpoints: Any) -> None:
+    def __init__(self, raw: Mapping[str, Any], checkpoints: Any, workflow: Any) -> None:
         self._began_s, self._load = time.time(), interference.ForeignLoad()
-        self._checkpoints = checkpoints
+        self._checkpoints, self._workflow = checkpoints, workflow
         self._known: dict[str, tuple[int, _Cells]] = {}
         self._asked: set[tuple[str, ...]] = set()  # axes of the cells that this run is about
         self.config, self._devices = config.resolve(raw), registry.load(registry.shipped())
@@ -95,6 +96,19 @@ class Experiment:
         """A file of this checkout; relative in a run there, so that a moved one reruns nothing."""
         at_home = Path.cwd() == CHECKOUT and not self.config["prefix"]
         return path if at_home else (CHECKOUT / path).as_posix()
+
+    @_in_lines
+    def check_prefix(self, made: str) -> None:
+        """Refuse a module whose `prefix:` its config does not name.
+
+        Args:
+            made: the path of results/matrix.json as the rules have it.
+        """
+        if (folder := Path(made).parent.as_posix()) != self.results:
+            raise UserError(
+                f"config: prefix: results lie in {self.results}, by the module's prefix in {folder}; "
+                "give the config the same prefix"
+            )
 
     def listed(self, pattern: str) -> list[str]:
         """Files of this checkout that become inputs of rules."""
@@ -311,6 +325,10 @@ class Experiment:
         timing = self.config["workloads"][wildcards.workload]["timing"]
         return cluster.minutes(timing, cluster.longest_s(self.config))
 
+    def cores(self, wildcards: Any) -> int:
+        """All that there are; a function, since graphs and summaries are made without `--cores`."""
+        return int(self._workflow.cores)
+
     @property
     def time_limit_s(self) -> Any:
         """How long a cell may take, which changes none of its numbers: no function where all agree."""
@@ -326,6 +344,7 @@ class Experiment:
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE, text)
         if self.nodes:
+            os.environ[node_check.SUBMITTER] = node_check.runs_in()
             return f"nodes of {', '.join(self.labels)}, each looked at before its cells are known"
         busy_cores = self._load.cores(time.time() - self._began_s)
         fork_server.start()
@@ -334,16 +353,17 @@ class Experiment:
         asked = [cells.planned(*axes) for axes in cells.places if axes in self._asked]
         due = [planned for planned in asked if not Path(planned.record).exists()]
         line = f"{len(asked)} cells on {label}, {len(due)} of them without a record"
+        minutes = sum(expected_seconds(planned, None) for planned in due or asked) / 60
+        about = f"about {minutes:.0f} min" if minutes >= 1 else "under a minute"
         if not due:
-            return line
+            return f"{line}; {about} if all are measured again" if asked else line
         fork_server.prepare([planned.trial for planned in due])
-        minutes = sum(expected_seconds(planned, None) for planned in due) / 60
         on_cpu = {p.cell.precision for p in due if p.cell.device_kind == "cpu"}
         advice = [*doctor.before_a_run(self._host, busy_cores, on_cpu)]
         commit, reason = environment.git_commit(CHECKOUT)
         if commit is None:
             advice.append(f"no commit in the records ({reason}): they have the code's hash alone")
-        return "\n".join([f"{line}: about {minutes:.0f} min", *advice])
+        return "\n".join([f"{line}: {about}", *advice])
 
     def ended(self) -> str:
         """The page in a dozen lines, where this run has made it."""

@@ -19,6 +19,8 @@ All arguments are Snakemake's own; `snakemake --help` lists them.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import sys
@@ -100,8 +102,12 @@ def check_options(words: Sequence[str]) -> None:
     for option in options:
         if option.startswith("--") and not any(name.startswith(option) for name in known):
             refuse(f"{option}: no option of Snakemake{nearest(option, known)}")
-    parser.error = refuse
-    for setting in parser.parse_known_args(list(words))[0].config or ():
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            given = parser.parse_known_args(list(words))[0]
+    except SystemExit:
+        refuse(said.getvalue().splitlines()[-1].partition(": error: ")[2])
+    for setting in given.config or ():
         if "=" not in setting:
             refuse(f"--config: '{one_line(setting)}' is no KEY=VALUE")
 

@@ -10,7 +10,8 @@ import re
 
 LONGEST = 64  # characters of a label
 LABEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST - 1}}}"
-RULE = f"at most {LONGEST} letters, digits, '.', '_' and '-'"  # the same, for a person
+# The same, for a person.
+RULE = f"at most {LONGEST} letters, digits, '.', '_' and '-', a letter or digit first"
 _DIGITS = 8  # of the hash
 
 
