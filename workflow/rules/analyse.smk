@@ -26,4 +26,5 @@ rule analyse:
     params:
         code=EXPERIMENT.code,
     shell:
-        "python -P -m siliconprof.pipeline.analyse --matrix {input.matrix:q} 2>{log:q}"
+        "python -P -m siliconprof.pipeline.analyse --matrix {input.matrix:q} "
+        "--registry {input.registry:q} --claims {input.claims:q} 2>{log:q}"
