@@ -2,10 +2,11 @@
 
     python benchmarks/workflow.py [--cells 100 1000 10000] [--rounds 5] [--beside CHECKOUT]
 
-Processor time and memory of `snakemake -n -q` before anything is measured and of a run with nothing
-to do, in turn with a Snakefile of one rule `host`, one rule `measure` with the same six wildcards, and
-functions of a dictionary, or with the one of another folder that has a target `measured`. Cells are products of matrices of which one is measured: a first run leaves
-what later ones find. Each figure is the least of its rounds, to which other processes only add.
+Processor time and memory of `snakemake -n -q` before anything is measured and of a run with nothing to
+do, in turn with a Snakefile of one rule `host`, one rule `measure` with the same six wildcards, and
+functions of a dictionary, or with the one of another folder that has a target `measured`. Cells are
+products of matrices of which one is measured: a first run leaves what later ones find. Each figure is
+the least of its rounds, to which other processes only add.
 """
 
 from __future__ import annotations
