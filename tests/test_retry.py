@@ -66,5 +66,5 @@ def test_a_disturbed_training_is_measured_once_more_and_then_never(checkout: Che
     # Nor where it is flagged itself.
     second["flags"] = [{"code": "contended", "detail": "planted"}]
     third = record.write(second, path, None)
-    assert "again" not in checkout.snakemake("measured").stdout
+    assert "\nagain " not in checkout.snakemake("measured").stdout
     assert json.loads(path.read_text())["sha256"] == third
