@@ -3,6 +3,8 @@
 # in:   an entry of `datasets` in the config (built-in, hub data set or folder)
 # out:  results/data/{dataset}/dataset.json with checksums, and what the kind has beside it
 # by:   sources.json, which files of a folder were read: what the next run compares those files with
+#
+# Data that cannot be prepared fail their own cells: dataset.json says why, and the next run tries again.
 
 
 rule prepare:
@@ -26,7 +28,7 @@ rule prepare:
         sources=lookup(dpath="{dataset}", within=EXPERIMENT.sources),
     shell:
         "python -P -m siliconprof.datasets.prepare --dataset {params.dataset:q} "
-        "--output-dir {params.folder:q} --sources-state {params.sources:q} 2>{log:q}"
+        "--output-dir {params.folder:q} --sources-state {params.sources:q} --record-failure 2>{log:q}"
 
 
 use rule prepare as prepare_speech with:

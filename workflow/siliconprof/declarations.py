@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
+from itertools import chain
 from typing import Any, NamedTuple
 
 from siliconprof import plugins
@@ -159,15 +160,31 @@ OF_DATA = ("datasets", "safetensors", "soundfile", "soxr", "tokenizers")
 @cache
 def libraries() -> list[str]:
     """Distributions whose version a number may depend on: those of the plug-ins, and `OF_DATA`."""
-    names = {*OF_DATA}
-    for kind in ("backends", "probes"):
-        for name in plugins.names(kind):
-            names.update(plugins.load(kind, name).LIBRARIES)
-    for kind in ("workloads", "trainers"):
-        for name in plugins.names(kind):
-            names.update(*plugins.load(kind, name).LIBRARIES.values())
-    for name in plugins.names("trainers"):
-        names.update(plugins.load("trainers", name).OFFLOAD_LIBRARIES)
+    of_probes = [plugins.load("probes", name).LIBRARIES for name in plugins.names("probes")]
+    return sorted({*libraries_but_of_probes(), *chain.from_iterable(of_probes)})
+
+
+@cache
+def libraries_but_of_probes() -> list[str]:
+    """Those that a cell's process, or what prepares its data, may import."""
+    frameworks = {plugins.load("backends", name).framework for name in plugins.names("backends")}
+    return sorted({*OF_DATA, *chain.from_iterable(map(libraries_with, frameworks))})
+
+
+@cache
+def libraries_with(framework: str) -> list[str]:
+    """Those that the cells of a framework may import: of its backends, workloads and trainers."""
+    names = set[str]()
+    trainers = [plugins.load("trainers", name) for name in plugins.names("trainers")]
+    workloads = [plugins.load("workloads", name) for name in plugins.names("workloads")]
+    for plugin in (*workloads, *trainers):
+        names.update(plugin.LIBRARIES.get(framework, ()))
+    for name in plugins.names("backends"):
+        backend = plugins.load("backends", name)
+        if backend.framework == framework:
+            names.update(backend.LIBRARIES)
+            if backend.offload is None:
+                names.update(*(trainer.OFFLOAD_LIBRARIES for trainer in trainers))
     return sorted(names)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
+from siliconprof.lifetime import end_with_pipeline
 
 USER_ERROR_EXIT_STATUS = 2
 PACKAGE = Path(__file__).resolve().parent
@@ -152,8 +152,8 @@ def stage(main: Callable[[Sequence[str] | None], int], ends_itself: bool = False
 
 
 def _print_error(error: UserError) -> None:
-    # Standard error of a job is its log, which may lie on the disk that is full; a person reads the
-    # other.
-    for stream in (sys.stderr, *([sys.stdout] if os.environ.get(PIPELINE_VARIABLE) else [])):
+    # Standard error of a job is its log, which may lie on the disk that is full.
+    for stream in (sys.stderr, sys.stdout):
         with contextlib.suppress(OSError):
-            print(printable(str(error)), file=stream)
+            print(printable(str(error)), file=stream, flush=True)
+            return

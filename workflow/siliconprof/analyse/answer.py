@@ -14,6 +14,9 @@ from siliconprof.store.record import REFERENCE
 
 ELSE = [*DEVICE, "backend"]  # a rival is another backend, device or host
 STEP = "whole_step_ms"
+FAILED = ("failed", "oom", "timeout")
+ONLY_ONE = " (the only one)"  # setup that was measured of a training: the fastest of nothing
+MOST_LETTERS = 240  # of a reason; the table of all cells has the whole
 ENDS = (("", "", ""), ("_low", "_low", "_high"), ("_high", "_high", "_low"))  # of a ratio
 
 
@@ -48,6 +51,8 @@ def fastest(frames: Frames) -> pd.DataFrame:
     has_plain = trainings["work_label"].isin(trainings.loc[is_plain, "work_label"])
     ranked = trainings[is_plain | ~has_plain].sort_values(["disturbed", STEP], kind="stable")
     frame = ranked.drop_duplicates("work").assign(point_index=lambda best: best.index)
+    setups = ranked.drop_duplicates(["work", *ELSE, "setup"]).groupby("work").size()
+    frame["setup"] += frame["work"].map(setups).eq(1).map({True: ONLY_ONE, False: ""})
     rivals = ranked.assign(index=ranked.index).merge(
         frame[["work", *ELSE, "precision"]], on="work", suffixes=("", "_best")
     )
@@ -67,6 +72,30 @@ def fastest(frames: Frames) -> pd.DataFrame:
     frame["per_1000_usd"] = 1e3 * frame["samples_per_s"] / pd.Series(price, frame.index, float)
     by = ["n_parameters", "family_order"]
     return frame.sort_values(by, ascending=False, kind="stable", ignore_index=True)
+
+
+def failures(frames: Frames) -> list[str]:
+    """What failed and may have been the fastest: a sentence for each backend of each host.
+
+    Where all trainings of a backend were measured, nothing could turn a ranking round.
+    """
+    cells = frames.cells[frames.cells["source"] != REFERENCE]
+    sentences = []
+    for (_, _, backend), rows in cells.groupby([*DEVICE[1:], "backend"], sort=False):
+        lost = rows[rows["status"].isin(FAILED)]
+        if lost["trainer"].notna().any():
+            reasons = lost["reason"].fillna("").value_counts()
+            others = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
+            whose = "" if rows["here"].all() else f"{rows['place'].iloc[0]} · "
+            why = words.shortened(reasons.index[0], MOST_LETTERS)
+            cells_ = words.count(len(rows), "cell")
+            sentences.append(f"{whose}{backend}: {len(lost)} of {cells_} failed: {why}{others}")
+    absent: dict[str, list[str]] = {}
+    for name, state in frames.matrix.host["backends"].items():
+        if not state["available"] and state["fix"] and name in frames.matrix.experiment["backends"]:
+            absent.setdefault(f"{state['reason']}; {state['fix']}", []).append(name)
+    sentences += [f"{', '.join(names)}: not measured: {why}" for why, names in absent.items()]
+    return sentences
 
 
 def _in_words(row: dict[str, Any]) -> str:

@@ -26,6 +26,12 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "speech": ("tokenizers", "transformers"),
     "images": (),
 }
+# And those that read a source other than the package's own.
+READERS: dict[str, tuple[str, ...]] = {
+    "text": ("datasets",),
+    "speech": ("datasets", "soundfile", "soxr"),
+    "images": ("datasets",),
+}
 # What a model needs before its data are read: a workload gets each value as `dataset_KEY`.
 SHAPES: dict[str, tuple[str, ...]] = {
     "text": ("vocab_size",),
@@ -49,6 +55,11 @@ class DatasetSpec(Dataset):
     def error(self, message: str) -> PrepareError:
         """The error whose line names this data set."""
         return PrepareError(f"dataset '{self.name}': {message}")
+
+
+def packages_of(spec: DatasetSpec) -> tuple[str, ...]:
+    """The distributions that preparing a data set may import."""
+    return LIBRARIES[spec.kind] + (() if spec.source == "builtin" else READERS[spec.kind])
 
 
 def requested_facts(spec: DatasetSpec) -> dict[str, Any]:

@@ -12,6 +12,9 @@ The source is the package (`builtin`), a dataset repository on disk as the hub l
     sources.json     the files of a folder that were read, to detect later changes
     dataset.json     its name and origin, sizes and checksums; written last
 
+With `--record-failure`, as the rule has it, data that cannot be prepared cost their own cells alone:
+dataset.json says why, the arrays are empty files, and the records of the cells repeat the reason.
+
 `data_folder.py` reads the folder back and needs numpy only.
 """
 
@@ -19,13 +22,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from siliconprof import options
+from siliconprof import options, packages
 from siliconprof.datasets import (
     dataset_file,
     dataset_spec,
@@ -34,7 +39,8 @@ from siliconprof.datasets import (
     source_files,
 )
 from siliconprof.datasets.dataset_spec import DatasetSpec
-from siliconprof.errors import stage, writing
+from siliconprof.errors import UserError, stage, writing
+from siliconprof.lifetime import killed_by
 from siliconprof.store import temporary
 
 
@@ -75,6 +81,36 @@ def prepare(
     return facts
 
 
+def record_failure(spec: DatasetSpec, output_dir: Path, reason: str) -> None:
+    """Leave a folder that says why there are no data, and is due again in the next run."""
+    again = json.dumps({"state": f"tried at {time.time_ns()} ns", "roots": {}}).encode()
+    facts = {"name": spec.name, "kind": spec.kind, prepared.FAILED: reason}
+    for name in reversed(dataset_spec.files(spec.kind)):  # dataset.json last
+        is_facts = name == prepared.FACTS
+        temporary.write(output_dir / name, json.dumps(facts, indent=2) if is_facts else b"")
+    temporary.write(output_dir / source_files.FILE, again)
+
+
+def _tried(spec: DatasetSpec, output_dir: Path, sources_state: str) -> str | None:
+    """Prepare in a process of its own, which may be killed; why there are no data."""
+    words = ["--dataset", spec.model_dump_json(), "--output-dir", str(output_dir)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "siliconprof.datasets.prepare", *words]
+        + ["--sources-state", sources_state],
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    sys.stderr.write(done.stderr)
+    if not (status := done.returncode):
+        return None
+    last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
+    reason = last if status > 0 else f"{killed_by(-status)}; {last}"
+    named = f"dataset '{spec.name}': "
+    return named + (reason.removeprefix(named) or f"ended with status {status}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stage and return its exit status.
 
@@ -87,9 +123,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sources-state", default=source_files.NEW, help="what `source_files.state` says of it"
     )
+    parser.add_argument(
+        "--record-failure",
+        action="store_true",
+        help="where it cannot be prepared, have dataset.json say why, for its cells, and end with 0",
+    )
     arguments = parser.parse_args(argv)
     spec = dataset_spec.parse(arguments.dataset)
-    facts = prepare(spec, arguments.output_dir, arguments.sources_state)
+    if arguments.record_failure:
+        if reason := _tried(spec, arguments.output_dir, arguments.sources_state):
+            record_failure(spec, arguments.output_dir, reason)
+            print(f"{reason} (its cells fail; the next run tries again)")
+        return 0
+    needed = dataset_spec.packages_of(spec)
+    packages.hide_all_but(needed)
+    try:
+        facts = prepare(spec, arguments.output_dir, arguments.sources_state)
+    except Exception as error:
+        if not isinstance(error, UserError) and (why := packages.failure(needed)):
+            raise spec.error(why) from error
+        raise
     label = "synthetic, " if facts["synthetic"] else ""
     counts = [f"{n} {key[2:]}" for key, n in facts.items() if key.startswith("n_")]
     skipped = json.dumps(facts.get("skipped") or [])

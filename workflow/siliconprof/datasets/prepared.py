@@ -18,6 +18,7 @@ from siliconprof.store import documents
 if TYPE_CHECKING:
     import numpy as np
 
+FACTS, FAILED = "dataset.json", "failed"  # the key of why nothing could be prepared
 FIX = "delete that folder and run `snakemake` again, or copy the whole folder again"
 # The arrays that a training reads, by kind of data, each in a file of its name.
 ARRAYS = {
@@ -40,16 +41,28 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """The content of a folder's dataset.json; `dataset_file` checks what it holds.
 
     Raises:
-        DataError: it is missing or no JSON.
+        DataError: it is missing, no JSON, or says why nothing could be prepared.
     """
     try:
-        return dict(documents.read(folder / "dataset.json"))
+        facts = dict(documents.read(folder / FACTS))
     except FileNotFoundError:
         raise DataError(
             f"data {folder}: no dataset.json, so nothing is prepared here; {FIX}"
         ) from None
     except (OSError, TypeError, ValueError) as error:
         raise damaged_facts(folder, error) from None
+    if reason := facts.get(FAILED):
+        raise DataError(str(reason))
+    return facts
+
+
+def failure(folder: Path) -> str | None:
+    """Why the data of a folder could not be prepared; None where they were, or are damaged."""
+    try:
+        read_facts(folder)
+    except DataError as error:
+        return None if FIX in str(error) else str(error)
+    return None
 
 
 def damaged_facts(folder: Path, error: Exception) -> DataError:

@@ -8,7 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from siliconprof import packages
 from siliconprof.datasets.dataset_spec import KINDS, DatasetSpec
+from siliconprof.errors import in_one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,11 +46,9 @@ def versions(spec: DatasetSpec, *libraries: str) -> dict[str, str]:
     """The versions of the libraries that make the arrays, for dataset.json.
 
     Raises:
-        PrepareError: a library is not installed.
+        PrepareError: a library is not installed, or does not load.
     """
     try:
         return {f"{name}_version": import_module(name).__version__ for name in libraries}
-    except ImportError as error:
-        raise spec.error(
-            f"preparing needs the package '{error.name}'; install the pins in envs/"
-        ) from None
+    except Exception as error:  # a broken one raises anything
+        raise spec.error(packages.failure(libraries) or in_one_line(error)) from None

@@ -80,9 +80,13 @@ def fix_of(reason: str, package: str) -> str:
 
 
 def package_versions() -> dict[str, str | None]:
-    """Versions of Python and of all libraries declared, None where not installed."""
+    """Versions of Python and of what cells and data use, None where not installed.
+
+    Not of what probes read with: it changes no number, and may be installed for something else.
+    """
     python = ".".join(map(str, sys.version_info[:3]))
-    return {"python": python, **declarations.installed_versions()}
+    names = declarations.libraries_but_of_probes()
+    return {"python": python, **{name: declarations.installed_version(name) for name in names}}
 
 
 def probe(name: str) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from siliconprof import declarations, packages
 from siliconprof.errors import in_one_line
 from siliconprof.measure import inherited, leftovers
 from siliconprof.plugins import PACKAGE_DIR
@@ -302,6 +303,7 @@ class Branch:
         leftovers.adopt()
         try:
             trial = Trial(Cell.from_json(request["cell"]))
+            packages.hide_all_but(declarations.libraries_with(trial.backend.framework))
             trial.imports()[self.depth][1]()
             if lacks := _what_a_fork_lacks(trial.backend()):
                 self.failed = f"importing {what} {lacks}, which a fork would not have"

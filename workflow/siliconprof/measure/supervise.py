@@ -268,6 +268,8 @@ def supervise(
         CannotWrite: the result, or the folder of captures, cannot be written.
     """
     cell, refusal = trial.cell, trial.refusal()
+    if cell.dataset and (why := prepared.failure(Path(cell.dataset))):
+        refusal = refusal or ("failed", why)
     captures = (results or Path("results")) / "captures" / cell.path
     under = capture_command(cell, captures)
     if under and not shutil.which(under[0]):

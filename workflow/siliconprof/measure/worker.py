@@ -7,6 +7,7 @@ supervisor has died, and the kernel's out-of-memory killer takes it before other
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 import traceback
@@ -15,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from siliconprof import packages
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, in_one_line
 from siliconprof.lifetime import end_with, leave
@@ -71,6 +73,13 @@ def main(job: Mapping[str, Any]) -> int:
         result = {"status": "unsupported", "reason": str(error)}
     except CannotWrite as error:
         return _gives_up(error)
+    except packages.NotLoaded:
+        traceback.print_exc()
+        sys.stdout.flush()
+        os.environ[packages.ALONE] = "1"
+        os.execv(
+            sys.executable, [sys.executable, "-m", "siliconprof.measure.worker", *sys.argv[1:]]
+        )
     except UserError as error:
         result = {"status": "failed", "reason": str(error)}
     except BaseException as error:

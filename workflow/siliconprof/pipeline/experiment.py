@@ -26,7 +26,7 @@ from siliconprof.errors import UserError, nearest, printable, replace_what_canno
 from siliconprof.hosts import detect, environment, host_file, node_check, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server
-from siliconprof.pipeline import doctor
+from siliconprof.pipeline import doctor, failed_jobs
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
@@ -346,6 +346,7 @@ class Experiment:
         if self.nodes:
             os.environ[node_check.SUBMITTER] = node_check.runs_in()
             return f"nodes of {', '.join(self.labels)}, each looked at before its cells are known"
+        failed_jobs.watch()
         busy_cores = self._load.cores(time.time() - self._began_s)
         fork_server.start()
         (label,) = self.labels

@@ -21,13 +21,18 @@ HEADER = ("training", "fastest setup", "time per step", "samples/s", "faster tha
 
 
 def text(frames: Frames) -> str:
-    """A table of the trainings of all hosts, each in its fastest setup, then the first findings."""
+    """What failed, a table of the trainings of all hosts in their fastest setups, the first findings."""
     rows = answer.fastest(frames)
     if rows["place"].nunique() > 1:
         hosts = (rows["host"] + " · ").where(~rows["here"], "")
         rows = rows.assign(setup=hosts + rows["device"] + " · " + rows["setup"])
     shown = [_line(row) for row in records(rows.head(MOST_TRAININGS))]
-    lines = words.aligned([HEADER, *shown], {2, 3}) if shown else []
+    lines = [
+        line
+        for sentence in answer.failures(frames)
+        for line in textwrap.wrap(sentence, MOST_COLUMNS, subsequent_indent="  ")
+    ]
+    lines += words.aligned([HEADER, *shown], {2, 3}) if shown else []
     if more := len(rows) - len(shown):
         lines.append(f"and {words.count(more, 'more training')}: see the page")
     lines = [words.shortened(line, MOST_COLUMNS) for line in lines]
@@ -93,11 +98,12 @@ def emulated(frames: Frames) -> list[str]:
 
 
 def banners(frames: Frames) -> list[str]:
-    """What holds for the whole run: flags of every cell, what other processes disturbed."""
+    """What holds for the whole run: what failed, flags of every cell, what others disturbed."""
     measured = frames.cells[frames.cells["here"] & frames.cells["status"].eq("ok")]
     disturbed = measured[measured["disturbed"]]
     common = sorted(frames.flags_of_all - words.STATISTICS - {DISTURBED})
-    lines = [f"Every cell: {words.FLAG_WORDS.get(code, code)}" for code in common]
+    lines = answer.failures(frames)
+    lines += [f"Every cell: {words.FLAG_WORDS.get(code, code)}" for code in common]
     if disturbed.empty:
         return lines
     names = list(dict.fromkeys(disturbed["workload"] + "/" + disturbed["backend"]))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from siliconprof import declarations, packages
 from siliconprof.backends.base import Unsupported
 from siliconprof.datasets import prepared
-from siliconprof.errors import in_one_line
+from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import machine, node_check
 from siliconprof.session import memory_limit, quality, self_checks, sweep
 from siliconprof.session.energy import EnergyMeter
@@ -66,10 +68,14 @@ def opened_session(
         expected: the device that a node of a cluster must have, see `node_check`.
 
     Raises:
-        Unsupported: this host cannot run the backend, or lacks a package of the workload.
-        UserError: this node has another device.
+        Unsupported: this host cannot run the backend.
+        packages.NotLoaded: an import fails, maybe by a package that the cell does not need.
+        UserError: a package that it needs is not there or does not load; this node has another device.
     """
     cell, backend = trial.cell, trial.backend()
+    alone = packages.ALONE in os.environ
+    framework = declarations.libraries_with(backend.framework)
+    packages.hide_all_but(trial.packages if alone else framework)
     report({"doing": f"import {backend.framework}", "step": 0})
     available, explanation = backend.available()
     if expected:
@@ -78,21 +84,23 @@ def opened_session(
             identity = backend.identity(cell.device_kind, cell.device_index)
         node_check.require(cell, expected, identity)
     if not available:
+        if why := packages.failure(trial.packages):
+            raise UserError(why)
         raise Unsupported(explanation)
     if missing := trial.missing_packages():
-        raise Unsupported(
+        raise UserError(
             f"needs {', '.join(missing)}, which this Python does not have: "
             f"pip install {' '.join(missing)}"
         )
-    report({"doing": "import the model's libraries", "step": 0})
     for name, make_import in trial.imports():
+        report({"doing": f"import {name}", "step": 0})
         try:
             make_import()
-        except ImportError as error:
-            raise Unsupported(
-                f"{name} cannot be imported: {in_one_line(error)}; "
-                f"pip install {' '.join(sorted(trial.own_packages))}"
-            ) from None
+        except Exception as error:  # a package that is broken raises anything
+            if not alone:
+                raise packages.NotLoaded from error
+            why = packages.failure(trial.packages)
+            raise UserError(why or f"{name} cannot be imported: {in_one_line(error)}") from error
     gc.freeze()  # the collector need not walk all that was imported again for every point of a sweep
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
     session = Session(cell, backend, trial.workload, report, checkpoints)

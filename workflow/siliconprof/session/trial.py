@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import plugins
+from siliconprof import packages, plugins
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint, memory_model
 from siliconprof.probes import page_faults
@@ -95,7 +94,7 @@ class Trial:
 
     def missing_packages(self) -> list[str]:
         """Distributions that workload and trainer import and this Python does not have."""
-        return sorted(n for n in self.own_packages if find_spec(n.replace("-", "_")) is None)
+        return sorted(filter(packages.is_absent, self.own_packages))
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Environment variables of the measuring process, the cell's thread count among them.

@@ -1,0 +1,190 @@
+"""Which packages a process finds, and which load: a library takes along whatever it finds.
+
+transformers imports soundfile as soon as it is there, and where soundfile's own shared library is
+not, no language model loads. So a process hides from itself what its work does not need; for the
+libraries in it that is not installed.
+
+    python -m siliconprof.packages
+
+imports each installed one by itself and prints what happened, a line of JSON each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from importlib import metadata
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from typing import Any
+
+from siliconprof import declarations
+from siliconprof.errors import in_one_line
+from siliconprof.lifetime import killed_by
+from siliconprof.plugins import PACKAGE_DIR
+
+MARK, TRIES = "siliconprof-package: ", "is being imported"
+# Distribution -> what is imported of it, where that has another name or is not its top.
+MODULES = {"mlx": "mlx.core", "nvidia-ml-py": "pynvml"}
+# What this package itself may read and write with in any process, and no library merely looks for.
+OWN = {"numpy", "psutil", "safetensors", "tokenizers"}
+LIMIT_S = 300.0  # for all imports, from a cold network disk
+# Set where a cell's process, which finds all that cells of its framework may need, could not load
+# it, and has begun again to find what this cell needs alone.
+ALONE = "SILICONPROF_ALONE"
+
+
+class NotLoaded(Exception):
+    """Something of what a process finds does not load; less may be enough for its work."""
+
+
+def module_of(distribution: str) -> str:
+    """The module that is imported of a distribution."""
+    return MODULES.get(distribution, distribution.replace("-", "_"))
+
+
+def is_absent(distribution: str) -> bool:
+    """Whether this Python has no such module."""
+    return find_spec(module_of(distribution).partition(".")[0]) is None
+
+
+# -- what a process finds ------------------------------------------------------------------------
+
+
+class _Without:
+    """A finder of modules that finds some packages no more."""
+
+    def __init__(self, finder: Any, hidden: Collection[str]) -> None:
+        self._finder, self._hidden = finder, hidden
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """See `importlib.abc.MetaPathFinder`."""
+        if name.partition(".")[0] in self._hidden:
+            return None
+        return self._finder.find_spec(name, path, target)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
+
+
+def hide_all_but(needed: Iterable[str]) -> set[str]:
+    """Hide in this process what plug-ins and data sets name, but for some and what these require.
+
+    What is loaded already stays; a second call changes nothing.
+
+    Returns:
+        The modules that are hidden: whoever adds one hides it too.
+    """
+    found = requirements(needed) | OWN
+    hidden = {
+        module_of(name).partition(".")[0]
+        for name in declarations.libraries_but_of_probes()
+        if name not in found
+    }
+    sys.meta_path[:] = [
+        _Without(finder, hidden) if finder is PathFinder else finder for finder in sys.meta_path
+    ]
+    return hidden
+
+
+def requirements(distributions: Iterable[str]) -> set[str]:
+    """These, and all of `declarations.libraries` that they require, by their metadata."""
+    known, found, rest = {*declarations.libraries()}, set[str](), [*distributions]
+    while rest:
+        name = re.sub(r"[-_.]+", "-", rest.pop()).lower()
+        if name in known and name not in found:
+            found.add(name)
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                lines = metadata.requires(name) or ()
+                rest += [re.split(r"[^\w.-]", line)[0] for line in lines if "extra ==" not in line]
+    return found
+
+
+# -- what loads ----------------------------------------------------------------------------------
+
+
+def remedy(distribution: str) -> str:
+    """How to fix a package that is not there, or does not load."""
+    version = declarations.installed_version(distribution)
+    if version is None:
+        return f"pip install {distribution}"
+    return f"pip install --force-reinstall --no-deps {distribution}=={version}"
+
+
+def failure(distributions: Iterable[str]) -> str | None:
+    """The first of some packages that this process cannot import, why, and how to fix it."""
+    for name in sorted(requirements(distributions), key=lambda one: len(requirements([one]))):
+        if declarations.installed_version(name) is None and is_absent(name):
+            if name in distributions:
+                return f"needs {name}, which this Python does not have: {remedy(name)}"
+            continue
+        if why := _import(name):
+            return f"{name} does not load ({why}): {remedy(name)}"
+    return None
+
+
+def _import(distribution: str) -> str | None:
+    """Why importing it fails; None where it does not, or where there is nothing to import."""
+    if is_absent(distribution):
+        return None
+    try:
+        importlib.import_module(module_of(distribution))
+    except Exception as error:  # a broken one raises anything
+        return in_one_line(error)
+    return None
+
+
+def broken() -> dict[str, str]:
+    """Packages that are installed and do not load -> why.
+
+    One process imports them one after the other, those first that need no other. One that fails is
+    hidden from the rest; one that ends the process is left out of the next.
+    """
+    found: dict[str, str] = {}
+    search = os.pathsep.join(filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
+    while True:
+        done = subprocess.run(
+            [sys.executable, "-m", "siliconprof.packages", *found],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=LIMIT_S,
+            env=environment,
+        )
+        lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
+        tried: dict[str, str | None] = {}
+        for line in lines:
+            tried |= json.loads(line.removeprefix(MARK))
+        found |= {name: why for name, why in tried.items() if why and why != TRIES}
+        last = next((name for name, why in tried.items() if why == TRIES), None)
+        if last is None:
+            return found
+        end = done.returncode
+        found[last] = killed_by(-end) if end < 0 else f"its import ends Python with status {end}"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Import each that is installed, but for those named; print why one fails, null where none does."""
+    names = [name for name in declarations.libraries_but_of_probes() if name not in argv]
+    hidden = hide_all_but(names)
+    for name in sorted(names, key=lambda one: len(requirements([one]))):
+        if not is_absent(name):
+            print(f"\n{MARK}{json.dumps({name: TRIES})}", flush=True)
+            if why := _import(name):
+                hidden.add(module_of(name).partition(".")[0])
+            print(f"\n{MARK}{json.dumps({name: why})}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # libraries take a while to go
