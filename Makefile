@@ -4,7 +4,7 @@
 # make test     set up what the tests need and run them, in ten minutes; make test-all: all there are
 # make test-fast, make lint, make docs, make bench, make clean-env
 
-# The first that will do of python3.13, python3.12, python3.11 and python3.
+# The first that will do of python3.14, python3.13, python3.12, python3.11 and python3.
 PYTHON ?= $(shell sh envs/which_python.sh)
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -36,7 +36,7 @@ env: $(VENV)/.installed-$(ENV)
 dev-env: $(VENV)/.installed-dev
 
 $(BIN)/python:
-	@command -v "$(PYTHON)" >/dev/null || { echo "make: no Python 3.11 to 3.13 with venv found;" \
+	@command -v "$(PYTHON)" >/dev/null || { echo "make: no Python 3.11 to 3.14 with venv found;" \
 	    "install one or say make PYTHON=..." >&2; exit 2; }
 	@# Without ensurepip it fails and leaves a Python without pip, which the next make would take.
 	$(PYTHON) -m venv $(VENV) || { rm -f $@; exit 2; }
@@ -48,7 +48,7 @@ $(VENV)/.installed-$(ENV): $(BIN)/python $(PINS)
 	@rm -f $(VENV)/.installed-*
 	$(BIN)/python envs/install.py -r envs/$(ENV).txt
 	$(BIN)/python envs/install.py --no-deps --no-build-isolation --editable .
-	$(BIN)/python envs/compile.py
+	$(BIN)/python envs/first_imports.py
 	$(if $(filter cuda,$(ENV)),$(OFFLOAD_OPS) || true)
 	@$(BIN)/python -m siliconprof.hosts.mlx_blas >/dev/null || true
 	@touch $@

@@ -5,6 +5,8 @@ What the pins pull in is constrained for pip alone, by constraints.txt. No conda
 
 from pathlib import Path
 
+from install import pins
+
 HERE = Path(__file__).parent
 HEAD = """\
 # Made by envs/conda.py of {name}.txt; `snakemake --software-deployment-method conda` takes it.
@@ -18,20 +20,11 @@ dependencies:
 """
 
 
-def pins(name: str) -> list[str]:
-    """The requirements of a file and of those that it includes."""
-    found = []
-    for line in (HERE / f"{name}.txt").read_text(encoding="utf-8").splitlines():
-        if line.startswith("-r "):
-            found += pins(line.removeprefix("-r ").removesuffix(".txt"))
-        elif line and not line.startswith(("#", "-c ")):
-            found.append(line)
-    return found
-
-
 def text(name: str) -> str:
     """A conda environment of the pins of a file."""
-    return HEAD.format(name=name) + "".join(f'      - "{pin}"\n' for pin in pins(name))
+    return HEAD.format(name=name) + "".join(
+        f'      - "{pin}"\n' for pin in pins(HERE / f"{name}.txt")
+    )
 
 
 if __name__ == "__main__":

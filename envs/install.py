@@ -1,7 +1,9 @@
 """Install pins into this environment: `.venv/bin/python envs/install.py -r envs/cpu.txt`.
 
 uv does it in a quarter of pip's time. It reads none of pip's settings, so it gets them from here;
-where it cannot be had, or fails, pip does it.
+where it cannot be had, or fails, pip does it. Where a pin cannot be had here, for this C library,
+Python or processor, what the pipeline itself needs is installed, by pyproject.toml, then every other pin
+by itself; which could not be is said.
 """
 
 from __future__ import annotations
@@ -9,11 +11,20 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+LIMITS = f"--constraint={CONSTRAINTS}"
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
+# Of a whole environment and what its installer keeps besides. That of envs/cpu.txt was measured, 1.8 GB
+# and 0.3; with CUDA's libraries it is an estimate.
+NEEDED_BYTES = {"cpu": 2.4e9, "apple": 2.4e9, "cuda": 9e9}
 PIP = (sys.executable, "-m", "pip")
 # pip's settings, whose values are separated by spaces, as uv's options and variables.
 OPTIONS = {
@@ -60,16 +71,92 @@ def uv_command(requirements: list[str]) -> tuple[list[str], dict[str, str]]:
     return command, variables | dict(os.environ)
 
 
+def by_uv(requirements: list[str]) -> bool:
+    """Whether uv is there and installs what these arguments of `pip install` say."""
+    if not importlib.util.find_spec("uv"):
+        return False
+    command, environment = uv_command(requirements)
+    return not subprocess.run(command, env=environment, check=False).returncode
+
+
+def by_pip(requirements: list[str]) -> bool:
+    """Whether pip does."""
+    command = [*PIP, "install", "--quiet", *requirements]
+    return not subprocess.run(command, check=False).returncode
+
+
+def pins(file: Path) -> list[str]:
+    """The requirements of a file and of those that it includes."""
+    found = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith("-r "):
+            found += pins(file.parent / line.removeprefix("-r "))
+        elif line and not line.startswith(("#", "-c ")):
+            found.append(line)
+    return found
+
+
+def name_of(requirement: str) -> str:
+    """The distribution of `mlx[cpu]==0.32.4` or `Snakemake>=9`, as names are compared."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
+
+
+def required(listed: Iterable[str]) -> list[str]:
+    """Those pins without which the pipeline does not run."""
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    own = [*project["dependencies"], *project["optional-dependencies"]["report"]]
+    names = set(map(name_of, own))
+    return [pin for pin in listed if name_of(pin) in names]
+
+
+def each_by_itself(listed: Iterable[str]) -> None:
+    """Install each of some pins, and say which cannot be had."""
+    for pin in listed:
+        if not by_uv([pin, LIMITS]) and not by_pip([pin, LIMITS]):
+            print(
+                f"install: {pin}: cannot be had here, so what needs it is not measured",
+                file=sys.stderr,
+            )
+
+
+def too_little_room(file: Path) -> str | None:
+    """That an environment that is still empty will not fit on its disk, in a line."""
+    needed = NEEDED_BYTES.get(file.stem)
+    free = shutil.disk_usage(sys.prefix).free
+    if not needed or free >= needed or importlib.util.find_spec("snakemake"):
+        return None
+    return (
+        f"install: {sys.prefix}: {free / 1e9:.1f} GB are free on its disk, the packages take "
+        f"{needed / 1e9:.1f} GB; make room, or set it up on another disk: make VENV=/there/venv"
+    )
+
+
 def main() -> int:
     """Install what the command line says, as `pip install` takes it."""
-    pip_install = [*PIP, "install", "--quiet"]
+    arguments = sys.argv[1:]
+    files = [
+        Path(file) for option, file in zip(arguments, arguments[1:], strict=False) if option == "-r"
+    ]
+    for line in filter(None, map(too_little_room, files)):
+        print(line, file=sys.stderr)
+        return 2
     if not importlib.util.find_spec("uv"):
-        subprocess.run([*pip_install, "uv", f"--constraint={CONSTRAINTS}"], check=False)
-    command, environment = uv_command(sys.argv[1:])
-    if not subprocess.run(command, env=environment, check=False).returncode:
+        by_pip(["uv", LIMITS])
+    if by_uv(arguments):
         return 0
-    print("install: uv cannot be had or failed; pip takes over", file=sys.stderr)
-    return subprocess.run([*pip_install, *sys.argv[1:]], check=False).returncode
+    listed = [pin for file in files for pin in pins(file)]
+    needed = required(listed)
+    if not needed or not by_uv([*needed, LIMITS]):
+        print("install: uv cannot be had or failed; pip takes over", file=sys.stderr)
+        if by_pip(arguments):
+            return 0
+        if not needed or not by_pip([*needed, LIMITS]):
+            full = shutil.disk_usage(sys.prefix).free < 100e6
+            why = f"the disk of {sys.prefix} is full" if full else "see above"
+            print(f"install: what the pipeline needs was not installed: {why}", file=sys.stderr)
+            return 1
+    each_by_itself(pin for pin in listed if pin not in needed)
+    return 0
 
 
 if __name__ == "__main__":
