@@ -236,6 +236,41 @@ def test_damaged_data_leave_no_record_and_their_remedy_works(clone):
     assert rerun(clone, "measured") == {"mlx/nano-2/fp32"}
 
 
+def test_data_that_cannot_be_prepared_cost_their_own_cells(clone, tmp_path):
+    """Their records, page and terminal say why; each run tries again, and they go with the cause."""
+    lines = tmp_path / "own" / "train.jsonl"
+    own = {"source": "folder", "path": str(lines.parent), "vocab_size": 300}
+    killed = own | {"source": "hub", "path": "somebody/a-set"}  # and no hub is reachable
+    nano = TINY["workloads"]["nano-2"]
+
+    def add(config: dict[str, Any]) -> None:
+        config["datasets"] |= {"own": own, "far": killed}
+        config["workloads"] |= {"nano-own": nano | {"dataset": "own"}}
+        config["workloads"] |= {"nano-far": nano | {"dataset": "far"}}
+
+    reconfigure(clone, add)
+    new = {"mlx/nano-own/fp32", "mlx/nano-far/fp32"}
+    before = clone.stamps()
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
+    done = clone.snakemake("report", env=offline)
+    assert named(key for key, stamp in clone.stamps().items() if before.get(key) != stamp) == new
+    records = {record["cell"]["workload"]: record for record in clone.records().values()}
+    for name, said in (("own", f"no folder '{lines.parent}'"), ("far", "somebody/a-set")):
+        record = records[f"nano-{name}"]
+        assert record["status"] == "failed"
+        assert record["reason"].startswith(f"dataset '{name}': ") and said in record["reason"]
+        assert record["reason"] in done.stdout  # of the stage
+    assert "mlx: 2 of 5 cells failed: dataset '" in done.stdout
+    page = html.unescape((clone.path / "results/report.html").read_text(encoding="utf-8"))
+    assert f"no folder '{lines.parent}'" in page
+    lines.parent.mkdir()
+    lines.write_text("".join(f'{{"text": "line {n} of a text"}}\n' for n in range(300)))
+    clone.snakemake(TABLE, env=offline)
+    records = {record["cell"]["workload"]: record for record in clone.records().values()}
+    statuses = [records[f"nano-{name}"]["status"] for name in ("own", "far")]
+    assert statuses == ["ok", "failed"]
+
+
 def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
     """A data set's folder and a folder of weights; what is not read does not count."""
     from safetensors.numpy import save_file
@@ -390,7 +425,10 @@ def test_a_page_stands_whatever_becomes_of_the_next(clone):
     template.write_text("{{ nothing_of_this_name }}", encoding="utf-8")
     stood = page.read_bytes()
     done = clone.snakemake("report", check=False)
-    assert done.returncode and "nothing_of_this_name" in done.stdout
+    assert done.returncode
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("rule render failed: ")]
+    assert "nothing_of_this_name" in line and line.endswith("its log: results/logs/render.log")
+    assert "set -euo" not in done.stdout + done.stderr  # the command
     assert page.read_bytes() == stood
 
     template.write_text(whole, encoding="utf-8")

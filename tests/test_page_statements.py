@@ -45,6 +45,28 @@ def test_the_fastest_setup_of_all_hosts_is_the_answer(tmp_path: Path) -> None:
     assert {"torch-cpu · plain · fp32", "server · torch-cuda · plain · fp32"} <= set(gaps)
 
 
+def test_what_failed_stands_before_what_was_fastest(tmp_path: Path) -> None:
+    """In summary and page, where a training of a backend failed; one setup alone is not the fastest."""
+    lost = {
+        "status": "failed",
+        "reason": "soundfile does not load (OSError): pip install soundfile",
+    }
+    torch = [training(0.1, precision="bf16") | lost, training(0.1, trainer="hf") | lost, matmul()]
+    results = make(tmp_path / "lost", [training(0.200, **MLX), *torch])
+    page = whole(results)
+    said = f"torch-cpu: 2 of 3 cells failed: {lost['reason']}"
+    summary = (results / "summary.txt").read_text(encoding="utf-8")
+    assert summary.startswith(f"{said}\ntraining  ")
+    assert page.text.index(said) < page.text.index("Fastest setup")
+    (line,) = shown_table(results, "fastest")
+    assert line["setup"] == "mlx · plain · fp32 (the only one)" and not line["against"]
+    assert "(the only one)" in summary
+    # an operation that failed turns no ranking of trainings round
+    results = make(tmp_path / "other", [training(0.200, **MLX), training(0.1), matmul() | lost])
+    whole(results)
+    assert (results / "summary.txt").read_text(encoding="utf-8").startswith("training  ")
+
+
 WORK: tuple[Mapping[str, Any], ...] = (  # sets two trainings apart
     {"parameters": {"target_len": 448}, "module": "whisper"},
     {"trained": 8192},

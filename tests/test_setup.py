@@ -10,12 +10,13 @@ import sys
 import tomllib
 import venv
 import zipfile
+from html import unescape
 from pathlib import Path
 
 import pytest
 from conftest import PRODUCT, QUICK, ROOT, own_project
 
-RELEASES = ("3.11", "3.12", "3.13")
+RELEASES = ("3.11", "3.12", "3.13", "3.14")
 
 
 def pythons() -> list[str]:
@@ -88,6 +89,36 @@ def test_pins_come_from_where_pip_is_told(tmp_path: Path, installer: str) -> Non
         [python, "-m", "pip", "list"], capture_output=True, text=True, check=True
     )
     assert "onlyhere 1.0" in " ".join(listed.stdout.split())
+
+
+@pytest.mark.campaign
+def test_a_host_takes_what_it_can(tmp_path: Path) -> None:
+    """Where no wheel of MLX fits the C library, the rest is installed and measured, and that is said.
+
+    By PEP 600's own switch. What is not for this test costs gigabytes: it is left out of the pins.
+    """
+    project = own_project(tmp_path, shared=False)
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=True)
+    python = str(environment / "bin" / "python")
+    (site,) = environment.glob("lib/python*/site-packages")
+    old = "def manylinux_compatible(major, minor, arch):\n    return (major, minor) <= (2, 34)\n"
+    (site / "_manylinux.py").write_text(old, encoding="utf-8")
+    pins = few_pins().replace(
+        "mlx[cpu]", "numpy==2.4.6\nsetuptools==84.2.1\ntorch==2.13.0\nmlx[cpu]"
+    )
+    (project.path / "envs" / "cpu.txt").write_text(pins, encoding="utf-8")
+    done = project.run(python, "envs/install.py", "-r", "envs/cpu.txt")
+    assert "install: mlx[cpu]==" in done.stderr and done.stderr.count("install: ") == 2, done.stderr
+    project.environment["PATH"] = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    torch = {"backends": ["mlx", "torch-cpu"], "timing": QUICK, "workloads": {"product": PRODUCT}}
+    project.configure(host="desk", precisions=["fp32"], **torch)
+    done = project.run(python, "-m", "snakemake", "--cores", "1", "report")
+    (record,) = project.records().values()
+    assert (record["status"], record["cell"]["backend"]) == ("ok", "torch-cpu"), record["reason"]
+    said = "mlx: not measured: ModuleNotFoundError: No module named 'mlx'"
+    page = (project.path / "results/report.html").read_text(encoding="utf-8")
+    assert said in done.stdout and said in unescape(page)
 
 
 @pytest.mark.campaign

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from siliconprof import options, plugins, words
+from siliconprof import declarations, options, packages, plugins, words
 from siliconprof.errors import stage
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
 from siliconprof.hosts.remedies import Remedy, remedy
@@ -36,8 +36,27 @@ def report(host: Mapping[str, Any]) -> dict[str, Any]:
         **{name: host[name] for name in ("devices", "backends", "packages", "blas", "driver")},
         "probes": {name: _probe(name) for name in plugins.names("probes")},
         "now": now,
-        "advice": [*remedies.of(host), *_now_advice(host, now, now["load_average_1min"])],
+        "advice": [
+            *remedies.of(host),
+            *_package_advice(host),
+            *_now_advice(host, now, now["load_average_1min"]),
+        ],
     }
+
+
+def _package_advice(host: Mapping[str, Any]) -> Iterator[Remedy]:
+    """Packages that cells of this host's backends, or data sets, need and do not have."""
+    for name, why in packages.broken().items():
+        yield remedy(name, f"does not load: {why}", packages.remedy(name))
+    names, own = {*declarations.OF_DATA}, set[str]()
+    for backend, state in host["backends"].items():
+        plugin = plugins.load("backends", backend)
+        own.update(plugin.LIBRARIES)
+        if state["available"]:
+            names.update(declarations.libraries_with(plugin.framework))
+    for name in filter(packages.is_absent, sorted(names - own)):
+        why = "is not installed, so what needs it is not measured"
+        yield remedy(name, why, packages.remedy(name))
 
 
 def before_a_run(
