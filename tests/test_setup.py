@@ -92,6 +92,25 @@ def test_pins_come_from_where_pip_is_told(tmp_path: Path, installer: str) -> Non
 
 
 @pytest.mark.campaign
+def test_too_little_room_is_said_before_anything_is_downloaded(tmp_path: Path) -> None:
+    if sys.platform != "linux" or os.geteuid():
+        pytest.skip("a small disk needs root on Linux")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "disk", disk], check=True)
+    try:
+        venv.create(disk / "environment", with_pip=False)
+        python = str(disk / "environment" / "bin" / "python")
+        command = [python, str(ROOT / "envs/install.py"), "-r", str(ROOT / "envs/cpu.txt")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+    assert done.returncode == 2 and not done.stdout
+    (line,) = done.stderr.splitlines()
+    assert "0.1 GB are free on its disk, the packages take 2.4 GB; make room" in line
+
+
+@pytest.mark.campaign
 def test_a_host_takes_what_it_can(tmp_path: Path) -> None:
     """Where no wheel of MLX fits the C library, the rest is installed and measured, and that is said.
 

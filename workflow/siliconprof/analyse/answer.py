@@ -91,8 +91,9 @@ def failures(frames: Frames) -> list[str]:
             cells_ = words.count(len(rows), "cell")
             sentences.append(f"{whose}{backend}: {len(lost)} of {cells_} failed: {why}{others}")
     absent: dict[str, list[str]] = {}
+    asked = frames.matrix.experiment.get("backends", ())
     for name, state in frames.matrix.host["backends"].items():
-        if not state["available"] and state["fix"] and name in frames.matrix.experiment["backends"]:
+        if not state["available"] and state["fix"] and name in asked:
             absent.setdefault(f"{state['reason']}; {state['fix']}", []).append(name)
     sentences += [f"{', '.join(names)}: not measured: {why}" for why, names in absent.items()]
     return sentences
