@@ -66,7 +66,8 @@ def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
         origin = opened.origin
     documents = limited(texts, spec.max_bytes)
     if not documents:
-        raise spec.error(f"column '{spec.text_column}' of {repository.place(spec)} holds no text")
+        column = "" if download else f"column '{spec.text_column}' of "
+        raise spec.error(f"{column}{repository.place(spec)} holds no text; correct path or split")
     return documents, origin
 
 
@@ -93,7 +94,8 @@ def _download(spec: DatasetSpec) -> tuple[Iterator[str], preparing.Origin] | Non
             f"no split '{split}' in {folder}; set split to one of: {', '.join(of_splits)}"
         )
     used = {path.name for paths in of_splits.values() for path in paths}
-    names = sorted(path.name for path in data.iterdir() if path.name not in used)
+    with user_files.reading(data, spec.error):
+        names = sorted(path.name for path in data.iterdir() if path.name not in used)
     origin = preparing.Origin(skipped=[n for n in names if not user_files.is_added(PurePath(n))])
 
     def texts() -> Iterator[str]:

@@ -351,6 +351,8 @@ def _value(opened: Repository, spec: DatasetSpec, row: Mapping[str, Any], key: s
         value = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
         if spec.source == "folder" and isinstance(value, str) and "://" not in value:
             value = str(existing_folder(spec) / value)  # a relative name is one in there
+    if opened.builder.name == "text" and "\0" in str(value):
+        raise ValueError(user_files.ZEROS)
     if key == "text_column" and not isinstance(value, str | None):
         others = [name for name, other in row.items() if isinstance(other, str)]
         fix = f", or set text_column to one of: {some(others)}" if others else ""
