@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hub_server import COMMIT
-from prepare_stage import made, objection, prepare_here
+from prepare_stage import made, objection, prepare_here, run_stage
 from siliconprof.datasets import prepare_speech
 from siliconprof.datasets.weights import Checkpoint
 from siliconprof.errors import UserError
@@ -174,6 +174,12 @@ def test_what_is_read(
     prepare_here(own(tmp_path / "own", changes), tmp_path / "data")
     got, _ = made(tmp_path / "data")
     assert {key: got[key] for key in facts} == facts
+
+
+def test_a_folder_is_read_where_no_home_can_be_written(tmp_path: Path) -> None:
+    write(tmp_path, {"own/train.csv": LINES, "file": ""})
+    run = run_stage(own(tmp_path / "own", {}), tmp_path / "data", tmp_path / "file" / "home")
+    assert made(tmp_path / "data", run)[0]["n_documents"] == 2
 
 
 @pytest.mark.parametrize(

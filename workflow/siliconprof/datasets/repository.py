@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,7 +156,9 @@ def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options:
     from datasets import load_dataset_builder
 
     try:
-        return load_dataset_builder(path, subset, **options)
+        # Rows are streamed: its cache gets a lock alone, for which a home need not be writable.
+        with tempfile.TemporaryDirectory() as cache:
+            return load_dataset_builder(path, subset, cache_dir=cache, **options)
     except Exception as error:
         if wrong := _wrong_card(Path(path)):
             raise spec.error(f"cannot read {wrong}; correct that file, or remove it") from error
