@@ -206,7 +206,8 @@ def test_wrong_idx_files_are_named(tmp_path: Path) -> None:
     large[4] = 10
     for name, data, words in (
         (images, whole[labels], "begins with 00 00 08 01, but an IDX file with 00 00 08 03"),
-        (images, whole[images][:-1], "cannot reshape array of size 39199 into shape (50,28,28)"),
+        (images, whole[images][:-1], "holds 39199 values and says 39200; download it again"),
+        (images, idx(np.zeros((50, 32, 32), np.uint8)), "have 32 x 32 pixels; expected 28 x 28"),
         (labels, idx(TRAIN[1][:-1]), "has 50 images, train-labels-idx1-ubyte 49 labels"),
         (labels, idx(large), "50 labels up to 10; expected as many, of 0 to 9"),
     ):

@@ -61,6 +61,7 @@ class SpeechFacts(_Tokenised):
 
 class ImageFacts(_Prepared):
     kind: Literal["images"]
+    skipped: list[str] = []  # what its folder holds besides
     n_images: Count
     n_classes: Count
     images_sha256: Sha256

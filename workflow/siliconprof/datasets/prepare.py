@@ -39,7 +39,7 @@ from siliconprof.datasets import (
     source_files,
 )
 from siliconprof.datasets.dataset_spec import DatasetSpec
-from siliconprof.errors import UserError, stage, writing
+from siliconprof.errors import UserError, in_one_line, stage, writing
 from siliconprof.lifetime import killed_by
 from siliconprof.store import temporary
 
@@ -58,7 +58,10 @@ def prepare(
     """
     import numpy as np
 
-    made: preparing.Material = import_module(preparing.MAKERS[spec.kind]).make(spec)
+    try:
+        made: preparing.Material = import_module(preparing.MAKERS[spec.kind]).make(spec)
+    except PermissionError as error:
+        raise spec.error(f"{in_one_line(error)}; make it readable") from error
     origin, facts = made.origin, dataset_spec.requested_facts(spec) | dict(made.facts)
     facts |= {"revision": origin.revision, "synthetic": origin.synthetic}
     facts |= {f"{name}_sha256": prepared.array_sha256(of) for name, of in made.arrays.items()}

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import zlib
 from collections.abc import Sequence
 from itertools import islice
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.datasets import git_lfs, image_synthesis, preparing, repository
+from siliconprof.datasets import image_synthesis, preparing, repository, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.image_data import N_CLASSES, SHAPE
 from siliconprof.errors import in_one_line
@@ -48,7 +49,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
         PrepareError: the data set cannot be read, or a library is missing.
     """
     (images, labels), origin = _read(spec)
-    facts = {"n_images": len(labels), "n_classes": N_CLASSES}
+    facts = {"n_images": len(labels), "n_classes": N_CLASSES, "skipped": origin.skipped}
     return preparing.Material(origin, {"images": images, "labels": labels}, facts)
 
 
@@ -117,21 +118,35 @@ def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: st
 
 def _idx_array(spec: DatasetSpec, folder: Path, name: str, shape: Sequence[int]) -> np.ndarray:
     """The unsigned bytes of an IDX file, plain or .gz: n values of a shape."""
-    plain, packed = folder / name, folder / f"{name}.gz"
-    file = plain if plain.is_file() else packed
-    try:
-        git_lfs.refuse(file)
-        data = file.read_bytes() if file == plain else gzip.decompress(file.read_bytes())
+    file = next((f for f in (folder / name, folder / f"{name}.gz") if f.is_file()), None)
+    if file is None:
+        raise spec.error(f"no {name} or {name}.gz in {folder}; put all four IDX files there")
+    with user_files.reading(file, spec.error):
+        user_files.refuse(file)
+        data = file.read_bytes()
+        try:
+            if data.startswith(user_files.GZIP):  # whatever it is called: browsers unpack
+                data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{in_one_line(error)}; download it again") from None
         magic = bytes((0, 0, 8, 1 + len(shape)))
         if not data.startswith(magic):
-            begins = data[:4].hex(" ") or "nothing"
-            raise ValueError(f"it begins with {begins}, but an IDX file with {magic.hex(' ')}")
-        n = int.from_bytes(data[4:8])
-        return np.frombuffer(data, np.uint8, offset=8 + 4 * len(shape)).reshape(n, *shape)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise spec.error(
-            f"cannot read {name} or {name}.gz in {folder}: {in_one_line(error)}; download it again"
-        ) from error
+            begins, expected = data[:4].hex(" ") or "nothing", magic.hex(" ")
+            raise ValueError(
+                f"it begins with {begins}, but an IDX file with {expected}; download it again"
+            )
+        n, *sizes = (int.from_bytes(data[at : at + 4]) for at in range(4, 8 + 4 * len(shape), 4))
+        if tuple(sizes) != tuple(shape):
+            raise ValueError(
+                f"its images have {' x '.join(map(str, sizes))} pixels; expected "
+                f"{' x '.join(map(str, shape))}"
+            )
+        values = np.frombuffer(data, np.uint8, offset=8 + 4 * len(shape))
+        if values.size != n * math.prod(shape):
+            raise ValueError(
+                f"it holds {values.size} values and says {n * math.prod(shape)}; download it again"
+            )
+        return values.reshape(n, *shape)
 
 
 # -- the hub's layouts -----------------------------------------------------------------------------
@@ -165,9 +180,15 @@ def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence
     for to, row in enumerate(rows):
         file, label = cells[row]
         where = f"row {row} of {repository.place(spec)}"
-        if type(label) is not int or not 0 <= label < N_CLASSES:
+        if type(label) is not int:
             raise spec.error(
-                f"{where}: label is {label!r}; expected 0 to {N_CLASSES - 1}; correct label_column"
+                f"{where}: label is {label!r} of type {type(label).__name__}, expected whole numbers "
+                f"from 0 to {N_CLASSES - 1}; convert column '{spec.label_column}' to those, or set "
+                "label_column to another"
+            )
+        if not 0 <= label < N_CLASSES:
+            raise spec.error(
+                f"{where}: label is {label}; expected 0 to {N_CLASSES - 1}; correct label_column"
             )
         try:
             with Image.open(io.BytesIO(repository.content(file))) as image:
@@ -175,8 +196,9 @@ def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence
                     raise ValueError(f"{image.height} x {image.width} pixels in mode {image.mode}")
                 images[to], labels[to] = np.asarray(image), label
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            name = f" ({file})" if isinstance(file, str) else ""
             raise spec.error(
-                f"{where}: is no image of {SHAPE[0]} x {SHAPE[1]} pixels in mode L (grey): "
+                f"{where}{name}: is no image of {SHAPE[0]} x {SHAPE[1]} pixels in mode L (grey): "
                 f"{in_one_line(error)}; correct image_column, or convert the images"
             ) from error
     return images, labels

@@ -40,6 +40,7 @@ from siliconprof.datasets import (
     repository,
     speech_synthesis,
     tokenizer,
+    user_files,
 )
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.log_mel import SAMPLING_RATE_HZ
@@ -62,6 +63,21 @@ IGNORED = -100  # both frameworks' losses skip such labels
 TOO_LONG = "longer than clip_seconds"
 NO_TEXT = "without a transcript"
 UNREADABLE = "not readable as audio"
+NOT_FINITE = "with samples that are NaN or infinite"
+UNKNOWN_LENGTH = "of unknown length"  # streamed while it was recorded; libsndfile issue 1038
+# Why clips cannot be used -> what to do.
+FIXES = {
+    TOO_LONG: "raise clip_seconds",
+    NO_TEXT: "correct text_column",
+    UNREADABLE: "correct audio_column, whose names are relative to the data set's folder, or copy "
+    "the files again",
+    NOT_FINITE: "convert the recordings again",
+    UNKNOWN_LENGTH: "write the files again with their length, say by `ffmpeg -i OLD NEW`",
+}
+
+
+class _Unusable(Exception):
+    """A clip that is skipped; one of `FIXES` says why."""
 
 
 def make(spec: DatasetSpec) -> preparing.Material:
@@ -126,36 +142,49 @@ def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
     if spec.source == "folder":  # perhaps in Mozilla's layout
         folder = repository.existing_folder(spec)
         places = [folder, *sorted(folder.glob("*/"))]
-        languages = [f for f in places if (f / "clips").is_dir() and any(f.glob("*.tsv"))]
+        languages = [
+            place
+            for place in places
+            if (place / "clips").is_dir() and _lists(place)
+            if not user_files.is_added(place.relative_to(folder))
+        ]
         if folder in languages:
             file = folder / f"{spec.split}.tsv"
             return _listed(spec, file), preparing.Origin(files=[file])
         if languages:
-            raise spec.error(f"set path to one language: {', '.join(map(str, languages))}")
+            raise spec.error(f"set path to one language: {repository.some(map(str, languages))}")
     opened = repository.open_repository(spec)
     return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin
+
+
+def _lists(folder: Path) -> list[Path]:
+    """Mozilla's lists in a folder."""
+    lists = [file for file in sorted(folder.glob("*.tsv")) if file.is_file()]
+    return [file for file in lists if not user_files.is_added(Path(file.name))]
 
 
 def _listed(spec: DatasetSpec, file: Path) -> Rows:
     """(transcript, clip) of one of Mozilla's lists, in which quotation marks quote nothing."""
     if not file.is_file():
-        names = ", ".join(sorted(path.stem for path in file.parent.glob("*.tsv")))
+        names = repository.some(path.stem for path in _lists(file.parent))
         raise spec.error(f"no {file.name} in {file.parent}; set split to one of: {names}")
-    try:
-        with open(file, encoding="utf-8", newline="") as stream:
-            rows = csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+    with user_files.reading(file, spec.error):
+        rows = csv.DictReader(user_files.lines(file), delimiter="\t", quoting=csv.QUOTE_NONE)
+        try:
             columns = rows.fieldnames or ()
-            if spec.text_column not in columns:
-                raise spec.error(
-                    f"{file} has no column '{spec.text_column}'; set text_column to one of: "
-                    f"{', '.join(columns)}"
-                )
+            if missing := {spec.text_column, "path"}.difference(columns):
+                fix = f"set text_column to one of: {repository.some(columns)}"
+                if "path" in missing:
+                    fix = (
+                        f"it has {repository.some(columns)}; expected Mozilla's columns, with tabs"
+                    )
+                raise spec.error(f"{file} has no column '{min(missing)}'; {fix}")
             for row in rows:
-                clip = file.parent / "clips" / Path(row.get("path") or "").name
+                clip = file.parent / "clips" / Path(row["path"] or "").name
                 # The releases of 2019 list clips without their suffix.
                 yield row[spec.text_column], clip if clip.suffix else clip.with_suffix(".mp3")
-    except ValueError as error:
-        raise spec.error(f"cannot read {file}: {in_one_line(error)}; unpack it again") from None
+        except csv.Error as error:
+            raise ValueError(f"line {rows.line_num}: {error}; unpack it again") from None
 
 
 class Clip(NamedTuple):
@@ -187,12 +216,13 @@ def _usable(
         try:
             decoded = isinstance(audio, np.ndarray)
             samples = audio if decoded else _decoded(audio, spec.clip_seconds)
+        except _Unusable as error:
+            skipped[str(error)] += 1
+            continue
         except (OSError, ValueError, RuntimeError) as error:  # soundfile's is a RuntimeError
             skipped[UNREADABLE] += 1
-            example = example or f" ({in_one_line(error)})"
-            continue
-        if samples is None:
-            skipped[TOO_LONG] += 1
+            name = f"{audio}: " if isinstance(audio, str | Path) else ""
+            example = example or f" ({name}{in_one_line(error)})"
             continue
         features = log_mel.log_mel(samples, spec.clip_seconds, spec.n_mels)
         clips.append(Clip(features, transcript, len(samples)))
@@ -201,12 +231,7 @@ def _usable(
             break
     if not clips:
         reasons = ", ".join(f"{n} {why}" for why, n in skipped.items()) or "it is empty"
-        fixes = {
-            TOO_LONG: "raise clip_seconds",
-            NO_TEXT: "correct text_column",
-            UNREADABLE: "correct audio_column, whose names are relative to the data set's folder",
-        }
-        fix = ", or ".join(fix for why, fix in fixes.items() if skipped[why])
+        fix = ", or ".join(fix for why, fix in FIXES.items() if skipped[why])
         raise spec.error(
             f"no clip of {repository.place(spec)} can be used: {reasons}{example}; "
             f"{fix or 'correct split'}"
@@ -214,18 +239,30 @@ def _usable(
     return clips, skipped, audio_sha256.hexdigest()
 
 
-def _decoded(audio: Any, clip_seconds: int) -> np.ndarray | None:
-    """An audio file as int16 (n,) samples at 16 kHz, channels averaged; None when it is too long."""
+def _decoded(audio: Any, clip_seconds: int) -> np.ndarray:
+    """An audio file as int16 (n,) samples at 16 kHz, channels averaged.
+
+    Raises:
+        _Unusable, OSError, ValueError, RuntimeError: it cannot be used.
+    """
     import soundfile
     import soxr
 
-    with soundfile.SoundFile(io.BytesIO(repository.content(audio))) as file:
+    data = repository.content(audio)
+    # A streamed one says 2 or 4 GiB here. libsndfile reads what there is and says nothing.
+    if data.startswith(b"RIFF") and len(data) < int.from_bytes(data[4:8], "little") < 0x7F000000:
+        raise ValueError("it is cut off")
+    with soundfile.SoundFile(io.BytesIO(data)) as file:
         rate = file.samplerate
+        if file.frames == np.iinfo(np.int64).max:
+            raise _Unusable(UNKNOWN_LENGTH)
         if file.frames > clip_seconds * rate:
-            return None
+            raise _Unusable(TOO_LONG)
         channels = file.read(dtype="float64", always_2d=True)  # (n, channels)
     if not len(channels):
         raise ValueError("no samples")
+    if not np.isfinite(channels).all():
+        raise _Unusable(NOT_FINITE)
     samples = soxr.resample(channels.mean(axis=1), rate, SAMPLING_RATE_HZ)
     rounded = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
     return rounded[: clip_seconds * SAMPLING_RATE_HZ]  # resampling may add a sample

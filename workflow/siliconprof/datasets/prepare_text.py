@@ -11,10 +11,11 @@ with a token END_OF_TEXT between documents. `token_data.py` reads them back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import PurePath
 
 import numpy as np
 
-from siliconprof.datasets import preparing, repository, tokenizer
+from siliconprof.datasets import preparing, repository, tokenizer, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.tokenizer import END_OF_TEXT
 
@@ -65,7 +66,8 @@ def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
         origin = opened.origin
     documents = limited(texts, spec.max_bytes)
     if not documents:
-        raise spec.error(f"column '{spec.text_column}' of {repository.place(spec)} holds no text")
+        column = "" if download else f"column '{spec.text_column}' of "
+        raise spec.error(f"{column}{repository.place(spec)} holds no text; correct path or split")
     return documents, origin
 
 
@@ -92,14 +94,19 @@ def _download(spec: DatasetSpec) -> tuple[Iterator[str], preparing.Origin] | Non
             f"no split '{split}' in {folder}; set split to one of: {', '.join(of_splits)}"
         )
     used = {path.name for paths in of_splits.values() for path in paths}
-    skipped = sorted(path.name for path in data.iterdir() if path.name not in used)
-    origin = preparing.Origin(skipped=skipped)
+    with user_files.reading(data, spec.error):
+        names = sorted(path.name for path in data.iterdir() if path.name not in used)
+    origin = preparing.Origin(skipped=[n for n in names if not user_files.is_added(PurePath(n))])
 
     def texts() -> Iterator[str]:
         for path in of_splits[split]:
-            for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            with user_files.reading(path, spec.error):
+                files, others = user_files.listed(path, ".txt") if path.is_dir() else ([path], [])
+            origin.skipped.extend(others)
+            for file in files:
                 origin.files.append(file)
-                text = file.read_text(encoding="utf-8", errors="replace")
+                with user_files.reading(file, spec.error):
+                    text = "".join(user_files.lines(file))
                 yield from [text] if path.is_dir() else map(str.strip, text.splitlines())
 
     return texts(), origin

@@ -6,13 +6,18 @@ becomes one line here, which includes the message of `datasets`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from siliconprof import words
-from siliconprof.datasets import git_lfs, preparing
+from siliconprof.datasets import preparing, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
 
@@ -21,16 +26,16 @@ from siliconprof.errors import in_one_line
 # large one is cut), and has no README.
 CONVERTED = "refs/convert/parquet"
 # Part of an error of `datasets` -> how to fix it.
-FIXES = {
+HUB_FIXES = {
     "scripts are no longer supported": f"set revision: {CONVERTED}, the hub's parquet copy, and "
     "subset: its folder there",
     # Such as Common Voice since October 2025, which Mozilla distributes itself.
     "EmptyDatasetError": "correct subset, or set source: folder and path: a copy that holds them",
     # The hub has it: its owner asks who reads it.
     "DatasetNotFoundError": "log in by `hf auth login`, or set source: folder and path: a copy",
-    "split": "correct split",
-    "BuilderConfig": "correct subset",
 }
+FIXES = {"Bad split": "correct split", "BuilderConfig": "correct subset"}
+NO_PART = "images need two parts, train and test: files that are named so, or folders"
 # Kind of data set -> the layouts of a folder that are looked for.
 LAYOUTS = {
     "text": "files named by their split, such as train.parquet, train.jsonl, train.csv or train.txt",
@@ -39,7 +44,8 @@ LAYOUTS = {
     "images": "Parquet files, pictures in train/CLASS/ and test/CLASS/, or the four IDX files "
     "(train-images-idx3-ubyte, ..., as they are or .gz)",
 }
-MOST_NAMES = 8  # of what lies in a folder, in an error line
+CARD = "README.md"  # may begin with YAML that names the files
+MOST_NAMES = 5  # of files or columns, in an error line
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Repository:
 
     builder: Any  # of `datasets`
     origin: preparing.Origin
+    files: Sequence[Path] = ()  # here, of the splits that are read; without clips and pictures
 
 
 def open_repository(spec: DatasetSpec) -> Repository:
@@ -62,18 +69,48 @@ def open_repository(spec: DatasetSpec) -> Repository:
     folder = existing_folder(spec)
     # Absolute: `datasets` takes a relative 'a/b' without data for a name on the hub.
     builder = _builder(spec, str(folder.resolve()), spec.subset)
+    files = _whole_files(spec, builder, folder.resolve())
+    links = user_files.dead_links(folder)
+    origin = preparing.Origin(files=[*files, folder / CARD], whole_folder=True)
+    if links:
+        origin.skipped.append(f"{words.count(len(links), 'dead link')}: {some(links)}")
+    return Repository(builder, origin, files)
+
+
+def _whole_files(spec: DatasetSpec, builder: Any, root: Path) -> list[Path]:
+    """The files in a folder that a data set's splits are read from, after a look at each.
+
+    Files that no person put there are taken out of what is read.
+
+    Raises:
+        PrepareError: one is empty, no text where one is expected, or missing.
+    """
     splits = ("train", "test") if spec.kind == "images" else (spec.split,)
     clip_suffixes = tuple(getattr(builder, "EXTENSIONS", ()))  # of files that rows name
-    by_split = (builder.config.data_files or {}).items()
-    paths = [Path(str(file)) for name, files in by_split if str(name) in splits for file in files]
-    files = [path for path in paths if path.suffix.lower() not in clip_suffixes]
+    files: list[Path] = []
+    for name, of_split in (builder.config.data_files or {}).items():
+        own = [
+            file
+            for file in map(str, of_split)
+            if "://" in file or not user_files.is_added(Path(os.path.relpath(file, root)))
+        ]
+        of_split[:] = own or of_split  # a card may name such a file
+        if str(name) in splits:
+            files += [Path(file) for file in of_split if "://" not in file]
+    files = [file for file in files if file.suffix.lower() not in clip_suffixes]
     for file in files:
-        try:
-            git_lfs.refuse(file)
-        except ValueError as error:
-            raise spec.error(f"cannot read {file}: {error}") from None
-    card = folder / "README.md"  # names the files
-    return Repository(builder, preparing.Origin(files=[*files, card], whole_folder=True))
+        with user_files.reading(file, spec.error):
+            user_files.refuse(file, as_text=file.suffix.lower() in user_files.TEXT_SUFFIXES)
+    if missing := user_files.missing_parts(files):
+        raise spec.error(f"{place(spec)} is not whole: {missing}")
+    return files
+
+
+def some(names: Iterable[Any]) -> str:
+    """The first names and how many more there are, for an error line."""
+    items = [*map(str, names)]
+    more = f" and {len(items) - MOST_NAMES} more" if len(items) > MOST_NAMES else ""
+    return ", ".join(items[:MOST_NAMES]) + more
 
 
 def quiet_libraries(spec: DatasetSpec) -> None:
@@ -119,20 +156,59 @@ def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options:
     from datasets import load_dataset_builder
 
     try:
-        return load_dataset_builder(path, subset, **options)
+        # Rows are streamed: its cache gets a lock alone, for which a home need not be writable.
+        with tempfile.TemporaryDirectory() as cache:
+            return load_dataset_builder(path, subset, cache_dir=cache, **options)
     except Exception as error:
+        if wrong := _wrong_card(Path(path)):
+            raise spec.error(f"cannot read {wrong}; correct that file, or remove it") from error
         raise _unreadable(spec, error) from error
+
+
+def _wrong_card(folder: Path) -> str | None:
+    """Which of the files that describe a data set cannot be read, and why; None for none."""
+    import yaml
+    from datasets.info import DatasetInfosDict
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCard
+
+    def read_card(file: Path) -> None:
+        data = DatasetCard.load(file).data
+        MetadataConfigs.from_dataset_card_data(data)
+        DatasetInfosDict.from_dataset_card_data(data)
+
+    readers = {
+        CARD: read_card,
+        ".huggingface.yaml": lambda file: yaml.safe_load("".join(user_files.lines(file))),
+        "dataset_infos.json": user_files.read_object,
+    }
+    for name, read in readers.items():
+        file = folder / name
+        try:
+            if file.is_file():
+                read(file)
+        except Exception as error:
+            return f"{file}: {in_one_line(error)}"
+    return None
 
 
 def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
     """The error for an exception of `datasets`, whose message lists subsets or splits."""
-    message = in_one_line(error)
-    fix = next((fix for part, fix in FIXES.items() if part in message), None)
+    message = in_one_line(error).partition(" with any supported extension")[0]
+    fixes = FIXES if spec.source == "folder" else FIXES | HUB_FIXES
+    fixes = fixes | {"Bad split": NO_PART} if spec.kind == "images" else fixes
+    fix = next((fix for part, fix in fixes.items() if part in message), None)
     if fix is None and spec.source == "folder":
-        paths = sorted(existing_folder(spec).iterdir())
-        names = [f"{path.name}/" if path.is_dir() else path.name for path in paths]
+        folder = existing_folder(spec)
+        paths = [p for p in sorted(folder.iterdir()) if not user_files.is_added(Path(p.name))]
+        names = [
+            f"{p.name}{'/' if p.is_dir() else '' if p.exists() else ' (a dead link)'}"
+            for p in paths
+        ]
         found = words.listing(names, MOST_NAMES) or "nothing"
         fix = f"looked for {LAYOUTS[spec.kind]}; found {found}"
+        if (folder / CARD).is_file():
+            fix += "; or correct what README.md says of files and columns"
     fix = fix or "correct path, subset or split"
     return spec.error(f"cannot read {place(spec)}: {message}; {fix}")
 
@@ -155,11 +231,11 @@ def _open_hub(spec: DatasetSpec) -> Repository:
             where = snapshot_download(
                 path, repo_type="dataset", revision=spec.revision, local_files_only=True
             )
-        except OSError:
-            where = ""
+        except OSError as missing:  # there is none, or a part of one
+            where, error = "", missing if "Incomplete" in type(missing).__name__ else error
         commit = Path(where).name  # …/snapshots/COMMIT
         # Reading online leaves the README alone there.
-        if not where or not {file.name for file in Path(where).iterdir()} - {"README.md"}:
+        if not where or not {file.name for file in Path(where).iterdir()} - {CARD}:
             raise spec.error(
                 f"neither the hub nor its cache has {place(spec)} ({in_one_line(error)}); correct "
                 "path or revision, log in by `hf auth login`, or set source: folder and path: a copy"
@@ -168,7 +244,11 @@ def _open_hub(spec: DatasetSpec) -> Repository:
         builder = _builder(spec, where, revision=revision, data_dir=spec.subset)
     else:
         builder = _builder(spec, where, spec.subset, revision=revision)
-    return Repository(builder, preparing.Origin(commit))
+    if not Path(where).is_dir():
+        return Repository(builder, preparing.Origin(commit))
+    if links := user_files.dead_links(Path(where)):
+        raise spec.error(f"{where} is not whole: no {some(links)}; download it again")
+    return Repository(builder, preparing.Origin(commit), _whole_files(spec, builder, Path(where)))
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -186,16 +266,56 @@ def rows(opened: Repository, spec: DatasetSpec, *keys: str) -> Iterator[tuple[An
         PrepareError: there is no such split or column, a column holds something else than its key
             says, or a file is damaged.
     """
+    n_rows = 0
     try:
-        for row in _undecoded(opened.builder, spec.split):
-            yield tuple(_value(spec, row, key) for key in keys)
+        for row in _undecoded(opened.builder, spec):
+            yield tuple(_value(opened, spec, row, key) for key in keys)
+            n_rows += 1
     except PrepareError:
         raise
     except Exception as error:  # no such split, a damaged file, a connection that breaks
+        is_option = any(part in str(error) for part in FIXES)
+        if wrong := None if is_option else _wrong_file(opened, spec, error):
+            raise spec.error(wrong) from error
         raise _unreadable(spec, error) from error
+    split = (opened.builder.info.splits or {}).get(spec.split)
+    if split and split.num_examples and split.num_examples != n_rows:
+        raise spec.error(
+            f"{place(spec)} has {n_rows} rows, but {split.num_examples} by its {CARD}; copy or "
+            f"download the rest, or correct {CARD}"
+        )
 
 
-def _undecoded(builder: Any, split: str) -> Any:
+def _wrong_file(
+    opened: Repository, spec: DatasetSpec, error: Exception | None = None
+) -> str | None:
+    """Which file here cannot be read, or has other columns than the first; None if none.
+
+    Args:
+        error: of all of them together; without one, only the first row of each is read.
+    """
+    first: Mapping[str, Any] = {}
+    for file in opened.files:
+        alone = copy.copy(opened.builder)
+        alone.config = copy.copy(alone.config)
+        alone.config.data_files = {spec.split: [str(file)]}
+        try:
+            if error and len(opened.files) == 1:
+                raise error
+            rows_of_file = islice(_undecoded(alone, spec), None if error else 1)
+            row: Mapping[str, Any] = next(iter(deque(rows_of_file, maxlen=1)), {})
+        except Exception as wrong:
+            fix = "correct it, or copy it again"
+            if hasattr(alone, "EXTENSIONS"):  # it lists clips or pictures
+                fix += f"; looked for {LAYOUTS[spec.kind]}"
+            return f"cannot read {file}: {in_one_line(wrong)}; {fix}"
+        first = first or row
+        if row and set(row) != set(first):
+            return f"{file} has the columns {some(row)}, but {opened.files[0]} {some(first)}"
+    return None
+
+
+def _undecoded(builder: Any, spec: DatasetSpec) -> Any:
     """The split as a stream of rows, with audio and images undecoded.
 
     `datasets` would decode audio with torchcodec, which needs FFmpeg, and images that are not used.
@@ -204,7 +324,12 @@ def _undecoded(builder: Any, split: str) -> Any:
 
     if hasattr(builder.config, "decode_num_threads"):
         builder.config.decode_num_threads = 0  # on the hub it would decode ahead, in threads
-    rows = builder.as_streaming_dataset(split=split)
+    if builder.name == "text":
+        builder.config.encoding = "utf-8-sig"  # a byte order mark is no part of the text
+    if hasattr(builder.config, "converters"):  # of CSV: else "NA" is no text, and "12" a number
+        builder.config.converters = {spec.text_column: str}
+        builder.config.keep_default_na = False
+    rows = builder.as_streaming_dataset(split=spec.split)
     # For files in folders it has the paths, but needs torchcodec even to return those.
     undecoded = Value("string") if builder.name == "audiofolder" else Audio(decode=False)
     for column, feature in (rows.features or {}).items():
@@ -215,19 +340,29 @@ def _undecoded(builder: Any, split: str) -> Any:
     return rows
 
 
-def _value(spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
+def _value(opened: Repository, spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
     """The value of the column that a key of the spec names."""
-    column, fix = getattr(spec, key), f"set {key} to one of: {', '.join(map(str, row))}"
+    column = getattr(spec, key)
     if column not in row:
-        raise spec.error(f"{place(spec)} has no column '{column}'; {fix}")
+        fix = f"set {key} to one of: {some(row)}"
+        if opened.builder.name == "imagefolder":
+            fix = "put all pictures into SPLIT/CLASS/, none above or below, of two classes or more"
+        wrong = _wrong_file(opened, spec)
+        raise spec.error(wrong or f"{place(spec)} has no column '{column}'; {fix}")
     value = row[column]
     if key in ("audio_column", "image_column"):
         value = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
         if spec.source == "folder" and isinstance(value, str) and "://" not in value:
             value = str(existing_folder(spec) / value)  # a relative name is one in there
+    if opened.builder.name == "text" and "\0" in str(value):
+        raise ValueError(user_files.ZEROS)
     if key == "text_column" and not isinstance(value, str | None):
-        what = type(value).__name__
-        raise spec.error(f"column '{column}' of {place(spec)} holds {what}, not text; {fix}")
+        others = [name for name, other in row.items() if isinstance(other, str)]
+        fix = f", or set text_column to one of: {some(others)}" if others else ""
+        raise spec.error(
+            f"column '{column}' of {place(spec)} holds {type(value).__name__}, not text; convert it "
+            f"to one text a row{fix}"
+        )
     return value
 
 
@@ -242,8 +377,8 @@ def content(file: Any) -> bytes:
     if isinstance(file, bytes):
         return file
     if not file or not isinstance(file, str | Path):
-        raise ValueError("the row holds neither the file nor its name")
+        raise ValueError(f"the row holds {type(file).__name__}, neither the file nor its name")
     if "://" not in str(file):
-        git_lfs.refuse(Path(file))
+        user_files.refuse(Path(file))
     with fsspec.open(str(file), "rb") as stream:
         return bytes(stream.read())

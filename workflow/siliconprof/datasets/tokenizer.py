@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siliconprof.datasets import git_lfs
+from siliconprof.datasets import user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import in_one_line
 
@@ -23,6 +24,7 @@ class DatasetTokenizer:
     tokenizer: Any  # tokenizers.Tokenizer
     json: bytes  # tokenizer.json
     revision: str | None  # the hub's commit, None where it is not from the hub
+    spec: DatasetSpec
 
     @property
     def size(self) -> int:
@@ -45,10 +47,25 @@ class DatasetTokenizer:
         }
 
     def encode(self, documents: Sequence[str]) -> Iterator[list[int]]:
-        """The ids of each document's text, without the special tokens a tokenizer may add."""
-        for start in range(0, len(documents), 1000):  # bounds memory, changes no result
-            batch = documents[start : start + 1000]
-            yield from (e.ids for e in self.tokenizer.encode_batch(batch, add_special_tokens=False))
+        """The ids of each document's text, without the special tokens a tokenizer may add.
+
+        Raises:
+            PrepareError: the tokenizer cannot encode the text, or makes no tokens of it.
+        """
+        n_tokens = 0
+        try:
+            for start in range(0, len(documents), 1000):  # bounds memory, changes no result
+                batch = documents[start : start + 1000]
+                for encoding in self.tokenizer.encode_batch(batch, add_special_tokens=False):
+                    n_tokens += len(encoding.ids)
+                    yield encoding.ids
+            if not n_tokens:
+                raise ValueError("it makes no tokens of it")
+        except Exception as error:  # such as a word beyond its vocabulary, without [UNK] for those
+            raise self.spec.error(
+                f"tokenizer '{self.spec.tokenizer}': its {FILE} cannot encode the text "
+                f"({in_one_line(error)}); choose another, or leave tokenizer out to have one trained"
+            ) from None
 
 
 def for_dataset(
@@ -66,7 +83,7 @@ def for_dataset(
     if spec.tokenizer is None:
         trained = train(documents, spec.vocab_size, special_tokens)
         json = trained.to_str().encode("utf-8")
-        return DatasetTokenizer(trained, json, None)
+        return DatasetTokenizer(trained, json, None, spec)
     chosen = _read(spec)
     ids = zip(special_tokens, chosen.ids(special_tokens), strict=True)
     if missing := [token for token, number in ids if number is None]:
@@ -123,8 +140,8 @@ def _read(spec: DatasetSpec) -> DatasetTokenizer:
             where = f"tokenizer: no folder '{name}' here, and the hub has no {FILE} of that name"
             path = Path(hf_hub_download(name, FILE))
             revision = path.parent.name  # …/snapshots/COMMIT/tokenizer.json
-        git_lfs.refuse(path)
-        json = path.read_bytes()
+        user_files.refuse(path, as_text=True)
+        json = path.read_bytes().removeprefix(codecs.BOM_UTF8)
         tokenizer = Tokenizer.from_str(json.decode("utf-8"))
     except Exception as error:  # no login or network, missing, or whatever bad content raises
         raise spec.error(
@@ -133,4 +150,4 @@ def _read(spec: DatasetSpec) -> DatasetTokenizer:
         ) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return DatasetTokenizer(tokenizer, json, revision)
+    return DatasetTokenizer(tokenizer, json, revision, spec)

@@ -6,12 +6,12 @@ or the parts that `model.safetensors.index.json` lists. Reading needs safetensor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof.datasets import git_lfs
+from siliconprof import words
+from siliconprof.datasets import user_files
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.fingerprint import of_file
 
@@ -52,7 +52,7 @@ class Checkpoint:
             UserError: it says something else.
         """
         file = self.folder / "config.json"
-        said = json.loads(file.read_bytes()) if file.is_file() else {}
+        said = self._object(file) if file.is_file() or file.is_symlink() else {}
         others = [
             f"{key} {said[key]!r}, not {value!r}"
             for key, value in model.items()
@@ -119,16 +119,26 @@ class Checkpoint:
         """Its safetensors files, which must be there."""
         index, names = self.folder / INDEX, {"model.safetensors"}
         if index.is_file():
-            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            parts = self._object(index).get("weight_map")
+            if not isinstance(parts, dict) or {*map(type, parts.values())} != {str}:
+                raise self._error(f"{index} has no weight_map of names of files; copy it again")
+            names = set(parts.values())
         files = [self.folder / name for name in sorted(names)]
         for file in files:
-            try:
-                git_lfs.refuse(file)
-            except OSError:
-                raise self._error(f"no {file.name} in it; expected transformers' layout") from None
-            except ValueError as error:
-                raise self._error(f"{file}: {error}") from None
+            if not file.exists():
+                found = words.listing(sorted(path.name for path in self.folder.glob("*.safe*")), 5)
+                raise self._error(
+                    f"no {file.name} in it, found {found or 'no other parts'}; expected "
+                    f"model.safetensors, or all parts that {INDEX} lists: copy or download the rest"
+                )
+            with user_files.reading(file, self._error):
+                user_files.refuse(file)
         return files
+
+    def _object(self, file: Path) -> dict[str, Any]:
+        """The content of one of its JSON files."""
+        with user_files.reading(file, self._error):
+            return user_files.read_object(file)
 
     def _error(self, message: str) -> UserError:
         return UserError(f"weights_path '{self.path}': {message}")
@@ -141,8 +151,8 @@ def local_files(parameters: Mapping[str, Any]) -> list[str]:
         return []
     try:
         files = Checkpoint(str(folder)).files
-    except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []  # a damaged index; the cell reports it
+    except UserError:
+        return []  # the cell reports it
     index = folder / INDEX
     return [str(file) for file in [*files, *([index] if index.is_file() else [])]]
 
