@@ -224,6 +224,20 @@ def counted_flops(workload: Any, batch: Mapping[str, Any], device: str = "cpu") 
     return int(counter.get_total_flops())
 
 
+def rounding(terms: int, steps: int = 1) -> float:
+    """How far fp32 may be from what it computes, relatively, on any processor and in any order.
+
+    A sum of n terms is wrong by n times the unit roundoff, 2^-24, at most (Higham, Accuracy and
+    Stability of Numerical Algorithms, 4.2), and steps in a row add up. Kernels differ in how much of
+    it they use, so no tolerance is what one host's BLAS showed.
+
+    Args:
+        terms: of the longest sum.
+        steps: of a training, each from the weights of the one before.
+    """
+    return terms * steps * 2.0**-24
+
+
 class NoClock:
     """The clock of a step that nobody times."""
 
