@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from conftest import TINY, Checkout, own_project
 from golden import update
-from siliconprof import options, words
+from siliconprof import __version__, options, words
 from siliconprof.hosts import environment
 from synthetic_results import Page, command
 
@@ -198,6 +198,7 @@ def test_terminal_page_and_table_have_one_answer(golden: Path) -> None:
         time_ms = float(row["whole_step_ms"])
         assert f"{words.duration(time_ms / 1e3)} ±".replace(words.THIN, " ") in line
         assert any(float(one["step_ms"] or 0) == pytest.approx(time_ms) for one in steps)
+    assert f"siliconprof {__version__}" in page
     columns = [*shown[0]]
     assert columns.index("against") < columns.index("same_times")
 
