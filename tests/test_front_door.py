@@ -167,6 +167,13 @@ def test_what_only_snakemake_can_refuse_ends_without_a_traceback(
     assert done.returncode and said in done.stderr and "Traceback" not in done.stderr + done.stdout
 
 
+def test_a_full_disk_is_said_before_snakemake_starts(door: Checkout) -> None:
+    usage = shutil.disk_usage(door.path)._replace(free=2**20)
+    with patch("shutil.disk_usage", lambda path: usage):
+        said = refused(door, "run --cores 1 report")
+    assert said.startswith(f"{door.path}: 1.0 MiB are free") and "make room there" in said
+
+
 @pytest.mark.parametrize("words", [(), ("run",)])
 def test_help_is_a_screen(door: Checkout, words: tuple[str, ...]) -> None:
     lines = door.stage("pipeline.cli", *words, "--help").stdout.splitlines()
