@@ -113,7 +113,7 @@ def test_offloaded_training_is_the_same_training(study: dict) -> None:
             found = losses(study[name, "offload", "fp32"])
             assert found == pytest.approx(expected, rel=TWELVE_TIMES), name
     assert losses(study["lora", "fits", "fp32"])[-1] != pytest.approx(
-        losses(study["text-plain", "fits", "fp32"])[-1], rel=TWELVE_TIMES
+        losses(study["text-plain", "fits", "fp32"])[-1], abs=1e-5
     )
 
 
@@ -123,7 +123,7 @@ def test_mixed_precision_keeps_master_weights_in_fp32(study: dict) -> None:
     record = study["text-hf-3", "offload", "amp-bf16"]
     narrow = losses(record)
     assert narrow == pytest.approx(wide, rel=5e-3)
-    assert narrow != pytest.approx(wide, rel=TWELVE_TIMES)  # it is another arithmetic
+    assert narrow != pytest.approx(wide, rel=1e-6)  # it is another arithmetic
     assert record["precision"]["effective"] == "amp-bf16"
     evidence = record["precision"]["evidence"]
     assert (evidence["master_weights"], evidence["moments"]) == ("float32", "float32")

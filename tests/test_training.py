@@ -115,7 +115,7 @@ def test_trainers_and_frameworks_give_the_same_losses_over_ten_steps(study: Chec
             assert losses(records[*other, "fp32"]) == pytest.approx(first, rel=TEN_TIMES), other
         amp = losses(records[f"{kind}-plain", "torch-cpu", "amp-bf16"])
         assert amp == pytest.approx(first, rel=5e-3)
-        assert amp != pytest.approx(first, rel=TEN_TIMES)  # it is another arithmetic
+        assert amp != pytest.approx(first, rel=1e-6)  # it is another arithmetic
     for precision in ("fp32", "amp-bf16"):  # computed again, and not otherwise
         for backend in ("torch-cpu", "mlx"):
             whole = records["full-plain", backend, precision]
