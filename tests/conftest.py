@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import json
+import math
 import os
 import shutil
 import signal
@@ -222,6 +223,21 @@ def counted_flops(workload: Any, batch: Mapping[str, Any], device: str = "cpu") 
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         workload.torch_loss(model, tensors).backward()
     return int(counter.get_total_flops())
+
+
+def rounding(terms: int, steps: int = 1) -> float:
+    """How far fp32 may be from what it computes, relatively, on any processor and in any order.
+
+    A sum of n terms is wrong by λ √n times the unit roundoff, 2^-24, but with a probability of
+    2 exp(-λ²/2), which is 3e-14 for 8 (Higham and Mary 2019, SIAM J. Sci. Comput. 41(5), A2815), and
+    steps in a row add up. Kernels differ in how much of it they use, so that no tolerance may be what
+    one host's BLAS showed.
+
+    Args:
+        terms: of the longest sum.
+        steps: of a training, each from the weights of the one before.
+    """
+    return 8 * math.sqrt(terms) * steps * 2.0**-24
 
 
 class NoClock:

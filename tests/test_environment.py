@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from pathlib import Path
 
+import yaml
 from conftest import ROOT
-from siliconprof import fingerprint, plugins
+from siliconprof import __version__, fingerprint, plugins
 from siliconprof.cells.method import ALWAYS
 from siliconprof.hosts import environment
 
@@ -16,6 +18,19 @@ from siliconprof.hosts import environment
 DISTRIBUTIONS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "yaml": "pyyaml"}
 # These read, check, fetch or describe files, pandas reads curves afterwards; no number comes from them.
 NOT_IN_NUMBERS = set("fsspec huggingface-hub pandas pydantic pyyaml threadpoolctl".split())
+
+
+def test_the_version_is_one_everywhere():
+    """pyproject.toml reads the package's; CITATION.cff has the fields that CFF 1.2.0 requires."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["cff-version"] == "1.2.0" and cited["message"] and cited["title"]
+    assert cited["authors"] == [{"name": "The siliconprof authors"}]
+    released = (cited["version"], cited["date-released"])
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"(?m)^## (\d+\.\d+\.\d+) \((\d{4}-\d\d-\d\d)\)$", changes)
+    assert newest and newest.groups() == released and released[0] == __version__
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["setuptools"]["dynamic"]["version"]["attr"] == "siliconprof.__version__"
 
 
 def test_a_cuda_cell_sees_its_own_gpu_only():

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from conftest import TINY, Checkout, own_project
 from golden import update
-from siliconprof import options, words
+from siliconprof import __version__, options, words
 from siliconprof.hosts import environment
 from synthetic_results import Page, command
 
@@ -167,6 +167,13 @@ def test_what_only_snakemake_can_refuse_ends_without_a_traceback(
     assert done.returncode and said in done.stderr and "Traceback" not in done.stderr + done.stdout
 
 
+def test_a_full_disk_is_said_before_snakemake_starts(door: Checkout) -> None:
+    usage = shutil.disk_usage(door.path)._replace(free=2**20)
+    with patch("shutil.disk_usage", lambda path: usage):
+        said = refused(door, "run --cores 1 report")
+    assert said.startswith(f"{door.path}: 1.0 MiB are free") and "make room there" in said
+
+
 @pytest.mark.parametrize("words", [(), ("run",)])
 def test_help_is_a_screen(door: Checkout, words: tuple[str, ...]) -> None:
     lines = door.stage("pipeline.cli", *words, "--help").stdout.splitlines()
@@ -198,6 +205,7 @@ def test_terminal_page_and_table_have_one_answer(golden: Path) -> None:
         time_ms = float(row["whole_step_ms"])
         assert f"{words.duration(time_ms / 1e3)} ±".replace(words.THIN, " ") in line
         assert any(float(one["step_ms"] or 0) == pytest.approx(time_ms) for one in steps)
+    assert f"siliconprof {__version__}" in page
     columns = [*shown[0]]
     assert columns.index("against") < columns.index("same_times")
 

@@ -16,9 +16,11 @@ import psutil
 import pytest
 import yaml
 from conftest import ROOT, Checkout
+from siliconprof.cells import matrix
 from siliconprof.errors import UserError
 from siliconprof.hosts import detect, host_file, machine, models, registry
 from siliconprof.pipeline import doctor
+from siliconprof.render import summary
 from siliconprof.store import model
 
 GIB = 2**30
@@ -335,6 +337,42 @@ def test_an_old_card_beside_a_new_one_is_listed_and_not_used(host_of: Callable) 
     assert "no kernels for this GPU" in advice_of(doctor.report(made), "torch-cuda")
 
 
+def cards(*ids: tuple[str, str]) -> dict[str, str]:
+    """Files of Linux's list of cards, by vendor and model on PCI; AMD's driver says how much memory."""
+    files = {}
+    for number, (vendor, device) in enumerate(ids):
+        folder = f"/sys/class/drm/card{number}/device"
+        files |= {f"{folder}/vendor": f"{vendor}\n", f"{folder}/device": f"{device}\n"}
+        if vendor == "0x1002":
+            files[f"{folder}/mem_info_vram_total"] = f"{24 * GIB}\n"
+    return files
+
+
+def test_a_gpu_of_amd_or_intel_is_listed_and_said_not_to_be_measured(
+    host_of: Callable, devices: registry.Registry
+) -> None:
+    """Beside NVIDIA's, and beside a server's display, 0x1a03, which is none."""
+    found = cards(
+        ("0x1a03", "0x2000"), ("0x10de", "0x2684"), ("0x1002", "0x744c"), ("0x8086", "0x46a6")
+    )
+    made = host_of(linux(TORCH_CUDA, torch_cuda={"devices": [CARD]}), files=NVIDIA | found)
+    own, *others, _ = made["devices"]
+    assert own["backends"] == ["torch-cuda"]
+    expected = [("gpu-amd-0x744c", "amd", 24 * GIB, []), ("gpu-intel-0x46a6", "intel", None, [])]
+    keys = ("id", "vendor", "memory_bytes", "backends")
+    assert [tuple(one[key] for key in keys) for one in others] == expected
+    document = doctor.report(made)
+    line = "gpu-amd-0x744c: no backend measures AMD's GPUs, so it is not measured"
+    assert doctor.as_text(document).count(line) == 1
+    assert "add an entry" not in advice_of(document, "gpu-amd-0x744c")
+    _, missing = matrix.select_devices({"devices": ["local"]}, {"devices": {}}, made)
+    assert missing == [
+        {"device": "gpu-amd-0x744c", "reason": "no backend measures AMD's GPUs"},
+        {"device": "gpu-intel-0x46a6", "reason": "no backend measures Intel's GPUs"},
+    ]
+    assert "AMD 0x744c (not measured), Intel 0x46a6 (not measured), " in summary.host_line(made)
+
+
 def test_a_gpu_that_fails_under_mlx_alone_is_told(host_of: Callable) -> None:
     held = {"error": "RuntimeError: cudaMalloc failed: out of memory"}
     made = host_of(TWO_CARDS | {"mlx-gpu": held}, files=NVIDIA)
@@ -483,6 +521,21 @@ def test_the_doctor_says_why_and_how(host_of: Callable, monkeypatch: pytest.Monk
     assert all(advice["why"] in text for advice in document["advice"])
     assert all(name in text for name in document["probes"]) and document["probes"]
     json.dumps(document)
+
+
+@LINUX
+def test_the_doctor_says_what_windows_hides(
+    host_of: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WSL's kernel says whose it is; nvidia-smi answers there, /proc has no driver."""
+    for release, said in (("6.6.87.2-microsoft-standard-WSL2", True), ("6.1.0-48-amd64", False)):
+        monkeypatch.setattr(platform, "release", lambda release=release: release)
+        made = host_of(
+            linux(TORCH_CUDA, torch_cuda={"devices": [CARD]}), {QUERY: "RTX 4090, 24564, 581.1\n"}
+        )
+        assert made["devices"][0]["backends"] == ["torch-cuda"]
+        advice = advice_of(doctor.report(made), "WSL")
+        assert (".wslconfig" in advice and "inside Windows" in advice) == said
 
 
 @pytest.mark.slow

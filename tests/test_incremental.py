@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import PRODUCT, TINY, Checkout, own_project, until
-from siliconprof import fingerprint, plugins
+from siliconprof import __version__, fingerprint, plugins
 from siliconprof.cells import config, plan
 from siliconprof.hosts import host_file, registry
 
@@ -171,6 +171,12 @@ def test_an_edit_reruns_its_cells_and_nothing_but_their_jobs_touches_a_record(cl
     assert counted in text
     module.write_text(f"# a comment\n{text}")
     assert due(clone, "report") == (set(), set())
+    package = clone.path / "workflow/siliconprof/__init__.py"
+    own = package.read_text()
+    package.write_text(own.replace(__version__, "9.9.9"))  # a release: the page shows its version
+    rules, cells = due(clone, "report")
+    assert "render" in rules and not cells | rules & {"prepare", "host", "measure"}
+    package.write_text(own)
     module.write_text(text.replace(counted, '"flops": 3.5 * flops(shape)'))
     here = snapshot(clone)
     no_target, no_cell = ("nosuchtarget", "MissingRuleException"), (NO_CELL, "no cell of this exp")

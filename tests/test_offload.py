@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from conftest import QUICK, Checkout, own_project
+from conftest import QUICK, Checkout, own_project, rounding
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
 from siliconprof.hosts import host_file, registry
@@ -31,6 +31,7 @@ SPEECH = {"module": "whisper", "size": "nano", "batch_size": 2, "target_len": 24
 COMMON = {"backends": ["torch-cpu"], "precisions": ["fp32"], "probes": []}
 FITS, BOTH = {"scenarios": ["fits"]}, {"scenarios": ["fits", "offload"]}
 OFFLOAD = {"scenarios": ["offload"]}
+TWELVE_TIMES = rounding(300, steps=12)  # sums over the vocabulary
 WORKLOADS = {
     "text-plain": TEXT | BOTH | {"trainer": "plain"},
     "text-plain-3": TEXT | OFFLOAD | {"trainer": "plain", "zero_stage": 3, "precisions": ["bf16"]},
@@ -110,7 +111,7 @@ def test_offloaded_training_is_the_same_training(study: dict) -> None:
         assert len(set(expected)) == 12  # weights do change
         for name in others:
             found = losses(study[name, "offload", "fp32"])
-            assert found == pytest.approx(expected, abs=1e-5), name
+            assert found == pytest.approx(expected, rel=TWELVE_TIMES), name
     assert losses(study["lora", "fits", "fp32"])[-1] != pytest.approx(
         losses(study["text-plain", "fits", "fp32"])[-1], abs=1e-5
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import opened
+from conftest import opened, rounding
 from test_plugins import gpt2, tokens
 from test_transformer_lm import lm, words
 from test_whisper import noise, tensors, whisper
@@ -62,10 +62,11 @@ def test_a_model_is_the_same_in_torch_and_mlx(workload: Any, batch: Any) -> None
     expected_loss, expected = in_torch(workload, batch)
     loss, found, expected = in_mlx(workload, batch, expected)
     assert expected_loss == pytest.approx(math.log(workload.vocab_size), abs=0.3)  # nothing learned
-    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    assert loss == pytest.approx(expected_loss, rel=rounding(workload.vocab_size))
     assert found.keys() == expected.keys()
     assert sum(value.size for value in found.values()) == workload.n_trainable_parameters()
+    within = rounding(workload.vocab_size, steps=2)  # forward and backward
     for name, value in found.items():
         scale = np.linalg.norm(expected[name])
         assert scale > 1e-6 or name.endswith("c_attn.bias"), name  # a gradient reaches it
-        assert np.linalg.norm(value - expected[name]) <= 1e-5 * max(scale, 1e-2), name
+        assert np.linalg.norm(value - expected[name]) <= within * max(scale, 1e-2), name

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, Checkout, own_project
+from conftest import QUICK, Checkout, own_project, rounding
 from siliconprof.stats import statistics
 from siliconprof.store.cell import PRECISIONS
 
@@ -21,6 +21,8 @@ PLAIN, HF = NANO | {"trainer": "plain"}, NANO | IN_TORCH | {"trainer": "hf"}
 LARGE = PLAIN | FP32 | IN_TORCH | {"batch_size": 16, "seq_len": 128}
 LONG = {"timing": TEN_STEPS | {"warmup_iterations": 150}}
 COMMIT = "5" * 40
+# The longest sums of nano on these data are over its vocabulary of 300.
+ONCE, TEN_TIMES = rounding(300), rounding(300, steps=10)
 LEARNS = PLAIN | FP32 | LONG | {"learning_rate": 0.003}
 
 
@@ -110,7 +112,7 @@ def test_trainers_and_frameworks_give_the_same_losses_over_ten_steps(study: Chec
         assert len(first) == 10
         assert len(set(first)) == 10
         for other in ((f"{kind}-hf", "torch-cpu"), (f"{kind}-plain", "mlx")):
-            assert losses(records[*other, "fp32"]) == pytest.approx(first, rel=1e-5), other
+            assert losses(records[*other, "fp32"]) == pytest.approx(first, rel=TEN_TIMES), other
         amp = losses(records[f"{kind}-plain", "torch-cpu", "amp-bf16"])
         assert amp == pytest.approx(first, rel=5e-3)
         assert amp != pytest.approx(first, rel=1e-6)  # it is another arithmetic
@@ -123,8 +125,8 @@ def test_trainers_and_frameworks_give_the_same_losses_over_ten_steps(study: Chec
     again = records["checkpointed-hf", "torch-cpu", "fp32"]
     assert losses(again) == pytest.approx(losses(whole), rel=1e-6)
     full, lora = (records[f"{k}-plain", "torch-cpu", "fp32"] for k in ("full", "lora"))
-    assert losses(full)[0] == pytest.approx(losses(lora)[0], rel=1e-6)  # B begins as 0
-    assert losses(full)[-1] != pytest.approx(losses(lora)[-1], rel=1e-6)
+    assert losses(full)[0] == pytest.approx(losses(lora)[0], rel=ONCE)  # B begins as 0
+    assert losses(full)[-1] != pytest.approx(losses(lora)[-1], rel=TEN_TIMES)
 
 
 def test_a_step_runs_by_the_kernels_that_are_asked_for_and_learns_the_same(study: Checkout) -> None:
@@ -139,7 +141,7 @@ def test_a_step_runs_by_the_kernels_that_are_asked_for_and_learns_the_same(study
     for workload, kernels in asked.items():
         record = records[workload, "torch-cpu", "fp32"]
         assert record["method"]["kernels"] == kernels
-        assert losses(record) == pytest.approx(first, rel=1e-5)
+        assert losses(record) == pytest.approx(first, rel=TEN_TIMES)
     refused = {
         ("compiled-hf", "torch-cpu"): "compile: trainer hf runs eager steps; use trainer plain",
         ("efficient", "torch-cpu"): "attention: efficient is not to be had, torch-cpu has a choice "
@@ -163,7 +165,7 @@ def test_a_compiled_step_learns_the_same(tmp_path: Path) -> None:
     first = losses(records["eager", "torch-cpu", "fp32"])
     for backend in ("mlx", "torch-cpu"):
         compiled = records["compiled", backend, "fp32"]
-        assert losses(compiled) == pytest.approx(first, rel=1e-5)
+        assert losses(compiled) == pytest.approx(first, rel=TEN_TIMES)
         (point,) = compiled["points"]
         kinds = ["compile"] * 2 + ["warm-up"] * 2 + ["whole"] * 4 + ["unsynchronised"] * 4
         assert point["steps"]["kind"] == kinds
@@ -268,7 +270,7 @@ def test_pretrained_weights_are_read_from_a_folder_and_the_hub_s_cache(
         expected = float(model.eval()(input_ids=tokens, labels=tokens).loss)
     for backend in ("torch-cpu", "mlx"):
         read = records["given", backend, "fp32"]
-        assert losses(read)[0] == pytest.approx(expected, rel=1e-5)
+        assert losses(read)[0] == pytest.approx(expected, rel=ONCE)
         assert read["method"]["weights"]["weights_path"] == str(folder / "model")
         wrong = records["given-wrong", backend, "fp32"]
         assert wrong["status"] == "failed"
@@ -280,5 +282,5 @@ def test_pretrained_weights_are_read_from_a_folder_and_the_hub_s_cache(
     assert "neither a folder" in absent["reason"] and "\n" not in absent["reason"]
     hub, unknown = (records[f"given-{name}", "torch-cpu", "fp32"] for name in ("hub", "nobody"))
     assert hub["method"]["weights"]["weights_revision"] == COMMIT
-    assert losses(hub)[0] == pytest.approx(expected, rel=1e-5)
+    assert losses(hub)[0] == pytest.approx(expected, rel=ONCE)
     assert "weights_path 'maker/nothing': neither" in unknown["reason"]

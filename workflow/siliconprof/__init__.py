@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-__version__ = "0.2.0.dev0"
+__version__ = "1.0.0"
 
 
 def load(folder: str = "results") -> Any:

@@ -85,7 +85,7 @@ def results_folder(experiment: Mapping[str, Any]) -> str:
 def select_devices(
     experiment: Mapping[str, Any], registry: Mapping[str, Any], host: Mapping[str, Any]
 ) -> tuple[list[Mapping[str, Any]], list[dict[str, str]]]:
-    """(the host's devices under test, the devices asked for that it does not have).
+    """(the host's devices under test, those asked for that it lacks or that no backend can use).
 
     Raises:
         UserError: a device is neither in the registry nor on the host.
@@ -101,6 +101,8 @@ def select_devices(
             entry["reason"] = f"not supported: {why_not}"
     asked = (present if one == "local" else [one] for one in experiment["devices"])
     chosen = [name for name in dict.fromkeys(chain.from_iterable(asked)) if name in present]
+    unused = [present[name] for name in chosen if not present[name]["backends"]]
+    missing += [{"device": one["id"], "reason": remedies.unused(one)} for one in unused]
     return [present[name] for name in chosen], missing
 
 

@@ -160,6 +160,8 @@ def _gpus(
 ) -> list[dict[str, Any]]:
     """The machine's GPUs, each with the backends that can use it, in the frameworks' order.
 
+    Those that no backend measures come last.
+
     Args:
         answers: by backend.
         listed: by the system. On a Mac it says what the GPU is, elsewhere it counts where no
@@ -179,7 +181,8 @@ def _gpus(
             if not device["error"]:
                 gpu["backends"].append(backend)
     without = [_device("gpu", i, own, versions[own["vendor"]]) for i, own in enumerate(listed)]
-    return [*gpus.values()] or without
+    others = [_device("gpu", i, own, None) for i, own in enumerate(machine.other_gpus())]
+    return ([*gpus.values()] or without) + others
 
 
 def _state(

@@ -71,7 +71,7 @@ def quick_facts() -> dict[str, Any]:
         "cpu": machine.cpu(),
         "os": machine.operating_system(),
         "nvidia": machine.read_text("/proc/driver/nvidia/version"),
-        "gpus": sorted(_nvidia_models()),
+        "gpus": sorted([*_nvidia_models(), *(gpu["name"] for gpu in machine.other_gpus())]),
         "blas": _blas_files(),
         "cpu_adam": offload_ops.built(),
         "variables": {name: os.environ.get(name) for name in DECIDING_VARIABLES},

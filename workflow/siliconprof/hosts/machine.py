@@ -26,6 +26,9 @@ LINUX_FEATURES = frozenset(
 APPLE_FEATURES = ("FEAT_FP16", "FEAT_BF16")
 
 VENDORS = ("nvidia", "intel", "amd", "apple")
+# Who makes GPUs that no backend measures, by the id of the vendor on PCI.
+UNMEASURED_VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
+MAX_CARDS = 16
 
 
 # -- the boundary to the machine: tests fake these two -----------------------------------------
@@ -209,6 +212,21 @@ def mac_version() -> str:
     135675), Apple's own command does not.
     """
     return sysctl("kern.osproductversion") or platform.mac_ver()[0]
+
+
+def other_gpus() -> list[dict[str, Any]]:
+    """AMD's and Intel's GPUs by Linux's list of cards, which needs no driver's tool."""
+    gpus = []
+    for number in range(MAX_CARDS):
+        folder = f"/sys/class/drm/card{number}/device"
+        if vendor := UNMEASURED_VENDORS.get(read_text(f"{folder}/vendor").strip()):
+            model = read_text(f"{folder}/product_name") or read_text(f"{folder}/device")
+            own = {"name": f"{vendor} {model.strip()}", "vendor": vendor.lower()}
+            memory = read_number(
+                f"{folder}/mem_info_vram_total"
+            )  # amdgpu has it, other drivers not
+            gpus.append(own | {"memory_bytes": memory})
+    return gpus
 
 
 def operating_system() -> dict[str, str | None]:

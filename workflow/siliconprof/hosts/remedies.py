@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from siliconprof.hosts import blas, mlx_blas
+from siliconprof.hosts import blas, machine, mlx_blas
 
 REGISTRY = Path("config/devices.yaml")
 # 16-bit type -> CPU features each of which has instructions for it
@@ -16,6 +16,8 @@ INSTRUCTIONS = {
     "bf16": {"avx512_bf16", "amx_bf16", "bf16", "FEAT_BF16"},
 }
 ON_CPU = "{} on the CPU"  # what the remedy for a type without instructions is about
+
+UNMEASURED = {name.lower(): name for name in machine.UNMEASURED_VENDORS.values()}
 
 Remedy = dict[str, str | None]  # about, why, fix
 
@@ -30,6 +32,15 @@ def of(host: Mapping[str, Any]) -> Iterator[Remedy]:
     yield from _of_backends(host)
     yield from _of_devices(host)
     yield from _of_cpu(host)
+    if "microsoft" in host["os"]["release"].lower():  # so do the kernels of WSL 1 and 2 end
+        yield remedy(
+            "WSL",
+            "this Linux runs inside Windows: the CPU, and an NVIDIA GPU by Windows' driver, are "
+            "measured; what Windows does besides is not seen and disturbs, nor are clocks and the "
+            "CPU's energy, and by default half of the memory is all it gets",
+            "quit what runs in Windows, raise memory= in its .wslconfig for large models, and keep "
+            "this folder below /home: /mnt/c is slow",
+        )
 
 
 def _of_backends(host: Mapping[str, Any]) -> Iterator[Remedy]:
@@ -55,7 +66,9 @@ def _of_backends(host: Mapping[str, Any]) -> Iterator[Remedy]:
 def _of_devices(host: Mapping[str, Any]) -> Iterator[Remedy]:
     for device in host["devices"]:
         if not device["backends"]:
-            yield remedy(device["id"], "no backend can use it, so it is not measured", None)
+            yield remedy(device["id"], f"{unused(device)}, so it is not measured", None)
+        if device["vendor"] in UNMEASURED:
+            continue
         if device["kind"] == "gpu" and device["registry_id"] is None:
             cores = f" with {device['gpu_cores']} GPU cores" if device["gpu_cores"] else ""
             yield remedy(
@@ -64,6 +77,12 @@ def _of_devices(host: Mapping[str, Any]) -> Iterator[Remedy]:
                 "measured, but without peak rates, so there is no MFU",
                 f"add an entry to {REGISTRY} with its figures and their sources",
             )
+
+
+def unused(device: Mapping[str, Any]) -> str:
+    """Why a device of a host file that no backend can use is not measured."""
+    vendor = UNMEASURED.get(device["vendor"]) if device["kind"] == "gpu" else None
+    return f"no backend measures {vendor}'s GPUs" if vendor else "no backend can use it"
 
 
 def _of_cpu(host: Mapping[str, Any]) -> Iterator[Remedy]:

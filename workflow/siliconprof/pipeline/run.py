@@ -23,6 +23,7 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from siliconprof.errors import UserError, nearest
 from siliconprof.plugins import CHECKOUT
 from siliconprof.store.validation import one_line
 
+LEAST_FREE_BYTES = 16 * 2**20
 OPTIONS = ("--configfile", "--configfiles")
 PROFILE = "--workflow-profile"
 WITH_VALUE = {*OPTIONS, "--cores", PROFILE}
@@ -73,6 +75,18 @@ def check(words: Sequence[str]) -> None:
             raise UserError(
                 f"{PROFILE}: {one_line(name)}: no such folder; in profiles/ there are: "
                 f"{', '.join(shipped)}{nearest(Path(name).name, shipped)}"
+            )
+
+
+def check_room() -> None:
+    """Refuse a disk that is full, where Snakemake ends with a traceback."""
+    for folder in filter(os.path.isdir, (".", "results")):
+        free = shutil.disk_usage(folder).free
+        if free < LEAST_FREE_BYTES:
+            raise UserError(
+                f"{os.path.abspath(folder)}: {free / 2**20:.1f} MiB are free on this disk, too little "
+                "for tables and a page; make room there and run the same command again: what was "
+                "measured is kept"
             )
 
 
@@ -119,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(__doc__)
         return 0
     check(words)
+    check_room()
     check_target(words)
     check_options(words)
     os.environ["PYTHONSAFEPATH"] = "1"  # a `profile.py` that lies here is not the library's

@@ -61,7 +61,9 @@ def host_line(host: Mapping[str, Any]) -> str:
     """The host that the page is about in one line."""
     cpu = host["cpu"]
     gpus = [
-        f"{device['name']} (simulated)" if device.get("emulated") else device["name"]
+        device["name"]
+        + (" (simulated)" if device.get("emulated") else "")
+        + ("" if device["backends"] else " (not measured)")
         for device in host["devices"]
         if device["kind"] == "gpu"
     ]

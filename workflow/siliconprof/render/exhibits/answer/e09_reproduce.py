@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import __version__, words
 from siliconprof.analyse.frames import Frames
 from siliconprof.render import summary
 from siliconprof.render.exhibit import Exhibit
@@ -26,6 +26,7 @@ def rows(frames: Frames) -> pd.DataFrame:
         "Packages": _versions(host["packages"]),
         "BLAS": _versions(host["blas"]),
         "BLAS of MLX": _given(own),
+        "Page": f"made by siliconprof {__version__}",
         **{
             str(whose).capitalize(): f"{_commits(rows_)}, {summary.when(rows_)}"
             for whose, rows_ in others.groupby("whose", sort=False)
