@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import mmap
 import os
+import re
 import secrets
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from siliconprof.store import temporary
 
 FOLDER = "scratch"  # of the results
 CODE = "code"  # of a cell's own folder
+PLAIN = re.compile(r"[A-Za-z0-9/._+=-]+")
 LEFT_AFTER_S = 86400
 VARIABLE = "SILICONPROF_CODE_FOLDER"  # what the cells of this run have compiled
 
@@ -48,9 +50,14 @@ def tidy(results: Path) -> None:
 def of_a_cell(parent: Path) -> Iterator[Path]:
     """A folder below `parent` that goes with the cell.
 
+    Where that has a sign of the shell in its path it is a private one of the system's, since MLX and
+    torch call compilers with it.
+
     Raises:
         CannotWrite: it cannot be made.
     """
+    if not PLAIN.fullmatch(str(parent.absolute())):
+        parent = Path(tempfile.gettempdir())
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
         own = tempfile.TemporaryDirectory(

@@ -74,6 +74,12 @@ class Experiment:
 
     @_in_lines
     def __init__(self, raw: Mapping[str, Any], checkpoints: Any, workflow: Any) -> None:
+        for folder in (Path.cwd(), CHECKOUT):
+            if {*"{}"} & {*str(folder)}:
+                raise UserError(
+                    f"{folder}: Snakemake takes a name in braces for a variable; rename the folder, or "
+                    "move the project into another one"
+                )
         self._began_s, self._load = time.time(), interference.ForeignLoad()
         self._checkpoints, self._workflow = checkpoints, workflow
         self._known: dict[str, tuple[int, _Cells]] = {}
