@@ -14,12 +14,20 @@ ENV := $(shell sh envs/which.sh)
 PINS := $(wildcard envs/*.txt) pyproject.toml
 # how many tests at once, of which many wait; 0 is one process without workers
 WORKERS ?= 4
-PYTEST = PATH="$(abspath $(BIN)):$$PATH" python -m pytest \
+PYTEST = PATH="$$(cd $(BIN) && pwd):$$PATH" python -m pytest \
     --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-OFFLOAD_OPS = PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow \
+OFFLOAD_OPS = PATH="$$(cd $(BIN) && pwd):$$PATH" PYTHONPATH=workflow \
     python -m siliconprof.hosts.offload_ops
 # more for snakemake: make report ARGS="--configfile config/paper.yaml --replace-workflow-config"
 ARGS ?=
+
+# A user whom the system does not know, as a container's: libraries ask for name and home.
+ifeq ($(shell whoami 2>/dev/null),)
+export USER := $(or $(USER),uid-$(shell id -u))
+ifneq ($(shell test -w "$$HOME" && echo 1),1)
+export HOME := $(CURDIR)/.cache/home
+endif
+endif
 
 # It takes the docstrings that some libraries read.
 unexport PYTHONOPTIMIZE
@@ -29,7 +37,7 @@ unexport PYTHONOPTIMIZE
 
 report quick figures: env
 	@# PYTHONSAFEPATH: a `profile.py` that lies here is not the library's.
-	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow PYTHONSAFEPATH=1 \
+	PATH="$$(cd $(BIN) && pwd):$$PATH" PYTHONPATH=workflow PYTHONSAFEPATH=1 \
 	    python -m siliconprof.pipeline.cli run --cores 1 $@ $(ARGS)
 
 env: $(VENV)/.installed-$(ENV)
@@ -76,14 +84,14 @@ lint: dev-env
 format: dev-env
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
-	PATH="$(abspath $(BIN)):$$PATH" python -m snakefmt Snakefile workflow
+	PATH="$$(cd $(BIN) && pwd):$$PATH" python -m snakefmt Snakefile workflow
 
 docs: dev-env
 	PYTHONPATH=workflow $(BIN)/python -m siliconprof.cells.config_docs >config/README.md
 	PYTHONPATH=workflow $(BIN)/python -m siliconprof.store.column_docs >docs/columns.md
 
 bench: dev-env
-	PATH="$(abspath $(BIN)):$$PATH" python benchmarks/pipeline.py
+	PATH="$$(cd $(BIN) && pwd):$$PATH" python benchmarks/pipeline.py
 
 # DeepSpeed's compiled Adam for scenario offload, built with ENV=cuda at once; without it, as where
 # there is no compiler, torch's own AdamW updates on the host and the cells are flagged

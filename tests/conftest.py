@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import compileall
 import json
 import math
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +42,7 @@ os.fsync = lambda descriptor: None  # type: ignore[assignment]
 
 from siliconprof import plugins  # noqa: E402
 from siliconprof.lifetime import PIPELINE_VARIABLE  # noqa: E402
-from siliconprof.measure import fork_server  # noqa: E402
+from siliconprof.measure import fork_server, scratch  # noqa: E402
 from siliconprof.store import record  # noqa: E402
 from siliconprof.store.cell import Cell  # noqa: E402
 
@@ -267,6 +269,14 @@ def fork_server_of_the_tests() -> str | None:
 
 
 @cache
+def code_of_the_tests() -> str:
+    """The folder of what the cells of this worker have compiled; it goes with it."""
+    folder = tempfile.mkdtemp(prefix="siliconprof-tests-")
+    atexit.register(shutil.rmtree, folder)
+    return f"{folder}/code"
+
+
+@cache
 def compile_package() -> None:
     """Compile the package once: thousands of processes in copies of it would do so one by one.
 
@@ -316,8 +326,9 @@ def with_own_lock(copy: Checkout, shared: bool = True) -> Checkout:
     if shared:
         copy.share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
-    # Cells of this worker take over the checks of kernels from each other, as in a run.
+    # Cells of this worker take over checks and compiled code from each other, as in a run.
     copy.environment[PIPELINE_VARIABLE] = str(os.getpid())
+    copy.environment[scratch.VARIABLE] = code_of_the_tests()
     return copy
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from conftest import ROOT, opened
+from conftest import ROOT, code_of_the_tests, opened
 from siliconprof.lifetime import PIPELINE_VARIABLE
+from siliconprof.measure import scratch
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
 from siliconprof.store import record
@@ -55,6 +56,7 @@ def by_hand(
     folder.mkdir(parents=True, exist_ok=True)
     # Checks of kernels are made once, as in a run.
     own = {"SILICONPROF_LOCK_FILE": str(folder / "host.lock"), PIPELINE_VARIABLE: str(os.getpid())}
+    own[scratch.VARIABLE] = code_of_the_tests()
     command = [sys.executable, "-m", "siliconprof.measure", "--cell", cell.to_json()]
     done = subprocess.run(
         [*command, "--output", "record.json", *options],

@@ -249,6 +249,15 @@ def test_unsafe_names(packed, here):
     assert line.startswith(f"{MEMBER!r}: ")
 
 
+def test_names_that_differ_in_case_alone(packed, here):
+    """One folder on a Mac, in the bundle or beside what is here."""
+    mine = here / "records" / MEMBER.split("/", 1)[1].replace("far", "FAR", 1)
+    mine.parent.mkdir(parents=True)
+    mine.write_text("{}")
+    (line, *_) = refusal(packed, here)
+    assert "differs from" in line and "in case alone" in line and "nothing imported" in line
+
+
 def test_what_is_no_sound_zip(packed, here, monkeypatch):
     whole = packed.read_bytes()
     with zipfile.ZipFile(packed) as archive:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, Checkout
 from siliconprof import __version__, fingerprint, plugins
 from siliconprof.cells.method import ALWAYS
 from siliconprof.hosts import environment
+from siliconprof.measure import fork_server, scratch
+from siliconprof.store import record
+from siliconprof.store.cell import Cell
 
 # What a module is installed as, where that is another name.
 DISTRIBUTIONS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "yaml": "pyyaml"}
@@ -94,3 +99,50 @@ def test_a_record_has_the_version_of_all_that_its_numbers_depend_on():
         needed |= {*trainer.LIBRARIES.get("torch", ()), *trainer.OFFLOAD_LIBRARIES}
     told = environment.capture(ROOT)["packages"]
     assert needed - NOT_IN_NUMBERS <= told.keys()
+
+
+# -- code that is made at run time -----------------------------------------------------------------
+
+MOUNTS = sys.platform == "linux" and os.geteuid() == 0
+# The run's folder on a disk of which nothing may be executed
+NOEXEC = """cp -a results copied && mount -t tmpfs -o noexec tmpfs results && cp -a copied/. results
+python -m siliconprof.measure --cell "$1" --output results/record.json && cat results/record.json
+python -m siliconprof.pipeline.cli doctor"""
+
+
+def compiling_cell(project: Checkout) -> Cell:
+    """One for which MLX compiles kernels."""
+    (path,) = (project.path / "results" / "records").glob("*/*/mlx/nano-2/auto/fp32.json")
+    return Cell(**record.read(path)["cell"])
+
+
+@pytest.mark.slow
+def test_compiled_code_is_the_runs_and_no_broken_one_stays(clone: Checkout, tmp_path: Path) -> None:
+    """What others have left in the system's folder disturbs nobody, nor does a file cut short."""
+    cell, code, foreign = compiling_cell(clone), tmp_path / "code", tmp_path / "tmp"
+    foreign.mkdir()
+    (foreign / "mlx").write_text("another user's, in which nobody can make anything")
+    clone.environment |= {"TMPDIR": str(foreign), scratch.VARIABLE: str(code)}
+    assert clone.measure(cell)["status"] == "ok"
+    assert [path.name for path in foreign.iterdir()] == ["mlx"]
+    kernels = list(code.rglob("*.so"))
+    assert kernels
+    for kernel in kernels:
+        os.truncate(kernel, 5000)  # as where its compiler was killed
+    assert clone.measure(cell)["status"] == "failed"
+    assert clone.measure(cell)["status"] == "ok"
+    assert min(kernel.stat().st_size for kernel in kernels) > 5000
+    assert not [*clone.path.glob(".cell-*")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MOUNTS, reason="needs Linux and root, to mount a disk")
+def test_a_folder_of_which_nothing_may_be_executed_is_said(clone: Checkout) -> None:
+    """In the record of a cell that compiles, and by the doctor; each says what to do."""
+    clone.environment.pop(fork_server.VARIABLE)  # which lives beside that disk
+    command = ["unshare", "--mount", "sh", "-c", NOEXEC, "-", compiling_cell(clone).to_json()]
+    said = clone.run(*command, env={"PYTHONPATH": "workflow"}).stdout
+    measured, _, doctor = said.partition("Host ")
+    assert '"status": "failed"' in measured
+    for text in (measured, doctor):
+        assert "mounted noexec" in text and "work in a folder on a disk" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,14 @@ FILES = {
     "list.yaml": ("- 1\n", "is empty or no mapping"),
     "empty.yaml": ("", "is empty or no mapping"),
     "control.yaml": ("a: \x1b[2J\n", "not YAML"),
+    "escape.yaml": (
+        'report: {title: "a \\e[2J b"}\n',
+        "report.title: has the control character \\x1b",
+    ),
+    "case.yaml": (
+        "workloads: {Product: {module: matmul, shapes: [[1, 8, 8, 8]]}}\n",
+        "workloads.Product: differs from 'product' in case alone",
+    ),
     "huge.yaml": (f"seed: {10**400}\n", "seed: "),
     "backend.yaml": ("backends: [torch-cup]\n", "did you mean 'torch-cpu'?"),
     "scenario.yaml": ("scenarios: [offlaod]\n", "did you mean 'offload'?"),
@@ -309,4 +318,48 @@ def test_the_commit_of_another_user_s_checkout_is_known(
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own, for its tests
     refused = subprocess.run([*git, "status"], capture_output=True, check=False)
     assert b"dubious ownership" in refused.stderr
-    assert len(environment.git_commit(tmp_path)[0] or "") == 40
+    commit = environment.git_commit(tmp_path)[0] or ""
+    assert len(commit) == 40
+    (tmp_path / "unpacked").mkdir()
+    assert environment.git_commit(tmp_path / "unpacked") == (
+        None,
+        "no repository of its own: it is the folder unpacked/ of another one",
+    )
+    other = tmp_path / "other"
+    subprocess.run(["git", "init", "-q", str(other)], check=True)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))
+    assert environment.git_commit(other)[0] is None
+
+
+def test_a_run_writes_no_index_of_git(tmp_path: Path) -> None:
+    """A file whose time alone has changed has git write the index anew, unless it is told not to."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "file").write_text("a")
+    for verb in (["init", "-q"], ["add", "file"], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *verb], check=True)
+    before = (tmp_path / ".git/index").read_bytes()
+    os.utime(tmp_path / "file", (1, 1))
+    assert not (environment.git_commit(tmp_path)[0] or "+changes").endswith("+changes")
+    assert (tmp_path / ".git/index").read_bytes() == before
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="needs Linux and unshare(1)")
+def test_a_user_whom_the_system_does_not_know(checkout: Checkout) -> None:
+    """As `docker run -u 12345` has one: without a name, and without a home that can be written."""
+    unknown = ["unshare", "-U", "--map-user=12345"]
+    if subprocess.run([*unknown, "true"], capture_output=True).returncode:
+        pytest.skip("user namespaces are not allowed here")
+    checkout.configure(**TINY)
+    for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
+        checkout.environment[name] = ""
+    run = [sys.executable, "-m", "siliconprof.pipeline.cli", "run", "--cores", "1", "-n", "report"]
+    env = {"PYTHONPATH": "workflow", "HOME": "/proc"}
+    assert "measure" in checkout.run(*unknown, *run, env=env).stdout
+
+
+def test_braces_in_the_folder_s_name_are_one_line(tmp_path: Path) -> None:
+    """Snakemake would ask for the variable x."""
+    braces = own_project(tmp_path / "a {x}")
+    said = braces.snakemake("-n", "report", check=False)
+    assert said.returncode and "Traceback" not in said.stdout + said.stderr
+    assert f"{braces.path}: Snakemake takes a name in braces" in said.stdout + said.stderr

@@ -25,6 +25,7 @@ STRANGE = ("--version", "a b", "é", "../up", "{x}", "*", "name\n", "\x1b[2Jx", 
 NASTY = (*COMMANDS, *STRANGE)
 MARKUP = "é ../up {x} \x1b[2J \u202e <script>alert(1)</script> & \\input{up} 50% _ # ~ ^ $1"
 LABELS = " ".join([*COMMANDS, "--version", MARKUP])
+FORMULA = "=cmd|' /C calc'!A0"
 SHOWN = LABELS.replace("\x1b", "").replace("\u202e", "").replace("\n", " ")
 PRODUCT = conftest.PRODUCT | {"backends": ["mlx"]}
 TINY = conftest.TINY | {"workloads": {"product": PRODUCT}}
@@ -149,6 +150,7 @@ def test_a_run_amid_hostile_texts_does_what_it_should(project: Checkout) -> None
     far = hostile(base_record("matmul", "product")) | {"points": matmul()["points"]}
     put(results, far, "far", "cpu-far", "torch-cpu", "product", "auto", "fp32.json")
     failed = hostile(training(0.01)) | {"status": "failed", "reason": LABELS, "points": []}
+    failed["reason"] = FORMULA
     put(results, failed, "far", "cpu-far", "torch-cpu", "gpt2-nano-plain", "auto", "fp32.json")
     for name in (*COMMANDS, "{x}", "a b", "--version", "\x1b[2J"):
         put(results, far, "other", name, "torch-cpu", "product", "auto", "fp32.json")
@@ -161,6 +163,9 @@ def test_a_run_amid_hostile_texts_does_what_it_should(project: Checkout) -> None
     assert len([row for row in cells if row["host"] == "far"]) == 2
     facts = json.loads((project.path / "results/data/words/dataset.json").read_text())
     assert facts["path"] == "./texts; touch pwned $(touch pwned) {x}"
+    assert FORMULA in [row["reason"] for row in cells]
+    stored = (results / "tables/cells.csv").read_text(encoding="utf-8")
+    assert f",'{FORMULA}" in stored and f",{FORMULA}" not in stored  # no spreadsheet runs it
     page = (results / "report.html").read_text(encoding="utf-8")
     assert "<script>alert(1)" not in page
     assert html.escape("<script>alert(1)</script>", quote=False) in page

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from conftest import QUICK, cpu_cell, defaults
 from measuring import by_hand
+from siliconprof.measure import scratch
 from siliconprof.session import known_work, measurement, self_checks, session, timing
 from siliconprof.session.session import Session
 from siliconprof.session.timing import Repeats
@@ -44,7 +45,7 @@ def measure(folder: Path, cell: Cell, fault: str = "", run: str = "") -> dict[st
     """
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(fault, encoding="utf-8")
-    more = {"SILICONPROF_PIPELINE_PID": run, "TMPDIR": str(folder)}
+    more = {"SILICONPROF_PIPELINE_PID": run, scratch.VARIABLE: str(folder / "code")}
     return by_hand(cell, folder, search=[folder], **more)
 
 
@@ -121,7 +122,7 @@ def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) 
     assert made("broken", NOBODY_WAITS)["verdict"] == "failed"
     for _ in range(5):  # a busy host may fail a check, and then nothing is shared
         assert "taken_from" not in made("first")
-        if kept := list(tmp_path.glob("siliconprof-checks-*.json")):
+        if kept := list(tmp_path.glob("code/siliconprof-checks-*.json")):
             break
     second = made("second")
     assert second["taken_from"] == "cpu-x/mlx/first/auto/fp32" and second["age_s"] > 0

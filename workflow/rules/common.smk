@@ -3,7 +3,7 @@
 from siliconprof.pipeline.experiment import Experiment, set_environment_of_jobs
 
 EXPERIMENT = Experiment(config, checkpoints, workflow)
-set_environment_of_jobs(EXPERIMENT.nodes)
+set_environment_of_jobs(EXPERIMENT)
 
 
 wildcard_constraints:

@@ -23,12 +23,12 @@ from siliconprof.lifetime import end_with_pipeline
 USER_ERROR_EXIT_STATUS = 2
 PACKAGE = Path(__file__).resolve().parent
 CANNOT_WRITE_STATUS = 74  # what a measuring process ends with: EX_IOERR of sysexits.h
-# Control characters except line feed and tab, marks that change the direction of writing, and
-# halves of surrogate pairs.
-_NOT_SHOWN = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-    r"\ufeff]"
-)
+# Control characters except line feed and tab, halves of surrogate pairs, and what is no character:
+# no text of a person's, and no XML.
+_CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"
+NO_TEXT = re.compile(f"[{_CONTROL}]")
+# Those, and marks that change the direction of writing.
+_NOT_SHOWN = re.compile(rf"[{_CONTROL}\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 class UserError(Exception):
@@ -77,6 +77,15 @@ def explained(error: BaseException) -> str:
 def printable(text: str) -> str:
     """The text with every character spelt out by which a name could manipulate a terminal."""
     return _NOT_SHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def printable_texts(value: Any) -> Any:
+    """The same document with every text in it `printable`, keys left as they are."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: printable_texts(inner) for key, inner in value.items()}
+    return [printable_texts(inner) for inner in value] if isinstance(value, list) else value
 
 
 def nearest(word: Any, choices: Iterable[Any]) -> str:

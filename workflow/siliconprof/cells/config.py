@@ -19,7 +19,8 @@ from siliconprof.datasets import dataset_spec
 from siliconprof.errors import UserError, nearest
 from siliconprof.store import model
 from siliconprof.store.experiment import AnyWorkload, Experiment, Workload
-from siliconprof.store.validation import load_yaml, one_line
+from siliconprof.store.names import alike
+from siliconprof.store.validation import control_characters, load_yaml, one_line
 
 DEFAULT = "config/config.yaml"
 
@@ -82,6 +83,14 @@ def check(config: Mapping[str, Any]) -> list[str]:
     mistakes = model.problems(Experiment, config)
     if not isinstance(config, Mapping):
         return mistakes
+    mistakes += control_characters(config)
+    for section in ("workloads", "datasets", "cluster"):
+        names = map(str, _mapping(config.get(section)))
+        mistakes += [
+            f"{section}.{name}: differs from '{other}' in case alone, and not every file system keeps "
+            "them apart; choose another name"
+            for other, name in alike(names)
+        ]
     for name, entry in _mapping(config.get("datasets")).items():
         if isinstance(entry, Mapping):
             for key, what in dataset_spec.problems(entry):

@@ -34,7 +34,7 @@ from siliconprof import options, words
 from siliconprof.errors import UserError, nearest, printable, stage
 from siliconprof.remote.bundle_import import read_bundle
 from siliconprof.stats.statistics import median
-from siliconprof.store import record, temporary
+from siliconprof.store import record, table_files, temporary
 from siliconprof.store.cell import AXES, Cell, canonical_json
 from siliconprof.store.contents import Record
 from siliconprof.store.point import WHOLE
@@ -315,7 +315,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{arguments.a} and {arguments.b or arguments.a} have no cell or point in common"
         )
     if arguments.csv:
-        temporary.write(arguments.csv, rows.to_csv(index=False))
+        temporary.write(arguments.csv, rows.map(table_files.harmless).to_csv(index=False))
     for line in [*unreadable_a, *unreadable_b]:
         print(printable(line), file=sys.stderr)
     print("\n".join(map(printable, as_text(rows).splitlines())))

@@ -20,6 +20,9 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SENT_COMMIT = ".siliconprof-collect/commit"
 PLATFORM_PROFILE = "/sys/firmware/acpi/platform_profile"
 SAVING_PROFILES = ("low-power", "cool", "quiet")  # Documentation/ABI/testing/sysfs-platform_profile
+# By these git would look at another repository: a hook, or a shell, may have set them.
+OTHER_REPOSITORY = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"}
+OTHER_REPOSITORY |= {"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE"}
 MAC_POWER_MODES = ("automatic", "low", "high")  # `pmset -g`: powermode 0, 1 and 2
 
 
@@ -33,14 +36,19 @@ def git_commit(checkout: Path) -> tuple[str | None, str]:
     if sent.is_file():
         return sent.read_text(encoding="utf-8").strip() or None, "that of the collecting checkout"
 
+    own = {name: value for name, value in os.environ.items() if name not in OTHER_REPOSITORY}
+
     def git(*words: str) -> str:
-        # Whose code runs here is trusted: a container often mounts another user's checkout.
-        command = ["git", "-c", "safe.directory=*", "-C", str(checkout), *words]
+        # Whose code runs here is trusted: a container often mounts another user's checkout. Without
+        # its optional locks git writes no index.
+        command = ["git", "--no-optional-locks", "-c", "safe.directory=*", "-C", str(checkout)]
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=10, check=True
+            [*command, *words], env=own, capture_output=True, text=True, timeout=10, check=True
         ).stdout
 
     try:
+        if above := git("rev-parse", "--show-prefix").strip():
+            return None, f"no repository of its own: it is the folder {above} of another one"
         commit = git("rev-parse", "HEAD").strip()
         differs = git("status", "--porcelain", "--untracked-files=no")
         added = git("status", "--porcelain", "--untracked-files=normal", "--", "workflow")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options, plugins
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError, printable_texts, stage
 from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, mlx_blas, node_check, offload_ops, registry
 from siliconprof.store import documents, names, temporary
@@ -132,7 +132,7 @@ def load(path: Path | str) -> dict[str, Any]:
 
 def _read(path: Path) -> Any:
     try:
-        return documents.read(path)
+        return printable_texts(documents.read(path))  # maybe another machine's, by a bundle
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `siliconprof doctor` makes it") from None
     except (ValueError, OSError) as error:
@@ -167,6 +167,13 @@ def label(results_dir: Path | str, configured_label: str) -> str:
         return own["label"]
     if not re.fullmatch(names.LABEL, configured_label):
         raise UserError(f"host: is '{configured_label}'; expected auto, or {names.RULE}")
+    known = [path.stem for path in (Path(results_dir) / "hosts").glob("*.json")]
+    for other, _ in names.alike([*known, configured_label]):
+        if other.casefold() == configured_label.casefold():
+            raise UserError(
+                f"host: is '{configured_label}', and {results_dir} has '{other}', which differs in "
+                "case alone: not every file system keeps them apart; choose another label"
+            )
     return configured_label
 
 

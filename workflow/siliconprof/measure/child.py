@@ -16,7 +16,7 @@ from typing import Any
 
 from siliconprof.errors import printable
 from siliconprof.lifetime import pipeline_alive
-from siliconprof.measure import fork_server, leftovers
+from siliconprof.measure import fork_server, leftovers, scratch
 from siliconprof.session import exhaustion
 from siliconprof.session.trial import Trial
 from siliconprof.store import documents
@@ -103,7 +103,7 @@ class Child:
         self._messages, self.output = result.with_suffix(".progress"), Output()
         own = {"supervisor": os.getpid(), "result": str(result), "progress": str(self._messages)}
         job = {"cell": json.loads(trial.cell.to_json()), **own, **job}
-        environment = fork_server.child_environment(trial, result.parent)
+        environment = fork_server.child_environment(trial, result.with_name(scratch.CODE))
         says, to_say = os.pipe()
         try:
             self.pid, self._ended, self.started = _start(trial, job, under, environment, to_say)

@@ -139,17 +139,17 @@ def _started(environment: Mapping[str, str], descriptors: Sequence[int]) -> None
     )
 
 
-def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
+def child_environment(trial: Trial, code: Path) -> dict[str, str]:
     """The child's environment: the trial's own, this checkout's code, and `inherited.without`.
 
-    What compilers keep between runs goes to a folder of the cell's own, so that all of them start
-    from nothing: torch/_inductor/runtime/cache_dir_utils.py, triton's knobs.py, mlx's
-    backend/cpu/compiled.cpp and backend/cuda/jit_module.cpp.
+    Args:
+        code: the cell's folder of what is compiled (`scratch`); who keeps such between processes:
+            torch/_inductor/runtime/cache_dir_utils.py, triton's knobs.py, mlx's
+            backend/cpu/compiled.cpp and backend/cuda/jit_module.cpp.
     """
     path = filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")])
     own = trial.environment(os.environ)
-    if trial.compiles:
-        own |= dict.fromkeys(COMPILER_CACHES, str(scratch))
+    own |= dict.fromkeys(COMPILER_CACHES, str(code))
     own |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     return inherited.without(os.environ) | own
 
@@ -167,10 +167,10 @@ def prepare(trials: Sequence[Trial]) -> None:
     """
     if VARIABLE not in os.environ or not all(map(may_fork, trials)):
         return
-    requests, scratch = {}, Path(tempfile.gettempdir())
+    requests, nowhere = {}, Path(tempfile.gettempdir())
     for trial in trials:
         if not trial.refusal():
-            request = _request(trial, child_environment(trial, scratch))
+            request = _request(trial, child_environment(trial, nowhere))
             requests[json.dumps([request["branch"], request["imports"]])] = request
     # without a root every cell starts an interpreter of its own
     with suppress(OSError), _connected() as root:

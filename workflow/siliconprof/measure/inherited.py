@@ -53,8 +53,9 @@ LEFT = _named(
     "GLIBC_TUNABLES NVIDIA_TF32_OVERRIDE CUBLAS_* CUBLASLT_* CUDNN_* CUDA_MODULE_LOADING "
     "CUDA_DEVICE_MAX_CONNECTIONS CUDA_CACHE_* CUDA_*_PTX_JIT CUDA_SCALE_LAUNCH_QUEUES "
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE TORCH_BLAS_* TORCH_CUBLASLT_* TORCH_CUDNN_* TORCH_LINEAR_* "
-    "TORCH_SDPA_* PYTORCH_* PYTHONHASHSEED"
+    "TORCH_SDPA_* PYTORCH_* PYTHONHASHSEED LD_PRELOAD DYLD_INSERT_LIBRARIES"
 )
+PRELOADED = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES")  # an allocator, a BLAS: the files' names say it
 PLAIN = re.compile(r"[A-Za-z0-9 _.,:;=+*{}()-]{0,100}")  # no path, no address
 FLAG = "environment_variables"
 
@@ -67,7 +68,7 @@ def without(inherited: Mapping[str, str]) -> dict[str, str]:
 def account(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
     """What the record says: names `taken_out`, and `left`, name -> value, that change numbers.
 
-    A value that may hold a path or an address is null.
+    A value that may hold a path or an address is null; of libraries it is the files' names.
 
     Args:
         own: variables that the cell sets itself, whatever the shell says.
@@ -75,5 +76,6 @@ def account(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, A
     others = {name: value for name, value in sorted(inherited.items()) if name not in own}
     taken_out = [name for name in others if NOT_INHERITED.match(name)]
     left = {n: v for n, v in others.items() if n not in taken_out and LEFT.match(n)}
+    left |= {n: re.sub(r"[^\s:]*/", "", left[n]) for n in PRELOADED if n in left}
     shown = {name: value if PLAIN.fullmatch(value) else None for name, value in left.items()}
     return {"taken_out": taken_out, "left": shown}

@@ -17,7 +17,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -31,7 +30,7 @@ from siliconprof.datasets import prepared
 from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, writing
 from siliconprof.hosts import cgroups, environment, node_check
 from siliconprof.lifetime import killed_by
-from siliconprof.measure import inherited, leftovers, lock, reuse
+from siliconprof.measure import inherited, leftovers, lock, reuse, scratch
 from siliconprof.measure.child import Child, PipelineGone, require_pipeline
 from siliconprof.plugins import CHECKOUT
 from siliconprof.session import exhaustion, memory_limit
@@ -181,6 +180,8 @@ def run(
         PipelineGone: the pipeline died; the child has been ended.
     """
     limit_s = Plan.of(trial.cell.timing).time_limit_s
+    code_folder = result.with_name(scratch.CODE)
+    scratch.take(code_folder, trial.compiles)
     child = Child(trial, result, job, under)
     try:
         code, wall_s = child.wait(limit_s - spent_s)
@@ -196,6 +197,11 @@ def run(
         group.remove()
     if report["status"] == "ok" and not report.get("points"):
         report |= {"status": "failed", "reason": NO_POINT}
+    if report["status"] == "ok":
+        scratch.give_back(code_folder, trial.compiles)
+    elif report["status"] == "failed" and any(code_folder.rglob("*.so")):
+        why = scratch.not_executable(result.parent.parent)
+        report["reason"] = "; ".join([*(why or ()), report["reason"]])
     flags = list(report.get("flags", []))
     if child.killed:
         names = leftovers.listed(child.killed)
@@ -253,12 +259,14 @@ def checkpoint_folder(
 def supervise(
     trial: Trial,
     results: Path | None,
+    beside: Path,
     declared: Mapping[str, Any],
     expected: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Run the trial to its end; the result.
 
     Args:
+        beside: the folder in which it has one for the moment.
         results: the folder of its captures and checkpoints; None = `results`, and no checkpoints.
         declared: versions that the pipeline declared.
         expected: the device that a node of a cluster must have, see `node_check`.
@@ -282,7 +290,7 @@ def supervise(
             shutil.rmtree(captures, ignore_errors=True)
             captures.mkdir(parents=True)
     locked = lock.alone(require_pipeline, cell.path)
-    with locked as waited_s, tempfile.TemporaryDirectory(prefix="siliconprof-") as scratch:
+    with locked as waited_s, scratch.of_a_cell(beside) as own_folder:
         require_pipeline()
         before = surroundings(cell)
         job = {"expect": expected, "checkpoints": None}
@@ -290,12 +298,12 @@ def supervise(
         if results:
             folder = checkpoint_folder(results / "checkpoints", cell, before, declared)
             own = {"checkpoints": str(folder)}
-        report = run(trial, Path(scratch, "result.json"), job | own, under)
+        report = run(trial, own_folder / "result.json", job | own, under)
         accounting = report["accounting"]
         for index in range(1, cell.parameters.get("repeats", 1)):
             if report["status"] == "ok":
                 require_pipeline()
-                spent_s, file = accounting["child_wall_s"], Path(scratch, f"result-{index}.json")
+                spent_s, file = accounting["child_wall_s"], own_folder / f"result-{index}.json"
                 further = run(trial, file, job, under, spent_s)
                 accounting["child_wall_s"] += further["accounting"]["child_wall_s"]
                 repeat(report, further)
@@ -388,7 +396,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{cell.path}: given back from results/history, not measured again")
                 return 0
     try:
-        result = supervise(trial, results, declared, arguments.expect)
+        beside = results / scratch.FOLDER if results else arguments.output.parent
+        result = supervise(trial, results, beside, declared, arguments.expect)
     except PipelineGone:
         print("the pipeline has died: the cell ended without a record", file=sys.stderr)
         return 1

@@ -18,6 +18,8 @@ more:
 from __future__ import annotations
 
 import importlib
+import os
+import pwd
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,8 +71,20 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
     return importlib.import_module(f"siliconprof.{VERBS[verb]}").main(arguments[1:])
 
 
+def give_user_and_home() -> None:
+    """What libraries ask for, where the system does not know this user, as in a container."""
+    try:
+        pwd.getpwuid(os.getuid())
+        return
+    except KeyError:
+        os.environ["USER"] = os.environ.get("USER") or f"uid-{os.getuid()}"
+    if not os.access(os.environ.get("HOME", ""), os.W_OK):  # often `/`
+        os.environ["HOME"] = str(Path(".cache", "home").absolute())
+
+
 def main() -> int:
     """The console command."""
+    give_user_and_home()
     return stage(dispatch)
 
 

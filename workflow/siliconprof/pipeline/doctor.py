@@ -19,6 +19,7 @@ from siliconprof import declarations, options, packages, plugins, words
 from siliconprof.errors import stage
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
 from siliconprof.hosts.remedies import Remedy, remedy
+from siliconprof.measure import scratch
 
 GIB = 2**30
 LITTLE_DISK_BYTES = 2 * GIB
@@ -138,6 +139,9 @@ def _now_advice(
             f"{_gib(now['memory_available_bytes'])} are available: cells may swap or be killed",
             "close other programs",
         )
+    results = Path("results")
+    if not_executable := scratch.not_executable(results if results.is_dir() else Path()):
+        yield remedy("run folder", *not_executable)
     if now["disk_free_bytes"] < LITTLE_DISK_BYTES:
         yield remedy(
             "disk",

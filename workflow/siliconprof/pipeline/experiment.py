@@ -25,7 +25,7 @@ from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
 from siliconprof.hosts import detect, environment, host_file, node_check, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
-from siliconprof.measure import fork_server
+from siliconprof.measure import fork_server, scratch
 from siliconprof.pipeline import doctor, failed_jobs
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
@@ -74,6 +74,12 @@ class Experiment:
 
     @_in_lines
     def __init__(self, raw: Mapping[str, Any], checkpoints: Any, workflow: Any) -> None:
+        for folder in (Path.cwd(), CHECKOUT):
+            if {*"{}"} & {*str(folder)}:
+                raise UserError(
+                    f"{folder}: Snakemake takes a name in braces for a variable; rename the folder, or "
+                    "move the project into another one"
+                )
         self._began_s, self._load = time.time(), interference.ForeignLoad()
         self._checkpoints, self._workflow = checkpoints, workflow
         self._known: dict[str, tuple[int, _Cells]] = {}
@@ -343,6 +349,7 @@ class Experiment:
         """Prepare a run whose jobs are about to start; what there is to say of it."""
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE, text)
+        scratch.tidy(self._folder)
         if self.nodes:
             os.environ[node_check.SUBMITTER] = node_check.runs_in()
             return f"nodes of {', '.join(self.labels)}, each looked at before its cells are known"
@@ -379,7 +386,7 @@ def _environment(name: str) -> str:
     return (CHECKOUT / "envs" / f"{name}.yaml").as_posix()
 
 
-def set_environment_of_jobs(nodes: bool) -> None:
+def set_environment_of_jobs(experiment: Experiment) -> None:
     """Have jobs end with this process, and import this package first; no rule has its path."""
     replace_what_cannot_be_shown()
     own = str(PACKAGE_DIR.parent)
@@ -390,5 +397,8 @@ def set_environment_of_jobs(nodes: bool) -> None:
     os.environ["PATH"] = os.pathsep.join(
         [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
     )
-    if nodes:
+    if experiment.nodes:
         os.environ.pop(fork_server.VARIABLE, None)  # of the host that has submitted this job
+    # Whoever started this process may have a folder of code already, and that serves.
+    if experiment.nodes or scratch.VARIABLE not in os.environ:
+        scratch.of_a_run(Path(experiment.results))

@@ -23,7 +23,7 @@ from siliconprof.errors import UserError, stage
 from siliconprof.hosts import host_file
 from siliconprof.store import documents, record, temporary
 from siliconprof.store.cell import RECORD
-from siliconprof.store.names import LABEL
+from siliconprof.store.names import LABEL, alike
 from siliconprof.store.validation import one_line
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ def read_bundle(path: Path) -> Bundle:
                 except (UserError, *_READ_ERRORS) as error:
                     lines = str(error).splitlines() or ["damaged"]
                     problems += [f"{name!r}: {line}" for line in lines[:5]]
+        problems += [
+            f"{name!r}: differs from {other!r} in case alone" for other, name in alike(files)
+        ]
     except UserError as error:
         problems = [str(error)]
     except OSError as error:
@@ -160,7 +163,7 @@ def import_bundle(path: Path, results: Path, replace: bool = False, only: str | 
         raise UserError(f"{results}: no such folder; run this in a checkout, or give --results")
     here = [name for name in bundle.records if (results / name).exists()]
     different = [name for name in here if (results / name).read_bytes() != bundle.files[name]]
-    refusals = [*_refusals(bundle, results, only)]
+    refusals = [*_refusals(bundle, results, only)] or [*_alike_here(bundle, results)]
     if different and not refusals and not replace:
         refusals = [f"{results / name}: the record here differs" for name in different] + [
             f"{path}: nothing imported; --replace imports it and keeps the replaced records in "
@@ -205,6 +208,16 @@ def _refusals(bundle: Bundle, results: Path, only: str | None) -> Iterator[str]:
                     f"{bundle.path}: '{label}' is another machine here: give one of the two another "
                     f"label, or delete {path} and {results / 'records' / label}; nothing imported"
                 )
+
+
+def _alike_here(bundle: Bundle, results: Path) -> Iterator[str]:
+    """That a file of the bundle, or its folder, would be one of those here on a Mac."""
+    files = [*results.glob("hosts/*.json"), *results.glob("records/**/*.json")]
+    for other, name in alike([*(p.relative_to(results).as_posix() for p in files), *bundle.files]):
+        yield one_line(
+            f"{bundle.path}: {name} differs from {results / other} in case alone, and not every file "
+            "system keeps them apart: choose another name; nothing imported"
+        )
 
 
 def own_labels(results: Path) -> set[str]:

@@ -19,6 +19,7 @@ from siliconprof.render.axes import is_true
 from siliconprof.render.axes import text as words_of
 from siliconprof.render.exhibit import Column, Num, Text
 from siliconprof.render.svg import Cells
+from siliconprof.store import table_files
 
 MOST_ROWS = 200
 WIDE = 0.05  # half-width of an interval, as a share, from which it is marked
@@ -171,9 +172,5 @@ def _number(
 def csv(frame: pd.DataFrame, columns: Sequence[str]) -> str:
     """The columns that a frame has, as CSV; a spreadsheet takes no text for a formula."""
     own = frame[[name for name in dict.fromkeys(columns) if name in frame]]
-    harmless = own.map(_harmless) if len(own) else own
+    harmless = own.map(table_files.harmless) if len(own) else own
     return harmless.to_csv(index=False, lineterminator="\n")
-
-
-def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value

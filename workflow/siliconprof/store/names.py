@@ -6,7 +6,9 @@ Standard library only: the measuring core reads with it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
+from collections.abc import Iterable, Iterator
 
 LONGEST = 64  # characters of a label
 LABEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST - 1}}}"
@@ -25,6 +27,16 @@ def slug(text: str) -> str:
     if text and text == cut(words):
         return text
     return f"{cut(words or 'x', LONGEST - _DIGITS - 1)}-{_hash(text)}"
+
+
+def alike(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(an earlier name or folder, a later one) that differ in case alone: one file on a Mac."""
+    known: dict[str, str] = {}
+    for name in names:
+        for part in itertools.accumulate(name.split("/"), "{}/{}".format):
+            if (other := known.setdefault(part.casefold(), part)) != part:
+                yield other, part
+                break
 
 
 def cut(name: str, longest: int = LONGEST) -> str:

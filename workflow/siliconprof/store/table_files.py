@@ -19,6 +19,7 @@ Row = dict[str, Any]
 Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
 KEY = ("source", *AXES)  # the columns that name a cell
 CHUNK = 20_000  # lines of a long table that are read at a time
+FORMULA = tuple("=+@\t\r-")  # how a text begins that a spreadsheet takes for one
 RESULTS = "results"  # the table that lies beside the folder of all others
 
 
@@ -76,8 +77,28 @@ def _write(path: Path, names: Collection[str], lines: Iterable[Iterable[Any]]) -
     writer = csv.writer(stream, lineterminator="\n")
     declared = columns.of(path.stem).items()
     writer.writerow(names if len(names) else [name for name, of in declared if not of.optional])
-    writer.writerows(lines)
+    texts = [place for place, name in enumerate(names) if name not in KEY]
+    writer.writerows(_without_formulas(line, texts) for line in lines)
     temporary.write(path, printable(stream.getvalue()))
+
+
+def _without_formulas(line: Iterable[Any], places: Sequence[int]) -> list[Any]:
+    values = list(line)
+    for place in places:
+        if type(values[place]) is str:
+            values[place] = harmless(values[place])
+    return values
+
+
+def harmless(value: Any) -> Any:
+    """A text of a table, behind an apostrophe where a spreadsheet would compute it; `read` drops it."""
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def key_of(source: str, cell: Cell) -> Row:
@@ -118,6 +139,9 @@ def read(path: Path, **equal: str) -> pd.DataFrame:
         raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: not a table ({' '.join(str(error).split())})") from None
+    for name in typed.keys() & {*frame} - {*KEY}:
+        if typed[name] == "object":
+            frame[name] = frame[name].str.replace(rf"^'(?=[{''.join(FORMULA)}])", "", regex=True)
     return frame
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from siliconprof.errors import UserError, in_one_line, printable
+from siliconprof.errors import NO_TEXT, UserError, in_one_line, printable
 
 LONGEST_LINE = 2000  # characters on one problem
 
@@ -31,7 +32,7 @@ def load_yaml(path: Path | str) -> Any:
             return super().construct_mapping(node, deep)
 
     try:
-        return yaml.load(Path(path).read_text(encoding="utf-8"), Loader)
+        document = yaml.load(Path(path).read_text(encoding="utf-8"), Loader)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
@@ -43,6 +44,24 @@ def load_yaml(path: Path | str) -> Any:
         raise UserError(f"{path}: {where}not YAML: {problem}") from None
     except Exception as error:  # a tag, or a date, that does not fit its value raises anything
         raise UserError(f"{path}: not YAML: {in_one_line(error)}") from None
+    if mistakes := [*control_characters(document)]:
+        raise UserError("\n".join(f"{path}: {line}" for line in mistakes))
+    return document
+
+
+def control_characters(value: Any, where: str = "") -> Iterator[str]:
+    """A line for each text of a document, keys included, that has an escape or the like in it."""
+    if isinstance(value, str):
+        if found := NO_TEXT.search(value):
+            sign = ascii(found[0])[1:-1]
+            yield one_line(f"{where or value}: has the control character {sign}; write it without")
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from control_characters(key)
+            yield from control_characters(inner, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from control_characters(inner, f"{where}.{place}" if where else str(place))
 
 
 def one_line(text: str) -> str:
