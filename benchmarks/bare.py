@@ -27,6 +27,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
+
 from shared import CONFIG, ROOT, as_ratio, measured, planned_cells, ratio
 from siliconprof.datasets import data_folder
 from siliconprof.hosts import blas

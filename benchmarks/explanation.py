@@ -23,8 +23,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
+
+sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
 import pandas as pd
 import shared

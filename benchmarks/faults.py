@@ -28,6 +28,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
+
 import psutil
 import shared
 from siliconprof.errors import UserError

@@ -18,7 +18,10 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
 from shared import trained, workload_of
 from siliconprof import plugins

@@ -4,8 +4,9 @@ In a fresh copy of this checkout: the default run, no-op reruns and a forced pag
 beside the bare training (`bare.py`), and with and without probes (`probes.py`); the stages after
 measuring at 1,000 cells (`render.py`). What a job of Slurm adds is asked of `overhead.py`, as root.
 Each figure is a ratio or share of two times of this one run, or a time where no other makes sense,
-beside its goal; the table goes to benchmarks/results.md too, with machine and versions. These
-machines are noisy: quote shares and ratios, not one absolute time.
+beside its goal, with the word "missed" where it is not met; that fails nothing, as machines are shared.
+The table goes to benchmarks/results.md too, with machine and versions. These machines are noisy:
+quote shares and ratios, not one absolute time.
 """
 
 from __future__ import annotations
@@ -19,17 +20,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
+
 from shared import ROOT, USUAL, as_ratio, copied
+from siliconprof import words
 from siliconprof.hosts.machine import cpu_model
+from siliconprof.store import matrix_file
 
 TABLE = ROOT / "benchmarks" / "results.md"
-PAIRS_OF_BLOCKS = 60  # of a second, with and without probes
+PAIRS_OF_BLOCKS = 12  # of a second, with and without probes, for each round
+FIRST_NUMBER_S, WHOLE_RUN_S, TIMED_SHARE = 10.0, 150.0, 0.7  # the goals of the default run
+WITHOUT_AVX512_S = 240.0  # the whole run, where a processor has AVX2 at most
+PROBES_AT_MOST, PAGE_S, PAGE_MIB = 1.01, 20.0, 1024.0
 PACKAGES = ("torch", "mlx", "transformers", "snakemake", "matplotlib")
 
 
@@ -52,16 +59,30 @@ def snakemake(folder: Path, *arguments: str) -> tuple[float, float]:
     return time.perf_counter() - started, first_s
 
 
-def of_the_run(wall_s: float, first_s: float, records: Sequence[Mapping[str, Any]]) -> list[Line]:
+def against(found: str, is_met: bool) -> str:
+    """A figure, with a word where it misses its goal."""
+    return found if is_met else f"{found}, missed"
+
+
+def of_the_run(folder: Path, wall_s: float, first_s: float) -> list[Line]:
     """What the default run itself shows."""
+    records = [json.loads(p.read_text()) for p in (folder / "results/records").rglob("*.json")]
     timed_s = sum(record["accounting"].get("timed_s", 0.0) for record in records)
-    failed = sum(record["status"] not in ("ok", "unsupported") for record in records)
+    failed = sum(record["status"] not in ("ok", "unsupported", "skipped") for record in records)
+    cpu = matrix_file.read(folder / "results/matrix.json").host["cpu"]
+    goal_s = WHOLE_RUN_S if "avx512f" in cpu["features"] else WITHOUT_AVX512_S
+    share = timed_s / wall_s
     whole = f"default run, {len(records)} cells, {failed} failed"
-    share = f"{timed_s / wall_s:.2f}"
+    first = against(f"{first_s:.1f} s", 0 < first_s <= FIRST_NUMBER_S)
     return [
-        ("first measured number on the terminal", "–", f"{first_s:.1f} s", "10 s"),
-        (whole, "–", f"{wall_s:.0f} s", "180 s"),
-        ("inside warm-up and timed regions", "its wall clock", share, "0.75"),
+        ("first measured number on the terminal", "–", first, f"{FIRST_NUMBER_S:.0f} s"),
+        (whole, "–", against(f"{wall_s:.0f} s", wall_s <= goal_s), f"{goal_s:.0f} s"),
+        (
+            "inside timed regions",
+            "its wall clock",
+            against(f"{share:.2f}", share >= TIMED_SHARE),
+            f"{TIMED_SHARE}",
+        ),
     ]
 
 
@@ -86,17 +107,22 @@ def asked(folder: Path, script: str, *arguments: str) -> Any:
 
 def of_the_steps(folder: Path, rounds: int) -> list[Line]:
     """What measuring adds to a training's step."""
-    goals = ("1.01", "1.01", "1.00", "1.00", "1.00")
+    goals = (1.01, 1.01, 1.00, 1.00, 1.00)
     ratios = asked(folder, "bare.py", "--rounds", str(rounds))
+    of = f"the other, {words.count(rounds, 'round')}"
     lines = [
-        (f"step of {what}", f"the other, {rounds} rounds", as_ratio(found), goal)
+        # missed where the whole interval is above
+        (f"step of {what}", of, against(as_ratio(found), found[1] <= goal), f"{goal:.2f}")
         for (what, found), goal in zip(ratios.items(), goals, strict=True)
     ]
-    pairs = str(PAIRS_OF_BLOCKS)
+    pairs = str(rounds * PAIRS_OF_BLOCKS)
     found = asked(folder, "probes.py", "--probes", "all", "--pairs", pairs)["all"]["ratio_of_means"]
-    goal = "1.003, the interval below 1.01"
-    what = "mean step with all probes, GPT-2 nano"
-    return [*lines, (what, f"without, {pairs} pairs", as_ratio(found), goal)]
+    goal = f"1.003, the interval below {PROBES_AT_MOST}"
+    cost = against(as_ratio(found), found[2] < PROBES_AT_MOST)
+    return [
+        *lines,
+        ("mean step with all probes, GPT-2 nano", f"without, {pairs} pairs", cost, goal),
+    ]
 
 
 def of_many_cells() -> Line:
@@ -104,8 +130,9 @@ def of_many_cells() -> Line:
     stages = asked(ROOT, "render.py")["stages"].values()
     wall_s = sum(stage["wall_s"] for stage in stages)
     peak = max(stage["peak_rss_bytes"] for stage in stages) / 2**20
+    found = against(f"{wall_s:.0f} s, {peak:.0f} MiB", wall_s <= PAGE_S and peak <= PAGE_MIB)
     what = "all after measuring, 1,000 cells and 100,000 steps"
-    return (what, "–", f"{wall_s:.0f} s, {peak:.0f} MiB", "20 s, 1024 MiB")
+    return (what, "–", found, f"{PAGE_S:.0f} s, {PAGE_MIB:.0f} MiB")
 
 
 def machine() -> str:
@@ -142,8 +169,7 @@ def main() -> int:
         path = {"PYTHONPATH": str(folder / "workflow")}
         subprocess.run(command, cwd=folder, env=USUAL | path, capture_output=True, check=False)
         wall_s, first_s = snakemake(folder, "report")
-        records = [json.loads(p.read_text()) for p in (folder / "results/records").rglob("*.json")]
-        add(*of_the_run(wall_s, first_s, records))
+        add(*of_the_run(folder, wall_s, first_s))
         add(*of_the_page(folder))
         if arguments.rounds:
             add(*of_the_steps(folder, arguments.rounds))

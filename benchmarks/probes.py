@@ -21,8 +21,11 @@ import random
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
 import numpy as np
 from shared import as_ratio, ratio, trained, whole_step_s, workload_of

@@ -22,6 +22,8 @@ from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
+
 import shared
 import synthetic_cells as cells_
 import synthetic_results as training_

@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 sys.path.append(str(ROOT / "tests"))
 
-from siliconprof import plugins  # noqa: E402
-from siliconprof.session import inventory  # noqa: E402
-from siliconprof.stats.statistics import median, median_interval  # noqa: E402
+from siliconprof import plugins
+from siliconprof.session import inventory
+from siliconprof.stats.statistics import median, median_interval
 
 PARTS = (
     *("Snakefile", "workflow", "config", "envs", "profiles", "report", "benchmarks"),

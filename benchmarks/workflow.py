@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
+
 from shared import USUAL, copied, experiment
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "1"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
 from siliconprof.analyse import ceilings
+from siliconprof.render.exhibits.answer.e06_roofline import under_roofs
 from synthetic_cells import bandwidth, matvec, product, products, vjp
-from synthetic_results import CPU, GPU, H200, make, table, training
+from synthetic_results import CPU, GPU, H200, load, make, table, training
 
 
 def verdicts(results: Path, module: str, quantity: str, **wanted: str) -> list[str]:
@@ -70,6 +72,30 @@ def test_a_throughput_above_our_ceiling_is_caught(results: Path) -> None:
     (reason,) = (c["reason"] for c in checks if c["quantity"] == "bytes_per_s")
     assert reason == "its data fit the last-level cache, so memory is no limit to it"
     assert set(verdicts(results, "gpt2", "flop_per_s")) == {"ok"}
+
+
+def test_what_was_disturbed_has_a_mark_and_is_in_no_ceiling_and_no_ratio(tmp_path: Path) -> None:
+    """The fastest product and all of a backend's launches: their rows are there, and no more."""
+    why = {"disturbed": "a thread waited 80% of the time for a core"}
+    slow, fast = PRODUCTS
+    own = [
+        products([slow, fast | why]),
+        products([slow | why], backend="mlx"),
+        training(0.010),
+    ]
+    made = make(tmp_path, own, last=ceilings)
+    (line,) = [x for x in table(made, "ceilings") if x["quantity"] == "matmul"]
+    assert (line["backend"], float(line["value"])) == ("torch-cpu", pytest.approx(60e9, rel=0.01))
+    assert verdicts(made, "matmul", "flop_per_s") == ["ok"]
+    with open(made / "results.csv", newline="", encoding="utf-8") as stream:
+        rows = [x for x in csv.DictReader(stream) if x["workload"] == "matmul-small"]
+    marked = [x for x in rows if x["point_disturbed"]]
+    assert len(rows) == 3 and len(marked) == 2
+    assert all(x["gflop_per_s"] and not x["share_of_ceiling"] for x in marked)
+    points = load(made).points
+    assert points["disturbed"].tolist() == points["point_disturbed"].notna().tolist()
+    roofs = under_roofs(load(made))
+    assert len(roofs[roofs["module"] == "matmul"]) == 1
 
 
 def test_mixed_precision_is_held_against_the_faster_of_its_formats(tmp_path: Path) -> None:

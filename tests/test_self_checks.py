@@ -345,6 +345,33 @@ def test_what_scatters_or_drifts_is_measured_again_within_limits(
     assert [next(why for why in ("IQR", "drifts") if why in said) for said in given_up] == reasons
 
 
+WAITED = "a thread waited"
+
+
+@pytest.mark.parametrize(
+    ("attempts", "budget_s", "marked"),
+    [
+        ([WAITED, None], 1000.0, None),  # even where nothing that scatters is tried again
+        ([WAITED, WAITED], 1000.0, WAITED),
+        ([WAITED], 0.0, WAITED),
+    ],
+)
+def test_what_others_disturbed_is_measured_again_within_its_budget_or_marked(
+    attempts: list[str | None],
+    budget_s: float,
+    marked: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disturbed = iter(attempts)
+    once: Any = lambda *_: Repeats([], STEADY, "budget", 1, next(disturbed))  # noqa: E731
+    monkeypatch.setattr(session, "repeat", once)
+    nobody: Any = None
+    plan = {"retries": 0, "cool_down_s": 0.0, "retry_budget_s": budget_s}
+    found = Session(product("mlx", timing=plan), nobody, nobody, nobody).repeat("", nobody)
+    assert not list(disturbed) and found["disturbed"] == marked
+    assert [one["given_up"] for one in found["attempts"]] == attempts[:-1]
+
+
 def test_a_host_that_wakes_up_late_has_no_broken_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy host is no broken clock: a second clock tells them apart."""
     real = timing.time.sleep

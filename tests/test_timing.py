@@ -224,6 +224,21 @@ def test_measuring_stops_with_its_budget(clock: Clock) -> None:
     assert 20 <= sum(times) < 20 + times[-1] + 1e-3
 
 
+def test_what_takes_ten_budgets_ends_before_its_least_number(clock: Clock) -> None:
+    """With one warm-up and two repeats at least; a budget of 0 asks for the least number alone."""
+    plan = {"warmup_iterations": 3, "iterations": 6, "warmup_budget_s": 0.2, "budget_s": 0.7}
+    warmup, times, stopped_by = run(clock, lambda n: 4.0, **plan)
+    assert (len(warmup), len(times), stopped_by) == (1, 2, "overrun")
+    warmup, times, stopped_by = run(clock, lambda n: 1.2, **plan)  # six would take 7.2 s
+    assert (len(warmup), len(times), stopped_by) == (2, 2, "overrun")
+    warmup, times, stopped_by = run(clock, lambda n: 0.6, **plan)
+    assert (len(warmup), len(times), stopped_by) == (3, 6, "budget")
+    warmup, times, stopped_by = run(
+        clock, lambda n: 4.0, **plan | {"warmup_budget_s": 0, "budget_s": 0}
+    )
+    assert (len(warmup), len(times), stopped_by) == (3, 6, "budget")
+
+
 # -- phases ------------------------------------------------------------------------------------
 
 STEP = {"data_s": 0.001, "forward_s": 0.2, "other_s": 0.02, "backward_s": 0.4, "optimizer_s": 0.03}

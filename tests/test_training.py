@@ -20,6 +20,7 @@ FP32, IN_TORCH = {"precisions": ["fp32"]}, {"backends": ["torch-cpu"]}
 PLAIN, HF = NANO | {"trainer": "plain"}, NANO | IN_TORCH | {"trainer": "hf"}
 LARGE = PLAIN | FP32 | IN_TORCH | {"batch_size": 16, "seq_len": 128}
 LONG = {"timing": TEN_STEPS | {"warmup_iterations": 150}}
+OVERRUNS = {"timing": TEN_STEPS | {"iterations": 6, "max_iterations": 9, "budget_s": 1e-6}}
 COMMIT = "5" * 40
 # The longest sums of nano on these data are over its vocabulary of 300.
 ONCE, TEN_TIMES = rounding(300), rounding(300, steps=10)
@@ -77,6 +78,8 @@ def study(tmp_path_factory: pytest.TempPathFactory, given: tuple[Any, Path]) -> 
             "foreach-hf": HF | FP32 | {"adamw": "foreach"},
             "retained": LARGE | {"allocator": "retain"},
             "not-retained": LARGE,
+            "overruns-plain": PLAIN | FP32 | OVERRUNS,
+            "overruns-hf": HF | FP32 | OVERRUNS,
             "unprobed": PLAIN | FP32 | IN_TORCH | {"probes": []},
             "learns": LEARNS,
             "lora-learns": LEARNS | {"lora_rank": 4},
@@ -103,6 +106,21 @@ def losses(record: dict[str, Any]) -> list[float]:
     """Of the ten steps that are timed one by one."""
     assert record["status"] == "ok", record["reason"]
     return record["points"][0]["loss"][:10]
+
+
+def test_a_training_that_takes_ten_budgets_ends_with_fewer_steps_and_says_so(
+    study: Checkout,
+) -> None:
+    """Two of each kind, and none beside them."""
+    records = {name: r for (name, *_), r in found(study).items() if name.startswith("overruns")}
+    assert len(records) == 2
+    for record in records.values():
+        (point,) = record["points"]
+        assert record["status"] == "ok" and point["stopped_by"] == "overrun"
+        assert len(point["times"]["whole_step_s"]) == len(point["times"]["step_s"]) == 2
+        assert not point["times"]["unsynchronised_step_s"]
+        (flag,) = (flag for flag in record["flags"] if flag["code"] == "fewer_repeats")
+        assert flag["detail"].startswith("1 of 1 points: ended after 10 times its budget")
 
 
 def test_trainers_and_frameworks_give_the_same_losses_over_ten_steps(study: Checkout) -> None:

@@ -103,6 +103,18 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
     assert {p["status"] for p in forced["points"]} == {"ok"}
 
 
+@pytest.mark.slow
+def test_a_grid_that_takes_ten_budgets_ends_with_fewer_points(tmp_path: Path) -> None:
+    timing = {"budget_s": 1e-6, "iterations": 5, "max_iterations": 9}
+    made = by_hand(cell("mlx", timing), tmp_path)
+    first, *others = made["points"]
+    assert made["status"] == first["status"] == "ok" and len(others) == 3
+    assert (first["stopped_by"], len(first["times"]["step_s"])) == ("overrun", 2)
+    assert {point["status"] for point in others} == {"skipped"}
+    assert "the budget of all 4 is 4e-06 s" in others[0]["reason"]
+    assert {"fewer_repeats", "points_missing"} <= {flag["code"] for flag in made["flags"]}
+
+
 def test_the_grid_is_all_combinations_that_are_models() -> None:
     """Head dimensions that are no even number are left out and counted; the plan counts points."""
     grid = Trial(

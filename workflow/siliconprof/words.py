@@ -37,6 +37,10 @@ FLAG_WORDS = {
     "of pages here.",
     "not_measured": "Some shapes or sizes were skipped, because they would take too much memory or say "
     "nothing; each has its reason.",
+    "points_disturbed": "Other processes kept an operation's threads waiting for a core, also when it was "
+    "measured again: such a point is in no ratio, ceiling or gap.",
+    "fewer_repeats": "The least number of repeats would have taken more than ten times the budget, as on "
+    "a host that is very busy: there are fewer, and no more is known than they say.",
     "points_missing": "Some points of the sweep were not measured; each has its reason.",
     "crashed_at_exit": "The measuring process crashed or hung after it had left its whole result, in "
     "the teardown of a library; the numbers stand.",

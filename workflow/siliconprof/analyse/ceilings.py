@@ -117,7 +117,8 @@ def _sheet(line: Row, sheets: DataSheets) -> Figure:
 def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -> None:
     """Compute and write: the three tables, and those of grids, see `scaling`."""
     cells = results.frame("cells")
-    points = throughputs.described(results.of_ok_cells())
+    every = throughputs.described(results.of_ok_cells(disturbed=True))
+    points = every[every["point_disturbed"].isna()]
     ceilings = lines(points, sheets)
     checks = throughputs.check(points, ceilings, sheets)
     grids = scaling.points_of_grids(points, ceilings)
@@ -127,7 +128,7 @@ def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -
         "expected": scaling.expected(grids, sheets),
         "scaling": scaling.lines(grids, ceilings),
         "results": results_table.lines(
-            cells, points, ceilings, checks, results.frame("energy"), sheets
+            cells, every, ceilings, checks, results.frame("energy"), sheets
         ),
     }
     for name, frame in tables.items():

@@ -309,7 +309,8 @@ def _setup(frame: pd.DataFrame) -> list[str]:
 
 
 def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
-    points = results.of_ok_cells(cells=cells)
+    points = results.of_ok_cells(cells=cells, disturbed=True)
+    points["disturbed"] |= points["point_disturbed"].notna()
     ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
     milliseconds = {
         f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3

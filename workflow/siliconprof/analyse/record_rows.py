@@ -155,6 +155,7 @@ def _study_columns(point: Point) -> Row:
     return {
         "point_status": point.status,
         "point_reason": point.reason,
+        "point_disturbed": point.disturbed,
         "predicted_peak_bytes": point.memory.predicted_bytes,
         "autorange_median_s": _median(autorange.times_s),
         "autorange_min_run_time_s": autorange.min_run_time_s,

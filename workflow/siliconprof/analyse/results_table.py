@@ -69,10 +69,12 @@ def _measured(
     }
     bound_by_memory = points["flops"] < PRODUCT_INTENSITY * points["bytes"]
     of_product = points["flop_per_s"] / _fastest_product(points, ceilings)
+    of_product = of_product.where(points["point_disturbed"].isna())
     by_memory = ~known(points["flop_per_s"]) | (known(points["bytes"]) & bound_by_memory)
     apart = points["apart"].where(points["apart"] == "", ", " + points["apart"])
     samples = points["samples_per_step"]
-    return points[[*POINT, "processes", "samples_per_s", "tokens_per_s"]].assign(
+    as_they_are = ["processes", "samples_per_s", "tokens_per_s", "point_disturbed"]
+    return points[[*POINT, *as_they_are]].assign(
         operation=(points["how"] + apart).str.removeprefix(", "),
         batch_size=samples.where(known(samples), points["batch_size"]),
         status=points["point_status"].fillna(points["status"]),

@@ -122,7 +122,7 @@ def _sides(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(cells by key, their points with the medians of each process in seconds).
 
-    A cell that failed has no points. The series are the whole step of a training, the synchronised
+    A cell that failed has no points, one that other processes disturbed no medians. The series are the whole step of a training, the synchronised
     call of a kernel, or all times of a kernel's launch.
 
     Raises:
@@ -146,7 +146,8 @@ def _sides(
             whole = next((name for name in WHOLE if point.times.get(name)), None)
             for name in [whole] if whole else [n for n in point.times if n not in BESIDE]:
                 if values := [median(times) for times in point.of_processes(name)]:
-                    points.append((key, point.name, name, values))
+                    sound = None if point.disturbed else values
+                    points.append((key, point.name, name, sound))
     columns = [f"{name}_{side}" for name in ("cell", "status", "why")]
     facts = [(d.cell.path, d.status, f"{d.status}: {d.reason}") for d in cells.values()]
     return (
@@ -169,6 +170,7 @@ def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -
     for side, other, of_other in (("a", "b", points_b), ("b", "a", points_a)):
         alone = rows[f"medians_{other}"].isna()
         rows.loc[alone, ["verdict", "reason"]] = [f"only in {side.upper()}", "no such point"]
+        rows.loc[alone & rows[f"order_{other}"].notna(), "reason"] = "disturbed in the other"
         whole = alone & ~rows["key"].isin(of_other["key"])
         rows.loc[whole, "reason"] = rows.loc[whole, f"why_{other}"].fillna("no such cell")
         rows.loc[whole, ["point", "series"]] = ""

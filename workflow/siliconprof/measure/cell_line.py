@@ -40,13 +40,13 @@ def of(record: Record, others: Iterable[Record] = ()) -> str:
         line = f"{head}{words.STATUS_WORDS[record.status]}: {record.reason}"
         return words.shortened(line, MOST_COLUMNS)
     rate, best, n_points = _fastest(record)
-    against = ""
-    if rate and n_points == 1 and record.cell.parameters.get("batch_size") != AUTO:
-        against = _against(record, rate, best[rate], others)
+    remark = _remark(record, n_points)
+    if rate and n_points == 1 and not remark and record.cell.parameters.get("batch_size") != AUTO:
+        remark = _against(record, rate, best[rate], others)
     speed = _speed(rate, best) if best else ""
     if best and n_points > 1:
         speed += f"  ({declarations.describe(best)})"
-    return f"{head}{speed:<{SPEED_WIDTH}}  {against}".replace(words.THIN, " ").rstrip()
+    return f"{head}{speed:<{SPEED_WIDTH}}  {remark}".replace(words.THIN, " ").rstrip()
 
 
 def beside(results: Path, own: Record) -> Iterator[Record]:
@@ -62,10 +62,25 @@ def beside(results: Path, own: Record) -> Iterator[Record]:
             yield record
 
 
+def _remark(record: Record, n_points: int) -> str:
+    """What to know of a cell whose points were disturbed, or took far longer than their budget."""
+    disturbed = sum(point.disturbed is not None for point in record.points)
+    if disturbed and disturbed < n_points:
+        return f"{disturbed} of {n_points} points disturbed"
+    if disturbed:
+        return "disturbed by other processes"
+    overran = any(point.stopped_by == "overrun" for point in record.points)
+    return "fewer repeats than asked for" if overran else ""
+
+
 def _against(record: Record, rate: str, own: float, others: Iterable[Record]) -> str:
     """`2.9 x faster than mlx`, the fastest of the others; empty without one."""
     rivals = [(*_fastest(other), other.cell) for other in others if other.status == "ok"]
-    alike = [(row[rate], cell) for theirs, row, _, cell in rivals if theirs == rate]
+    alike = [
+        (row[rate], cell)
+        for theirs, row, _, cell in rivals
+        if theirs == rate and not row.get("point_disturbed")
+    ]
     if not alike:
         return ""
     theirs, rival = max(alike, key=itemgetter(0))
@@ -80,19 +95,21 @@ def _against(record: Record, rate: str, own: float, others: Iterable[Record]) ->
 def _fastest(record: Record) -> tuple[str, Mapping[str, Any], int]:
     """(column of the rate that suits the points, the fastest of them, how many there are).
 
-    The first is empty where they have no rate, the second where nothing is timed.
+    The first is empty where they have no rate, the second where nothing is timed. One that was
+    disturbed is the fastest only where all were.
     """
     key = table_files.key_of("", record.cell)
-    rows = [key | row for row in record_rows.point_rows(record)]
+    every = [key | row for row in record_rows.point_rows(record)]
+    rows = [row for row in every if not row["point_disturbed"]] or every
     rates = [rate for rate in RATES if any(row.get(rate) for row in rows)]
     intensities = [row["flops"] / row["bytes"] for row in rows if row["flops"] and row["bytes"]]
     if intensities and max(intensities) < declarations.PRODUCT_INTENSITY:
         rates = [rate for rate in rates if rate != "flop_per_s"]
     if rates:
-        return rates[0], max(rows, key=lambda row: row.get(rates[0]) or 0.0), len(rows)
+        return rates[0], max(rows, key=lambda row: row.get(rates[0]) or 0.0), len(every)
     timed = [row for row in rows if _series(row)]
     best = min(timed, key=lambda row: float(row[f"{_series(row)}_median_s"])) if timed else {}
-    return "", best, len(rows)
+    return "", best, len(every)
 
 
 def _speed(rate: str, best: Mapping[str, Any]) -> str:

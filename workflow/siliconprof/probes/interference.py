@@ -84,6 +84,10 @@ class ForeignLoad:
             return None
         return max(busy - self.busy - (own - self.own), 0.0) / wall_s
 
+    def own_cores(self, wall_s: float) -> float:
+        """Cores that this process and what it has started used meanwhile."""
+        return (own_busy_seconds() - self.own) / wall_s
+
 
 class Plugin(Probe):
     """interference"""

@@ -165,6 +165,7 @@ def measure(
         memory_limit.check(session)
     sweep.flag(session)
     quality.noise_flags(session)
+    quality.disturbed_flags(session)
     quality.split_flags(session)
     quality.diverged(session)
     trained = "master_weights" in session.evidence  # else nothing was, or all that was tried failed

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.session.self_checks import Check, not_checked, verdict
-from siliconprof.session.timing import changing, drifting, noise, order
+from siliconprof.session.timing import OVERRUN, changing, drifting, noise, order
 from siliconprof.stats import statistics
 
 if TYPE_CHECKING:
@@ -37,6 +37,21 @@ def noise_flags(session: Session) -> None:
             problem = noise(point["times"].get(name) or [])
             if problem:
                 session.flag("noisy", f"{name}{label(session, point)} {problem}")
+
+
+def disturbed_flags(session: Session) -> None:
+    """Flag a cell some of whose points other processes disturbed, or that took too long."""
+    overran = f"ended after {OVERRUN} times its budget, with fewer repeats than were asked for"
+    for code, why in (
+        ("points_disturbed", lambda point: point.get("disturbed")),
+        ("fewer_repeats", lambda point: point.get("stopped_by") == "overrun" and overran),
+    ):
+        reasons = [
+            f"{label(session, point)} {why(point)}" for point in session.points if why(point)
+        ]
+        if reasons:
+            first = reasons[0].strip()
+            session.flag(code, f"{len(reasons)} of {len(session.points)} points: {first}")
 
 
 def order_flags(session: Session) -> Check:

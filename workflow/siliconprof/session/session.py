@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends.base import Backend
+from siliconprof.session.disturbance import Watch
 from siliconprof.session.timing import Plan, drifting, noise, order, repeat
 from siliconprof.store.cell import Cell
 
@@ -78,8 +79,8 @@ class Session:
     ) -> dict[str, Any]:
         """Time an operation by the cell's plan; a part of its point.
 
-        What scatters or drifts is measured again after a pause, while there are retries and
-        budget. The last attempt stands, whatever it shows, and not the fastest.
+        What scatters or drifts, or was disturbed, is measured again after a pause, while there are
+        retries and budget. The last attempt stands, whatever it shows, and not the fastest.
 
         Args:
             label: of the operation, for the progress.
@@ -87,30 +88,55 @@ class Session:
             calls: see `timing.repeat`; the operation then only starts, and returns its result.
 
         Returns:
-            `times` in seconds, `stopped_by`, `drift`, `change_point`, and the `attempts` that
-            were given up.
+            `times` in seconds, `stopped_by`, `drift`, `change_point`, how other processes
+            `disturbed` them or None, and the `attempts` that were given up.
         """
         plan = Plan.of(self.cell.timing)
         attempts: list[dict[str, Any]] = []
         while True:
             measured = repeat(operation, self.backend, plan, self.stepping(label), calls)
-            reason = noise(measured.times_s) or drifting(order(measured.times_s))
-            spent_s = plan.cool_down_s + measured.spent_s  # another attempt takes about as long
-            enough = len(attempts) >= plan.retries
-            if not reason or enough or self.retried_s + spent_s > plan.retry_budget_s:
+            scatters = noise(measured.times_s) or drifting(order(measured.times_s))
+            reason, disturbed = measured.disturbed or scatters, measured.disturbed is not None
+            enough = len(attempts) >= max(plan.retries, int(disturbed))
+            if not reason or enough or not self.may_retry(plan, measured.spent_s):
                 break
             attempts.append(
                 measured.series | {"stopped_by": measured.stopped_by, "given_up": reason}
             )
-            self.retried_s += spent_s
             self.timed(measured.calls * sum(measured.times_s))
-            time.sleep(plan.cool_down_s)
         return {
             "times": measured.series,
             "stopped_by": measured.stopped_by,
             **order(measured.times_s),
+            "disturbed": measured.disturbed,
             "attempts": attempts,
         }
+
+    def may_retry(self, plan: Plan, last_s: float) -> bool:
+        """Whether another attempt that takes as long as the last fits the budget; after its pause."""
+        spent_s = plan.cool_down_s + last_s
+        if self.retried_s + spent_s > plan.retry_budget_s:
+            return False
+        self.retried_s += spent_s
+        time.sleep(plan.cool_down_s)
+        return True
+
+    def undisturbed(self, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What else a point has timed, again where it was disturbed, while there is budget.
+
+        Returns:
+            the last of what was measured, `disturbed`, and the `attempts` that were given up.
+        """
+        attempts: list[dict[str, Any]] = []
+        while True:
+            watch, began = Watch(), time.perf_counter()
+            measured = measure()
+            spent_s, disturbed = time.perf_counter() - began, watch.disturbed()
+            self.timed(spent_s)
+            plan = Plan.of(self.cell.timing)
+            if not disturbed or attempts or not self.may_retry(plan, spent_s):
+                return measured | {"disturbed": disturbed, "attempts": attempts}
+            attempts.append(measured | {"given_up": disturbed})
 
     def timed(self, seconds: float) -> None:
         """Count seconds spent inside timed regions, compiling and warm-up left out."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.session import exhaustion
+from siliconprof.session.timing import Plan, overran
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -72,6 +73,18 @@ def skip(session: Session, initial: Mapping[str, Any], reason: str) -> None:
     """Add a point that is not tried, with the reason."""
     skipped = {**copy.deepcopy(EMPTY), **initial, "status": "skipped", "reason": reason}
     session.add_point(skipped)
+
+
+def overrun(session: Session, n_points: int) -> str | None:
+    """Why the next point of a sweep is not tried: those before it took far longer than all should."""
+    plan, spent_s = Plan.of(session.cell.timing), time.perf_counter() - session.zero
+    budget_s = n_points * (plan.warmup_budget_s + plan.budget_s)
+    if not session.points or not overran(spent_s, budget_s):
+        return None
+    return (
+        f"the points before it took {spent_s:.0f} s, the budget of all {n_points} is {budget_s:.3g} s: "
+        "raise budget_s, or measure when nothing else runs"
+    )
 
 
 def status_of(point: Mapping[str, Any]) -> str:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 SCHEDSTAT = "/proc/thread-self/schedstat"  # ns on a core, ns waiting for one, times (proc(5))
+OF_ALL_THREADS = Path("/proc/self/task")
 
 
 class ThreadTime(NamedTuple):
@@ -50,3 +53,13 @@ def between(start: ThreadTime, end: ThreadTime) -> dict[str, float | None]:
         name: None if before is None or after is None else max(after - before, 0.0)
         for name, before, after in zip(ThreadTime._fields, start, end, strict=True)
     }
+
+
+def waiting_of_all_s() -> dict[int, float]:
+    """Seconds that each thread of this process has waited for a core; empty where nothing tells."""
+    waited_s = {}
+    for folder in OF_ALL_THREADS.glob("*"):
+        with suppress(OSError, IndexError):  # it has ended, or this kernel does not count
+            fields = (folder / "schedstat").read_text(encoding="ascii").split()
+            waited_s[int(folder.name)] = int(fields[1]) * 1e-9
+    return waited_s

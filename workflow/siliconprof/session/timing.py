@@ -4,8 +4,8 @@ Warm-up runs until the step time settles; measuring runs until the confidence in
 median is narrow or the budget is spent. Every raw time is saved. The interval only ends sampling:
 fresh processes differ by far more than it, so comparisons rest on them (`compare`). Splitting a
 step into phases perturbs it, so training cells interleave split and whole steps, and drift
-affects both alike. An operation whose times scatter or drift is measured again after a pause,
-within a budget, and every attempt is saved.
+affects both alike. An operation whose times scatter or drift, or that other processes disturbed, is
+measured again after a pause, within a budget, and every attempt is saved.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from siliconprof.session.disturbance import Watch
 from siliconprof.stats import statistics
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ SETTLE_WINDOW = 3  # steps compared with the steps before them
 SETTLE_TOLERANCE = 0.05  # relative change of the median that counts as settled
 FIRST_LOOK = 30  # times before the interval is looked at for the first time ...
 LOOK_GROWTH = 1.5  # ... and from one look to the next: 30, 45, 68, 102, ...
+OVERRUN = 10  # budgets, after which even the least number of iterations is not waited for
+FEWEST = 2  # of one alone no interval is known, not even how wide it is
 NOISY_ABOVE = 0.10  # IQR over median
 DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or change matters
 CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
@@ -47,7 +50,7 @@ class Plan:
     max_iterations: int = 1000
     budget_s: float = 2.0  # stop after this once the least is done
     relative_interval: float = 0.02  # width of the median's 95 % interval that is narrow enough
-    retries: int = 1  # of an operation whose times scatter or drift
+    retries: int = 1  # of an operation whose times scatter or drift; of a disturbed one, 1 at least
     cool_down_s: float = 0.5  # pause before each
     retry_budget_s: float = 2.0  # of one cell for all of them, pauses included
     energy_window_s: float = 10.0  # unsynchronised steps over which energy is read; 0 = never
@@ -69,6 +72,11 @@ def settled(times: list[float]) -> bool:
     return abs(last - before) <= SETTLE_TOLERANCE * before
 
 
+def overran(spent_s: float, budget_s: float) -> bool:
+    """Whether something took far longer than its budget; a budget of 0 says nothing of the least."""
+    return 0 < OVERRUN * budget_s <= spent_s
+
+
 @dataclass
 class Pace:
     """Decides when warm-up is over and when enough has been measured."""
@@ -76,7 +84,7 @@ class Pace:
     plan: Plan
     warmup_times: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    stopped_by: str | None = None  # interval, budget or max_iterations, once it is over
+    stopped_by: str | None = None  # interval, budget, max_iterations or overrun, once it is over
     _next_look: int = FIRST_LOOK
     _started: float | None = None  # at the first call: set-up is not warm-up
     _measuring_since: float | None = None
@@ -87,9 +95,10 @@ class Pace:
             return False
         if self._started is None:
             self._started = time.perf_counter()
-        spent = time.perf_counter() - self._started
+        spent, budget_s = time.perf_counter() - self._started, self.plan.warmup_budget_s
         enough = len(self.warmup_times) >= self.plan.warmup_iterations
-        if enough and (settled(self.warmup_times) or spent >= self.plan.warmup_budget_s):
+        is_over = enough and (settled(self.warmup_times) or spent >= budget_s)
+        if is_over or (self.warmup_times and overran(spent, budget_s)):
             self._measuring_since = time.perf_counter()
             return False
         return True
@@ -101,18 +110,32 @@ class Pace:
 
     def done(self) -> bool:
         """True when the measurement may end; `stopped_by` then says why."""
-        least = min(self.plan.iterations, self.plan.max_iterations)
-        if self._measuring_since is None or len(self.times) < least:
+        if self._measuring_since is None or not self.times:
             return False
-        if len(self.times) >= self.plan.max_iterations:
+        spent = time.perf_counter() - self._measuring_since
+        if len(self.times) < self._least:
+            self.stopped_by = "overrun" if self.overruns() else None
+        elif len(self.times) >= self.plan.max_iterations:
             self.stopped_by = "max_iterations"
-        elif time.perf_counter() - self._measuring_since >= self.plan.budget_s:
+        elif spent >= self.plan.budget_s:
             self.stopped_by = "budget"
         elif self._look_is_due():
             low, high = statistics.block_median_interval(self.times)
             if high - low <= self.plan.relative_interval * statistics.median(self.times):
                 self.stopped_by = "interval"
         return self.stopped_by is not None
+
+    @property
+    def _least(self) -> int:
+        return min(self.plan.iterations, self.plan.max_iterations)
+
+    def overruns(self) -> bool:
+        """Whether the least number, at the pace so far, takes far longer than its budget."""
+        if self._measuring_since is None or len(self.times) < FEWEST:
+            return False
+        spent = time.perf_counter() - self._measuring_since
+        least_s = spent * self._least / len(self.times)
+        return len(self.times) < self._least and overran(least_s, self.plan.budget_s)
 
     def _look_is_due(self) -> bool:
         """Whether the schedule's next look has come."""
@@ -224,8 +247,9 @@ class Repeats(NamedTuple):
 
     warmup_s: list[float]
     times_s: list[float]
-    stopped_by: str  # interval, budget or max_iterations
+    stopped_by: str  # see `Pace`
     calls: int = 1  # in a row, whose mean each entry is
+    disturbed: str | None = None  # how other processes disturbed them
 
     @property
     def series(self) -> dict[str, list[float]]:
@@ -283,10 +307,12 @@ def repeat(
     while pace.warming_up():
         on_step("warm-up", len(pace.warmup_times))
         pace.warmup_times.append(time_one())
+    watch = Watch()
     while not pace.done():
         on_step("measure", len(pace.times))
         pace.times.append(time_one())
-    return Repeats(pace.warmup_times, pace.times, str(pace.stopped_by), calls or 1)
+    found = pace.warmup_times, pace.times, str(pace.stopped_by)
+    return Repeats(*found, calls or 1, watch.disturbed())
 
 
 # -- what a series of times looks like -----------------------------------------------------------

@@ -56,7 +56,7 @@ class Timing(Part):
     retries: Annotated[int, Field(ge=0)] = key(
         1,
         "times that an operation is measured again at most, each after a pause of 0.5 s, when its times "
-        "scatter or drift; a training never is",
+        "scatter or drift; once at least where other processes kept it from a core; a training never is",
     )
     retry_budget_s: NotNegative = key(
         2.0, "seconds of a cell that this may take in all, pauses included"

@@ -209,7 +209,9 @@ class Point(Open):
     repeats: list[Repeat] = NONE
     status: Literal["ok", "oom", "skipped", "failed"] = "ok"
     reason: str | None = None
-    stopped_by: Literal["interval", "budget", "max_iterations"] | None = None
+    # overrun: by far more than the budget, before the least number of iterations
+    stopped_by: Literal["interval", "budget", "max_iterations", "overrun"] | None = None
+    disturbed: str | None = None  # how other processes disturbed an operation, also when retried
     loss: list[float | None] = NONE  # one entry per training step from the first
     steps: Steps | None = None
     operators: Operators | None = None

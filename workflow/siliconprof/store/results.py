@@ -47,7 +47,12 @@ class Results:
             self._frames[name] = table_files.read(table_files.path(self.tables, name))
         return self._frames[name]
 
-    def of_ok_cells(self, name: str = "points", cells: pd.DataFrame | None = None) -> pd.DataFrame:
+    def of_ok_cells(
+        self,
+        name: str = "points",
+        cells: pd.DataFrame | None = None,
+        disturbed: bool = False,
+    ) -> pd.DataFrame:
         """The lines of a table that are about cells whose status is ok, with the cells' columns.
 
         A column that both tables have is the line's. Of points it is the cell's where they have no
@@ -55,8 +60,11 @@ class Results:
 
         Args:
             cells: the table of cells with more columns; None = as it is in its file.
+            disturbed: with operations that other processes disturbed, from which nothing follows.
         """
         lines, cells = self.frame(name), self.frame("cells") if cells is None else cells
+        if name == columns.POINTS and not disturbed:
+            lines = lines[lines["point_disturbed"].isna()]
         ok = cells[cells["status"] == "ok"]
         joined = lines.merge(ok, on=list(KEY), suffixes=("", "_of_cell"))
         for column in lines.columns.intersection(ok.columns).difference(list(KEY)):

@@ -117,7 +117,8 @@ class StepSchedule:
             split, whole = len(self.times.step_s), len(self.times.whole_step_s)
             if split > whole:
                 return "whole"
-            if self.tells_operators and self.operators.due(split):
+            watches = self.tells_operators and not self.pace.overruns()
+            if watches and self.operators.due(split):
                 return OPERATORS
             if not self.pace.done():  # stops with as many split steps as whole ones
                 return "split" if self.compilation() is None else "whole"
@@ -142,6 +143,9 @@ class StepSchedule:
         session, plan, runs_s = self.session, self.pace.plan, self.times.unsynchronised_step_s
         energy = session.energy if session.energy and session.energy.enabled else None
         share_s = UNSYNCHRONISED_RUN_SHARE * plan.budget_s
+        if self.overran and not energy:
+            session.under_way = False
+            return False
         if not self.run_steps:
             fewest, most = UNSYNCHRONISED_RUN_STEPS
             steps = round(share_s / statistics.median(self.pace.times))
@@ -160,6 +164,11 @@ class StepSchedule:
             energy.end(len(runs_s) * self.run_steps, workload.batch_size)
             energy.idle("after")
         return False
+
+    @property
+    def overran(self) -> bool:
+        """Whether it ended early: then nothing is measured beside its steps that is only a check."""
+        return self.pace.stopped_by == "overrun"
 
     def state(self) -> dict[str, Any]:
         """All of it that is not in the stepper, for `restore`; of a training on its own times."""
@@ -317,7 +326,8 @@ class StepSchedule:
         def again() -> Any:
             return stepper.step(next(batches), self.clock)
 
-        point |= operators.of_step(self.session, again, self.clock)
+        if not self.overran:
+            point |= operators.of_step(self.session, again, self.clock)
         point["memory"] |= memory_limit.held(self.session, again, stepper.standing())
 
 

@@ -151,7 +151,7 @@ class Fit(StepSchedule):
     def next_kind(self) -> str | None:
         """`partial` is a step on a smaller last batch; unsynchronised steps come later."""
         done = len(self.losses)
-        if done >= self.total:
+        if done >= self.total or (self.max_steps and self.overran):
             return None
         if self.leaves_rest and (done + 1) % self.epoch_steps == 0:
             return "partial"
@@ -191,7 +191,10 @@ class Fit(StepSchedule):
         self.run_freely(self.stepper, self.whole_batches)
         batch = next(self.whole_batches)
         session.evidence |= self.stepper.dtypes(batch)
-        point = self.point(forward_only_s=forward_only(session, self.stepper, batch))
+        extra = {}
+        if not self.overran:
+            extra["forward_only_s"] = forward_only(session, self.stepper, batch)
+        point = self.point(**extra)
         self.watch_more(point, self.stepper, self.whole_batches)
         if tested:
             point["test"] = tested | {"trained_steps": trained_steps}
@@ -216,7 +219,8 @@ class Fit(StepSchedule):
         if self.partial_step_s:
             extra["partial_step_s"] = self.partial_step_s
         point = super().point(**extra)
-        point["stopped_by"] = point["stopped_by"] or "max_iterations"
+        if point["stopped_by"] is None or (self.overran and not self.max_steps):
+            point["stopped_by"] = "max_iterations"  # of whole epochs none was left out
         point["params"]["network"] = self.workload.network
         point["evaluations"] = self.evaluations
         steps, by_epochs = self.epoch_steps, self.max_steps is None

@@ -35,8 +35,9 @@ class Plugin(Trainer):
         schedule.follow(stepper, batches)
         batch = next(batches)
         session.evidence |= stepper.dtypes(batch)
-        compiled = stepper.compilation() is not None
-        extra = {} if compiled else {"forward_only_s": forward_only(session, stepper, batch)}
+        compiled, extra = stepper.compilation() is not None, dict[str, list[float]]()
+        if not compiled and not schedule.overran:
+            extra["forward_only_s"] = forward_only(session, stepper, batch)
         session.method["split"] = "per-phase and whole steps alternate; forward_only_s is the check"
         if workload.max_gradient_norm() is not None and not session.offloads:
             session.method["split"] += "; other_s includes the gradients' norm and clipping"

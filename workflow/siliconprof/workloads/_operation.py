@@ -93,7 +93,7 @@ class OperationWorkload(KernelWorkload):
         if "burst" not in self.parameters:
             return point
         fastest_s = min(measured["times"]["step_s"])
-        return point | self.burst(session, dispatched(backend, launch), fastest_s)
+        return together(point, self.burst(session, dispatched(backend, launch), fastest_s))
 
     def burst(
         self, session: Session, launch: Callable[[], Any], fastest_s: float
@@ -106,18 +106,25 @@ class OperationWorkload(KernelWorkload):
         if expected_s > budget_s:
             reason = f"{count + warm} launches would take about {expected_s:.1f} s, the budget is "
             return {"burst_mean_s": None, "burst_reason": f"{reason}{budget_s} s"}
-        began = time.perf_counter()
-        for _ in range(warm):
-            launch()
-        session.backend.synchronize()
-        start = time.perf_counter()
-        for _ in range(count):
-            launch()
-        session.backend.synchronize()
-        end = time.perf_counter()
-        session.timed(end - began)
-        elapsed = end - start
-        return {"burst_mean_s": elapsed / count, "burst_count": count, "burst_warmup": warm}
+
+        def once() -> dict[str, Any]:
+            for _ in range(warm):
+                launch()
+            session.backend.synchronize()
+            start = time.perf_counter()
+            for _ in range(count):
+                launch()
+            session.backend.synchronize()
+            return {"burst_mean_s": (time.perf_counter() - start) / count}
+
+        return session.undisturbed(once) | {"burst_count": count, "burst_warmup": warm}
+
+
+def together(point: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A point with what else was timed of it: disturbed where either is, with all attempts."""
+    disturbed = point["disturbed"] or more.get("disturbed")
+    attempts = [*point["attempts"], *more.get("attempts", ())]
+    return {**point, **more, "disturbed": disturbed, "attempts": attempts}
 
 
 class ProductWorkload(OperationWorkload):

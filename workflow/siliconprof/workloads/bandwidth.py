@@ -219,10 +219,17 @@ class Plugin(OperationWorkload):
         measured = session.repeat(arrays.what, launch, calls)
         session.timed(calls * sum(measured["times"]["step_s"]))
         point["minor_faults"] += read_faults()[0] - faults
-        for name, seconds in measured["times"].items():
-            point["times"][name] += seconds
+        rounds = [dict(point), measured]
+        sound = [one for one in rounds if not one["disturbed"]]
+        if len(sound) == 1:  # what was disturbed gives way to what was not
+            (other,) = (one for one in rounds if one is not sound[0])
+            point["attempts"] += [other["times"] | {"given_up": other["disturbed"]}]
+        kept = sound or rounds
+        names = measured["times"]
+        point["times"] = {name: [s for one in kept for s in one["times"][name]] for name in names}
         point["attempts"] += measured["attempts"]
-        point |= {"stopped_by": measured["stopped_by"], **order(point["times"]["step_s"])}
+        point |= {"stopped_by": kept[-1]["stopped_by"], "disturbed": kept[-1]["disturbed"]}
+        point |= order(point["times"]["step_s"])
         point |= self.bound(session, point)
         runs = [point["times"], *point["attempts"]]
         launches = calls * sum(len(run["warmup_step_s"]) + len(run["step_s"]) for run in runs)

@@ -19,7 +19,7 @@ from siliconprof.declarations import Parameter, Quantity, integer
 from siliconprof.session import cold_launch
 from siliconprof.session.cold_launch import COMPILE_AND_LOAD_S, DISPATCH_COLD_S, EMPTY_COLD_S
 from siliconprof.session.timing import Plan
-from siliconprof.workloads._operation import checked
+from siliconprof.workloads._operation import checked, together
 from siliconprof.workloads.base import KernelWorkload, only_fp32
 
 if TYPE_CHECKING:
@@ -145,25 +145,29 @@ class Plugin(KernelWorkload):
         depth = backend.queue_depth
         below_depth = burst if depth is None else min(burst, depth)
         stepping = session.stepping(f"{what} burst")
-        begin = time.perf_counter()
-        enqueue, amortised = [], []
-        for index in range(self.parameters["bursts"]):
-            stepping("measure", index)
-            start = time.perf_counter()
-            for _ in range(below_depth):
-                launch()
-            enqueue.append((time.perf_counter() - start) / below_depth)
-            backend.synchronize()
-            start = time.perf_counter()
-            for _ in range(burst):
-                launch()
-            backend.synchronize()
-            amortised.append((time.perf_counter() - start) / burst)
-        session.timed(time.perf_counter() - begin)
-        return measured | {
+
+        def bursts() -> dict[str, Any]:
+            series: dict[str, Any] = {"enqueue_s": [], "amortised_s": []}
+            for index in range(self.parameters["bursts"]):
+                stepping("measure", index)
+                start = time.perf_counter()
+                for _ in range(below_depth):
+                    launch()
+                series["enqueue_s"].append((time.perf_counter() - start) / below_depth)
+                backend.synchronize()
+                start = time.perf_counter()
+                for _ in range(burst):
+                    launch()
+                backend.synchronize()
+                series["amortised_s"].append((time.perf_counter() - start) / burst)
+            return series
+
+        more = session.undisturbed(bursts)
+        times |= {name: more.pop(name) for name in ("enqueue_s", "amortised_s")}
+        return together(measured, more) | {
             "params": {"launch": what, "note": note, "burst": burst},
             "enqueue_burst": below_depth,
-            "times": times | {"enqueue_s": enqueue, "amortised_s": amortised},
+            "times": times,
             "flops": None,
             "bytes": None,
             "memory": session.memory(),

@@ -49,6 +49,7 @@ class Search:
         if memory_bytes:
             self.limit_bytes = int(parameters["search_memory_share"] * memory_bytes)
         self.rates: dict[Shape, float] = {}  # FLOP/s
+        self.sound: dict[Shape, float] = {}  # of those that no other process disturbed
         self.refused: set[str] = set()
 
     def run(self) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class Search:
         return {
             "tried": len(self.rates),
             "best": list(best) if best else None,
-            "best_flop_per_s": self.rates[best] if best else None,
+            "best_flop_per_s": self.sound.get(best) if best else None,
             "stopped_by": stopped_by,
             "budget_s": self.budget_s,
             "spent_s": time.perf_counter() - began,
@@ -74,8 +75,9 @@ class Search:
 
     @property
     def best(self) -> Shape | None:
-        """The fastest shape so far."""
-        return max(self.rates, key=lambda shape: self.rates[shape], default=None)
+        """The fastest shape so far, of those that were not disturbed where there is any."""
+        rates = self.sound or self.rates
+        return max(rates, key=lambda shape: rates[shape], default=None)
 
     def _try(self, shape: Shape) -> bool:
         """Measure a shape unless it is too large or too slow; whether it was measured."""
@@ -90,10 +92,13 @@ class Search:
         point = self.workload.point(self.session, shape)
         self.session.add_point(point)
         spent_s = time.perf_counter() - began - len(point["attempts"]) * self.plan.cool_down_s
-        warm_up_s = sum(sum(t["warmup_step_s"]) for t in (point["times"], *point["attempts"]))
+        series = (point["times"], *point["attempts"])
+        warm_up_s = sum(sum(times.get("warmup_step_s", ())) for times in series)
         self.last, self.timed_s = shape, self.session.timed_s - timed_before_s + warm_up_s
         self.set_up_s = spent_s - self.timed_s
         self.rates[shape] = point["flops"] / statistics.median(point["times"]["step_s"])
+        if not point["disturbed"]:
+            self.sound[shape] = self.rates[shape]
         return True
 
     def _cost_s(self, shape: Shape) -> float:

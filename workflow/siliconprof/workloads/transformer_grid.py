@@ -9,7 +9,6 @@ one that runs out of memory all the same costs itself only (`sweep`).
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.workloads import transformer_lm
+from siliconprof.workloads._operation import together
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ class Plugin(transformer_lm.Sweep):
             }
             force = self.parameters["force"]
             question = memory_model.Question("fits", need, *capacity, force=force)
-            if reason := memory_model.decide(question).reason:
+            reason = memory_model.decide(question).reason or sweep.overrun(session, len(models))
+            if reason:
                 sweep.skip(session, facts, reason)
                 continue
             what = f"point {place} of {len(models)}"
@@ -173,10 +174,12 @@ class Plugin(transformer_lm.Sweep):
 
         measured = session.repeat(what, iteration)
         session.progress(f"{what}: blocked_autorange", 0, always=True)
-        began = time.perf_counter()
-        autorange = backend.blocked_autorange(iteration, self.parameters["min_run_time_s"])
-        if autorange["reason"] is None:
-            session.timed(time.perf_counter() - began)  # its own warm-up too
+        autorange: dict[str, Any] = {"blocked_autorange": {"reason": "the step took too long"}}
+        if measured["stopped_by"] != "overrun":
+            least_s = self.parameters["min_run_time_s"]
+            autorange = session.undisturbed(
+                lambda: {"blocked_autorange": backend.blocked_autorange(iteration, least_s)}
+            )
         device_bytes = backend.memory_bytes()
         try:
             peak_bytes, means = backend.step_peak_bytes(iteration, stepper.standing())
@@ -184,8 +187,7 @@ class Plugin(transformer_lm.Sweep):
         except Exception as error:  # counting needs memory, too; the times stand
             peak_bytes, means, launches = None, f"not counted: {in_one_line(error)}", None
         device = {"device_peak_bytes": peak_bytes, "device_peak_means": means}
-        return measured | {
-            "blocked_autorange": autorange,
+        return together(measured, autorange) | {
             "memory": {**memory, "device_bytes": device_bytes, **device},
             "quantities": {"device_launches": launches},
         }

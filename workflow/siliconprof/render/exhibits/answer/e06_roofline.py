@@ -64,13 +64,14 @@ def rows(frames: Frames) -> pd.DataFrame:
 
 
 def under_roofs(frames: Frames) -> pd.DataFrame:
-    """Every point whose operations and bytes are known.
+    """Every point whose operations and bytes are known; no operation that was disturbed.
 
     Columns beside those of the point: `kind`, `number_format`, `intensity` (FLOP/byte; of a training
     the most that it can be), `in_cache`; of its roof `product` (FLOP/s) and `bandwidth` (bytes/s)
     with `bound`, whose that is, and `roof`, the lesser of what both allow; `share` of it.
     """
-    frame = frames.points.assign(number_format=frames.points["precision"].map(PEAK_OF_PRECISION))
+    frame = frames.points[frames.points["point_disturbed"].isna()]
+    frame = frame.assign(number_format=frame["precision"].map(PEAK_OF_PRECISION))
     lines = frames.table("ceilings").rename(columns={"precision": "number_format"})
     cache_bytes = lines.groupby(DEVICE)["last_level_cache_bytes"].first().rename("cache_bytes")
     frame = frame.join(cache_bytes, on=DEVICE)

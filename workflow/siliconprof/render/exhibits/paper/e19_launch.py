@@ -3,6 +3,7 @@
 import pandas as pd
 
 from siliconprof.analyse.frames import CELL, Frames
+from siliconprof.render.axes import DISTURBED_MEANS
 from siliconprof.render.exhibit import Exhibit, Num, Text
 
 KINDS = {
@@ -11,6 +12,7 @@ KINDS = {
     "amortised_ms": ("Amortised", "a burst with one wait at its end, per launch"),
     "enqueue_ms": ("Enqueue", "dispatch alone, per launch of a burst"),
 }
+REMARK = f", {DISTURBED_MEANS}"
 UNKNOWN = "the paper prints one follow-up launch, and not which of these it is"
 
 
@@ -31,7 +33,9 @@ def rows(frames: Frames) -> pd.DataFrame:
             "why_not": UNKNOWN,
         }
     )
-    why = measured["cold_reason"]
+    why, note = measured["cold_reason"], measured["note"]
+    is_disturbed = measured["point_disturbed"].notna()
+    measured = measured.assign(note=note.mask(is_disturbed, note + REMARK))
     measured = measured[[*CELL, *names, *columns]]
     return pd.concat([measured.assign(cold_ms_why=why, followup_ms_why=UNKNOWN), printed])
 

@@ -1,0 +1,40 @@
+"""The benchmarks start however they are called, and `make bench` comes to its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+BENCHMARKS = sorted({*ROOT.glob("benchmarks/*.py"), *ROOT.glob("benchmarks/accelerator/*.py")})
+OF_PIPELINE = 12  # figures, with one round
+
+
+@pytest.mark.slow
+def test_every_benchmark_starts(tmp_path: Path) -> None:
+    """From any folder, also where a script's own is on no search path, as in what a run starts."""
+    environment = os.environ | {"PYTHONSAFEPATH": "1"}
+    environment.pop("PYTHONPATH", None)
+    for path in BENCHMARKS:
+        command = [sys.executable, str(path), "--help"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{path.name}: {done.stderr}"
+
+
+@pytest.mark.campaign
+@pytest.mark.alone
+def test_what_the_pipeline_costs_is_asked_to_the_end() -> None:
+    """Each figure beside its goal; one that misses it is called so, and fails nothing."""
+    command = [sys.executable, str(ROOT / "benchmarks/pipeline.py"), "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+    (_, _, *figures) = lines
+    assert len(figures) == OF_PIPELINE, done.stdout
+    assert "0 failed" in done.stdout, done.stdout
