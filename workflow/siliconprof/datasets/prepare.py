@@ -43,6 +43,8 @@ from siliconprof.errors import UserError, in_one_line, stage, writing
 from siliconprof.lifetime import killed_by
 from siliconprof.store import temporary
 
+RECORD_FAILURE = "--record-failure"
+
 
 def prepare(
     spec: DatasetSpec, output_dir: Path, sources_state: str = source_files.NEW
@@ -94,12 +96,15 @@ def record_failure(spec: DatasetSpec, output_dir: Path, reason: str) -> None:
     temporary.write(output_dir / source_files.FILE, again)
 
 
-def _tried(spec: DatasetSpec, output_dir: Path, sources_state: str) -> str | None:
-    """Prepare in a process of its own, which may be killed; why there are no data."""
-    words = ["--dataset", spec.model_dump_json(), "--output-dir", str(output_dir)]
+def _tried(spec: DatasetSpec, words: Sequence[str]) -> str | None:
+    """Prepare in a process of its own, which may be killed; why there are no data.
+
+    Args:
+        words: of this command, which is to record a failure.
+    """
+    own = [word for word in words if word != RECORD_FAILURE]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "siliconprof.datasets.prepare", *words]
-        + ["--sources-state", sources_state],
+        [sys.executable, "-P", "-m", "siliconprof.datasets.prepare", *own],
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
@@ -127,14 +132,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--sources-state", default=source_files.NEW, help="what `source_files.state` says of it"
     )
     parser.add_argument(
-        "--record-failure",
+        RECORD_FAILURE,
         action="store_true",
         help="where it cannot be prepared, have dataset.json say why, for its cells, and end with 0",
     )
     arguments = parser.parse_args(argv)
     spec = dataset_spec.parse(arguments.dataset)
     if arguments.record_failure:
-        if reason := _tried(spec, arguments.output_dir, arguments.sources_state):
+        if reason := _tried(spec, sys.argv[1:] if argv is None else argv):
             record_failure(spec, arguments.output_dir, reason)
             print(f"{reason} (its cells fail; the next run tries again)")
         return 0
