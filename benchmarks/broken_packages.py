@@ -28,6 +28,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
+
 import shared
 from siliconprof import packages
 

@@ -124,7 +124,7 @@ def test_torch_alone(checkout: Checkout, tmp_path: Path) -> None:
     made = box.measured(checkout)
     gpt2 = made.pop("gpt2")
     said = "needs numpy, transformers, which this Python does not have: pip install numpy "
-    assert (gpt2["status"], gpt2["reason"]) == ("unsupported", f"{said}transformers")
+    assert (gpt2["status"], gpt2["reason"]) == ("failed", f"{said}transformers")
     assert {name: (r["status"], r["reason"]) for name, r in made.items()} == {
         name: ("ok", None) for name in OF_TORCH if name != "gpt2"
     }
@@ -147,7 +147,7 @@ def test_mlx_alone_and_then_numpy(checkout: Checkout, tmp_path: Path) -> None:
     checkout.configure(**COMMON, workloads=OF_MLX, backends=["mlx"])
     first = box.measured(checkout)
     bare = {name: "ok" for name in ("vector", "gradient", "launch")}
-    assert {n: r["status"] for n, r in first.items()} == dict.fromkeys(OF_MLX, "unsupported") | bare
+    assert {n: r["status"] for n, r in first.items()} == dict.fromkeys(OF_MLX, "failed") | bare
     install(tmp_path / "bare", "numpy")
     folders = [f"results/data/{name}" for name in DATA]
     checkout.snakemake(*(f"{folder}/dataset.json" for folder in folders))

@@ -67,6 +67,7 @@ def measured(
     for index, row in enumerate(points):
         shared = {name: of[name] for name in (*KEY, "module", "trainer")}
         own = {"point": index, "params": "{}", "point_status": "ok", "batch_size": 4}
+        own |= {"point_disturbed": None}
         own |= {"processes": 1, "interval": "within one process"}
         ends = FIFTH if row.get("step_s") else {}
         timed = {f"whole_step_{end}_s": row["step_s"] * times for end, times in ends.items()}

@@ -59,7 +59,7 @@ def test_what_failed_stands_before_what_was_fastest(tmp_path: Path) -> None:
     summary = (results / "summary.txt").read_text(encoding="utf-8")
     assert summary.startswith(f"{said}\ntraining  ")
     text = unescape(page.html)
-    assert text.index(said) < text.index("Fastest setup")
+    assert text.index(said) < text.index('id="fastest"')
     (line,) = shown_table(results, "fastest")
     assert line["setup"] == "mlx · plain · fp32 (the only one)" and not line["against"]
     assert "(the only one)" in summary

@@ -228,7 +228,7 @@ def test_lora_trains_the_adapters_and_nothing_else(study: Checkout) -> None:
 
 def test_steps_samples_and_faults_lie_on_one_clock(study: Checkout) -> None:
     for key, record in found(study).items():
-        if record["status"] != "ok":
+        if record["status"] != "ok" or key[0].startswith("overruns"):
             continue
         (point,) = record["points"]
         steps = point["steps"]

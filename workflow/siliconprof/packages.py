@@ -18,11 +18,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
 from siliconprof import declarations
 from siliconprof.errors import in_one_line
@@ -35,9 +36,9 @@ MODULES = {"mlx": "mlx.core", "nvidia-ml-py": "pynvml"}
 # What this package itself may read and write with in any process, and no library merely looks for.
 OWN = {"numpy", "psutil", "safetensors", "tokenizers"}
 LIMIT_S = 300.0  # for all imports, from a cold network disk
-# Set where a cell's process, which finds all that cells of its framework may need, could not load
-# it, and has begun again to find what this cell needs alone.
-ALONE = "SILICONPROF_ALONE"
+# Modules that a cell's process hides: all but what cells of its framework may need, and, where these do
+# not load, all but what it needs itself.
+HIDDEN, HIDDEN_ALONE = "SILICONPROF_HIDDEN", "SILICONPROF_HIDDEN_ALONE"
 
 
 class NotLoaded(Exception):
@@ -73,24 +74,51 @@ class _Without:
         return getattr(self._finder, name)
 
 
-def hide_all_but(needed: Iterable[str]) -> set[str]:
-    """Hide in this process what plug-ins and data sets name, but for some and what these require.
-
-    What is loaded already stays; a second call changes nothing.
+def hide(modules: Iterable[str]) -> set[str]:
+    """Hide these in this process, but for what is loaded already; a second call changes nothing.
 
     Returns:
         The modules that are hidden: whoever adds one hides it too.
     """
-    found = requirements(needed) | OWN
-    hidden = {
-        module_of(name).partition(".")[0]
-        for name in declarations.libraries_but_of_probes()
-        if name not in found
-    }
+    hidden = set(modules)
     sys.meta_path[:] = [
         _Without(finder, hidden) if finder is PathFinder else finder for finder in sys.meta_path
     ]
     return hidden
+
+
+@cache
+def all_but(needed: frozenset[str]) -> list[str]:
+    """Modules of what plug-ins and data sets name, but for some and for what these require."""
+    found = requirements(needed) | OWN
+    return [
+        module_of(name).partition(".")[0]
+        for name in declarations.libraries_but_of_probes()
+        if name not in found
+    ]
+
+
+def environment(framework: Iterable[str], cell: Iterable[str]) -> dict[str, str]:
+    """What tells a cell's process to hide all but its framework's packages, or but its own."""
+    needed = {HIDDEN: framework, HIDDEN_ALONE: cell}
+    return {name: ",".join(all_but(frozenset(of))) for name, of in needed.items()}
+
+
+def hide_as_told(told: Mapping[str, str] = os.environ) -> None:
+    """Hide what an environment says."""
+    hide(told.get(HIDDEN, "").split(","))
+
+
+def is_alone() -> bool:
+    """Whether this process finds its cell's own packages alone, so that no fewer can be tried."""
+    return os.environ.get(HIDDEN, "") == os.environ.get(HIDDEN_ALONE, "")
+
+
+def begin_alone(module: str, *arguments: str) -> NoReturn:
+    """Run a module in the place of this process, with its cell's own packages alone."""
+    os.environ[HIDDEN] = os.environ[HIDDEN_ALONE]
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
 
 
 def requirements(distributions: Iterable[str]) -> set[str]:
@@ -174,7 +202,7 @@ def broken() -> dict[str, str]:
 def main(argv: Sequence[str]) -> int:
     """Import each that is installed, but for those named; print why one fails, null where none does."""
     names = [name for name in declarations.libraries_but_of_probes() if name not in argv]
-    hidden = hide_all_but(names)
+    hidden = hide(all_but(frozenset(names)))
     for name in sorted(names, key=lambda one: len(requirements([one]))):
         if not is_absent(name):
             print(f"\n{MARK}{json.dumps({name: TRIES})}", flush=True)

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -119,8 +120,11 @@ def _tried(spec: DatasetSpec, words: Sequence[str]) -> str | None:
     return named + (reason.removeprefix(named) or f"ended with status {status}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, hides: bool = False) -> int:
     """Run the stage and return its exit status.
+
+    Args:
+        hides: whether this process shall find only those packages that it needs.
 
     Raises:
         PrepareError: see `prepare`.
@@ -144,7 +148,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{reason} (its cells fail; the next run tries again)")
         return 0
     needed = dataset_spec.packages_of(spec)
-    packages.hide_all_but(needed)
+    if hides:
+        packages.hide(packages.all_but(frozenset(needed)))
     try:
         facts = prepare(spec, arguments.output_dir, arguments.sources_state)
     except Exception as error:
@@ -173,4 +178,4 @@ def end(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    end(stage(main))
+    end(stage(partial(main, hides=True)))

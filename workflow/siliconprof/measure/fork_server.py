@@ -150,6 +150,9 @@ def child_environment(trial: Trial, code: Path) -> dict[str, str]:
     path = filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")])
     own = trial.environment(os.environ)
     own |= dict.fromkeys(COMPILER_CACHES, str(code))
+    own |= packages.environment(
+        declarations.libraries_with(trial.backend.framework), trial.packages
+    )
     own |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     return inherited.without(os.environ) | own
 
@@ -303,7 +306,7 @@ class Branch:
         leftovers.adopt()
         try:
             trial = Trial(Cell.from_json(request["cell"]))
-            packages.hide_all_but(declarations.libraries_with(trial.backend.framework))
+            packages.hide_as_told(request["environment"])
             trial.imports()[self.depth][1]()
             if lacks := _what_a_fork_lacks(trial.backend()):
                 self.failed = f"importing {what} {lacks}, which a fork would not have"

@@ -7,7 +7,6 @@ supervisor has died, and the kernel's out-of-memory killer takes it before other
 from __future__ import annotations
 
 import json
-import os
 import platform
 import sys
 import traceback
@@ -44,6 +43,7 @@ def main(job: Mapping[str, Any]) -> int:
             whole training) and `expect` (the device that this node must have).
     """
     end_with(job["supervisor"])
+    packages.hide_as_told()
     cell = Cell(**job["cell"])
     trial = Trial(cell)
     checkpoints = Path(job["checkpoints"]) if job["checkpoints"] else None
@@ -75,11 +75,7 @@ def main(job: Mapping[str, Any]) -> int:
         return _gives_up(error)
     except packages.NotLoaded:
         traceback.print_exc()
-        sys.stdout.flush()
-        os.environ[packages.ALONE] = "1"
-        os.execv(
-            sys.executable, [sys.executable, "-m", "siliconprof.measure.worker", *sys.argv[1:]]
-        )
+        packages.begin_alone("siliconprof.measure.worker", json.dumps(job))
     except UserError as error:
         result = {"status": "failed", "reason": str(error)}
     except BaseException as error:

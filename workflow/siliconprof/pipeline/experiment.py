@@ -347,13 +347,13 @@ class Experiment:
 
     def started(self) -> str:
         """Prepare a run whose jobs are about to start; what there is to say of it."""
+        failed_jobs.watch()
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE, text)
         scratch.tidy(self._folder)
         if self.nodes:
             os.environ[node_check.SUBMITTER] = node_check.runs_in()
             return f"nodes of {', '.join(self.labels)}, each looked at before its cells are known"
-        failed_jobs.watch()
         busy_cores = self._load.cores(time.time() - self._began_s)
         fork_server.start()
         (label,) = self.labels

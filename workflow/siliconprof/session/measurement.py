@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from siliconprof import declarations, packages
+from siliconprof import packages
 from siliconprof.backends.base import Unsupported
 from siliconprof.datasets import prepared
 from siliconprof.errors import UserError, in_one_line
@@ -73,9 +72,6 @@ def opened_session(
         UserError: a package that it needs is not there or does not load; this node has another device.
     """
     cell, backend = trial.cell, trial.backend()
-    alone = packages.ALONE in os.environ
-    framework = declarations.libraries_with(backend.framework)
-    packages.hide_all_but(trial.packages if alone else framework)
     report({"doing": f"import {backend.framework}", "step": 0})
     available, explanation = backend.available()
     if expected:
@@ -97,7 +93,7 @@ def opened_session(
         try:
             make_import()
         except Exception as error:  # a package that is broken raises anything
-            if not alone:
+            if not packages.is_alone():
                 raise packages.NotLoaded from error
             why = packages.failure(trial.packages)
             raise UserError(why or f"{name} cannot be imported: {in_one_line(error)}") from error
