@@ -23,7 +23,7 @@ import tempfile
 import time
 import wave
 from array import array
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -172,8 +172,19 @@ class Broken:
             target = "measured" if short else "report"
             self.run(project, "-m", "snakemake", "--cores", "1", target)
             advice = json.loads(self.run(project, "-m", "siliconprof.pipeline.doctor", "--json"))
+            self._see_all(project, chosen, names, advice, short)
+            records = project.glob("results/records/**/*.json")
+            statuses = [json.loads(path.read_text(encoding="utf-8"))["status"] for path in records]
         finally:
             self.mend()
+            shutil.rmtree(project)
+        ok = statuses.count("ok")
+        return f"{ok} measured, {len(statuses) - ok} failed{'' if short else ', page made'}"
+
+    @staticmethod
+    def _see_all(
+        project: Path, chosen: Sequence[str], names: Set[str], advice: Any, short: bool
+    ) -> None:
         found = {
             (r["cell"]["workload"], r["cell"]["backend"]): r
             for path in project.glob("results/records/**/*.json")
@@ -188,9 +199,6 @@ class Broken:
             summary = (project / "results/summary.txt").read_text(encoding="utf-8")
             for name in names:
                 assert name in summary.partition("training  ")[0], (name, summary)
-        shutil.rmtree(project)
-        ok = sum(record["status"] == "ok" for record in found.values())
-        return f"{ok} measured, {len(found) - ok} failed{'' if short else ', page made'}"
 
     @staticmethod
     def _telling(workload: str, names: Set[str]) -> tuple[bool, int]:

@@ -93,8 +93,8 @@ class Trial:
         return [(framework, self.backend().import_framework), *theirs]
 
     def missing_packages(self) -> list[str]:
-        """Distributions that workload and trainer import and this Python does not have."""
-        return sorted(filter(packages.is_absent, self.own_packages))
+        """Distributions that it imports, beside the framework, and this Python does not have."""
+        return sorted(filter(packages.is_absent, {*self.packages} - {*self.backend.packages}))
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Environment variables of the measuring process, the cell's thread count among them.

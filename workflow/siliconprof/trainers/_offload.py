@@ -15,8 +15,10 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from siliconprof import packages
 from siliconprof.backends._torch_stepper import first_activation
 from siliconprof.backends.base import Stepper, Unsupported
+from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import offload_ops
 
 if TYPE_CHECKING:
@@ -73,11 +75,9 @@ def initialise(session: Session) -> tuple[Any, bool]:
     }
     try:
         import deepspeed
-    except ImportError as error:
-        raise Unsupported(
-            f"scenario offload needs DeepSpeed ({error}); install this host's pins: "
-            "pip install -r envs/cpu.txt (envs/cuda.txt with an NVIDIA GPU)"
-        ) from None
+    except Exception as error:  # a broken one raises anything
+        why = packages.failure(["deepspeed"]) or in_one_line(error)
+        raise UserError(f"scenario offload: {why}") from error
     from deepspeed.accelerator import get_accelerator
     from torch import distributed
 
