@@ -136,7 +136,7 @@ def test_a_host_takes_what_it_can(tmp_path: Path) -> None:
     done = project.run(python, "-m", "snakemake", "--cores", "1", "report")
     (record,) = project.records().values()
     assert (record["status"], record["cell"]["backend"]) == ("ok", "torch-cpu"), record["reason"]
-    said = "mlx: not measured: RuntimeError: mlx cannot be imported: No module named 'mlx'"
+    said = "mlx: not measured: RuntimeError: mlx cannot be imported: No module named 'mlx"
     page = (project.path / "results/report.html").read_text(encoding="utf-8")
     assert said in done.stdout and said in unescape(page)
 
