@@ -16,6 +16,7 @@ from siliconprof.hosts import remedies
 
 MOST_TRAININGS = 6  # the largest models
 MOST_FINDINGS = 2
+MOST_LINES = 12  # what failed aside
 MOST_COLUMNS = 110
 HEADER = ("training", "fastest setup", "time per step", "samples/s", "faster than")
 
@@ -27,19 +28,22 @@ def text(frames: Frames) -> str:
         hosts = (rows["host"] + " · ").where(~rows["here"], "")
         rows = rows.assign(setup=hosts + rows["device"] + " · " + rows["setup"])
     shown = [_line(row) for row in records(rows.head(MOST_TRAININGS))]
-    lines = [
+    told = [
         line
         for sentence in answer.failures(frames)
         for line in textwrap.wrap(sentence, MOST_COLUMNS, subsequent_indent="  ")
     ]
-    lines += words.aligned([HEADER, *shown], {2, 3}) if shown else []
+    lines = told + (words.aligned([HEADER, *shown], {2, 3}) if shown else [])
     if more := len(rows) - len(shown):
         lines.append(f"and {words.count(more, 'more training')}: see the page")
     lines = [words.shortened(line, MOST_COLUMNS) for line in lines]
+    last = emulated(frames)
+    most = MOST_LINES - len(last) + len(told)
     sentences = findings.sentences(frames).head(MOST_FINDINGS)
     for name, sentence in sentences[["name", "sentence"]].itertuples(index=False):
-        lines += textwrap.wrap(f"{name}: {sentence}", MOST_COLUMNS, subsequent_indent="  ")
-    lines += emulated(frames)
+        wrapped = textwrap.wrap(f"{name}: {sentence}", MOST_COLUMNS, subsequent_indent="  ")
+        lines += wrapped if len(lines) + len(wrapped) <= most else []
+    lines += last
     return "".join(f"{line.replace(words.THIN, ' ')}\n" for line in lines)
 
 
