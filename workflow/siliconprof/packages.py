@@ -31,10 +31,10 @@ from siliconprof.lifetime import killed_by
 from siliconprof.plugins import PACKAGE_DIR
 
 MARK, TRIES = "siliconprof-package: ", "is being imported"
-# Distribution -> what is imported of it, where that has another name or is not its top.
-MODULES = {"mlx": "mlx.core", "nvidia-ml-py": "pynvml"}
+# Distribution -> what is imported of it, where that is not its top.
+MODULES = {"mlx": "mlx.core"}
 # What this package itself may read and write with in any process, and no library merely looks for.
-OWN = {"numpy", "psutil", "safetensors", "tokenizers"}
+OWN = {"numpy", "safetensors", "tokenizers"}
 LIMIT_S = 300.0  # for all imports, from a cold network disk
 # Modules that a cell's process hides: all but what cells of its framework may need, and, where these do
 # not load, all but what it needs itself.
