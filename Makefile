@@ -1,8 +1,8 @@
 # make report   set up what this host needs, measure, and say where the page is
 # make quick    a first answer in half a minute; make report goes on from there
 # make figures  every figure of the report as SVG, PNG and PDF, in results/print
-# make test     set up what the tests need and run them, in ten minutes; make test-all: all there are
-# make test-fast, make lint, make docs, make bench, make clean-env
+# make test     set up what the tests need and run them; make test-all: the campaigns as well
+# make test-campaigns, make test-fast, make lint, make docs, make bench, make clean-env
 
 # The first that will do of python3.14, python3.13, python3.12, python3.11 and python3.
 PYTHON ?= $(shell sh envs/which_python.sh)
@@ -15,7 +15,7 @@ PINS := $(wildcard envs/*.txt) pyproject.toml
 # how many tests at once, of which many wait; 0 is one process without workers
 WORKERS ?= 4
 PYTEST = PATH="$$(cd $(BIN) && pwd):$$PATH" python -m pytest \
-    --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+    --numprocesses $(WORKERS) --no-loadscope-reorder
 OFFLOAD_OPS = PATH="$$(cd $(BIN) && pwd):$$PATH" PYTHONPATH=workflow \
     python -m siliconprof.hosts.offload_ops
 # more for snakemake: make report ARGS="--configfile config/paper.yaml --replace-workflow-config"
@@ -32,7 +32,7 @@ endif
 # It takes the docstrings that some libraries read.
 unexport PYTHONOPTIMIZE
 
-.PHONY: report quick figures env dev-env offload-ops test test-all test-fast lint format docs bench clean-env
+.PHONY: report quick figures env dev-env offload-ops test test-all test-campaigns test-fast lint format docs bench clean-env
 .DEFAULT_GOAL := report
 
 report quick figures: env
@@ -70,7 +70,9 @@ test: dev-env
 	$(PYTEST) -m "not alone and not campaign"
 	$(PYTEST) --numprocesses 0 -m "alone and not campaign"
 
-test-all: test
+test-all: test test-campaigns
+
+test-campaigns: dev-env
 	$(PYTEST) -m "campaign and not alone"
 	$(PYTEST) --numprocesses 0 -m "campaign and alone"
 

@@ -40,7 +40,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # What a test writes need not outlive a power cut, and waiting for the disk takes longer than most.
 os.fsync = lambda descriptor: None  # type: ignore[assignment]
 
-from siliconprof import plugins  # noqa: E402
+from siliconprof import fingerprint, plugins  # noqa: E402
 from siliconprof.lifetime import PIPELINE_VARIABLE  # noqa: E402
 from siliconprof.measure import fork_server, scratch  # noqa: E402
 from siliconprof.store import record  # noqa: E402
@@ -278,13 +278,18 @@ def code_of_the_tests() -> str:
 
 
 @cache
-def compile_package() -> None:
-    """Compile the package once: thousands of processes in copies of it would do so one by one.
+def compile_package() -> str:
+    """Compile and read the package once: thousands of processes in copies would do so one by one.
 
     Copies keep the times of the files, by which Python knows that the byte code is theirs; a file
     that a test edits has another time, and is compiled by each process that imports it.
+
+    Returns:
+        what `fingerprint` knows of the files, which it finds by their content.
     """
     compileall.compile_dir(ROOT / "workflow", quiet=2)
+    fingerprint.of_package()
+    return fingerprint.cache_text() or ""
 
 
 def copy_project(target: Path, bundles: bool = False) -> Checkout:
@@ -293,7 +298,7 @@ def copy_project(target: Path, bundles: bool = False) -> Checkout:
     Args:
         bundles: those of `config/measured/` too.
     """
-    compile_package()
+    read = compile_package()
     target.mkdir(parents=True, exist_ok=True)
     ignore = shutil.ignore_patterns("*.egg-info", *([] if bundles else ["*.zip"]))
     for part in PARTS:
@@ -302,7 +307,8 @@ def copy_project(target: Path, bundles: bool = False) -> Checkout:
             shutil.copytree(source, target / part, ignore=ignore)
         else:
             shutil.copy2(source, target / part)
-    (target / "results").mkdir()
+    (target / "results/history").mkdir(parents=True)
+    (target / "results/history" / fingerprint.CACHE).write_text(read, encoding="utf-8")
     shutil.copy2(ROOT / "results" / "README.md", target / "results" / "README.md")
     return Checkout(target)
 
@@ -388,13 +394,38 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return copy
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For workers: files with much that takes long come first."""
+@cache
+def _makes_something_once(file: str) -> bool:
+    """Whether tests of a file, by its path in the project, share what one of them has made."""
+    return 'scope="module"' in (ROOT / file).read_text(encoding="utf-8")
+
+
+def _together(nodeid: str) -> str:
+    """What a worker takes at a time: a file whose tests share something, else a test."""
+    file = nodeid.partition("::")[0]
+    return file if _makes_something_once(file) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As `--dist loadgroup`, which knows its groups no more under pytest 9.2 (xdist 3.8.0)."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _together(nodeid)
+
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For workers: what takes long comes first."""
     if WORKER:
         long = Counter(
-            i.path for i in items if {"slow", "campaign"} & {m.name for m in i.iter_markers()}
+            _together(i.nodeid)
+            for i in items
+            if {"slow", "campaign"} & {m.name for m in i.iter_markers()}
         )
-        items.sort(key=lambda item: -long[item.path])
+        items.sort(key=lambda item: -long[_together(item.nodeid)])
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -95,7 +95,8 @@ def test_every_kernel_size_and_cache_is_a_point(records: Any, backend: str) -> N
         if size == SMALL:
             assert point["bytes"] == COUNTED[kernel]
         assert point["bytes"] == pytest.approx(size, rel=0.02)
-        assert len(point["times"]["step_s"]) == 2 * QUICK["iterations"]  # in two rounds
+        rounds = [point["times"], *point["attempts"]]  # two; one that others disturbed gives way
+        assert sum(len(one["step_s"]) for one in rounds) == 2 * QUICK["iterations"]
         assert min(point["times"]["step_s"]) > 0
         assert (point["flops"] is None) == (kernel == "copy")
         assert (point["result_error"] == 0) == (kernel == "copy")
@@ -319,7 +320,7 @@ def test_a_first_touch_faults_once_a_page_and_a_second_does_not(records: Any, ba
         assert statistics.median(faults["second_pass"]) <= others
         first, second = (statistics.median(times[f"{n}_pass_s"]) for n in ("first", "second"))
         assert first > 2 * second
-        assert 0 < point["quantities"]["fault_s_per_page"] < first / pages
+        assert 0 < point["quantities"]["fault_s_per_page"] < max(times["first_pass_s"]) / pages
     assert "faults_differ" not in codes(record)
     assert "huge pages" in record["method"]["first_touch"]["huge_pages"]
 
