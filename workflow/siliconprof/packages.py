@@ -81,6 +81,8 @@ def hide(modules: Iterable[str]) -> set[str]:
         The modules that are hidden: whoever adds one hides it too.
     """
     hidden = set(modules)
+    # What is hidden is not missing, of which transformers would warn.
+    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
     sys.meta_path[:] = [
         _Without(finder, hidden) if finder is PathFinder else finder for finder in sys.meta_path
     ]
