@@ -83,14 +83,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(results: Path) -> Page:
     """The page; its figures are kept as they were drawn."""
-    real = svg._written
+    real = svg.drawn
 
     def kept(figure: Figure) -> Any:
         DRAWN[id(figure)] = figure
         return real(figure)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(svg, "_written", kept)
+        patch.setattr(svg, "drawn", kept)
         return made.render(results)
 
 

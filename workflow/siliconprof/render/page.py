@@ -93,8 +93,9 @@ def _fill(one: Shown, value: Exhibit, frame: pd.DataFrame, report: ReportBuilder
         if report.prints:
             svg.for_print(drawing, report.folder / value.id)
             return
-        one.svg = Markup(svg.inline(drawing, value.id, f"{one.title}. {one.caption}", report.cells))
-        report.write(f"{value.id}.svg", svg.standalone(drawing))
+        root, told = svg.drawn(drawing), f"{one.title}. {one.caption}"
+        report.write(f"{value.id}.svg", svg.standalone(root))
+        one.svg = Markup(svg.inline(drawing, root, value.id, told, report.cells))
         if not value.table:
             report.write(f"{value.id}.csv", tables.csv(frame, value.figure.columns(frame)))
     if value.facts:

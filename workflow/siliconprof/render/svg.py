@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import re
 import xml.etree.ElementTree as ET
@@ -61,7 +62,8 @@ class Cells:
 
 
 @style.in_look
-def _written(drawing: Figure) -> ET.Element:
+def drawn(drawing: Figure) -> ET.Element:
+    """A figure as an SVG element, which `standalone` and then `inline` make texts of."""
     out = io.BytesIO()
     drawing.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     ET.register_namespace("", SVG)
@@ -75,14 +77,14 @@ def _written(drawing: Figure) -> ET.Element:
     return root
 
 
-def inline(drawing: Figure, name: str, description: str, cells: Cells) -> str:
+def inline(drawing: Figure, root: ET.Element, name: str, description: str, cells: Cells) -> str:
     """An SVG element for HTML: colours are the page's variables, marks say what they show.
 
     Args:
+        root: what was `drawn`, which this changes.
         name: of the exhibit, which begins the drawing's ids.
         description: for who cannot see it.
     """
-    root = _written(drawing)
     marked: Any = drawing.findobj(lambda artist: hasattr(artist, "page"))
     shown = {artist.get_gid(): artist.page for artist in marked}
     for group in root.iter(f"{{{SVG}}}g"):
@@ -110,9 +112,9 @@ def inline(drawing: Figure, name: str, description: str, cells: Cells) -> str:
     return text.replace(f' xmlns="{SVG}"', "").replace(f' xmlns:xlink="{XLINK}"', "")
 
 
-def standalone(drawing: Figure) -> str:
+def standalone(root: ET.Element) -> str:
     """A file of its own, in the light theme on white."""
-    root = _written(drawing)
+    root = copy.deepcopy(root)
     for group in root.iter(f"{{{SVG}}}g"):
         group.attrib.pop("id", None)
     left, top, width, height = map(float, root.attrib["viewBox"].split())
@@ -130,7 +132,7 @@ def standalone(drawing: Figure) -> str:
 @style.in_look
 def for_print(drawing: Figure, path: Path) -> None:
     """The figure as SVG, PNG and PDF, beside each other."""
-    path.with_suffix(".svg").write_text(standalone(drawing), encoding="utf-8")
+    path.with_suffix(".svg").write_text(standalone(drawn(drawing)), encoding="utf-8")
     for suffix in (".png", ".pdf"):
         date = {"CreationDate": None} if suffix == ".pdf" else None
         drawing.savefig(
