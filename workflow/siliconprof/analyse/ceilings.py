@@ -127,9 +127,7 @@ def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -
         "checks": checks,
         "expected": scaling.expected(grids, sheets),
         "scaling": scaling.lines(grids, ceilings),
-        "results": results_table.lines(
-            cells, every, ceilings, checks, results.frame("energy"), sheets
-        ),
+        "results": results_table.lines(cells, every, checks, results.frame("energy"), sheets),
     }
     for name, frame in tables.items():
         table_files.write_frame(table_files.path(arguments.output_dir, name), frame)

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from siliconprof import words
+from siliconprof.analyse import throughputs
 from siliconprof.analyse.answer import ENDS, STEP
 from siliconprof.analyse.equal_work import WORK
 from siliconprof.analyse.frames import (
@@ -85,13 +86,10 @@ def _manner(row: dict[str, Any], axis: str) -> str:
 
 def _hardware(frames: Frames) -> str:
     """The largest share of the fastest product that a training in fp32 reaches."""
-    lines = frames.table("ceilings")
-    lines = lines[lines["quantity"].eq("matmul") & lines["precision"].eq("fp32")]
     steps = frames.trainings[frames.trainings["precision"] == "fp32"]
-    steps = steps[~steps["is_mechanism_check"]].join(
-        lines.groupby(DEVICE)["value"].max().rename("product"), on=DEVICE
-    )
-    steps = steps.assign(share=steps["flop_per_s"] / steps["product"]).dropna(subset=["share"])
+    ceiling = throughputs.fastest_product(steps, frames.table("ceilings"))["ceiling"]
+    steps = steps.assign(share=steps["flop_per_s"] / ceiling)
+    steps = steps[~steps["is_mechanism_check"]].dropna(subset=["share"])
     if steps.empty:
         return ""
     by = ["disturbed", "share"]

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
-from siliconprof.analyse.throughputs import DEVICE, above, ceilings_of, known
+from siliconprof.analyse.throughputs import DEVICE, above, known
 from siliconprof.declarations import PRODUCT_INTENSITY, TIMES
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.store.table_files import KEY, rows
 
 MS, GIGA, MIB = 1e3, 1e-9, 2**-20  # from seconds, from a rate, from bytes
@@ -28,7 +27,6 @@ AT_FULL_SPEED = [
 def lines(
     cells: pd.DataFrame,
     points: pd.DataFrame,
-    ceilings: pd.DataFrame,
     checks: pd.DataFrame,
     energy: pd.DataFrame,
     sheets: DataSheets,
@@ -37,7 +35,7 @@ def lines(
 
     Args:
         points: of cells that are ok, `throughputs.described`.
-        ceilings: lines of ceilings.csv, as the next two are of checks.csv and energy.csv.
+        checks: lines of checks.csv, as `energy` are of energy.csv.
     """
     shared = cells[[*CELL, "trainer", "batch_size", "status", "flags"]].join(above(checks), CELL)
     flags = shared["flags"].fillna("") + ";" + shared["above"].fillna("")
@@ -45,7 +43,7 @@ def lines(
         flags=flags.str.strip(";"),
         price_usd=[sheets.price_usd(row) or math.nan for row in rows(cells[DEVICE])],
     )
-    of_points = _measured(points, ceilings, checks, energy)
+    of_points = _measured(points, checks, energy)
     table = shared.merge(of_points, "left", CELL, suffixes=("", "_of_point"))
     for name in ("batch_size", "status"):
         of_point = table.pop(f"{name}_of_point")
@@ -54,22 +52,22 @@ def lines(
     return table
 
 
-def _measured(
-    points: pd.DataFrame, ceilings: pd.DataFrame, checks: pd.DataFrame, energy: pd.DataFrame
-) -> pd.DataFrame:
+def _measured(points: pd.DataFrame, checks: pd.DataFrame, energy: pd.DataFrame) -> pd.DataFrame:
     """What points add to the columns of their cells."""
-    of_bandwidth = checks[checks["quantity"] == "bytes_per_s"].set_index(POINT)["of_ceiling"]
+    shares = {
+        name: checks[checks["quantity"] == name].set_index(POINT)["of_ceiling"].rename(name)
+        for name in ("flop_per_s", "bytes_per_s")
+    }
     energy = energy.dropna(subset="energy_per_step_j").drop_duplicates(POINT).set_index(POINT)
-    beside = points[POINT].join(of_bandwidth, POINT)
-    beside = beside.join(energy[["energy_per_step_j", "scope"]], POINT)
+    beside = points[POINT].join(energy[["energy_per_step_j", "scope"]], POINT)
+    for share in shares.values():
+        beside = beside.join(share, POINT)
     has = [known(points[f"{stem}_median_s"]) for stem in TIMES]
     step_ms = {
         f"step_{end}ms": MS * np.select(has, [points[f"{s}_{part}_s"] for s in TIMES], np.nan)
         for end, part in (("", "median"), ("low_", "low"), ("high_", "high"))
     }
     bound_by_memory = points["flops"] < PRODUCT_INTENSITY * points["bytes"]
-    of_product = points["flop_per_s"] / _fastest_product(points, ceilings)
-    of_product = of_product.where(points["point_disturbed"].isna())
     by_memory = ~known(points["flop_per_s"]) | (known(points["bytes"]) & bound_by_memory)
     apart = points["apart"].where(points["apart"] == "", ", " + points["apart"])
     samples = points["samples_per_step"]
@@ -79,19 +77,11 @@ def _measured(
         batch_size=samples.where(known(samples), points["batch_size"]),
         status=points["point_status"].fillna(points["status"]),
         **step_ms,
+        step_n=np.select(has, [points[f"{stem}_n"].astype(float) for stem in TIMES], np.nan),
         gflop_per_s=points["flop_per_s"] * GIGA,
         gb_per_s=points["bytes_per_s"] * GIGA,
-        share_of_ceiling=beside["of_ceiling"].where(by_memory, of_product),
+        share_of_ceiling=beside["bytes_per_s"].where(by_memory, beside["flop_per_s"]),
         peak_memory_mib=points["device_peak_bytes"] * MIB,
         energy_per_step_j=beside["energy_per_step_j"],
         energy_scope=beside["scope"],
     )
-
-
-def _fastest_product(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.Series:
-    """FLOP/s of the fastest product of its device by any backend, in its format or in fp32."""
-    best = ceilings_of(ceilings, "matmul").groupby([*DEVICE, "format"])["ceiling"].max()
-    formats = points["precision"].map(PEAK_OF_PRECISION), "fp32"
-    both = [points[DEVICE].assign(format=of).join(best, [*DEVICE, "format"]) for of in formats]
-    own, fp32 = (of["ceiling"] for of in both)
-    return own.mask(fp32 > own, fp32)  # none without one in its own, which may be the faster

@@ -150,22 +150,44 @@ def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.D
     return checks.assign(reason=pd.Series(reasons, checks.index, object))
 
 
+def fastest_product(points: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
+    """`ceiling`, `ceiling_how` and `ceiling_format` of each point, the ceiling of its products.
+
+    That is the fastest product of any backend of its device in the number format of its precision; of
+    mixed precision, which does some of its work in fp32, the faster of both, where both are known.
+
+    Args:
+        lines: of ceilings.csv.
+    """
+    products = ceilings_of(lines, "matmul").sort_values("ceiling", ascending=False, kind="stable")
+    products = products.assign(ceiling_format=products["format"])
+    best = products.set_index([*DEVICE, "format"]).drop(columns="backend")
+    best = best[~best.index.duplicated()]
+    own = points["precision"].map(PEAK_OF_PRECISION)
+    is_mixed = own != points["precision"]
+    in_own, in_other = (
+        points[DEVICE].assign(format=of).join(best, on=[*DEVICE, "format"])[[*best]]
+        for of in (own, own.mask(is_mixed, "fp32"))
+    )
+    found = in_own.mask(in_other["ceiling"] > in_own["ceiling"], in_other)
+    return found.mask(in_own["ceiling"].isna() | in_other["ceiling"].isna())
+
+
 def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
     """With what bounds work that may be done in any of some formats; all of them must be known."""
-    on = [*PLACE, "precision"]
+    rows = rows.join(fastest_product(rows, lines))
+    on = [*DEVICE, "precision"]
     formats = rows[on].drop_duplicates()
     own = formats.assign(format=formats["precision"].map(PEAK_OF_PRECISION))
-    is_mixed = own["format"] != own["precision"]  # which does some of its work in fp32
+    is_mixed = own["format"] != own["precision"]
     formats = pd.concat([own, own[is_mixed].assign(format="fp32")])
-    formats = formats.merge(ceilings_of(lines, "matmul"), "left", [*PLACE, "format"])
     formats = of_sheets(formats, lambda row: sheets.peak(row, row["format"]), "format")
-    for name in ("ceiling", "datasheet_value"):
-        of = formats.sort_values(name, ascending=False, na_position="first", kind="stable")
-        prefix = name.partition("_")[0]
-        names = [column for column in formats if str(column).startswith(prefix)]
-        rows = rows.merge(of.drop_duplicates(on)[[*on, *names]], "left", on)
+    formats = formats.drop(columns="format").sort_values(
+        "datasheet_value", ascending=False, na_position="first", kind="stable"
+    )
+    rows = rows.merge(formats.drop_duplicates(on), "left", on)
     limited = known(rows["bytes"]) & (rows["flops"] < PRODUCT_INTENSITY * rows["bytes"])
-    rows.loc[limited, ["ceiling", "ceiling_how"]] = np.nan
+    rows.loc[limited, ["ceiling", "ceiling_how", "ceiling_format"]] = np.nan
     reasons = {True: "memory limits it, and no product does", False: "no product was measured"}
     return rows.assign(ceiling_reason=limited.map(reasons))
 

@@ -2,7 +2,8 @@
 
 Williams, Waterman and Patterson 2009, Roofline: a computation runs no faster than the fastest
 product, and no faster than its operations a byte times the bandwidth: of the cache for what fits it,
-of the memory for all else. All three are measured on the device, as in ceilings.csv.
+of the memory for all else. All three are measured on the device, by whichever backend is the fastest, as
+in checks.csv.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from siliconprof import words
-from siliconprof.analyse import step_work
+from siliconprof.analyse import step_work, throughputs
 from siliconprof.analyse.frames import CELL, DEVICE, Frames, by_phases, holds, records
 from siliconprof.analyse.throughputs import describe
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
@@ -21,7 +22,6 @@ from siliconprof.render.exhibit import Exhibit
 OPERATIONS = ("matmul", "matvec", "vjp")
 TRAINING = "training"
 SHAPED = ("transformer_grid", "transformer_lm", "optimizer_sweep")  # that `step_work` can count
-FORMAT = [*DEVICE, "backend", "number_format"]
 KINDS = {
     "matmul": "matrix product",
     "matvec": "matrix-vector product",
@@ -44,9 +44,7 @@ def rows(frames: Frames) -> pd.DataFrame:
         slope=(frame["bandwidth"] / GIGA).fillna(np.inf),  # unknown: the products alone
         roof=frame["place"]
         + ", "
-        + frame["backend"]
-        + " "
-        + frame["number_format"]
+        + frame["product_format"].fillna(frame["number_format"])
         + ", "
         + frame["bound"],
     )
@@ -68,17 +66,18 @@ def under_roofs(frames: Frames) -> pd.DataFrame:
 
     Columns beside those of the point: `kind`, `number_format`, `intensity` (FLOP/byte; of a training
     the most that it can be), `in_cache`; of its roof `product` (FLOP/s) and `bandwidth` (bytes/s)
-    with `bound`, whose that is, and `roof`, the lesser of what both allow; `share` of it.
+    with `bound`, whose that is, and `roof`, the lesser of what both allow; `share` of it. The product is
+    `throughputs.fastest_product`.
     """
     frame = frames.points[frames.points["point_disturbed"].isna()]
     frame = frame.assign(number_format=frame["precision"].map(PEAK_OF_PRECISION))
-    lines = frames.table("ceilings").rename(columns={"precision": "number_format"})
+    lines = frames.table("ceilings")
     cache_bytes = lines.groupby(DEVICE)["last_level_cache_bytes"].first().rename("cache_bytes")
     frame = frame.join(cache_bytes, on=DEVICE)
     frame = pd.concat([_operations(frame, frames.table("checks")), _trainings(frame)])
     frame = frame[frame["intensity"].gt(0) & frame["flop_per_s"].gt(0)].copy()
-    products = lines[lines["quantity"] == "matmul"].groupby(FORMAT)["value"].max()
-    frame = frame.join(products.rename("product"), on=FORMAT)
+    products = throughputs.fastest_product(frame, lines)
+    frame = frame.assign(product=products["ceiling"], product_format=products["ceiling_format"])
     # Memory and caches know neither backends nor number formats.
     for name in ("memory", "cache"):
         best = lines[lines["quantity"] == f"{name}_bandwidth"].groupby(DEVICE)["value"].max()
