@@ -13,10 +13,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Checkout
+from conftest import Checkout
 from siliconprof import plugins
 from siliconprof.hosts import remedies
-from siliconprof.pipeline import cli
 from siliconprof.session import timing
 
 WHOLE = [pytest.mark.campaign, pytest.mark.alone]
@@ -199,30 +198,3 @@ def test_snakemake_s_own_report_works_beside_ours(clone, tmp_path):
         assert entry["labels"] == {"exhibit": path.stem} and path.stem in entry["caption"]
         assert content.pop("provenance" / Path(entry["data_uri"])) == path.read_bytes()
     assert content == {}
-
-
-def test_the_commands_and_links_of_the_documentation_exist():
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    texts = {page: page.read_text(encoding="utf-8") for page in pages}
-    assert texts[ROOT / "README.md"].count("\n") <= 130
-    commands = [
-        line.split()
-        for text in texts.values()
-        for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-        for line in block.splitlines()
-    ]
-    verbs = {words[1] for words in commands if words[:1] == ["siliconprof"]}
-    assert {"doctor", "plan", "pack", "import"} <= verbs <= set(cli.VERBS)
-    for verb in set(cli.VERBS) - {"run"}:  # which has no parser of its own
-        with pytest.raises(SystemExit, match="^0$"):
-            cli.dispatch([verb, "--help"])
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = {words[1] for words in commands if words[:1] == ["make"]}
-    assert targets and all(
-        re.search(rf"^[\w ]*\b{target}\b[\w ]*:", makefile, re.M) for target in targets
-    )
-    for page, text in texts.items():
-        links = re.findall(r"\]\((?!http)([^)#]+)", text)
-        assert [link for link in links if not (page.parent / link).exists()] == [], page
-    listed = (ROOT / "docs/README.md").read_text(encoding="utf-8")
-    assert [page.name for page in pages[1:] if f"({page.name})" not in listed] == ["README.md"]

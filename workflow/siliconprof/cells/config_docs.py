@@ -30,7 +30,7 @@ one line each. This page is made from the models of these files by `make docs`.
 
 - `devices.yaml`: the device registry; its keys are in the last tables below.
 - `claims.yaml`: every published claim with the comparison that tests it; its keys are described
-  in `workflow/siliconprof/claims/models.py`.
+  in `workflow/siliconprof/claims/claims_file.py`.
 - `published/`: every published number, with its source; see `published/README.md`.
 - `measured/*.zip`: bundles of records measured elsewhere, shown as reference.
 """

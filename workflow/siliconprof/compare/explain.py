@@ -4,7 +4,8 @@
     siliconprof explain gpt2-tiny-hf/fp32 gpt2-tiny-plain/torch-cpu/fp32
 
 A training is named by words that it alone has, in any order, with `/` between: its workload,
-backend, precision, scenario, trainer, device, host. Both must have done the same work a step. Where
+backend, precision, scenario, trainer, device, host. Where this host has a training of that name, those
+of other hosts and of reference bundles are not meant. Both must have done the same work a step. Where
 the operators of a step were not timed, its gap is split by phase alone. Nothing is measured: the
 numbers are those of results/tables.
 """
@@ -24,6 +25,7 @@ from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE, STEP
 from siliconprof.analyse.equal_work import WORK
 from siliconprof.errors import UserError, nearest, stage
 from siliconprof.store import results, table_files
+from siliconprof.store.record import HERE
 from siliconprof.words import aligned
 
 NAMING = ["workload", "backend", "precision", "scenario", "trainer", "device", "host"]
@@ -52,6 +54,8 @@ def chosen(points: pd.DataFrame, name: str, usable: pd.Series, lack: str) -> int
         if word not in known:
             raise UserError(f"{name}: no training has {word!r}{nearest(word, known)}")
         named = named[(named == word).any(axis=1)]
+    if (own := points.loc[named.index, "source"] == HERE).any():
+        named = named[own]
     if named.empty:
         cells = trainings[["workload", "backend", "precision"]].agg("/".join, axis=1)
         raise UserError(f"{name}: no training has all of these{nearest(name, cells)}")

@@ -1,0 +1,165 @@
+"""What README, docs, `--help` and remedies print is so: commands run, paths and links are there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+
+import pytest
+from conftest import ROOT, Checkout
+from siliconprof.pipeline import cli
+
+PAGES = [
+    *(
+        ROOT / name
+        for name in ("README.md", "CHANGELOG.md", "config/README.md", "results/README.md")
+    ),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+COMMAND = r"(?:siliconprof|snakemake|make|pip|bash) [^`\n]*"
+# What a person puts in the place of these.
+MEANT = {"explain A B": "explain gpt2-nano-plain/torch-cpu/fp32 gpt2-nano-plain/mlx/fp32"}
+MEANT |= {"compare A B": "compare results results"}
+# What other tests run, since it needs other machines or another environment.
+ELSEWHERE = {
+    "siliconprof collect": "test_ssh.py",
+    "siliconprof run": "test_front_door.py",
+    "siliconprof VERB": "test_front_door.py",
+    "pip install": "test_setup.py",
+    "bash benchmarks/accelerator/carry.sh": "test_accelerator_kit.py",
+    "bash benchmarks/accelerator/on_device.sh": "test_accelerator_kit.py",
+    "siliconprof import bundle.zip": "test_accelerator_kit.py",
+    "snakemake report --configfile config/cluster.yaml": "test_slurm.py",
+    "snakemake --workflow-profile profiles/slurm": "test_slurm.py",
+}
+
+
+def prose(text: str) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+
+
+def printed() -> list[str]:
+    """Every command that a person is told to type, once, as it stands."""
+    found: list[str] = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in re.findall(r"^```(?:sh|console)\n(.*?)^```", text, re.M | re.S):
+            found += re.findall(rf"^(?:\$ )?({COMMAND})", block, re.M)
+        found += re.findall(rf"`({COMMAND})`", prose(text))
+    for file in sorted((ROOT / "workflow").rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        found += re.findall(rf"`({COMMAND})`", text)
+        found += re.findall(r"^    (siliconprof [^`\n]*)", text, re.M)  # of a module's --help
+    whole = (re.sub(r"\s+#.*|\s*…$|\s{2,}.*| \[.*", "", line).strip() for line in found)
+    return sorted({line for line in whole if not re.search(r"[{}]|\.\.\.|…|[A-Z]{4}", line)})
+
+
+@pytest.fixture(scope="module")
+def finished(default_run: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """The default run, with what is shipped of other hosts, in a folder that commands may change."""
+    folder = tmp_path_factory.mktemp("finished") / "project"
+    shutil.copytree(default_run.path, folder, symlinks=True)
+    shutil.copy2(ROOT / "Makefile", folder)
+    return Checkout(folder, dict(default_run.environment))
+
+
+@pytest.mark.campaign
+@pytest.mark.alone
+@pytest.mark.parametrize("line", printed())
+def test_every_command_that_is_printed_runs_on_a_finished_default_run(
+    finished: Checkout, line: str
+) -> None:
+    """What measures or sets up is asked what it would do."""
+    for begin, file in ELSEWHERE.items():
+        if line.startswith(begin):
+            assert begin.split()[-1] in (ROOT / "tests" / file).read_text(encoding="utf-8")
+            return
+    for said, meant in MEANT.items():
+        line = line.replace(said, meant)
+    program, *words = shlex.split(line)
+    if program == "siliconprof":
+        if line in ("siliconprof explain", "siliconprof pack", "siliconprof predict"):
+            words += ["--help"]  # of the verb, in a sentence
+        (finished.path / "desk.zip").unlink(missing_ok=True)
+        if "import" in words:
+            finished.stage("pipeline.cli", "pack", "--output", words[-1])
+        done = finished.stage("pipeline.cli", *words, check=False)
+        # A folder compared with itself decides nothing.
+        assert done.returncode in ((0, 3) if words[0] == "compare" else (0,)), done.stderr
+        assert done.stdout.strip()
+    elif program == "make":
+        finished.run("make", "-n", *words)
+        (arguments,) = [w.removeprefix("ARGS=") for w in words if w.startswith("ARGS=")] or [""]
+        if arguments:
+            finished.run(
+                sys.executable,
+                "-m",
+                "snakemake",
+                "-n",
+                "--cores",
+                "1",
+                words[0],
+                *arguments.split(),
+            )
+    else:
+        finished.run(sys.executable, "-m", program, "-n", *words)
+
+
+def test_commands_and_links_of_the_documentation_exist() -> None:
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    assert texts[ROOT / "README.md"].count("\n") <= 130
+    commands = [line.split() for line in printed()]
+    verbs = {words[1] for words in commands if words[0] == "siliconprof"} - {"VERB"}
+    assert {"doctor", "plan", "pack", "import"} <= verbs <= set(cli.VERBS)
+    for verb in set(cli.VERBS) - {"run"}:  # which has no parser of its own
+        with pytest.raises(SystemExit, match="^0$"):
+            cli.dispatch([verb, "--help"])
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {words[1] for words in commands if words[0] == "make"}
+    assert targets and all(
+        re.search(rf"^[\w -]*\b{target}\b[\w -]*:", makefile, re.M)
+        for target in targets - {"ENV=cpu"}
+    )
+    for page, text in texts.items():
+        links = re.findall(r"\]\((?!http)([^)#]+)", text)
+        assert [link for link in links if not (page.parent / link).exists()] == [], page
+    listed = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    pages = [page.name for page in (ROOT / "docs").glob("*.md")]
+    assert [page for page in pages if f"({page})" not in listed] == ["README.md"]
+
+
+def named(under: tuple[str, ...]) -> set[str]:
+    """Paths that pages name, below some folders."""
+    found = (
+        re.findall(r"`([\w./-]+/[\w./-]*)`", prose(p.read_text(encoding="utf-8"))) for p in PAGES
+    )
+    return {path for paths in found for path in paths if path.startswith(under)}
+
+
+def test_paths_that_the_documentation_names_exist() -> None:
+    """Or are those that a person or a run makes."""
+    folders = ("benchmarks/", "docs/", "envs/", "profiles/", "report/", "tests/", "workflow/")
+    missing = {path for path in named((*folders, "config/")) if not (ROOT / path).exists()}
+    assert missing == {
+        *("config/cluster.yaml", "config/extended.yaml"),
+        *(path for path in missing if "softmax" in path or "context_switches" in path),
+        "workflow/siliconprof/backends/torch_plain.py",
+    }
+
+
+@pytest.mark.campaign
+@pytest.mark.alone
+def test_results_that_the_documentation_names_are_there(finished: Checkout) -> None:
+    """In the table of results/README.md, and on other pages."""
+    table = (ROOT / "results/README.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`.*?) \|", table, re.M)
+    names = {f"results/{name}" for cell in cells for name in re.findall(r"`([^`{…*]+)", cell)}
+    names |= named(("results/",))
+    absent = {name for name in names if not (finished.path / name).exists()}
+    of_others = ("quick", "print", "imported", "captures", "scratch")
+    assert {
+        name for name in absent if not name.startswith(tuple(f"results/{o}" for o in of_others))
+    } == set()
