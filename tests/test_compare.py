@@ -103,15 +103,22 @@ def test_many_points_make_no_false_difference_and_hide_none(tmp_path: Path) -> N
     assert status == 1 and [row["verdict"] for row in rows].count("slower") >= 35
 
 
-def test_one_process_decides_nothing_and_says_how_to_get_more(tmp_path: Path) -> None:
-    put(tmp_path / "a", matmul())
+@pytest.mark.parametrize("processes", [1, 5])
+def test_one_process_speaks_of_itself_and_says_how_to_get_more(
+    tmp_path: Path, processes: int
+) -> None:
+    """Whichever side has one: by the intervals that the page prints."""
+    put(tmp_path / "a", matmul(), processes=processes)
     put(tmp_path / "b", matmul(), 2.0, processes=1)
     status, text, rows = compared(tmp_path / "a", tmp_path / "b")
-    assert status == 3
-    assert verdicts(rows) == {"matmul-small": {"undecided: 1 process"}}
+    assert status == 0
+    assert verdicts(rows) == {"matmul-small": {"slower in these processes: 1 process"}}
     assert [float(row["ratio"]) for row in rows] == pytest.approx([2, 2], rel=0.1)
-    assert text.count("undecided: 1 process") == 4  # two points, the count, and what to do
-    assert text.splitlines()[-1].startswith("undecided: 1 process: `repeats: 5`")
+    assert all(1 < float(row["low"]) < 2 < float(row["high"]) for row in rows)
+    assert "\n2 slower in these processes\n" in text
+    assert text.splitlines()[-1].startswith("1 process: `repeats: 5`")
+    status, _, rows = compared(tmp_path / "b", tmp_path / "b")
+    assert (status, verdicts(rows)) == (3, {"matmul-small": {"undecided: 1 process"}})
 
 
 # -- which cells and points --------------------------------------------------------------------

@@ -11,12 +11,14 @@ the logarithms of their medians), so that each side needs two: `repeats: 5` in t
 
 `same`: the whole interval is within the threshold. `slower` and `faster`: the ratio is beyond the
 threshold, its interval excludes 1, and it is none of the few that chance alone makes of so many
-points (Benjamini and Hochberg's p-value is at most 5 %). All else is `undecided`.
+points (Benjamini and Hochberg's p-value is at most 5 %). All else is `undecided`. Where a side has one
+process, a ratio beyond the threshold and beyond the intervals of both sides, as the page prints them, is
+`slower in these processes` or `faster in these processes`: others of the same cells may differ by more.
 
 The ten largest differences are shown, and all points written by `--csv FILE`.
 
-Exit status: 0 nothing is slower; 1 something is slower, or was measured in A and failed in B;
-2 bad input, or nothing to compare; 3 no point is decided.
+Exit status: 0 nothing is slower but in these processes; 1 something is slower, or was measured in A and failed in B;
+2 bad input, or nothing to compare; 3 no point is decided, nor differs in these processes.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof import options, words
 from siliconprof.errors import UserError, nearest, printable, stage
 from siliconprof.remote.bundle_import import read_bundle
-from siliconprof.stats.statistics import median
+from siliconprof.stats.statistics import block_median_interval, median
 from siliconprof.store import record, table_files, temporary
 from siliconprof.store.cell import AXES, Cell, canonical_json
 from siliconprof.store.contents import Record
@@ -47,6 +49,7 @@ KEYS = (*AXES, "module", "trainer", "threads")  # that a condition may name
 BESIDE = ("warmup_step_s", "forward_only_s", "unsynchronised_step_s", "dispatch_s")
 SAME, FASTER, SLOWER, UNDECIDED = "same", "faster", "slower", "undecided"
 DECIDED, FAILED = (SAME, FASTER, SLOWER), "failed in B"
+FASTER_ONCE, SLOWER_ONCE = (f"{verdict} in these processes" for verdict in (FASTER, SLOWER))
 SOMETHING_SLOWER, NOTHING_DECIDED = 1, 3
 SINGLE = "1 process"
 REMEDY = "`repeats: 5` in the config, or config/careful.yaml laid over it, measures more processes"
@@ -122,8 +125,10 @@ def _sides(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(cells by key, their points with the medians of each process in seconds).
 
-    A cell that failed has no points, one that other processes disturbed no medians. The series are the whole step of a training, the synchronised
-    call of a kernel, or all times of a kernel's launch.
+    With the medians stand the `ends` of what they allow: of one process the 95 % interval of its median, of
+    several the lowest and the highest. A cell that failed has no points, one that other processes
+    disturbed no medians. The series are the whole step of a training, the synchronised call of a kernel,
+    or all times of a kernel's launch.
 
     Raises:
         UserError: several cells are equal.
@@ -145,14 +150,19 @@ def _sides(
         for point in data.points if data.status == "ok" else ():
             whole = next((name for name in WHOLE if point.times.get(name)), None)
             for name in [whole] if whole else [n for n in point.times if n not in BESIDE]:
-                if values := [median(times) for times in point.of_processes(name)]:
+                if processes := point.of_processes(name):
+                    values = [median(times) for times in processes]
+                    several = (min(values), max(values))
+                    ends = several if len(values) > 1 else block_median_interval(processes[0])
                     sound = None if point.disturbed else values
-                    points.append((key, point.name, name, sound))
+                    points.append((key, point.name, name, sound, ends))
     columns = [f"{name}_{side}" for name in ("cell", "status", "why")]
     facts = [(d.cell.path, d.status, f"{d.status}: {d.reason}") for d in cells.values()]
     return (
         pd.DataFrame(facts, [*cells], columns),
-        pd.DataFrame(points, columns=[*KEY, f"medians_{side}"]).reset_index(names=f"order_{side}"),
+        pd.DataFrame(points, columns=[*KEY, f"medians_{side}", f"ends_{side}"]).reset_index(
+            names=f"order_{side}"
+        ),
     )
 
 
@@ -179,17 +189,22 @@ def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -
     return rows.drop_duplicates(KEY, ignore_index=True)
 
 
-def _welch(a: Sequence[float], b: Sequence[float]) -> tuple:
-    """(seconds of A, of B, low, high, p), the last three of their ratio, and why they are missing."""
+def _welch(
+    a: Sequence[float], b: Sequence[float], ends_a: Sequence[float], ends_b: Sequence[float]
+) -> tuple:
+    """(seconds of A, of B, low, high, p), the last three of their ratio, and why p is missing.
+
+    Args:
+        ends_a, ends_b: what each side allows, see `_sides`, which the ends are of without p.
+    """
     from scipy import stats  # here, since it takes a second to import
 
-    none = (math.nan,) * 3
     if min(*a, *b) <= 0:
-        return (math.nan, math.nan, *none, "below clock's resolution")
+        return (*(math.nan,) * 5, "below clock's resolution")
     logs_a, logs_b = ([math.log(value) for value in side] for side in (a, b))
     seconds = [math.exp(math.fsum(logs) / len(logs)) for logs in (logs_a, logs_b)]
     if min(len(a), len(b)) < 2:
-        return (*seconds, *none, SINGLE)
+        return (*seconds, ends_b[0] / ends_a[1], ends_b[1] / ends_a[0], math.nan, SINGLE)
     with warnings.catch_warnings(action="ignore"):  # of times that are all equal
         test = stats.ttest_ind(logs_b, logs_a, equal_var=False)
     low, high = (math.exp(end) for end in test.confidence_interval(CONFIDENCE))
@@ -208,7 +223,8 @@ def judged(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
 
     both = rows[rows["verdict"] == UNDECIDED]
     columns = ["a_s", "b_s", "low", "high", "p_value", "why"]
-    made = map(_welch, both["medians_a"], both["medians_b"])
+    sides = (both[f"{name}_{side}"] for name in ("medians", "ends") for side in "ab")
+    made = map(_welch, *sides)
     found = pd.DataFrame([*made], both.index, columns)
     known = found["p_value"].notna()
     if known.any():
@@ -217,9 +233,16 @@ def judged(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
     ends = np.maximum(abs(np.log(found["low"])), abs(np.log(found["high"])))
     beyond = (abs(np.log(ratio)) > limit) & ~(found["low"].le(1) & found["high"].ge(1))
     chance = found["p_value"] > 1 - CONFIDENCE
-    rules = [~known, ends <= limit, beyond & chance, beyond & (found["low"] > 1), beyond]
-    verdict = np.select(rules, [UNDECIDED, SAME, UNDECIDED, SLOWER, FASTER], UNDECIDED)
-    reason = np.select(rules, [found["why"], "", "may be chance", "", ""], "wide interval")
+    is_slower = beyond & (found["low"] > 1)
+    rules = [
+        *((~known & is_slower, SLOWER_ONCE, SINGLE), (~known & beyond, FASTER_ONCE, SINGLE)),
+        *((~known, UNDECIDED, found["why"]), (ends <= limit, SAME, "")),
+        *((beyond & chance, UNDECIDED, "may be chance"), (is_slower, SLOWER, "")),
+        (beyond, FASTER, ""),
+    ]
+    holds, verdicts, reasons = (list(part) for part in zip(*rules, strict=True))
+    verdict = np.select(holds, verdicts, UNDECIDED)
+    reason = np.select(holds, reasons, "wide interval")
     judged_ = found.assign(ratio=ratio, verdict=verdict, reason=reason)
     n = {f"processes_{side}": both[f"medians_{side}"].map(len) for side in "ab"}
     rows = judged_.assign(**n).combine_first(rows).reindex(columns=COLUMNS)
@@ -234,8 +257,11 @@ def as_text(rows: pd.DataFrame) -> str:
     text_of = rows["verdict"].mask(is_open, UNDECIDED + ": " + rows["reason"])
     rows = rows.assign(text=text_of, size=abs(np.log(rows["ratio"])))
     points = rows[rows["ratio"].notna()]
+    ranks = [
+        points["verdict"].isin(pair) for pair in ((SLOWER, FASTER), (SLOWER_ONCE, FASTER_ONCE))
+    ]
     points = points.assign(
-        label=_labels(points) if len(points) else "", open=~points["verdict"].isin([SLOWER, FASTER])
+        label=_labels(points) if len(points) else "", open=np.select(ranks, [0, 1], 2)
     )
     points = points.sort_values(["open", "size"], ascending=[True, False], kind="stable")
     table = [["B is", "B / A", "95 % interval", "A", "B", "cell and point"]]
@@ -251,7 +277,7 @@ def as_text(rows: pd.DataFrame) -> str:
     counts = rows["text"].value_counts().items()
     text.append(", ".join(f"{count} {verdict}" for verdict, count in counts))
     if rows["reason"].eq(SINGLE).any():
-        text.append(f"{UNDECIDED}: {SINGLE}: {REMEDY}")
+        text.append(f"{SINGLE}: {REMEDY}")
     return "\n".join(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in text)
 
 
@@ -312,7 +338,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = lines(a, b, differing(a, b, where_a, where_b))
         rows = judged(found, arguments.threshold / 100)
     verdicts = {*rows["verdict"]}
-    if not verdicts & {*DECIDED, UNDECIDED, FAILED}:
+    if not verdicts & {*DECIDED, FASTER_ONCE, SLOWER_ONCE, UNDECIDED, FAILED}:
         raise UserError(
             f"{arguments.a} and {arguments.b or arguments.a} have no cell or point in common"
         )
@@ -323,7 +349,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join(map(printable, as_text(rows).splitlines())))
     if verdicts & {SLOWER, FAILED}:
         return SOMETHING_SLOWER
-    return 0 if verdicts & {*DECIDED} else NOTHING_DECIDED
+    return 0 if verdicts & {*DECIDED, FASTER_ONCE, SLOWER_ONCE} else NOTHING_DECIDED
 
 
 if __name__ == "__main__":
