@@ -16,9 +16,12 @@ import pytest
 import yaml
 from conftest import ROOT
 from siliconprof.claims import judge
+from siliconprof.claims.figures import OPEN as OPEN_ANSWER
+from siliconprof.claims.figures import Region
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import VERDICTS
 from siliconprof.errors import UserError
+from siliconprof.stats import training_course
 from siliconprof.store import columns, published, table_files
 from siliconprof.store.record import HERE, REFERENCE
 from siliconprof.store.table_files import KEY
@@ -333,6 +336,23 @@ def test_processes_that_differ_leave_a_claim_open(
         point |= {"whole_step_low_s": middle / factor, "whole_step_high_s": middle * factor}
     (row,) = judged(tmp_path, [GROWS], given)
     assert row["verdict"] == verdict and basis in row["measured_basis"]
+
+
+@pytest.mark.parametrize("read", [training_course.converged_at, training_course.elevated_until])
+@pytest.mark.parametrize("n", [100, 400])
+def test_what_a_course_does_not_resolve_decides_nothing(read: Any, n: int) -> None:
+    """Two courses, one of which comes later by no more steps than they are smoothed over."""
+    values = [1 + 9 * math.exp(-8 * step / n) for step in range(2 * n)]
+    first = read(values[:n])
+    assert first and first.low < first.middle < first.high < math.inf
+    for shift in range(1, training_course.stretch(n) + 1):
+        later = read([values[0]] * shift + values[: n - shift])
+        for one, other in ((first, later), (later, first)):
+            ratio, gap = (one.low / other.high, one.high / other.low), one.high - other.low
+            assert Region.of("less", None).answer(*ratio) == OPEN_ANSWER
+            assert (
+                Region.of("less", None, added=True).answer(one.low - other.high, gap) == OPEN_ANSWER
+            )
 
 
 def test_every_quantity_is_used() -> None:

@@ -35,6 +35,9 @@ from siliconprof.stats import line_fit, statistics, training_course
 
 BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and AdamW's two moments, as in the paper's Table 2
 LEAST_SAMPLES = 9  # three in each third of a course
+LEAST_COURSE = (
+    100  # steps of a course that shows a difference of some 20, of which the report tells
+)
 # Relative error of an IQR estimated from n normal values: 1.57 sigma / sqrt(n) over 1.349 sigma
 # (Kendall and Stuart, The Advanced Theory of Statistics 1, 14.10-14.12, for sample quantiles).
 IQR_ERROR = 1.165
@@ -186,10 +189,17 @@ def _read_off(
     column: str,
     basis: str,
     none: str,
+    least: int = 0,
 ) -> Read:
-    """What is read off a column of a point's lines of a table, in the order of their steps."""
+    """What is read off a column of a point's lines of a table, in the order of their steps.
+
+    Args:
+        least: so many lines at least.
+    """
 
     def figure(steps: np.ndarray, values: np.ndarray) -> Figure:
+        if 0 < len(steps) < least:
+            return Figure(why_not=f"{len(steps)} steps are too few to tell; {least} may do")
         reading = read(values[steps.argsort(kind="stable")].astype(float).tolist())
         return Figure(*reading[:3], basis, reading[3]) if reading else Figure(why_not=none)
 
@@ -394,12 +404,12 @@ QUANTITIES = {
     "convergence_step": Quantity(
         "step at which the loss was near its end",
         "steps",
-        _read_off(training_course.converged_at, *LOSSES),
+        _read_off(training_course.converged_at, *LOSSES, least=LEAST_COURSE),
     ),
     "norm_elevated_until": Quantity(
         "last step with an elevated gradient norm",
         "steps",
-        _read_off(training_course.elevated_until, *NORMS),
+        _read_off(training_course.elevated_until, *NORMS, least=LEAST_COURSE),
     ),
     "peak_memory": Quantity(
         "peak of device memory", "byte", _computed("device_peak_bytes", BY_ALLOCATOR)

@@ -55,7 +55,11 @@ MEDIAN_ERROR = math.sqrt(math.pi / 2)  # of a median over that of a mean, normal
 
 
 class Reading(NamedTuple):
-    """A number read off a course, its range by noise, and a remark on what else is uncertain."""
+    """A number read off a course, its range, and a remark on what else is uncertain.
+
+    The range is that of noise and of what the course resolves: a step cannot be told more closely
+    than over how many steps the course is smoothed.
+    """
 
     middle: float
     low: float
@@ -117,8 +121,9 @@ def elevated_until(norms: Sequence[float]) -> Reading | None:
         above = [step for step, mean in enumerate(middles, 1) if mean + shift > limit]
         return float(above[-1]) if above else 0.0
 
-    middle = last(0.0)
-    return Reading(middle, min(middle, last(-noise)), max(middle, last(noise)))
+    middle, half = last(0.0), _window(len(norms)) // 2
+    low, high = min(middle, last(-noise)) - half, max(middle, last(noise)) + half
+    return Reading(middle, max(low, 0.0), high)
 
 
 def converged_at(losses: Sequence[float]) -> Reading | None:
@@ -142,11 +147,12 @@ def converged_at(losses: Sequence[float]) -> Reading | None:
         below = (step for step, mean in enumerate(means, 1) if mean + shift <= target)
         return float(next(below, len(losses)))
 
-    middle, low, high = first(0.0), first(-noise), first(noise)
+    width = stretch(len(losses))
+    middle, low, high = first(0.0), first(-noise) - width, first(noise) + width
     remark = _unsettled(change, fall, "the last two fifths of the steps")
-    if remark:
-        high = math.inf
-    return Reading(middle, min(middle, low), max(middle, high), remark)
+    if not remark and middle > len(losses) - tenth:
+        remark = "the loss came near its end only in the steps that the end is taken from"
+    return Reading(middle, max(low, 0.0), math.inf if remark else high, remark)
 
 
 def settled_loss(losses: Sequence[float], least: bool = False) -> Reading | None:
