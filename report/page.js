@@ -27,7 +27,7 @@ all("main table.cards").forEach((table) => {
     Array.from(row.cells, (cell, index) => (cell.dataset.head = heads[index]));
 });
 
-// -- tables sort: up, down, and back to the order of the page -----------------------------------
+// -- tables sort: one way, the other, and back to the order of the page --------------------------
 
 // By the number that a cell begins with, so that 1.24 × is more than 1.195 ×.
 const compare = (a, b) =>
@@ -37,8 +37,10 @@ all("main table").forEach((table) => {
   const body = table.tBodies[0];
   const written = Array.from(body.rows);
   const heads = all("thead th", table);
-  const next = { null: "ascending", ascending: "descending", descending: null };
   heads.forEach((head, index) => {
+    const first = head.dataset.first ?? "ascending";
+    const second = first === "ascending" ? "descending" : "ascending";
+    const next = { null: first, [first]: second, [second]: null };
     const key = (row) => {
       const cell = row.cells[index];
       if (cell.classList.contains("missing")) return null;

@@ -201,7 +201,7 @@ def test_what_lasts_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.slow
 def test_terminal_page_and_table_have_one_answer(golden: Path) -> None:
-    """Best against best first, then in the same precision."""
+    """Best against best first, then in the same precision; ± is of six steps at least."""
     head, *lines = (golden / "summary.txt").read_text(encoding="utf-8").splitlines()
     shown = list(csv.DictReader((golden / "tables/page-fastest.csv").open(encoding="utf-8")))
     lines = [line for line in lines if any(line.startswith(row["training"]) for row in shown)]
@@ -212,7 +212,9 @@ def test_terminal_page_and_table_have_one_answer(golden: Path) -> None:
         assert row["setup"] in line and row["against"].split(" faster than ")[-1] in line
         assert row["setup"] in page and row["against"] in page
         time_ms = float(row["whole_step_ms"])
-        assert f"{words.duration(time_ms / 1e3)} ±".replace(words.THIN, " ") in line
+        assert words.duration(time_ms / 1e3).replace(words.THIN, " ") in line
+        n = float(row["whole_step_ms_n"])
+        assert ("±" in line, f"range of {n:.0f}" in line) == (n >= 6, n < 6)
         assert any(float(one["step_ms"] or 0) == pytest.approx(time_ms) for one in steps)
     assert f"siliconprof {__version__}" in page
     columns = [*shown[0]]

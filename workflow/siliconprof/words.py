@@ -10,8 +10,11 @@ from typing import Any
 DASH = "–"
 LEAST_IN_DIGITS, MOST_IN_DIGITS = 1e-12, 1e18  # beyond, a number is in powers of ten
 PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+FEWEST_OF_INTERVAL = 6  # values of which the median has a 95 % interval
 THIN = "\u2009"  # thin space between digits in threes, and between a number and its unit
 
+# Trainer -> what it is called in a setup, where its own name would say nothing.
+TRAINER_WORDS = {"training_run": "whole run", "epochs": "whole epochs"}
 STATUS_WORDS = {
     "ok": "measured",
     "oom": "ran out of memory",
@@ -180,6 +183,15 @@ def whole_percent(share: float) -> str:
 def change(share: float) -> str:
     """How much more or less, `+15 %`."""
     return f"{'+' if share > 0 else '−'}{whole_percent(abs(share))}"
+
+
+def spread(n: float | None, half: str) -> str:
+    """`± 3 %`, or `range of 4` where no 95 % interval exists, see `stats.statistics.median_interval`.
+
+    Args:
+        n: values that the interval is of; None for one of which that is not asked.
+    """
+    return f"± {half}" if n is None or n >= FEWEST_OF_INTERVAL else f"range of {n:.0f}"
 
 
 def suited(units: Sequence[tuple[str, float]], value: float) -> tuple[str, float]:

@@ -66,7 +66,8 @@ def fastest(frames: Frames) -> pd.DataFrame:
         for end, slow, fast in ENDS:
             step = frame["work"].map(first[f"{STEP}{slow}"])
             frame[f"{name}_times{end}"] = step / frame[f"{STEP}{fast}"]
-    frame["comparison"] = [_in_words(row) for row in records(frame)]
+    several = pd.concat([frame["place"], frame["rival_place"].dropna()]).nunique() > 1
+    frame["comparison"] = [_in_words(row, several) for row in records(frame)]
     frame = _with_causes(frame, frames)
     price = [frames.sheets.price_usd(row) for row in records(frame[DEVICE])]
     frame["per_1000_usd"] = 1e3 * frame["samples_per_s"] / pd.Series(price, frame.index, float)
@@ -99,11 +100,15 @@ def failures(frames: Frames) -> list[str]:
     return sentences
 
 
-def _in_words(row: dict[str, Any]) -> str:
-    """`2.10 × faster than mlx · plain · fp32`; empty where there is nothing to compare with."""
+def _in_words(row: dict[str, Any], several: bool) -> str:
+    """`2.10 × faster than mlx · plain · fp32`; empty where there is nothing to compare with.
+
+    Args:
+        several: whether any fastest setup or counterpart is on another device or host than the rest.
+    """
     if not isinstance(row["rival_setup"], str):
         return ""
-    elsewhere = f"{row['rival_place']}, " if row["rival_place"] != row["place"] else ""
+    elsewhere = f"{row['rival_place']}, " if several else ""
     rival = f"{elsewhere}{row['rival_setup']}{' (disturbed)' if row['rival_disturbed'] else ''}"
     if row["rival_times_low"] <= 1:
         return f"no faster beyond noise than {rival}"

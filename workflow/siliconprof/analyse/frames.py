@@ -145,7 +145,8 @@ class Frames:
             names = points[POINT].set_axis(key, axis=1).assign(**{side: points.index})
             lines = lines.merge(names, on=key, how="inner")
         several = points.groupby(DEVICE[:2])["device"].transform("nunique") > 1
-        host, device = (points["host"] + " · ").mask(points["here"], ""), points["device"] + " · "
+        host = (points["host"] + " · ").mask(points["here"], "")
+        device = points["device_label"] + " · "
         named = host + device.where(several, "") + points["setup"]
         fast, slow = (points.loc[lines[side]].reset_index(drop=True) for side in ("fast", "slow"))
         of_path, of_rest = ["host", "device", "backend"], ["trainer", "precision", "variant"]
@@ -301,6 +302,7 @@ def _setup(frame: pd.DataFrame) -> list[str]:
     is_manual = frame["backend"].eq("mlx") & frame["precision"].str.startswith("amp-")
     precision = frame["precision"].mask(is_manual, frame["precision"] + " (manual)")
     parts = frame[["backend_label", "trainer", "variant"]].fillna("")
+    parts["trainer"] = parts["trainer"].replace(words.TRAINER_WORDS)
     parts.insert(2, "precision", precision)
     return [
         " · ".join(filter(None, (backend, trainer, precision, variant)))
@@ -317,6 +319,10 @@ def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
         for end, suffix in ends.items()
         for name in points.columns[points.columns.str.endswith(f"_{end}")]
     }
+    # Between processes there is an interval of two.
+    in_one = ~points["processes"].gt(1)
+    counts = points.columns[points.columns.str.endswith("_n")]
+    milliseconds |= {f"{name[:-2]}_ms_n": points[name].where(in_one) for name in counts}
     # in one block: columns are added below
     points = pd.concat([points, pd.DataFrame(milliseconds, points.index)], axis=1).copy()
     near = holds(points, "batch_size_found")

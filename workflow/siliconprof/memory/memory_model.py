@@ -223,7 +223,7 @@ def theoretical_memory(n_parameters: int) -> dict[str, float]:
 def model_table() -> list[dict[str, Any]]:
     """Every model and size with its parameters and theoretical memory; nothing is allocated.
 
-    Sizes without a vocabulary of their own count with that of the default experiment's data.
+    Sizes without a vocabulary of their own count with `VOCAB_SIZE`.
     """
     rows = []
     for model in plugins.names("workloads"):

@@ -53,8 +53,8 @@ class Text:
 class Num:
     """A column of numbers, with half the width of its 95 % interval where that is known.
 
-    The interval stands in `{column}_low` and `_high`, the reason why a number is missing in
-    `{column}_why` or, for the row, in `why_not`.
+    The interval stands in `{column}_low` and `_high`, of how many values in `{column}_n` where that may
+    be too few for one, the reason why a number is missing in `{column}_why` or, for the row, in `why_not`.
 
     Args:
         scale: a value is shown over it.
@@ -82,7 +82,7 @@ class Num:
     @property
     def columns(self) -> list[str]:
         """Those of the frame that it shows."""
-        ends = (f"{self.column}_low", f"{self.column}_high")
+        ends = (f"{self.column}_low", f"{self.column}_high", f"{self.column}_n")
         return [self.column, *ends, *filter(None, [self.below])]
 
 

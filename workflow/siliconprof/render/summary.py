@@ -24,9 +24,12 @@ HEADER = ("training", "fastest setup", "time per step", "samples/s", "faster tha
 def text(frames: Frames) -> str:
     """What failed, a table of the trainings of all hosts in their fastest setups, the first findings."""
     rows = answer.fastest(frames)
-    if rows["place"].nunique() > 1:
-        hosts = (rows["host"] + " · ").where(~rows["here"], "")
-        rows = rows.assign(setup=hosts + rows["device"] + " · " + rows["setup"])
+    if pd.concat([rows["place"], rows["rival_place"].dropna()]).nunique() > 1:
+        whose = r" \[[^]]*\]"  # what no line has room for
+        rows = rows.assign(
+            setup=rows["device_label"] + ", " + rows["setup"],
+            comparison=rows["comparison"].str.replace(whose, "", regex=True),
+        )
     shown = [_line(row) for row in records(rows.head(MOST_TRAININGS))]
     told = [
         line
@@ -51,7 +54,8 @@ def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
     against = row["comparison"].replace("× faster than", "×")
     against = against.replace("no faster beyond noise than", "as fast as")
     half = (row[f"{answer.STEP}_high"] - row[f"{answer.STEP}_low"]) / 2 / row[answer.STEP]
-    spread = f" ± {words.whole_percent(half):>4}" if half == half else ""
+    n = words.number(row[f"{answer.STEP}_n"])
+    spread = f" {words.spread(n, f'{words.whole_percent(half):>4}')}" if half == half else ""
     return (
         row["work_label"].partition(":")[0],
         row["setup"],

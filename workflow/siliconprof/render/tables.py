@@ -98,8 +98,12 @@ def _head(columns: Sequence[Column]) -> Markup:
         numeric = Markup(' class="num"') if isinstance(column, Num) else ""
         tip = Markup(' title="{}"').format(column.help) if column.help else ""
         unit = Markup('<span class="unit">{}</span>').format(column.unit) if column.unit else ""
+        # A first click has the fastest first.
+        first = Markup(' data-first="descending"') if column.unit.endswith("/s") else ""
         heads.append(
-            Markup('<th scope="col"{}{}>{}{}</th>').format(numeric, tip, column.title, unit)
+            Markup('<th scope="col"{}{}{}>{}{}</th>').format(
+                numeric, tip, first, column.title, unit
+            )
         )
     return Markup("").join(heads)
 
@@ -159,7 +163,9 @@ def _number(
         wide = Markup(' class="wide"') if half > WIDE * abs(value) else ""
         # A percentage of what is near 0 says nothing.
         percent = words.whole_percent(half / abs(value)) if half <= abs(value) else ""
-        inner += Markup(" <i{}>± {}</i>").format(wide, percent or shown_number(half, column))
+        n = words.number(row.get(f"{column.column}_n"))
+        spread = words.spread(n, percent or shown_number(half, column))
+        inner += Markup(" <i{}>{}</i>").format(wide, spread)
     if column.below and (below := words_of(row.get(column.below))):
         inner += Markup("<small>{}</small>").format(below)
     if best is not None and value == best:

@@ -15,12 +15,18 @@ def rows(frames: Frames) -> pd.DataFrame:
     label = frame["work_label"].str.extract("([^:]*)(?:: (.*))?")
     share = ", " + frame["cause_share"].map(words.whole_percent).astype(str)
     cause = (frame["cause"].astype("str") + share).where(frame["cause"].notna())
+    is_same = frame["same_index"] == frame["rival_index"]
+    for end in ("", "_low", "_high"):
+        frame[f"same_times{end}"] = frame[f"same_times{end}"].mask(is_same)
+    of_same = frames.points[f"{answer.STEP}_n"].reindex(frame["same_index"]).set_axis(frame.index)
+    frame["same_times_n"] = frame[f"{answer.STEP}_n"].combine(of_same, min).mask(is_same)
+    missing = pd.Series("nothing elsewhere was measured in this precision", frame.index)
     return frame.assign(
         training=label[0],
         amount=label[1],
         against=frame["comparison"].replace("", pd.NA),
-        same_setup=frame["same_setup"].mask(frame["same_index"] == frame["rival_index"]),
-        same_times_why="nothing elsewhere was measured in this precision",
+        same_setup=frame["same_setup"].mask(is_same),
+        same_times_why=missing.mask(is_same, "as against the best, which is in the same precision"),
         main_cause=cause.mask(frame["cause"].isna() & frame["rival_times_low"].gt(1), UNKNOWN),
         per_1000_usd_why="no source has its price",
         remark=frame["disturbed"].map({True: "disturbed", False: ""}),
@@ -36,8 +42,8 @@ EXHIBIT = Exhibit(
         Num("samples_per_s", "Speed", "samples/s"),
         Num(answer.STEP, "Time per step", "ms"),
         Text("setup", "Fastest setup", badge="remark", prose=True),
-        Text("against", "Against the best", prose=True),
-        Num("same_times", "In the same precision", "times faster", below="same_setup"),
+        Text("against", "Against the best other backend or device", prose=True),
+        Num("same_times", "In the same precision", "times faster", below="same_setup", folds=True),
         Text("main_cause", "Main cause", below="cause_of", prose=True),
         Num("per_1000_usd", "For 1,000 USD", "samples/s", folds=True),
     ),

@@ -69,7 +69,7 @@ EXHIBIT = Exhibit(
         Num("memory_sheet", "Data sheet", "GB/s", scale=GIGA, published=True, folds=True),
         Num("memory_share", "Share of it", percent=True, folds=True),
         Num("cache", "Cache", "GB/s", scale=GIGA, below="cache_how", folds=True),
-        Num("launch", "Launch, amortised", "µs", scale=1e-6),
+        Num("launch", "Launch, among many", "µs", scale=1e-6),
     ),
     needs="It needs a cell of matrix products, memory bandwidth or kernel launches.",
 )

@@ -80,7 +80,12 @@ EXHIBIT = Exhibit(
     id="losses",
     rows=rows,
     figure=Lines(
-        panel="panel", line="line", x="step", y="loss", x_label="training step", y_label="loss, nat"
+        panel="panel",
+        line="line",
+        x="step",
+        y="loss",
+        x_label="training step",
+        y_label="cross-entropy loss",
     ),
     needs="It needs a training.",
 )

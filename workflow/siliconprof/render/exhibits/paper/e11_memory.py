@@ -25,6 +25,7 @@ OWN = {
     False: f"This run’s trainings, less than {SHARE}",
 }
 THEIRS = "The paper’s models on these devices, predicted with 128 tokens and clips of 30 s"
+SKIPPED = "This run’s trainings that did not run, predicted"
 NEAR = r"near capacity(, batch \d+)?( · )?"  # the batch and the scenario say so
 NOT_RUN = ["skipped", "unsupported"]
 MIB = 2.0**20
@@ -46,7 +47,9 @@ def trainings(frames: Frames) -> pd.DataFrame:
     same = ["place", "training", "backend", "precision", "predicted_memory_bytes", "capacity_bytes"]
     cells = cells.sort_values("status", key=lambda status: status != "ok", kind="stable")
     first = cells.drop_duplicates(same).sort_values(["is_plain", "share"], ascending=[True, False])
-    return first.head(MOST_TRAININGS).assign(panel=lambda frame: frame["share"].ge(FULL).map(OWN))
+    first = first.head(MOST_TRAININGS)
+    panel = first["share"].ge(FULL).map(OWN)
+    return first.assign(panel=panel.where(first["status"] == "ok", SKIPPED))
 
 
 def papers(frames: Frames) -> pd.DataFrame:
@@ -77,7 +80,7 @@ def rows(frames: Frames) -> pd.DataFrame:
         limit=frame["limit_enforced"].map({True: "limit enforced", False: "limit not enforced"}),
         disturbed=False,  # no prediction is
         offloaded_why="not offloaded",
-        panel=pd.Categorical(frame["panel"], [*OWN.values(), THEIRS]),
+        panel=pd.Categorical(frame["panel"], [*OWN.values(), SKIPPED, THEIRS]),
         place=pd.Categorical(frame["place"], frames.cells["place"].unique()),
     )
     scenarios = frame[["scenario", "scenario_derived", "applied"]]

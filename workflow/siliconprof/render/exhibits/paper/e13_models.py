@@ -26,9 +26,13 @@ def rows(frames: Frames) -> pd.DataFrame:
     first = points.drop_duplicates([*MODEL, "place", "backend"])  # trainers differ little
     batch = texts(first["samples_per_step"], ", batch {:.0f}")
     place = short_place(first) + ", " if first["place"].nunique() > 1 else ""
-    first = first.assign(how=place + first["backend_label"] + batch)
-    columns = [*MODEL, "device_peak_bytes", "how"]
-    frame = frame.merge(first[columns], on=MODEL, how="left")
+    # The vocabulary of its data, so the number of its parameters, is the measured training's own.
+    own = {"how": place + first["backend_label"] + batch, "own_parameters": first["n_parameters"]}
+    columns = [*MODEL, "device_peak_bytes", *own]
+    frame = frame.merge(first.assign(**own)[columns], on=MODEL, how="left")
+    known = frame["own_parameters"].fillna(frame["n_parameters"])
+    frame["n_parameters"] = known.astype("Int64")
+    frame["theoretical_gib"] = frame["n_parameters"] * BYTES_PER_PARAMETER / GIB
     frame = frame[frame["printed_m"].notna() | frame["how"].notna()]
     missing = dict.fromkeys(("printed_m_why", "printed_gib_why", "true_gib_why"), "not in Table 2")
     return frame.assign(

@@ -10,7 +10,7 @@ ENDS = ("", "_low", "_high")
 
 
 def rows(frames: Frames) -> pd.DataFrame:
-    """Both sides of every comparison, `first` and `second`, and how many `times` as long this takes."""
+    """Both sides of every comparison as named, `first` and `second`, and the first over the second."""
     return pd.concat([measured(frames), printed(frames)], ignore_index=True)
 
 
@@ -26,13 +26,13 @@ def measured(frames: Frames) -> pd.DataFrame:
     by_backend = backends["backend_label_other"] + " against " + backends["backend_label"]
     both = [backends.assign(compared=by_backend), trainers.assign(compared=by_trainer)]
     found = pd.concat(both).query("source == source_other").sort_values(["order", "order_other"])
-    steps = {end: (found[f"{STEP}{end}"], found[f"{STEP}{end}_other"]) for end in ENDS}
+    steps = {end: (found[f"{STEP}{end}_other"], found[f"{STEP}{end}"]) for end in ENDS}
     return found[[*CELL, "device_label", "whose", "work_label", "compared"]].assign(
         **{f"first{end}": first for end, (first, _) in steps.items()},
         **{f"second{end}": second for end, (_, second) in steps.items()},
-        times=steps[""][1] / steps[""][0],
-        times_low=steps["_low"][1] / steps["_high"][0],
-        times_high=steps["_high"][1] / steps["_low"][0],
+        times=steps[""][0] / steps[""][1],
+        times_low=steps["_low"][0] / steps["_high"][1],
+        times_high=steps["_high"][0] / steps["_low"][1],
     )
 
 
@@ -50,8 +50,8 @@ def printed(frames: Frames) -> pd.DataFrame:
             "device_label": found["device_label"],
             "whose": "",
             "work_label": found["workload"] + ", batch " + found["batch_size"],
-            "first": found["ms_x"],
-            "second": found["ms_y"],
+            "first": found["ms_y"].fillna(found["ms_x"]),
+            "second": found["ms_x"].where(found["ms_y"].notna()),
             "times": found["ms_y"] / found["ms_x"],
             "published": True,
             "times_computed": True,
@@ -69,8 +69,8 @@ EXHIBIT = Exhibit(
         Text("device_label", "Device", badge="whose"),
         Text("work_label", "Training", prose=True),
         Text("compared", "Compared"),
-        Num("second", "First named", "ms a pass", help=PASS),
-        Num("first", "Second named", "ms a pass", help=PASS),
+        Num("first", "First named", "ms a pass", help=PASS),
+        Num("second", "Second named", "ms a pass", help=PASS),
         Num("times", "First / second", "×", help="above 1: the first takes longer"),
     ),
     needs="It needs gpt2 or whisper in fp32 by two backends or two trainers.",

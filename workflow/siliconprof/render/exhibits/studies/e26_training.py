@@ -9,8 +9,8 @@ from siliconprof.render.exhibits.studies import _models
 from siliconprof.render.exhibits.studies.e25_wide_deep import TRAINER
 
 PANELS = {
-    "loss": "Training loss / nat",
-    "evaluation": "Evaluation loss / nat",
+    "loss": "Training cross-entropy loss",
+    "evaluation": "Evaluation cross-entropy loss",
     "gradient_norm": "Gradient norm before clipping",
     "step_ms": "Step time / ms",
 }
