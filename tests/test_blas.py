@@ -38,7 +38,7 @@ ctypes.CDLL = CDLL
 """
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @LINUX
 def test_a_cell_records_the_blas_that_it_was_measured_with(tmp_path: Path) -> None:
     """OpenBLAS with the cell's threads, the system's or SciPy's, and faster than what MLX brings."""

@@ -135,7 +135,7 @@ def test_compiled_code_is_the_runs_and_no_broken_one_stays(clone: Checkout, tmp_
     assert not [*clone.path.glob(".cell-*")]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.skipif(not MOUNTS, reason="needs Linux and root, to mount a disk")
 def test_a_folder_of_which_nothing_may_be_executed_is_said(clone: Checkout) -> None:
     """In the record of a cell that compiles, and by the doctor; each says what to do."""

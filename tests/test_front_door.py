@@ -345,6 +345,7 @@ def test_a_run_writes_no_index_of_git(tmp_path: Path) -> None:
     assert (tmp_path / ".git/index").read_bytes() == before
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(not shutil.which("unshare"), reason="needs Linux and unshare(1)")
 def test_a_user_whom_the_system_does_not_know(checkout: Checkout) -> None:
     """As `docker run -u 12345` has one: without a name, and without a home that can be written."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from math import ceil
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from siliconprof.render.svg import FACETS
 WIDTH_IN = 7.0
 ROW_IN = 0.2  # of one category
 TITLE_IN, TICKS_IN, LABEL_IN, GAP_IN = 0.24, 0.2, 0.2, 0.1
+TITLE_LINE_IN = 0.16  # of a second line of a title
 LEGEND_ROW_IN = 0.17
 DISTURBED_MEANS = "disturbed by other processes"
 PUBLISHED_MEANS = "published, not measured here"
@@ -181,7 +183,13 @@ def layout(
         list(range(i, min(i + columns, len(heights_in))))
         for i in range(0, len(heights_in), columns)
     ]
-    head = [TITLE_IN if any(titles[i] for i in row) else 0.06 for row in rows]
+    limit = int((WIDTH_IN / columns - 0.1) / style.text_in("x") * 0.92)
+    titles = ["\n".join(wrap(title, limit, max_lines=2, placeholder="…")) for title in titles]
+    deepest = [max(titles[i].count("\n") for i in row) for row in rows]
+    head = [
+        TITLE_IN + more * TITLE_LINE_IN if any(titles[i] for i in row) else 0.06
+        for row, more in zip(rows, deepest, strict=True)
+    ]
     foot = TICKS_IN + LABEL_IN
     tall = [max(heights_in[i] for i in row) for row in rows]
     whole = n_legend * LEGEND_ROW_IN + sum(head) + sum(tall) + len(rows) * (foot + GAP_IN) - GAP_IN
@@ -197,16 +205,16 @@ def layout(
                 (box[0] / WIDTH_IN, box[1] / whole, box[2] / WIDTH_IN, box[3] / whole)
             )
             if titles[index]:
-                limit = int((width - 0.1) / style.text_in("x") * 0.92)
                 # From the left edge of its labels, where these leave little room.
                 shift = -left if labels else -0.4
                 ax.annotate(
-                    words.shortened(titles[index], limit),
+                    titles[index],
                     (0, 1),
                     (shift * 72, 5),
                     xycoords="axes fraction",
                     textcoords="offset points",
                     fontweight="bold",
+                    va="bottom" if "\n" in titles[index] else "baseline",
                 )
             axes.append(ax)
         top -= high + foot + GAP_IN

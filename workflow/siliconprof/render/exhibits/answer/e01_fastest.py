@@ -4,10 +4,10 @@ import pandas as pd
 
 from siliconprof import words
 from siliconprof.analyse import answer
-from siliconprof.analyse.frames import Frames
+from siliconprof.analyse.frames import Frames, by_phases
 from siliconprof.render.exhibit import Exhibit, Num, Text
 
-UNKNOWN = "not taken apart"
+UNKNOWN, OF_WHOLE = "not taken apart", "both sides’ parts are in operators.csv"
 
 
 def rows(frames: Frames) -> pd.DataFrame:
@@ -20,6 +20,7 @@ def rows(frames: Frames) -> pd.DataFrame:
         frame[f"same_times{end}"] = frame[f"same_times{end}"].mask(is_same)
     of_same = frames.points[f"{answer.STEP}_n"].reindex(frame["same_index"]).set_axis(frame.index)
     frame["same_times_n"] = frame[f"{answer.STEP}_n"].combine(of_same, min).mask(is_same)
+    unknown = by_phases(frame).map({True: UNKNOWN, False: OF_WHOLE})
     missing = pd.Series("nothing elsewhere was measured in this precision", frame.index)
     return frame.assign(
         training=label[0],
@@ -27,7 +28,7 @@ def rows(frames: Frames) -> pd.DataFrame:
         against=frame["comparison"].replace("", pd.NA),
         same_setup=frame["same_setup"].mask(is_same),
         same_times_why=missing.mask(is_same, "as against the best, which is in the same precision"),
-        main_cause=cause.mask(frame["cause"].isna() & frame["rival_times_low"].gt(1), UNKNOWN),
+        main_cause=cause.mask(frame["cause"].isna() & frame["rival_times_low"].gt(1), unknown),
         per_1000_usd_why="no source has its price",
         remark=frame["disturbed"].map({True: "disturbed", False: ""}),
     )
