@@ -64,15 +64,22 @@ def against(found: str, is_met: bool) -> str:
     return found if is_met else f"{found}, missed"
 
 
-def of_the_run(folder: Path, wall_s: float, first_s: float) -> list[Line]:
-    """What the default run itself shows."""
+def of_the_run(folder: Path, times_s: tuple[float, float] | None) -> list[Line]:
+    """What the default run itself shows.
+
+    Args:
+        times_s: of the whole, and until its first number; None for one that was not timed here.
+    """
     records = [json.loads(p.read_text()) for p in (folder / "results/records").rglob("*.json")]
     timed_s = sum(record["accounting"].get("timed_s", 0.0) for record in records)
     failed = sum(record["status"] not in ("ok", "unsupported", "skipped") for record in records)
     cpu = matrix_file.read(folder / "results/matrix.json").host["cpu"]
     goal_s = WHOLE_RUN_S if "avx512f" in cpu["features"] else WITHOUT_AVX512_S
-    share = timed_s / wall_s
     whole = f"default run, {len(records)} cells, {failed} failed"
+    if times_s is None:
+        return [(whole, "–", "not timed", f"{goal_s:.0f} s")]
+    wall_s, first_s = times_s
+    share = timed_s / wall_s
     first = against(f"{first_s:.1f} s", 0 < first_s <= FIRST_NUMBER_S)
     return [
         ("first measured number on the terminal", "–", first, f"{FIRST_NUMBER_S:.0f} s"),
@@ -150,6 +157,11 @@ def main() -> int:
     """Run, print, and write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="of a step's two sides; 0 = none")
+    parser.add_argument(
+        "--finished",
+        type=Path,
+        help="a copy with the default run in it; default: run it, and time it",
+    )
     arguments = parser.parse_args()
     about = machine()
     rows: list[str] = []
@@ -163,13 +175,15 @@ def main() -> int:
     print(f"{about}\n")
     add(("What", "Against", "Found", "Goal"), ("---", "---", "---", "---"))
     with tempfile.TemporaryDirectory() as scratch:
-        folder = copied(Path(scratch) / "project")
-        snakemake(folder, "-n", "report")  # compiles the modules and detects the host
-        command = [sys.executable, "-m", "siliconprof.pipeline.doctor"]
-        path = {"PYTHONPATH": str(folder / "workflow")}
-        subprocess.run(command, cwd=folder, env=USUAL | path, capture_output=True, check=False)
-        wall_s, first_s = snakemake(folder, "report")
-        add(*of_the_run(folder, wall_s, first_s))
+        folder, times_s = arguments.finished, None
+        if folder is None:
+            folder = copied(Path(scratch) / "project")
+            snakemake(folder, "-n", "report")  # compiles the modules and detects the host
+            command = [sys.executable, "-m", "siliconprof.pipeline.doctor"]
+            path = {"PYTHONPATH": str(folder / "workflow")}
+            subprocess.run(command, cwd=folder, env=USUAL | path, capture_output=True, check=False)
+            times_s = snakemake(folder, "report")
+        add(*of_the_run(folder, times_s))
         add(*of_the_page(folder))
         if arguments.rounds:
             add(*of_the_steps(folder, arguments.rounds))
