@@ -2,7 +2,7 @@
 
     siliconprof compare A B                        two result folders, checkouts or bundles
     siliconprof compare results --where-a backend=torch-cpu --where-b backend=mlx
-    siliconprof compare results --where-a trainer=plain --where-b trainer=hf precision=fp32
+    siliconprof compare results --where-a trainer=plain precision=fp32 --where-b trainer=hf precision=fp32
 
 Cells are compared that are equal but for what is named, and points with equal parameters. The ratio
 is B's time over A's, above 1 B is slower; its 95 % interval is one between processes (Welch's t on
