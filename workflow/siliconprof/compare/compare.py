@@ -17,8 +17,8 @@ process, a ratio beyond the threshold and beyond the intervals of both sides, as
 
 The ten largest differences are shown, and all points written by `--csv FILE`.
 
-Exit status: 0 nothing is slower but in these processes; 1 something is slower, or was measured in A and failed in B;
-2 bad input, or nothing to compare; 3 no point is decided, nor differs in these processes.
+Exit status: 0 nothing is slower but in these processes; 1 something is slower, or was measured in A and
+failed in B; 2 bad input, or nothing to compare; 3 no point is decided, nor differs in these processes.
 """
 
 from __future__ import annotations

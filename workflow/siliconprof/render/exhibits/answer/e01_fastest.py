@@ -4,7 +4,7 @@ import pandas as pd
 
 from siliconprof import words
 from siliconprof.analyse import answer
-from siliconprof.analyse.frames import Frames, by_phases
+from siliconprof.analyse.frames import POINT, Frames
 from siliconprof.render.exhibit import Exhibit, Num, Text
 
 UNKNOWN, OF_WHOLE = "not taken apart", "both sides’ parts are in operators.csv"
@@ -20,7 +20,13 @@ def rows(frames: Frames) -> pd.DataFrame:
         frame[f"same_times{end}"] = frame[f"same_times{end}"].mask(is_same)
     of_same = frames.points[f"{answer.STEP}_n"].reindex(frame["same_index"]).set_axis(frame.index)
     frame["same_times_n"] = frame[f"{answer.STEP}_n"].combine(of_same, min).mask(is_same)
-    unknown = by_phases(frame).map({True: UNKNOWN, False: OF_WHOLE})
+    told = (
+        frames.results.frame("operators")[POINT]
+        .drop_duplicates()
+        .merge(frames.points[[*POINT, "order"]])
+    )
+    both = frame["point_index"].isin(told["order"]) & frame["rival_index"].isin(told["order"])
+    unknown = both.map({True: OF_WHOLE, False: UNKNOWN})
     missing = pd.Series("nothing elsewhere was measured in this precision", frame.index)
     return frame.assign(
         training=label[0],
