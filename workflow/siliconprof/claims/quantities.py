@@ -35,9 +35,7 @@ from siliconprof.stats import line_fit, statistics, training_course
 
 BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and AdamW's two moments, as in the paper's Table 2
 LEAST_SAMPLES = 9  # three in each third of a course
-LEAST_COURSE = (
-    100  # steps of a course that shows a difference of some 20, of which the report tells
-)
+LEAST_COURSE = 100  # steps; the report tells of a difference of 20 of them
 # Relative error of an IQR estimated from n normal values: 1.57 sigma / sqrt(n) over 1.349 sigma
 # (Kendall and Stuart, The Advanced Theory of Statistics 1, 14.10-14.12, for sample quantiles).
 IQR_ERROR = 1.165
