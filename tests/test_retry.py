@@ -21,7 +21,7 @@ def records(checkout: Checkout, folder: str, workload: str) -> list[Path]:
     return [*(checkout.path / "results" / folder).glob(f"desk/*/mlx/{workload}/**/*.json")]
 
 
-# Appended to the copy's probe: another process takes a core while either cell is first measured.
+# Appended to the copy's probe: another process takes a core while the first {cells} are measured.
 DISTURBING = """
 
 class Disturbing(Plugin):
@@ -29,12 +29,18 @@ class Disturbing(Plugin):
         seen = Path({seen!r})
         with seen.open("a") as stream:
             stream.write("x")
-        self.foreign.cores = lambda wall_s: 1.0 if seen.stat().st_size <= 2 else 0.0
+        self.foreign.cores = lambda wall_s: 1.0 if seen.stat().st_size <= {cells} else 0.0
         return super().stop(wall_s)
 
 
 Plugin = Disturbing
 """
+
+
+def disturb(checkout: Checkout, cells: int) -> None:
+    """Have another process disturb the first cells of a copy of the project."""
+    with open(checkout.path / "workflow/siliconprof/probes/interference.py", "a") as module:
+        module.write(DISTURBING.format(seen=str(checkout.path.parent / "seen"), cells=cells))
 
 
 def contended(data: dict[str, Any]) -> bool:
@@ -45,8 +51,7 @@ def contended(data: dict[str, Any]) -> bool:
 @pytest.mark.slow
 def test_a_disturbed_training_is_measured_once_more_and_then_never(checkout: Checkout) -> None:
     """The tables show the second record, and the next run has nothing to do; a product stays."""
-    with open(checkout.path / "workflow/siliconprof/probes/interference.py", "a") as module:
-        module.write(DISTURBING.format(seen=str(checkout.path.parent / "seen")))
+    disturb(checkout, cells=2)
     checkout.configure(**CONFIG, retry_contended_s=600)
     said = checkout.snakemake(CELLS).stdout
     assert re.search(r"^mlx · one · fp32 ", said, re.M), said
@@ -68,3 +73,13 @@ def test_a_disturbed_training_is_measured_once_more_and_then_never(checkout: Che
     third = record.write(second, path, None)
     assert "\nagain " not in checkout.snakemake("measured").stdout
     assert json.loads(path.read_text())["sha256"] == third
+
+
+@pytest.mark.slow
+def test_the_others_are_left_where_the_first_is_disturbed_as_well(checkout: Checkout) -> None:
+    disturb(checkout, cells=99)
+    trainings = {"one": NANO, "two": NANO}
+    checkout.configure(**CONFIG | {"workloads": trainings}, retry_contended_s=600)
+    said = checkout.snakemake(CELLS).stdout
+    assert "1 of 2 disturbed trainings were measured again, 0 without disturbance" in said, said
+    assert "the others were left, since this host is still busy" in said, said

@@ -372,6 +372,17 @@ def test_what_others_disturbed_is_measured_again_within_its_budget_or_marked(
     assert [one["given_up"] for one in found["attempts"]] == attempts[:-1]
 
 
+def test_nothing_is_measured_again_where_a_second_attempt_was_disturbed_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    once: Any = lambda *_: Repeats([], STEADY, "budget", 1, WAITED)  # noqa: E731
+    monkeypatch.setattr(session, "repeat", once)
+    nobody: Any = None
+    plan = {"retries": 0, "cool_down_s": 0.0, "retry_budget_s": 1000.0}
+    own = Session(product("mlx", timing=plan), nobody, nobody, nobody)
+    assert [len(own.repeat("", nobody)["attempts"]) for _ in range(3)] == [1, 0, 0]
+
+
 def test_a_host_that_wakes_up_late_has_no_broken_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy host is no broken clock: a second clock tells them apart."""
     real = timing.time.sleep

@@ -10,7 +10,7 @@ from typing import Any
 DASH = "–"
 LEAST_IN_DIGITS, MOST_IN_DIGITS = 1e-12, 1e18  # beyond, a number is in powers of ten
 PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
-FEWEST_OF_INTERVAL = 6  # values of which the median has a 95 % interval
+FEWEST_OF_INTERVAL = 8  # times of which the median has one of 95 %, see `block_median_interval`
 THIN = "\u2009"  # thin space between digits in threes, and between a number and its unit
 
 # Trainer -> what it is called in a setup, where its own name would say nothing.
@@ -186,7 +186,7 @@ def change(share: float) -> str:
 
 
 def spread(n: float | None, half: str) -> str:
-    """`± 3 %`, or `range of 4` where no 95 % interval exists, see `stats.statistics.median_interval`.
+    """`± 3 %`, or `range of 4` where no 95 % interval exists.
 
     Args:
         n: values that the interval is of; None for one of which that is not asked.

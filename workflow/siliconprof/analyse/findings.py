@@ -18,7 +18,6 @@ from siliconprof.analyse.frames import (
     pairs,
 )
 
-FEW = 6  # steps, below which there is no 95 % interval; the range stands in
 NEEDED = (  # columns of the trainings that are held against each other
     *(*WORK, *CIRCUMSTANCES, *DEVICE, *(f"{STEP}{end}" for end, *_ in ENDS), "whole_step_n"),
     *("model", "place", "whose", "backend_label", "variant", "compiled", "disturbed", "order"),
@@ -64,7 +63,7 @@ def _said(both: pd.DataFrame, axis: str, name: str) -> str:
         faster = "no faster beyond noise than"
     times = (words.duration(row[f"{STEP}{side}"] / 1e3) for side in (fast, slow))
     few = min(row["whole_step_n"], row["whole_step_n_other"])
-    remarks = [f"only {few:.0f} steps"] if few <= FEW else []
+    remarks = [f"only {few:.0f} steps"] if few < words.FEWEST_OF_INTERVAL else []
     remarks += ["disturbed by other processes"] if is_disturbed.all() else []
     return (
         f"{row['model']} ({_manner(row, axis)}): {row[name + fast]} is {faster} {row[name + slow]}, "

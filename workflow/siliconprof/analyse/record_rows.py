@@ -226,7 +226,7 @@ def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | N
         return dict.fromkeys(columns)
     values = list(chain.from_iterable(processes))
     middle, *quartiles = (statistics.quantile(values, share) for share in (0.5, 0.25, 0.75))
-    low, high = statistics.median_interval(values)
+    low, high = statistics.block_median_interval(values)
     medians = [statistics.median(times) for times in processes]
     if len(medians) > 1 and min(medians) > 0:
         middle, low, high = inference.between_processes(medians)

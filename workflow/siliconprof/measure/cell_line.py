@@ -16,7 +16,7 @@ from siliconprof.store import table_files
 from siliconprof.store.contents import Record
 
 RATES = {"samples_per_s": "", "flop_per_s": "FLOP/s", "bytes_per_s": "B/s"}
-NAME_WIDTH, TIME_WIDTH, SPEED_WIDTH = 42, 17, 33
+NAME_WIDTH, TIME_WIDTH, SPEED_WIDTH = 42, 18, 34
 MOST_COLUMNS = 110
 SAME_BELOW = 1.15  # times as fast; fresh processes of one cell differ by 13 %
 
@@ -131,8 +131,9 @@ def _series(row: Mapping[str, Any]) -> str:
 
 
 def _half_width(row: Mapping[str, Any], time: str) -> str:
-    """` ±  3 %`: half of the 95 % interval; empty without one."""
+    """` ±  3 %`: half of the 95 % interval, or ` range of 3`; empty without either."""
     low_s, high_s = (row.get(f"{time}_{end}_s") for end in ("low", "high"))
     if low_s is None or high_s is None:
         return ""
-    return f" ± {(high_s - low_s) / 2 / row[f'{time}_median_s']:3.0%}".replace("%", " %")
+    half = f"{(high_s - low_s) / 2 / row[f'{time}_median_s']:3.0%}".replace("%", " %")
+    return f" {words.spread(row[f'{time}_n'], half)}"

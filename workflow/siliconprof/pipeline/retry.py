@@ -2,7 +2,8 @@
 
     python -m siliconprof.pipeline.retry --matrix F --budget S --output F
 
-What disturbed them may be over when the last cell has ended. Both records are in results/history,
+What disturbed them may be over when the last cell has ended; where the first of them is disturbed as
+well, it is not, and the others are left. Both records are in results/history,
 and the less disturbed one stays at its cell's place. A record that stands in the place of another
 names it (`method.instead_of`) and is not tried again. Cells that the answer's table does not compare
 keep their flag, and so do cells with `capture`: their files lie at one place for both.
@@ -80,6 +81,7 @@ def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) 
         if not planned.cell.parameters.get("capture")
     }
     ends_s, lines, fixed = time.monotonic() + budget_s, [], 0
+    left = f"the others do not fit into {budget_s:g} s"
     for path, first in disturbed:
         wall_s, waited_s = map(first.accounting.get, ("wall_s", "waited_for_lock_s"))
         if path not in cells or time.monotonic() + (wall_s or 0) - (waited_s or 0) > ends_s:
@@ -90,9 +92,12 @@ def retry_all(run: Matrix, results: Path, registry_file: Path, budget_s: float) 
         record.restore(path, results / "history" / first.cell.path / f"{stays.sha256}.json")
         fixed += not disturbance(stays)[0]
         lines.append(f"again  {cell_line.of(stays)}")
+        if again and DISTURBED in again.codes:
+            left = "the others were left, since this host is still busy"
+            break
     what = f"{len(lines)} of {len(disturbed)} disturbed trainings were measured again"
-    left = f"; the others do not fit into {budget_s:g} s" if len(lines) < len(disturbed) else ""
-    return [*lines, f"{what}, {fixed} without disturbance{left}"]
+    more = [left] if len(lines) < len(disturbed) else []
+    return [*lines, "; ".join([f"{what}, {fixed} without disturbance", *more])]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -37,6 +37,7 @@ class Session:
     windows: list[tuple[dict[str, Any], float, float]] = field(default_factory=list)
     timed_s: float = 0.0
     retried_s: float = 0.0  # of the plan's retry budget, pauses included
+    stays_busy: bool = False  # the last second attempt was disturbed as well: no more are made
     zero: float = field(default_factory=time.perf_counter)  # of the steps' and the samples' times
     under_way: bool = True  # False in a training's set-up and end, which are not timed
     deepspeed: Any = None  # the result of trainers._offload.initialise
@@ -104,6 +105,7 @@ class Session:
                 measured.series | {"stopped_by": measured.stopped_by, "given_up": reason}
             )
             self.timed(measured.calls * sum(measured.times_s))
+        self.stays_busy |= bool(attempts) and disturbed
         return {
             "times": measured.series,
             "stopped_by": measured.stopped_by,
@@ -115,7 +117,7 @@ class Session:
     def may_retry(self, plan: Plan, last_s: float) -> bool:
         """Whether another attempt that takes as long as the last fits the budget; after its pause."""
         spent_s = plan.cool_down_s + last_s
-        if self.retried_s + spent_s > plan.retry_budget_s:
+        if self.stays_busy or self.retried_s + spent_s > plan.retry_budget_s:
             return False
         self.retried_s += spent_s
         time.sleep(plan.cool_down_s)
@@ -135,6 +137,7 @@ class Session:
             self.timed(spent_s)
             plan = Plan.of(self.cell.timing)
             if not disturbed or attempts or not self.may_retry(plan, spent_s):
+                self.stays_busy |= bool(attempts) and disturbed is not None
                 return measured | {"disturbed": disturbed, "attempts": attempts}
             attempts.append(measured | {"given_up": disturbed})
 

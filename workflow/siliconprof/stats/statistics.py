@@ -10,6 +10,12 @@ from operator import mul
 from typing import Any
 
 FEWEST_IN_ORDER = 10  # values needed to judge their order
+COVERAGE = 0.94  # of an interval that is called one of 95 %, at least
+NORMAL = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
+# Of trainings, a whole step and the next have a rank correlation of 0.2 in the median and up to 0.4 in
+# nine of ten. This is the least that covers 94 % of an autoregressive series of 0.4, by simulation.
+USUAL_INFLATION = 1.276
+MOST_OF_CHANCE = 40  # values, up to which a correlation of 0.3 may be that of independent ones
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -40,38 +46,45 @@ def iqr(values: Sequence[float]) -> float:
 def median_interval(values: Sequence[float], inflation: float = 1.0) -> tuple[float, float]:
     """Distribution-free 95 % interval of the median from order statistics.
 
-    The number of values below the median is binomial(n, 1/2); see Conover, Practical
-    Nonparametric Statistics, section 3.2. With fewer than 6 values no 95 % interval exists and
-    the range is returned.
+    Of independent values the number below the median is binomial(n, 1/2); see Conover, Practical
+    Nonparametric Statistics, section 3.2. It is the shortest that covers 94 % at least, as far from
+    the smallest as from the largest. With fewer than 6 no such interval exists, and the range is
+    returned.
 
     Args:
-        inflation: stretches the interval's distance from the middle, in ranks; at least 1.
+        inflation: of the standard deviation of that number, by what neighbours have in common; 1 or
+            more. Above 1 it is taken for normal.
     """
     ordered = sorted(values)
     n = len(ordered)
     if not n:
         raise ValueError("no values")
-    plain, middle = max(_below_tail(0.025, n) - 1, 0), (n - 1) / 2
-    low = max(math.floor(middle - (middle - plain) * inflation), 0)
+    if inflation == 1.0:
+        low = _below_tail((1 - COVERAGE) / 2, n) - 1
+    else:
+        low = math.floor((n - 1) / 2 - inflation * NORMAL * math.sqrt(n) / 2)
+    low = max(low, 0)
     return ordered[low], ordered[n - 1 - low]
 
 
 def block_median_interval(values: Sequence[float]) -> tuple[float, float]:
     """95 % interval of the median of times that resemble the times just before them.
 
-    A circular block bootstrap (Politis and Romano 1992) draws blocks of neighbours, so what lasts
-    longer than one repeat counts as often as it happened. The median of such a draw lies below a
-    value when half of the draw does, and how the number of values below the median varies from
-    draw to draw follows from the blocks themselves. So nothing is drawn: the interval is that of
-    `median_interval`, its distance from the middle, in ranks, stretched by the ratio of that
-    standard deviation to the one of independent values. It is never narrower than
-    `median_interval`, and takes O(n log n).
+    `median_interval`, widened by how much more the number of values below the median varies than
+    that of independent values: by `USUAL_INFLATION`, and where more than `MOST_OF_CHANCE` values tell
+    their own correlation from chance, by what the values themselves show (`block_inflation`) if that
+    is more. With fewer than 8 values no such interval exists, and it is their range. Takes O(n log n).
     """
-    return median_interval(values, block_inflation(values))
+    seen = block_inflation(values) if len(values) > MOST_OF_CHANCE else 1.0
+    return median_interval(values, max(seen, USUAL_INFLATION))
 
 
 def block_inflation(values: Sequence[float]) -> float:
     """How much more the number of values below the median varies than independent ones' would.
+
+    A circular block bootstrap (Politis and Romano 1992) draws blocks of neighbours, so what lasts
+    longer than one repeat counts as often as it happened. How the number of values below the median
+    varies from draw to draw follows from the blocks themselves, so nothing is drawn.
 
     1 for independent values or fewer than 8, sqrt of the block's length at most. The length is
     n^(1/3), or Carlstein's for an autoregressive series of the same lag-1 correlation where that
