@@ -134,6 +134,19 @@ def test_a_mechanism_check_is_in_no_statement_about_speed(tmp_path: Path) -> Non
     assert "says nothing about its cost" in page.markup["flags"]
 
 
+def test_another_first_loss_is_another_training(tmp_path: Path) -> None:
+    """The same weights on the same batch: what has another loss is compared with nothing, and said."""
+    own = [training(0.010), training(0.020, (6.1, 5.5, 5.25), **MLX)]
+    results = make(tmp_path / "other", own)
+    page = whole(results)
+    assert not [line["against"] for line in shown_table(results, "fastest") if line["against"]]
+    said = "the first loss is 6.1, on torch-cpu 6 of the same weights and batch"
+    assert said in page.markup["flags"]
+    own[1]["points"][0]["draws"] = own[0]["points"][0]["draws"] = True
+    whole(made_ := make(tmp_path / "dropout", own))
+    assert [line["against"] for line in shown_table(made_, "fastest") if line["against"]]
+
+
 def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path) -> None:
     """A record has None for NaN and infinity; the first one may diverge too, and at once."""
     losses, large = [6.0, 5.5, 5.25, 5.0], {"samples": 8, "workload": "at-once"}
@@ -144,7 +157,9 @@ def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path) -> Non
     own = [training(0.01, [*losses[:2], None, None]), training(0.02, losses, **MLX), long]
     own += [training(0.01, [None] * 4, **large), training(0.01, [None] * 4, **large | MLX)]
     results = make(tmp_path, own)
-    assert "gpt2-nano (3 diverged)" in whole(results).markup["losses"]
+    assert "(1 diverged)" in whole(results).markup["losses"]
+    panels = {line["panel"] for line in shown_table(results, "losses")}
+    assert sorted(re.findall(r"gpt2-nano, batch [^(]*\((\d) diverged\)", f"{panels}")) == ["1", "2"]
     ends = {line["line"].partition("(diverged: ")[2] for line in shown_table(results, "losses")}
     assert ends == {"NaN or infinite at step 3)", "NaN or infinite at step 1)", ""}
     results = make(tmp_path / "alone", [training(0.01, [None] * 4)])

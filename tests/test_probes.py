@@ -244,7 +244,7 @@ def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia) -> None:
             assert "at least 10 s are needed" in found["reason"]
     assert meter.summary()["reason"]
     never = EnergyMeter(gpu.backend, plan(0.4, 1))
-    assert not never.enabled and "energy_window_s is 0.4" in never.summary()["reason"]
+    assert not never.enabled and "0.4 s (energy_window_s)" in never.summary()["reason"]
 
 
 def test_a_slow_counter_is_waited_for_and_a_dead_one_is_not(gpu: Nvidia, hasty: None) -> None:

@@ -10,13 +10,15 @@ import json
 import math
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import QUICK, cpu_cell, defaults
-from measuring import by_hand
+from measuring import by_hand, own_environment
 from siliconprof.measure import scratch
 from siliconprof.session import known_work, measurement, self_checks, session, timing
 from siliconprof.session.session import Session
@@ -27,6 +29,7 @@ from siliconprof.store.cell import Cell
 
 BACKENDS = ("torch-cpu", "mlx")
 CHECKS = {"clock", "sleep", "twice_the_work", "synchronisation", "marks", "precision", "drift"}
+CHECKS |= {"work"}
 
 
 def product(backend: str, **more: Any) -> Cell:
@@ -115,7 +118,7 @@ def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) 
     def made(workload: str, fault: str = "", run: str = run, threads: int = 1) -> dict[str, Any]:
         cell = product("mlx", workload=workload, threads=threads)
         checks = measure(tmp_path, cell, fault, run)["checks"]
-        whose = {checks[name].get("taken_from") for name in CHECKS - {"precision", "drift"}}
+        whose = {checks[name].get("taken_from") for name in CHECKS - {"precision", "drift", "work"}}
         assert len(whose) == 1
         return checks["synchronisation"]
 
@@ -211,6 +214,109 @@ def test_another_precision_than_the_one_claimed_is_caught(tmp_path: Path) -> Non
     assert "asked for fp32, but the arithmetic was bf16" in made["reason"]
     assert made["checks"]["precision"]["verdict"] == "failed"
     assert made["checks"]["precision"]["effective"] == "bf16"
+
+
+WIDE = {
+    "mlx": MLX
+    + """
+def matmul(self, a, b):
+    with self.mx.stream(self.mx.cpu):
+        product = a.astype(self.mx.float64) @ b.astype(self.mx.float64)
+        self._last = product.astype(self.dtype)
+    return self._last
+Plugin.matmul = matmul
+""",
+    "torch-cpu": """
+from siliconprof.backends._torch import TorchBackend
+TorchBackend.matmul = lambda self, a, b: (a.double() @ b.double()).to(a.dtype)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_products_of_wider_operands_than_claimed_are_caught(backend: str, tmp_path: Path) -> None:
+    """Their results are better than fp32's, so no error shows it."""
+    made = measure(tmp_path, product(backend), WIDE[backend])
+    assert made["status"] == "failed"
+    assert "asked for fp32, but the arithmetic was fp32 products of float64" in made["reason"]
+
+
+TWICE = """
+from siliconprof.workloads import matmul
+right = matmul.flops
+matmul.flops = lambda shape: 2 * right(shape)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_work_that_is_counted_twice_is_caught(backend: str, tmp_path: Path) -> None:
+    made = measure(tmp_path, product(backend), TWICE)
+    assert made["checks"]["work"]["verdict"] == "failed"
+    (detail,) = (flag["detail"] for flag in made["flags"] if flag["code"] == "work_differs")
+    assert "1.311e+05 operations are said, 6.554e+04 are counted" in detail
+
+
+# Weights of one layer get no gradient, or none does.
+NO_GRADIENT = {
+    "mlx": """
+from siliconprof.backends._mlx_stepper import MlxStepper
+import mlx.core as mx
+from mlx.utils import tree_map_with_path
+right = MlxStepper.__init__
+def init(self, backend, workload, seed):
+    right(self, backend, workload, seed)
+    taken = self.optimizer.apply_gradients
+    def apply(gradients, parameters):
+        new = taken(gradients, parameters)
+        keep = lambda name, old, made: old if {left!r} in name else made
+        return tree_map_with_path(keep, parameters, new)
+    self.optimizer.apply_gradients = apply
+MlxStepper.__init__ = init
+""",
+    "torch-cpu": """
+from siliconprof.backends._torch_stepper import TorchStepper
+right = TorchStepper.__init__
+def init(self, backend, workload, seed):
+    right(self, backend, workload, seed)
+    for name, weight in self.trained.items():
+        if {left!r} in name:
+            weight.register_hook(lambda gradient: gradient.zero_())
+TorchStepper.__init__ = init
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small text, prepared."""
+    folder = tmp_path_factory.mktemp("data") / "words"
+    spec = {"name": "words", "kind": "text", "source": "builtin", "vocab_size": 300}
+    spec |= {"max_bytes": 20000}
+    command = [sys.executable, "-m", "siliconprof.datasets.prepare", "--dataset", json.dumps(spec)]
+    command += ["--output-dir", str(folder)]
+    subprocess.run(command, check=True, env=own_environment(), capture_output=True)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_that_does_not_train_is_caught(backend: str, words: Path, tmp_path: Path) -> None:
+    """Where no weight changes there is no record of a speed; where some do not, they are named."""
+    own = defaults("gpt2", size="nano", batch_size=2, seq_len=16, dataset_vocab_size=300)
+    fields = {"trainer": "plain", "dataset": str(words), "parameters": own, "timing": QUICK}
+    cell = cpu_cell(backend=backend, workload="nano", module="gpt2", **fields)
+    fault = NO_GRADIENT[backend]
+    made = measure(tmp_path / "none", cell, fault.format(left=""))
+    assert made["status"] == "failed" and "changes none of the weights" in made["reason"]
+    made = measure(tmp_path / "some", cell, fault.format(left="ln_f"))
+    assert made["status"] == "ok" and made["checks"]["trained"]["verdict"] == "failed"
+    (detail,) = (flag["detail"] for flag in made["flags"] if flag["code"] == "weights_unchanged")
+    assert "ln_f.bias" in detail and "ln_f.weight" in detail and "wte" not in detail
+    made = measure(tmp_path / "right", cell)
+    assert made["checks"]["trained"] == {"verdict": "ok", "reason": None, "weights": 28}
+    assert made["checks"]["work"]["verdict"] == ("ok" if backend == "torch-cpu" else "not checked")
 
 
 @pytest.mark.alone

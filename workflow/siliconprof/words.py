@@ -66,6 +66,12 @@ FLAG_WORDS = {
     "emulated": "No such device is here: a test plays it, and no number of it is a measurement.",
     "environment_variables": "Variables of the shell that can change times or rounding were set; the "
     "record has their names and values.",
+    "other_loss": "The first loss is not the one that another backend has for the same weights and the "
+    "same batch: another model is trained, which is compared with none.",
+    "work_differs": "The framework's own counter finds another number of operations, by more than 5 %, "
+    "than rates and ceilings are computed with.",
+    "weights_unchanged": "Some weights that are said to be trained stay as they were in every step that "
+    "was watched: the step does less than it says.",
     "split_differs": "The sum of a step's phases differs from the whole step by more than 5 %: trust "
     "the whole and not its parts.",
     "forward_differs": "The time of a forward pass by itself differs from that inside the step by more "

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options
-from siliconprof.analyse import operator_rows, record_rows, step_parts
+from siliconprof.analyse import equal_work, operator_rows, record_rows, step_parts
 from siliconprof.errors import UserError, stage
 from siliconprof.memory import memory_model
 from siliconprof.store import matrix_file, record, table_files
@@ -113,6 +113,7 @@ def write_tables(
                 tables[name] += [(of_point | shared, rest) for shared, rest in blocks(point)]
             for name, rows in ROWS_OF.items():
                 tables[name] += [of_point | row for row in rows(point)]
+    equal_work.mark_other_losses(tables["cells"], tables["points"])
     for name, lines in tables.items():
         in_blocks = name == "samples" or name in BLOCKS_OF
         write = table_files.write_blocks if in_blocks else table_files.write

@@ -41,10 +41,11 @@ def fastest(frames: Frames) -> pd.DataFrame:
     the point: for the fastest setup of any other backend, device or host `rival_setup`,
     `rival_place`, `rival_index` and `rival_times`, how many times as long it takes, with its
     interval; for the fastest of them in the same precision the same as `same_…`; `comparison`, in
-    words; `cause`, the largest of that gap, with its `cause_share`, in `cause_of` of which gap, that
+    words; `training`, its name; `cause`, the largest of that gap, with its `cause_share`, in `cause_of` of which gap, that
     of `cause_pair` in `Frames.gaps`; `per_1000_usd`, samples/s, where a source has the device's price.
     """
     trainings = timed(frames)
+    trainings = trainings.assign(remark=_remarks(trainings))
     own = trainings.loc[trainings["source"] != REFERENCE, "work"]
     trainings = trainings[trainings["work"].isin(own)]
     is_plain = trainings["apart"] == ""
@@ -61,12 +62,13 @@ def fastest(frames: Frames) -> pd.DataFrame:
     same = rivals[rivals["precision"] == rivals["precision_best"]]
     for name, rows in (("rival", rivals), ("same", same)):
         first = rows.drop_duplicates("work").set_index("work")
-        for column in ("setup", "place", "index", "disturbed"):
+        for column in ("setup", "place", "index", "remark"):
             frame[f"{name}_{column}"] = frame["work"].map(first[column])
         for end, slow, fast in ENDS:
             step = frame["work"].map(first[f"{STEP}{slow}"])
             frame[f"{name}_times{end}"] = step / frame[f"{STEP}{fast}"]
     several = pd.concat([frame["place"], frame["rival_place"].dropna()]).nunique() > 1
+    frame["training"] = _names(frame["work_label"])
     frame["comparison"] = [_in_words(row, several) for row in records(frame)]
     frame = _with_causes(frame, frames)
     price = [frames.sheets.price_usd(row) for row in records(frame[DEVICE])]
@@ -100,6 +102,19 @@ def failures(frames: Frames) -> list[str]:
     return sentences
 
 
+def _names(labels: pd.Series) -> list[str]:
+    """`gpt2-nano` of each label; of several of one name with what differs, as `0.23 M parameters`."""
+    split = [label.partition(": ") for label in labels]
+    names = [name for name, *_ in split]
+    amounts = [amount.split(", ") for *_, amount in split]
+    told = []
+    for name, amount in zip(names, amounts, strict=True):
+        others = [a for n, a in zip(names, amounts, strict=True) if n == name and a != amount]
+        apart = [part for part in amount if part and not all(part in other for other in others)]
+        told.append(", ".join([name, *apart]))
+    return told
+
+
 def _in_words(row: dict[str, Any], several: bool) -> str:
     """`2.10 × faster than mlx · plain · fp32`; empty where there is nothing to compare with.
 
@@ -109,10 +124,19 @@ def _in_words(row: dict[str, Any], several: bool) -> str:
     if not isinstance(row["rival_setup"], str):
         return ""
     elsewhere = f"{row['rival_place']}, " if several else ""
-    rival = f"{elsewhere}{row['rival_setup']}{' (disturbed)' if row['rival_disturbed'] else ''}"
+    remark = f" ({row['rival_remark']})" if row["rival_remark"] else ""
+    rival = f"{elsewhere}{row['rival_setup']}{remark}"
     if row["rival_times_low"] <= 1:
         return f"no faster beyond noise than {rival}"
     return f"{words.significant(row['rival_times'])} × faster than {rival}"
+
+
+def _remarks(trainings: pd.DataFrame) -> pd.Series:
+    """What to know of a time before a ratio is made of it: `disturbed, launch-bound`."""
+    disturbed = trainings["disturbed"].map({True: "disturbed", False: ""})
+    launches = trainings["is_launch_bound"].map({True: "launch-bound", False: ""})
+    both = disturbed.ne("") & launches.ne("")
+    return disturbed + both.map({True: ", ", False: ""}) + launches
 
 
 def _with_causes(frame: pd.DataFrame, frames: Frames) -> pd.DataFrame:

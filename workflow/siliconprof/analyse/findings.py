@@ -20,7 +20,8 @@ from siliconprof.analyse.frames import (
 
 NEEDED = (  # columns of the trainings that are held against each other
     *(*WORK, *CIRCUMSTANCES, *DEVICE, *(f"{STEP}{end}" for end, *_ in ENDS), "whole_step_n"),
-    *("model", "place", "whose", "backend_label", "variant", "compiled", "disturbed", "order"),
+    *("model", "place", "whose", "backend_label", "variant", "compiled", "disturbed"),
+    *("is_launch_bound", "order"),
 )
 COMPARED = {  # axis -> title, the column that names a side, what one side must be
     "backend": ("Backends", "backend_label", None),
@@ -65,6 +66,8 @@ def _said(both: pd.DataFrame, axis: str, name: str) -> str:
     few = min(row["whole_step_n"], row["whole_step_n_other"])
     remarks = [f"only {few:.0f} steps"] if few < words.FEWEST_OF_INTERVAL else []
     remarks += ["disturbed by other processes"] if is_disturbed.all() else []
+    bound = [row[name + side] for side in (fast, slow) if row[f"is_launch_bound{side}"]]
+    remarks += [f"{words.listing(bound)} launch-bound: it waits for its host"] if bound else []
     return (
         f"{row['model']} ({_manner(row, axis)}): {row[name + fast]} is {faster} {row[name + slow]}, "
         f"{' against '.join(times)} a step{f' ({words.listing(remarks)})' * bool(remarks)}."

@@ -58,6 +58,7 @@ TEXTS = (  # made here; without a row pandas would take them for numbers
     *("device_label", "place", "whose", "backend_label", "stem", "model", "stage"),
     *("apart", "variant", "setup"),
 )
+LAUNCH_BOUND = 0.9  # share of a step that the host takes to dispatch it, from which the GPU waits
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
 
@@ -327,7 +328,8 @@ def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
     points = pd.concat([points, pd.DataFrame(milliseconds, points.index)], axis=1).copy()
     near = holds(points, "batch_size_found")
     labels = pd.Series(_work_labels(points, near), points.index, dtype="str")
-    points = points.assign(work_label=labels)
+    dispatching = points["dispatch_median_s"] / points["whole_step_median_s"]
+    points = points.assign(work_label=labels, is_launch_bound=dispatching >= LAUNCH_BOUND)
     points["work"] = points.groupby(list(WORK), dropna=False, sort=False).ngroup()
     size = ["n_parameters", "samples_per_step", "tokens_per_step", "audio_s_per_step", "target_len"]
     families = points[[*size, "model", "work_label"]].assign(near=near)

@@ -44,7 +44,17 @@ FENCE_IQRS = 3.0
 LEAST_EXCESS = 1.25
 FEWEST_STEPS = 12  # below which quartiles say little of a run
 # In the order in which a reader asks: `checks` of a record, see `self_checks` and `quality`.
-CHECKS = ("clock", "sleep", "twice_the_work", "synchronisation", "marks", "precision", "drift")
+CHECKS = (
+    "clock",
+    "sleep",
+    "twice_the_work",
+    "synchronisation",
+    "marks",
+    "precision",
+    "drift",
+    "work",
+    "trained",
+)
 
 
 def joined(facts: Mapping[str, Scalar]) -> str | None:
@@ -137,6 +147,7 @@ def point_rows(record: Record) -> Iterator[Row]:
             **{name: getattr(point, name) for name in OF_POINT},
             "cold_reason": point.cold.reasons.get("cold_s"),
             "loss_first": point.loss[0] if point.loss else None,
+            "draws": bool(point.draws),
             "loss_last": point.loss[-1] if point.loss else None,
             "training_steps": len(point.curve.loss if point.curve else point.loss) or None,
             **_study_columns(point),

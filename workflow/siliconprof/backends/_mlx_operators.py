@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from siliconprof.backends import _bursts
-from siliconprof.backends.base import Operator
+from siliconprof.backends.base import Operator, Unsupported
 from siliconprof.errors import in_one_line
 
 FORWARD, BACKWARD, OTHER, OPTIMIZER = "forward_s", "backward_s", "other_s", "optimizer_s"
@@ -149,6 +149,19 @@ class StepGraph:
             if not alike.item():
                 return f"run one by one, a step's operators give another {name}"
         return None
+
+
+def of(mx: Any, launch: Callable[[], Any]) -> list[Operator]:
+    """The operators of a call that returns arrays not evaluated yet; `Unsupported` where unknown."""
+    from mlx.utils import tree_flatten
+
+    events: list[dict[str, Any]] = []
+    try:
+        mx.export_function(events.append, lambda: [a for _, a in tree_flatten(launch())])
+    except (ValueError, RuntimeError) as error:
+        raise Unsupported(f"MLX does not tell the call's graph: {in_one_line(error)}") from None
+    told = [event for event in events if event["type"] == "primitive"]
+    return [_primitive(e, "", {}).operator for e in told if e["name"] not in VIEWS]
 
 
 @contextmanager

@@ -166,6 +166,11 @@ class MlxStepper(Stepper):
         parameters = self.optimizer.apply_gradients(used, parameters)
         return Step(scalars, gradients, used, parameters, self.optimizer.state)
 
+    def weights(self) -> dict[str, Any]:
+        from mlx.utils import tree_flatten
+
+        return dict(tree_flatten(self.parameters))
+
     def compilation(self) -> Compilation | None:
         """One graph of forward and backward pass and AdamW."""
         if self.compiled is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from siliconprof.backends import _streams, _torch_operators
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
-from siliconprof.backends.base import Backend, Operator, Stepper
+from siliconprof.backends.base import SAMPLED, Backend, Operator, Stepper
 from siliconprof.store.cell import PRECISIONS
 
 SDP_KERNELS = {
@@ -25,6 +25,7 @@ class TorchBackend(Backend):
     """PyTorch on one device."""
 
     framework = "torch"
+    counts_flops = True
     packages: ClassVar[Sequence[str]] = ("torch",)
     LIBRARIES: ClassVar[Sequence[str]] = ("torch", "triton")
     torch_device: ClassVar[str]
@@ -116,6 +117,10 @@ class TorchBackend(Backend):
     def from_host(self, values: list[Any]) -> Any:
         return self.torch.tensor(values, dtype=self.dtype).to(self.device)
 
+    def sampled(self, array: Any) -> Any:
+        flat = array.detach().reshape(-1)
+        return flat[:: -(-flat.numel() // SAMPLED) or 1].float().cpu().numpy().copy()
+
     def repeated_normal(self, count: int) -> Any:
         return self.normal_block.repeat(-(-count // _streams.DRAWN))[:count]
 
@@ -170,6 +175,16 @@ class TorchBackend(Backend):
     def launches_of(self, step: Callable[[], Any]) -> int | None:
         place = self.device.type
         return None if place == "cpu" else _torch_operators.launched(step, place)
+
+    def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
+        return _torch_operators.of(launch, self.device.type)
+
+    def counted_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
+        """By `torch.utils.flop_counter`, which knows no LSTM."""
+        known = [*operators]
+        if any(kind in _torch_operators.LSTM for kind, *_ in known):
+            return None
+        return super().counted_flops(known)
 
     def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
         """By the operators that torch dispatches.

@@ -41,13 +41,8 @@ def described(clock: Any, place: str) -> Iterator[list[Operator]]:
     roles = _Roles()
 
     def describe(operator: Any, args: Any, kwargs: Any) -> Any:
-        inputs = [tensor_text(tensor) for tensor in _tensors((args, kwargs))]
-        read_bytes = _bytes((args, kwargs))
-        result = operator(*args, **kwargs)
-        flops = _flops(operator, args, kwargs, result)
-        moved = read_bytes + _bytes(_written(operator, args) if result is None else result)
-        one = Operator(operator.name(), roles.current(), "", " ".join(inputs), flops, moved)
-        found.append(one)
+        one, result = _run(operator, args, kwargs)
+        found.append(one._replace(role=roles.current()))
         edges.append(clock.n_edges)
         return result
 
@@ -60,6 +55,30 @@ def described(clock: Any, place: str) -> Iterator[list[Operator]]:
         phase = clock.phase_at(n_edges)
         role = OPTIMIZER if phase == "optimizer_s" else found[index].role
         found[index] = found[index]._replace(phase=phase, role=role)
+
+
+def of(launch: Callable[[], Any], place: str) -> list[Operator]:
+    """The operators of a call that is no training step."""
+    found: list[Operator] = []
+
+    def describe(operator: Any, args: Any, kwargs: Any) -> Any:
+        one, result = _run(operator, args, kwargs)
+        found.append(one)
+        return result
+
+    with watch(describe, place):
+        launch()
+    return found
+
+
+def _run(operator: Any, args: Any, kwargs: Any) -> tuple[Operator, Any]:
+    """An operator with what it works on, nobody's and of no phase, and its result."""
+    inputs = " ".join(tensor_text(tensor) for tensor in _tensors((args, kwargs)))
+    read_bytes = _bytes((args, kwargs))
+    result = operator(*args, **kwargs)
+    flops = _flops(operator, args, kwargs, result)
+    moved = read_bytes + _bytes(_written(operator, args) if result is None else result)
+    return Operator(operator.name(), "", "", inputs, flops, moved), result
 
 
 @contextmanager

@@ -149,6 +149,9 @@ class TorchStepper(Stepper):
             self.scaler.load_state_dict(json.loads(metadata[_saved.SCALER]))
         self.steps = int(metadata[_saved.STEPS])
 
+    def weights(self) -> Mapping[str, Any]:
+        return self.trained
+
     def standing(self) -> list[Any]:
         return standing(self.model, self.optimizer)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from siliconprof.memory.footprint import MemoryProfile
 # measured with unit-variance inputs: root mean square error over root mean square result. Bands
 # lie between the formats' unit round-offs (2^-24, 2^-11, 2^-11, 2^-9), fp16 and tf32 share one.
 ERROR_BANDS = (("fp32", 0.0, 1e-5), ("tf32-or-fp16", 1e-5, 8e-4), ("bf16", 8e-4, 2e-2))
+SAMPLED = 2**16  # values that `sampled` takes
 
 
 class Unsupported(Exception):
@@ -88,6 +89,10 @@ class Stepper:
         """What runs the forward pass alone, on a batch that is on the device; it keeps nothing."""
         raise NotImplementedError
 
+    def weights(self) -> Mapping[str, Any]:
+        """The trained weights of the moment by name; empty where nothing tells them."""
+        return {}
+
     def standing(self) -> list[Any]:
         """Arrays that exist between two steps: weights, buffers, the optimizer's state."""
         return []
@@ -118,6 +123,7 @@ class Backend:
     # Why what `limit_memory` sets does not hold a process to it; None = beyond it allocating raises.
     limit_yields: ClassVar[str | None] = None
     caveat: tuple[str, str] | None = None  # a flag of every cell that is measured on it, once open
+    counts_flops: ClassVar[bool] = False  # by a counter of the framework's own
     works_beside: ClassVar[bool] = False  # a step's code returns while the device works on
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
@@ -271,6 +277,22 @@ class Backend:
         """Operators that one more training step hands to a GPU; None on a CPU."""
         return None
 
+    def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
+        """The operators that a call hands to the device, with their operands and FLOPs.
+
+        Raises:
+            Unsupported: nothing tells them.
+        """
+        raise Unsupported("this backend does not tell the operators of a call")
+
+    def counted_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
+        """Floating-point operations of operators; None where it knows none, or not each.
+
+        Args:
+            operators: (kind, FLOPs of one or None, how many).
+        """
+        return sum(count * flops for _, flops, count in operators if flops) or None
+
     def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
         """Which `attention` and which `adamw` a training step runs; empty where nothing tells."""
         return {}
@@ -342,6 +364,10 @@ class Backend:
     def normal_block(self) -> Any:
         """Normal values to fill long arrays with, drawn once."""
         return self.normal((DRAWN,), 0)
+
+    def sampled(self, array: Any) -> Any:
+        """Up to `SAMPLED` values of an array, evenly spread, as a numpy array of float32."""
+        raise NotImplementedError
 
     def repeated_normal(self, count: int) -> Any:
         """New flat array of `count` normal values: `normal_block`, repeated."""

@@ -13,9 +13,10 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from typing import Any
 
+from siliconprof.backends import _mlx_operators
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
-from siliconprof.backends.base import Backend, Operator, Stepper, Unsupported
+from siliconprof.backends.base import SAMPLED, Backend, Operator, Stepper, Unsupported
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import MemoryProfile
 from siliconprof.store.cell import PRECISIONS
@@ -182,6 +183,9 @@ class Plugin(Backend):
             raise Unsupported(self.untimed)
         return self._watch(False)
 
+    def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
+        return _mlx_operators.of(self.mx, launch)
+
     def launches_of(self, step: Callable[[], Any]) -> int | None:
         """The primitives of its graph on that GPU; None where one of them is unknown."""
         if self.device.type != self.mx.gpu:
@@ -299,6 +303,12 @@ class Plugin(Backend):
 
     def from_host(self, values: list[Any]) -> Any:
         return self.mx.array(values, dtype=self.dtype)
+
+    def sampled(self, array: Any) -> Any:
+        import numpy as np
+
+        flat = array.reshape(-1)
+        return np.array(flat[:: -(-flat.size // SAMPLED) or 1].astype(self.mx.float32))
 
     def repeated_normal(self, count: int) -> Any:
         value = self.mx.tile(self.normal_block, -(-count // DRAWN))[:count]

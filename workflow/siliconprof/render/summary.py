@@ -57,7 +57,7 @@ def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
     n = words.number(row[f"{answer.STEP}_n"])
     spread = f" {words.spread(n, f'{words.whole_percent(half):>4}')}" if half == half else ""
     return (
-        row["work_label"].partition(":")[0],
+        row["training"],
         row["setup"],
         words.duration(row[answer.STEP] / 1e3) + spread,
         words.significant(row["samples_per_s"]) if row["samples_per_s"] > 0 else words.DASH,

@@ -189,7 +189,10 @@ class EnergyMeter:
         sources = [self._source(s, source) for s in self.sensors for source in s.sources]
         reason, window_s = None, self.plan.energy_window_s
         if window_s < LEAST_WINDOW_S:
-            reason = f"energy_window_s is {window_s:g}; at least {LEAST_WINDOW_S:g} are needed"
+            reason = (
+                f"no window was asked for that is long enough: {window_s:g} s (energy_window_s), at "
+                f"least {LEAST_WINDOW_S:g} s are needed"
+            )
         elif not any(source["energy_j"] is not None for source in sources):
             reasons = dict.fromkeys(source["reason"] for source in sources)
             reason = "; ".join(reasons) or "no sensor of this host measures energy"

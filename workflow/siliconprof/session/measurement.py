@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from siliconprof.backends.base import Unsupported
 from siliconprof.datasets import prepared
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import machine, node_check
-from siliconprof.session import memory_limit, quality, self_checks, sweep
+from siliconprof.session import memory_limit, quality, self_checks, sweep, trained
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
 from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
 
+OPERANDS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 TRAINS_WITH = {  # precision -> dtypes of weights that are updated, of activations
     "fp32": ("float32", "float32"),
     "tf32": ("float32", "float32"),
@@ -37,6 +39,9 @@ def effective_precision(requested: str, evidence: dict[str, Any], training: bool
     it. Where they contradict each other, the result lists what was observed.
     """
     product = evidence.get("effective_product")
+    operands = evidence.get("operands") or []
+    if any(dtype != OPERANDS[requested] for dtype in operands):
+        return f"{product} products of {' and '.join(operands)} operands"
     if not training or product is None:
         either = product == "tf32-or-fp16" and requested in ("tf32", "fp16")
         return requested if either else product
@@ -164,11 +169,18 @@ def measure(
     quality.disturbed_flags(session)
     quality.split_flags(session)
     quality.diverged(session)
-    trained = "master_weights" in session.evidence  # else nothing was, or all that was tried failed
-    effective = effective_precision(cell.precision, session.evidence, trained)
+    is_trained = (
+        "master_weights" in session.evidence
+    )  # else nothing was, or all that was tried failed
+    seen = (point["observed"]["operands"] for point in session.points if point.get("observed"))
+    if operands := sorted({*chain.from_iterable(seen)}):
+        session.evidence["operands"] = operands
+    effective = effective_precision(cell.precision, session.evidence, is_trained)
     checks |= {
         "precision": self_checks.precision_check(cell.precision, effective, session.evidence),
         "drift": quality.order_flags(session),
+        "work": quality.work_check(session),
+        **({"trained": trained.check(session)} if is_trained else {}),
     }
     return partial | {
         "precision": {

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 SERIES = ("whole_step_s", "step_s", "launch_and_wait_s")  # the first stands for its point
+WORK_DIFFERS_ABOVE = 0.05  # of what is counted; the formulas of trainings leave small terms out
 SPLIT_DIFFERS_ABOVE = 0.05  # of the whole step, for steps of at least the following
 SPLIT_CHECKED_FROM_S = 0.020
 # Without a backward pass to come, less is saved and MLX builds a smaller graph: a forward pass by
@@ -83,6 +84,34 @@ def order_flags(session: Session) -> Check:
         reason = f"fewer than {statistics.FEWEST_IN_ORDER} repeats tell nothing of their order"
         return not_checked(reason, **numbers)
     return verdict("; ".join(reasons) or None, **numbers)
+
+
+def work_check(session: Session) -> Check:
+    """Whether the operators that were seen do the work that the points say; flags where not."""
+    compared, reasons = 0, []
+    for point in session.points:
+        counted, said = counted_flops(session, point), point.get("flops")
+        if not counted or not said or session.workload.parameters.get("gradient_checkpointing"):
+            continue
+        compared += 1
+        if abs(said / counted - 1) > WORK_DIFFERS_ABOVE:
+            text = f"{said:.4g} operations are said, {counted:.4g} are counted"
+            reasons.append(f"{text}{label(session, point)}")
+    if reasons:
+        session.flag("work_differs", f"{len(reasons)} of {compared} points: {reasons[0]}")
+    if not compared:
+        return not_checked("nothing counts the operations", points=0)
+    return verdict("; ".join(reasons[:1]) or None, points=compared)
+
+
+def counted_flops(session: Session, point: Mapping[str, Any]) -> int | None:
+    """FLOPs of a point's operators, where the framework's own counter knows them all."""
+    if observed := point.get("observed"):
+        return observed["flops"]
+    if not session.backend.counts_flops:  # what is counted by a formula of ours proves no other
+        return None
+    rows = (point.get("operators") or {}).get("rows", ())
+    return session.backend.counted_flops((r["kind"], r["flops"], r["count"]) for r in rows)
 
 
 def split_flags(session: Session) -> None:

@@ -213,6 +213,7 @@ class Point(Open):
     stopped_by: Literal["interval", "budget", "max_iterations", "overrun"] | None = None
     disturbed: str | None = None  # how other processes disturbed an operation, also when retried
     loss: list[float | None] = NONE  # one entry per training step from the first
+    draws: bool | None = None  # a step draws random numbers, as dropout does
     steps: Steps | None = None
     operators: Operators | None = None
     energy: Energy | None = None

@@ -223,8 +223,17 @@ class OffloadStepper(Stepper):
 
         return forward
 
+    def weights(self) -> Mapping[str, Any]:
+        return weights(self.engine.module)
+
     def dtypes(self, batch: Any) -> dict[str, Any]:
         return observed_dtypes(self.engine, self.forward_only(batch))
+
+
+def weights(model: Any) -> dict[str, Any]:
+    """A model's trained weights by name; in stage 3 the share of this process."""
+    trained = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
+    return {name: getattr(p, "ds_tensor", p) for name, p in trained}
 
 
 def observed_dtypes(engine: Any, forward: Callable[[], Any]) -> dict[str, Any]:

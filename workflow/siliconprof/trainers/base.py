@@ -19,6 +19,7 @@ from siliconprof.session.timing import (
     Plan,
     StepTimes,
 )
+from siliconprof.session.trained import Trained
 from siliconprof.stats import statistics
 from siliconprof.trainers import _offload
 from siliconprof.workloads.base import TrainingWorkload
@@ -94,6 +95,7 @@ class StepSchedule:
         self.pace = Pace(Plan.of(session.cell.timing))
         self.times = StepTimes()
         self.losses: list[float] = []
+        self.trained: Trained | None = None  # where a trainer tells its weights
         self.last_loss: Any = None  # for a loop that cannot pass the loss to `end` itself
         self.steps: dict[str, list[Any]] = {
             "kind": [],
@@ -203,6 +205,7 @@ class StepSchedule:
 
     def step(self, kind: str, stepper: Stepper, batches: Iterator[Any]) -> None:
         """Run one training step, which includes fetching its batch."""
+        self.trained = self.trained or Trained(self.session, self.session.workload, stepper.weights)
         self.begin(kind)
         self.end(stepper.step(next(batches), self.clock))
 
@@ -212,6 +215,9 @@ class StepSchedule:
             self.session.under_way = True
             self.session.progress(f"first step, {kind}", 1, always=True)
         self._kind = kind
+        self._watched = kind == "whole" and self.trained is not None and self.trained.due
+        if self.trained and self._watched:
+            self.trained.before()
         self._faults = read_faults()
         self._used = thread_time.read(self._thread)
         if kind != FREE:
@@ -258,6 +264,8 @@ class StepSchedule:
         elif self._kind == OPERATORS:
             self.pace.pause(self.step_s)
             self.session.timed(self.step_s)
+        if self.trained and self._watched:
+            self.trained.after()
         what = "training step" if self._kind in ("split", "whole") else self._kind
         self.session.progress(what, len(self.losses))
 
@@ -276,6 +284,7 @@ class StepSchedule:
         assert isinstance(workload, TrainingWorkload)
         session.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
+        trained = self.trained.facts() if self.trained else {}
         whole_step_s = statistics.median(times.whole_step_s)
         split_over = statistics.median(times.step_s) / whole_step_s if times.step_s else None
         compiling: dict[str, Any] = {}
@@ -311,6 +320,8 @@ class StepSchedule:
             "bytes": None,
             "loss": self.losses,
             "steps": self.steps,
+            **trained,
+            **({"draws": True} if workload.draws else {}),
             "unsynchronised_steps": self.run_steps or None,
             "split_over_whole_step": split_over,
             "quantities": compiling,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing
 from siliconprof.session import memory_limit
+from siliconprof.session.trained import Trained
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import StepSchedule, Trainer
 from siliconprof.workloads.base import TrainingWorkload
@@ -70,6 +71,7 @@ class Plugin(Trainer):
             offload = {name: config[name]["enabled"] for name in ("bf16", "fp16")}
             offload["deepspeed"] = config
         schedule = StepSchedule(session)
+        schedule.trained = Trained(session, workload, lambda: _offload.weights(model))
         train_dataset = rows(session)
         with tempfile.TemporaryDirectory() as folder:
             name = workload.trainer_class

@@ -167,6 +167,10 @@ class ClassicWorkload(TrainingWorkload):
     layers: ClassVar[tuple[Layer, ...]]
 
     @property
+    def draws(self) -> bool:  # type: ignore[override]
+        return DROPOUT in self.layers
+
+    @property
     def batch_size(self) -> int:
         """A whole cell has the largest; trainer `epochs` makes one training of each size."""
         own = self.parameters

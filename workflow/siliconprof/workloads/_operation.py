@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import operator
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Parameter, Quantity, integer, number, several
 from siliconprof.workloads.base import KernelWorkload
 
@@ -87,9 +89,11 @@ class OperationWorkload(KernelWorkload):
             work: `flops`, `flops_source`, `bytes` and `result_error`.
         """
         backend = session.backend
+        observed = called(session, launch)
         backend.reset_peak_memory()
         measured = session.repeat(what, lambda: backend.evaluate(launch()))
-        point = {"params": dict(params)} | measured | dict(work) | {"memory": session.memory()}
+        point = {"params": dict(params)} | measured | dict(work)
+        point |= {"observed": observed, "memory": session.memory()}
         if "burst" not in self.parameters:
             return point
         fastest_s = min(measured["times"]["step_s"])
@@ -118,6 +122,22 @@ class OperationWorkload(KernelWorkload):
             return {"burst_mean_s": (time.perf_counter() - start) / count}
 
         return session.undisturbed(once) | {"burst_count": count, "burst_warmup": warm}
+
+
+def called(session: Session, launch: Callable[[], Any]) -> dict[str, Any]:
+    """What a call really hands to the device: `operands`, dtypes, and `flops`; or the `reason`.
+
+    Operands are those of the products among its operators, of all operators where it has none.
+    """
+    try:
+        operators = session.backend.operators_of(launch)
+    except Unsupported as error:
+        return {"operands": [], "flops": None, "reason": str(error)}
+    products = [operator for operator in operators if operator.flops]
+    inputs = " ".join(operator.inputs for operator in products or operators)
+    flops = session.backend.counted_flops((one.kind, one.flops, 1) for one in operators)
+    operands = sorted({dtype for dtype in re.findall(r"(\w*float\w*)\[", inputs)})
+    return {"operands": operands, "flops": flops, "reason": None}
 
 
 def together(point: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

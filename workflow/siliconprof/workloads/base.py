@@ -220,6 +220,7 @@ class TrainingWorkload(Workload):
     BARE: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_alone`
     input_name: ClassVar[str] = "input_ids"  # of the array in a batch that a model is called with
     fixed: ClassVar[tuple[str, ...]] = ()  # names of weights that are not trained
+    draws: bool = False  # a step draws random numbers, as dropout does: each framework has its own
     # Ends of the names of projections into the residual stream, whose weights are drawn narrower.
     into_residual: ClassVar[tuple[str, ...]] = ()
     POINT = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.declarations import Bytes, Settings, integer, several
 from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.timing import PhaseClock
+from siliconprof.session.trained import Trained
 from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
@@ -121,11 +122,17 @@ def train(session: Session, workload: transformer_lm.Plugin, steps: int) -> dict
     clock, what = PhaseClock(backend), name(workload)
     times: list[float] = []
     curve: dict[str, list[Any]] = {"loss": [], "gradient_norm": [], "learning_rate": []}
+    trained = Trained(session, workload, stepper.weights)
     for step in range(steps):
         session.progress(what, step)
+        watches = trained.due
+        if watches:
+            trained.before()
         clock.start(split=False)
         loss = stepper.step(next(batches), clock)
         step_s, _ = clock.stop()
+        if watches:
+            trained.after()
         times.append(step_s)
         curve["loss"].append(loss())
         curve["gradient_norm"].append(stepper.gradient_norm())
@@ -147,6 +154,7 @@ def train(session: Session, workload: transformer_lm.Plugin, steps: int) -> dict
         "bytes": None,
         "memory": memory | memory_limit.held(session, again, stepper.standing()),
         "curve": curve,
+        **trained.facts(),
         "outcome": training_course.outcome(curve["loss"]),
         **watched,
     }

@@ -18,6 +18,7 @@ from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
 from siliconprof.session.timing import PhaseClock
+from siliconprof.session.trained import Trained
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads._operation import together
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch
@@ -173,6 +174,11 @@ class Plugin(transformer_lm.Sweep):
             stepper.step(batch, clock)
 
         measured = session.repeat(what, iteration)
+        trained = Trained(session, model, stepper.weights)
+        while trained.due:
+            trained.before()
+            iteration()
+            trained.after()
         session.progress(f"{what}: blocked_autorange", 0, always=True)
         autorange: dict[str, Any] = {"blocked_autorange": {"reason": "the step took too long"}}
         if measured["stopped_by"] != "overrun":
@@ -188,6 +194,7 @@ class Plugin(transformer_lm.Sweep):
             peak_bytes, means, launches = None, f"not counted: {in_one_line(error)}", None
         device = {"device_peak_bytes": peak_bytes, "device_peak_means": means}
         return together(measured, autorange) | {
+            **trained.facts(),
             "memory": {**memory, "device_bytes": device_bytes, **device},
             "quantities": {"device_launches": launches},
         }

@@ -29,14 +29,12 @@ def rows(frames: Frames) -> pd.DataFrame:
     unknown = both.map({True: OF_WHOLE, False: UNKNOWN})
     missing = pd.Series("nothing elsewhere was measured in this precision", frame.index)
     return frame.assign(
-        training=label[0],
         amount=label[1],
         against=frame["comparison"].replace("", pd.NA),
         same_setup=frame["same_setup"].mask(is_same),
         same_times_why=missing.mask(is_same, "as against the best, which is in the same precision"),
         main_cause=cause.mask(frame["cause"].isna() & frame["rival_times_low"].gt(1), unknown),
         per_1000_usd_why="no source has its price",
-        remark=frame["disturbed"].map({True: "disturbed", False: ""}),
     )
 
 

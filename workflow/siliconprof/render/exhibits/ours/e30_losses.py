@@ -1,4 +1,4 @@
-"""The loss of every training by step, a panel for each model.
+"""The loss of every training by step, a panel for each model and batch.
 
 Losses of equal work, data, seed, weights and settings must be equal whatever computes them: the
 pointer has how far each is from the first of them, a panel's title how far those in fp32 are.
@@ -33,12 +33,12 @@ def rows(frames: Frames) -> pd.DataFrame:
     where = " on " + frame["place"] if frame["place"].nunique() > 1 else ""
     several = frame.groupby("model")["work_label"].transform("nunique") > 1
     several &= frame["stage"] != "near-capacity"  # whose batch is in its setup
-    batch = " · " + frame["work_label"].str.partition(", ")[2]
+    model = frame["model"] + (", " + frame["work_label"].str.partition(", ")[2]).where(several, "")
     ended = frame["diverged"].map(" (diverged: NaN or infinite at step {:.0f})".format, "ignore")
     by = frame["difference"].map(words.scientific, "ignore").astype("str")
     frame = frame.assign(
-        panel=frame["model"] + frame["model"].map(_remarks(frame)).astype("str").fillna(""),
-        line=frame["setup"] + where + batch.where(several, "") + ended.astype("str").fillna(""),
+        panel=model + model.map(_remarks(frame, model)).astype("str").fillna(""),
+        line=frame["setup"] + where + ended.astype("str").fillna(""),
         hover="differs from " + frame["first"].map(names["setup"]) + " by at most " + by,
     )
     shown = frame[[*CELL, "place", "disturbed", "panel", "line", "hover"]]
@@ -68,10 +68,10 @@ def compared(frames: Frames) -> pd.DataFrame:
     return losses.assign(by=by.mask(losses["order"] == losses["first"]))
 
 
-def _remarks(frame: pd.DataFrame) -> pd.Series:
+def _remarks(frame: pd.DataFrame, model: pd.Series) -> pd.Series:
     """Model -> ` (fp32: 3 × 10⁻⁷)`, or how many diverged."""
-    diverged = frame["diverged"].groupby(frame["model"]).count().loc[lambda n: n > 0]
-    most = frame[frame["precision"] == "fp32"].groupby("model")["difference"].max().dropna()
+    diverged = frame["diverged"].groupby(model).count().loc[lambda n: n > 0]
+    most = frame["difference"][frame["precision"] == "fp32"].groupby(model).max().dropna()
     texts = most.map(words.scientific).map(" (fp32: {})".format)
     return diverged.map(" ({} diverged)".format).combine_first(texts)
 

@@ -54,6 +54,6 @@ EXHIBIT = Exhibit(
         Num("net_energy_per_step_j", "Above idle", "J per step", digits=4),
         Num("idle_before_w", "Idle", "W", help="context open, nothing running"),
     ),
-    needs="It needs a training with energy_window_s of at least 10.",
+    needs="It needs a training over whose window of 10 s a counter was read (timing: energy_window_s).",
     shows=("energy",),
 )

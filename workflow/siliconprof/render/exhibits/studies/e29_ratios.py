@@ -11,6 +11,7 @@ from siliconprof.analyse.frames import DEVICE, PATH, Frames, alike_but
 from siliconprof.render.exhibit import Column, Exhibit, Num, Text
 from siliconprof.render.exhibits.studies import _models, _networks
 
+EPOCH = "training and validation; the first table has the ratio of a training step"
 ROW = ["a", "b", "network", "published", "source_text"]
 EVERY = "all"  # batch sizes
 
@@ -98,7 +99,7 @@ def columns(frame: pd.DataFrame) -> list[Column]:
     names = {name.split("_")[1] for name in map(str, frame) if name.startswith("times_")}
     sizes = sorted(names - {EVERY}, key=int)
     return [
-        Text("a", "Trains", prose=True),
+        Text("a", "Trains an epoch", prose=True, help=EPOCH),
         Text("b", "so many times as fast as", prose=True),
         Text("network", "Network"),
         *(
