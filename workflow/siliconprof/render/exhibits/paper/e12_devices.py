@@ -22,6 +22,7 @@ def fastest_products(frames: Frames) -> pd.DataFrame:
         measured=first["flop_per_s"],
         measured_low=1e3 * first["flops"] / first["step_ms_high"],
         measured_high=1e3 * first["flops"] / first["step_ms_low"],
+        measured_n=first["step_ms_n"],
         how=first["backend"] + ", " + pd.Series(shapes, first.index, dtype=object),
     )
 
