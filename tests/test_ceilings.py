@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from siliconprof.analyse import ceilings
 from siliconprof.render.exhibits.answer.e06_roofline import under_roofs
+from siliconprof.render.exhibits.paper.e12_devices import fastest_products
 from synthetic_cells import bandwidth, matvec, product, products, vjp
 from synthetic_results import CPU, GPU, H200, load, make, table, training
 
@@ -96,6 +97,7 @@ def test_what_was_disturbed_has_a_mark_and_is_in_no_ceiling_and_no_ratio(tmp_pat
     assert points["disturbed"].tolist() == points["point_disturbed"].notna().tolist()
     roofs = under_roofs(load(made))
     assert len(roofs[roofs["module"] == "matmul"]) == 1
+    assert fastest_products(load(made))["measured"].tolist() == pytest.approx([60e9], rel=0.01)
 
 
 def test_mixed_precision_is_held_against_the_faster_of_its_formats(tmp_path: Path) -> None:

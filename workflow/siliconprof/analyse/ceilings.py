@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from siliconprof.analyse import results_table, scaling, throughputs
@@ -92,9 +91,19 @@ def _best(points: pd.DataFrame) -> pd.DataFrame:
     for kind in KINDS:
         counted = points["module"].eq(kind.module) & known(points[kind.rate])
         counted &= points["precision"].isin(FORMATS) & counts.get(kind.quantity, True)
-        names = [kind.rate, f"{kind.stem}_low_s", f"{kind.stem}_high_s"]
-        of = points.loc[counted, names].set_axis(["value", "low", "high"], axis=1)
-        found.append(of.assign(quantity=kind.quantity, unit=kind.unit))
+        of = points[counted]
+        value, s = of[kind.rate], of[f"{kind.stem}_median_s"]
+        ends = (of[f"{kind.stem}_{end}_s"].where(lambda s: known(s)) for end in ("low", "high"))
+        low, high = ends if kind.unit == SECONDS else reversed([value * s / end for end in ends])
+        numbers = {
+            "value": value,
+            "value_low": low,
+            "value_high": high,
+            "error": (high - low) / 2 / value,
+            # Between processes there is an interval of two.
+            "n": of[f"{kind.stem}_n"].mask(of["processes"].gt(1)),
+        }
+        found.append(pd.DataFrame({"quantity": kind.quantity, "unit": kind.unit} | numbers))
     best = pd.concat(found).join(points[[*PLACE, *OF_POINT]]).reset_index(drop=True)
     is_time = best["unit"] == SECONDS
     best["format"] = best["precision"].mask(is_time, "")
@@ -103,7 +112,6 @@ def _best(points: pd.DataFrame) -> pd.DataFrame:
     bound = best["launch_bound"].eq(True).fillna(False).astype(bool)
     return best.assign(
         how=best["how"].where(~bound, best["how"] + "; launch-bound: at least this"),
-        error=np.sqrt(best["high"] / best["low"].where(known(best["low"]))) - 1,
     )
 
 

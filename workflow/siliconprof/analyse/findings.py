@@ -64,14 +64,19 @@ def _said(both: pd.DataFrame, axis: str, name: str) -> str:
         faster = "no faster beyond noise than"
     times = (words.duration(row[f"{STEP}{side}"] / 1e3) for side in (fast, slow))
     few = min(row["whole_step_n"], row["whole_step_n_other"])
-    remarks = [f"only {few:.0f} steps"] if few < words.FEWEST_OF_INTERVAL else []
-    remarks += ["disturbed by other processes"] if is_disturbed.all() else []
     bound = [row[name + side] for side in (fast, slow) if row[f"is_launch_bound{side}"]]
-    remarks += [f"{words.listing(bound)} launch-bound: it waits for its host"] if bound else []
     return (
         f"{row['model']} ({_manner(row, axis)}): {row[name + fast]} is {faster} {row[name + slow]}, "
-        f"{' against '.join(times)} a step{f' ({words.listing(remarks)})' * bool(remarks)}."
+        f"{' against '.join(times)} a step{_remarks(few, bool(is_disturbed.all()), bound)}."
     )
+
+
+def _remarks(steps: float, is_disturbed: bool, launch_bound: list[str]) -> str:
+    """` (only 3 steps)`, of which there is a range and no interval; empty where nothing is to say."""
+    remarks = [f"only {steps:.0f} steps"] if steps < words.FEWEST_OF_INTERVAL else []
+    remarks += ["disturbed by other processes"] if is_disturbed else []
+    remarks += [f"{name} waits for its host to launch" for name in launch_bound]
+    return f" ({words.listing(remarks)})" * bool(remarks)
 
 
 def _span(low: float, high: float, digits: int = 3) -> str:
@@ -89,16 +94,17 @@ def _manner(row: dict[str, Any], axis: str) -> str:
 def _hardware(frames: Frames) -> str:
     """The largest share of the fastest product that a training in fp32 reaches."""
     steps = frames.trainings[frames.trainings["precision"] == "fp32"]
-    ceiling = throughputs.fastest_product(steps, frames.table("ceilings"))["ceiling"]
-    steps = steps.assign(share=steps["flop_per_s"] / ceiling)
+    products = throughputs.fastest_product(steps, frames.table("ceilings"))
+    steps = steps.assign(share=steps["flop_per_s"] / products["ceiling"]).join(products)
     steps = steps[~steps["is_mechanism_check"]].dropna(subset=["share"])
     if steps.empty:
         return ""
     by = ["disturbed", "share"]
     best = steps.sort_values(by, ascending=[True, False], kind="stable").iloc[0]
-    work = 100 * best["share"] * best[STEP]
-    span = _span(work / best[f"{STEP}_high"], work / best[f"{STEP}_low"], digits=2)
+    work = 100 * best["share"] * best[STEP] * best["ceiling"]
+    low, high = (work / best[f"{STEP}{end}"] / best[f"ceiling{end}"] for end in ("_high", "_low"))
+    span, few = _span(low, high, digits=2), best["whole_step_n"]
     return (
         f"{best['model']} ({best['setup']}) reaches {words.percent(best['share'])} ({span}) of the "
-        f"fastest matrix product measured on {best['place']}."
+        f"fastest matrix product measured on {best['place']}{_remarks(few, best['disturbed'], [])}."
     )

@@ -94,7 +94,7 @@ def of_sheets(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) ->
 
 
 def ceilings_of(lines: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """`ceiling` and `ceiling_how` of each `PLACE` and number format.
+    """`ceiling` with its interval and `ceiling_how` of each `PLACE` and number format.
 
     Args:
         lines: of ceilings.csv.
@@ -102,8 +102,10 @@ def ceilings_of(lines: pd.DataFrame, quantity: str) -> pd.DataFrame:
     of = lines[lines["quantity"] == quantity]
     text = of[["backend", "workload", "how", "precision"]].astype("string")
     how = text["backend"] + ", " + text["workload"] + ": " + text["how"] + ", " + text["precision"]
-    of = of.rename(columns={"precision": "format", "value": "ceiling"}).assign(ceiling_how=how)
-    return of[[*PLACE, "format", "ceiling", "ceiling_how"]].astype({"ceiling": float})
+    names = {f"value{end}": f"ceiling{end}" for end in ("", "_low", "_high")}
+    of = of.rename(columns={"precision": "format"} | names).assign(ceiling_how=how)
+    numbers = [*names.values()]
+    return of[[*PLACE, "format", *numbers, "ceiling_how"]].astype(dict.fromkeys(numbers, float))
 
 
 def bandwidths(lines: pd.DataFrame) -> pd.DataFrame:
@@ -151,7 +153,7 @@ def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.D
 
 
 def fastest_product(points: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
-    """`ceiling`, `ceiling_how` and `ceiling_format` of each point, the ceiling of its products.
+    """`ceiling`, `_low`, `_high`, `_how` and `_format` of each point, the ceiling of its products.
 
     That is the fastest product of any backend of its device in the number format of its precision; of
     mixed precision, which does some of its work in fp32, the faster of both, where both are known.

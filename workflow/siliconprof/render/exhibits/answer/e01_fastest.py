@@ -19,7 +19,8 @@ def rows(frames: Frames) -> pd.DataFrame:
     for end in ("", "_low", "_high"):
         frame[f"same_times{end}"] = frame[f"same_times{end}"].mask(is_same)
     of_same = frames.points[f"{answer.STEP}_n"].reindex(frame["same_index"]).set_axis(frame.index)
-    frame["same_times_n"] = frame[f"{answer.STEP}_n"].combine(of_same, min).mask(is_same)
+    fewest = pd.concat([frame[f"{answer.STEP}_n"], of_same], axis=1).min(axis=1)
+    frame["same_times_n"] = fewest.where(frame["same_times"].notna())
     told = (
         frames.results.frame("operators")[POINT]
         .drop_duplicates()

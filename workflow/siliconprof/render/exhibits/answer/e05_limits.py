@@ -16,7 +16,7 @@ QUANTITIES = {
     AMORTISED: "launch",
 }
 COLUMNS = {  # of ceilings.csv -> what ends a column of the table
-    **{"value": "", "low": "_low", "high": "_high", "how": "_how"},
+    **{"value": "", "value_low": "_low", "value_high": "_high", "n": "_n", "how": "_how"},
     **{"datasheet_value": "_sheet", "share": "_share", "datasheet_source": "_source"},
     **{"datasheet_reason": "_sheet_why", "workload": "_workload"},
 }
@@ -29,8 +29,6 @@ def rows(frames: Frames) -> pd.DataFrame:
     disturbed = lines["record"].isin(cells.loc[cells["disturbed"], "record"])
     lines = lines.assign(
         column=lines["quantity"].map(QUANTITIES),
-        low=lines["value"] * (1 - lines["error"]),
-        high=lines["value"] * (1 + lines["error"]),
         how=lines["how"].mask(disturbed, lines["how"] + ", disturbed"),
     )
     by = [*BACKEND, "precision", "column"]

@@ -14,7 +14,9 @@ def rows(frames: Frames) -> pd.DataFrame:
     gaps = frames.gaps
     pairs = gaps[gaps["kind"] == GAP].set_index("pair")
     left = gaps[gaps["kind"] == LEFT].set_index("pair")
+    n = frames.points["whole_step_ms_n"]
     frame = pairs.assign(
+        gap_n=pd.concat([pairs["fast"].map(n), pairs["slow"].map(n)], axis=1).min(axis=1),
         remark=pairs["disturbed"].map({True: "disturbed", False: ""}),
         ratio=pairs["slow_s"] / pairs["fast_s"],
         explained=(1 - left["share"]).mask(pairs["is_noise"]),

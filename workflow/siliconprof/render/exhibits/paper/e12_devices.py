@@ -14,6 +14,7 @@ def fastest_products(frames: Frames) -> pd.DataFrame:
     """The fastest fp32 product of each device, by any backend, with its interval."""
     points = frames.points
     points = points[points["module"].eq("matmul") & points["precision"].eq("fp32")]
+    points = points[points["point_disturbed"].isna()]
     first = points.sort_values("flop_per_s", ascending=False).drop_duplicates(DEVICE)
     first = first[first["flop_per_s"].gt(0)]
     shapes = [words.shape(row) for row in records(first)]
@@ -21,6 +22,7 @@ def fastest_products(frames: Frames) -> pd.DataFrame:
         measured=first["flop_per_s"],
         measured_low=1e3 * first["flops"] / first["step_ms_high"],
         measured_high=1e3 * first["flops"] / first["step_ms_low"],
+        measured_n=first["step_ms_n"],
         how=first["backend"] + ", " + pd.Series(shapes, first.index, dtype=object),
     )
 

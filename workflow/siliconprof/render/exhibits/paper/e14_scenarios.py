@@ -7,7 +7,7 @@ from siliconprof.render.exhibit import Exhibit, Num, Text
 from siliconprof.render.exhibits.paper._needs import SCENARIOS, length, needs, paper_places
 
 KEY = ["model", "batch_size", "device"]
-STEP = ["whole_step_ms", "whole_step_ms_low", "whole_step_ms_high"]
+STEP = ["whole_step_ms", "whole_step_ms_low", "whole_step_ms_high", "whole_step_ms_n"]
 OF_MODEL = ["predicted_memory_bytes", "capacity_bytes", "scenario_derived"]
 
 

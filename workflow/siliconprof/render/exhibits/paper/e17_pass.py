@@ -26,13 +26,14 @@ def measured(frames: Frames) -> pd.DataFrame:
     by_backend = backends["backend_label_other"] + " against " + backends["backend_label"]
     both = [backends.assign(compared=by_backend), trainers.assign(compared=by_trainer)]
     found = pd.concat(both).query("source == source_other").sort_values(["order", "order_other"])
-    steps = {end: (found[f"{STEP}{end}_other"], found[f"{STEP}{end}"]) for end in ENDS}
+    steps = {end: (found[f"{STEP}{end}_other"], found[f"{STEP}{end}"]) for end in (*ENDS, "_n")}
     return found[[*CELL, "device_label", "whose", "work_label", "compared"]].assign(
         **{f"first{end}": first for end, (first, _) in steps.items()},
         **{f"second{end}": second for end, (_, second) in steps.items()},
         times=steps[""][0] / steps[""][1],
         times_low=steps["_low"][0] / steps["_high"][1],
         times_high=steps["_high"][0] / steps["_low"][1],
+        times_n=pd.concat(steps["_n"], axis=1).min(axis=1),
     )
 
 

@@ -19,7 +19,7 @@ UNKNOWN = "the paper prints one follow-up launch, and not which of these it is"
 def rows(frames: Frames) -> pd.DataFrame:
     """Each launch of each backend, then what the paper prints."""
     measured = frames.points[frames.points["module"] == "kernel_launch"]
-    columns = [f"{kind}{end}" for kind in KINDS for end in ("", "_low", "_high")]
+    columns = [f"{kind}{end}" for kind in KINDS for end in ("", "_low", "_high", "_n")]
     names = ["device_label", "whose", "backend_label", "launch", "note"]
     frame = frames.published("table6_kernel_launch")
     printed = pd.DataFrame(

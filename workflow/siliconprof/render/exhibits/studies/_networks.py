@@ -21,4 +21,5 @@ def measured(frames: Frames) -> pd.DataFrame:
         network_order=rank(names, ARTICLES_ORDER),
         place_order=frame.groupby(DEVICE)["order"].transform("min"),
         **{name: frame["epoch_s"] * share for name, share in ends.items()},
+        epoch_s_n=frame[f"{STEP}_n"],
     ).sort_values(["network_order", "title", "place_order", "batch_size", "order"])

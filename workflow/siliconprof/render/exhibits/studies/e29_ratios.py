@@ -25,7 +25,7 @@ def rows(frames: Frames) -> pd.DataFrame:
     mean = logs.groupby([ratios[name] for name in ROW], sort=False).mean()
     means = mean.map(math.exp).reset_index().assign(batch=EVERY)
     long = pd.concat([ratios, means, printed(frames)], ignore_index=True)
-    values = ["times", "times_low", "times_high", "times_bound"]
+    values = ["times", "times_low", "times_high", "times_n", "times_bound"]
     wide = long.reindex(columns=[*ROW, "batch", *values]).pivot(index=ROW, columns="batch")
     wide.columns = wide.columns.map(lambda pair: pair[0].replace("times", f"times_{pair[1]}"))
     frame = wide.reindex(pd.MultiIndex.from_frame(long[ROW].drop_duplicates())).reset_index()
@@ -37,7 +37,7 @@ def measured(frames: Frames) -> pd.DataFrame:
     """Ratios of epochs of equal work: of a GPU over a CPU, else of the faster over the slower."""
     frame = _networks.measured(frames)
     frame = frame[frame["epoch_s_low"].gt(0)]
-    epochs = ["epoch_s", "epoch_s_low", "epoch_s_high"]
+    epochs = ["epoch_s", "epoch_s_low", "epoch_s_high", "epoch_s_n"]
     names = ["source", "host", "network_order", "title", "batch_size", *epochs]
     work = alike_but(frame, *PATH)
     own = [frame[name] for name in DEVICE]
@@ -67,6 +67,7 @@ def measured(frames: Frames) -> pd.DataFrame:
             "times": times,
             "times_low": both["epoch_s_low_b"] / both["epoch_s_high"],
             "times_high": both["epoch_s_high_b"] / both["epoch_s_low"],
+            "times_n": both[["epoch_s_n", "epoch_s_n_b"]].min(axis=1),
         }
     )
     by = ["side_order", "side_order_b", "network_order", "title", "batch_size"]

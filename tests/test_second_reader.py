@@ -1,0 +1,441 @@
+"""Every number of the tables and of the page is what a second reader makes of the records.
+
+To 1e-9 in files, to the last digit in print: it knows how a number is made, and this file how it is
+written. Golden tables hold what was, this holds what is right.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import shutil
+from collections import Counter
+from html import unescape
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+import second_reader
+from conftest import Checkout
+from second_reader import Row
+
+pytestmark = pytest.mark.slow
+CELL = ("backend", "workload", "scenario", "precision")
+TRAINERS = {"training_run": "whole run", "epochs": "whole epochs"}
+FEWEST = 8  # values of which the median has a 95 % interval
+THIN = "\u2009"
+# Table -> what tells its rows apart; then those of the page.
+KEYS: dict[str, tuple[str, ...]] = {
+    "results": (*CELL, "point"),
+    "points": (*CELL, "point"),
+    "ceilings": ("backend", "precision", "quantity"),
+    "checks": (*CELL, "point", "quantity"),
+}
+ON_PAGE: dict[str, tuple[str, ...]] = {
+    "fastest": ("training", "amount"),
+    "limits": ("backend_label", "precision"),
+    "memory-energy": ("training", "setup"),
+    "network-ratios": ("a", "b", "network"),
+    "paper-table-1": ("device_label",),
+    "paper-table-2": ("model", "how"),
+    "paper-table-3": ("model", "device_label"),
+    "paper-table-4": ("work_label", "compared"),
+    "paper-table-5": ("work_label", "setup"),
+    "paper-table-6": ("backend_label", "launch"),
+}
+# Numbers of the page: table, title of the column, its column in the file, what it is shown over.
+PRINTED: list[tuple[str, str, str, float]] = [
+    ("fastest", "Speed", "samples_per_s", 1),
+    ("fastest", "Time per step", "whole_step_ms", 1),
+    ("fastest", "In the same precision", "same_times", 1),
+    ("limits", "Fastest matmul", "product", 1e9),
+    ("limits", "Memory", "memory", 1e9),
+    ("limits", "Cache", "cache", 1e9),
+    ("limits", "Launch, among many", "launch", 1e-6),
+    ("memory-energy", "Predicted", "predicted_on_device_bytes", 2**20),
+    ("memory-energy", "Device peak", "device_peak_bytes", 2**20),
+    ("memory-energy", "Predicted / peak", "over", 1),
+    ("memory-energy", "Process grew by", "growth_bytes", 2**20),
+    *(("network-ratios", f"batch {n}", f"times_{n}", 1) for n in (32, 128, 512, 1024)),
+    ("network-ratios", "all sizes", "times_all", 1),
+    ("paper-table-1", "Memory, found", "device_memory_bytes", 2**30),
+    ("paper-table-1", "Fastest fp32 product", "measured", 1e12),
+    ("paper-table-2", "16 bytes each", "theoretical_gib", 1),
+    ("paper-table-2", "Measured peak, fp32", "device_peak_bytes", 2**20),
+    ("paper-table-4", "First named", "first", 1),
+    ("paper-table-4", "Second named", "second", 1),
+    ("paper-table-4", "First / second", "times", 1),
+    ("paper-table-6", "Cold", "cold_ms", 1e-3),
+    ("paper-table-6", "Launch and wait", "launch_and_wait_ms", 1e-3),
+    ("paper-table-6", "Amortised", "amortised_ms", 1e-3),
+    ("paper-table-6", "Enqueue", "enqueue_ms", 1e-3),
+]
+# Columns that the second reader does not read: words, and what no record says.
+UNREAD = {"source", "record", "unit", "blas", "reason", "why_not", "whose", "datasheet_reason"}
+UNREAD |= {"ceiling_how", "ceiling_format", "last_level_cache_bytes"}
+UNREAD |= {"main_cause", "cause_of"}  # of the parts of a step: see attribution.csv
+UNREAD |= {"lora_trainable"}  # by the memory model, of trainings that were not run too
+OF_POINTS = re.compile(  # all of points.csv that is computed
+    r"(?!autorange).*_(n|median_s|q25_s|q75_s|low_s|high_s)|(burst_)?flop_per_s|(bytes|samples|tokens)_per_s"
+    "|flops|bytes|device_peak_bytes|n_parameters|samples_per_step|tokens_per_step|processes"
+)
+
+
+# -- how the second reader's numbers are written ---------------------------------------------------
+
+
+def digits(value: float, n: int = 3) -> str:
+    """So many significant digits, thousands set apart from 10 000 on."""
+    places = max(n - 1 - math.floor(math.log10(float(f"{value:.{n - 1}e}"))), 0) if value else 0
+    return f"{value:,.{places}f}".replace(",", THIN if value >= 9999.5 else "")
+
+
+def shown(row: Row, column: str, scale: float) -> str:
+    """`45.6 ± 7 %`, half of the 95 % interval; of too few for one `45.6 range of 4`."""
+    value, low, high = (row.get(f"{column}{end}") for end in ("", "_low", "_high"))
+    if value is None:
+        return "–"
+    text = digits(value / scale, 4 if column == "theoretical_gib" else 3)
+    if low is None:
+        return text
+    half, n = (high - low) / 2, row[f"{column}_n"]
+    reach = f"{100 * half / value:.0f}{THIN}%" if half <= value else digits(half / scale)
+    return f"{text} ± {reach}" if n >= FEWEST else f"{text} range of {n}"
+
+
+def duration(seconds: float) -> str:
+    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+    scale, unit = next(one for one in units if seconds >= 0.9995 * one[0])
+    return f"{digits(seconds / scale)}{THIN}{unit}"
+
+
+def variant(p: Row) -> list[str]:
+    """How a training runs otherwise than the plain one of its model."""
+    words = [f"LoRA {p['lora_rank']}"] if p.get("lora_rank") else []
+    words += [f"offload stage {p.get('zero_stage')}"] * (p["stage"] == "offload")
+    words += [f"near capacity, batch {p['batch_size']}"] * (p["stage"] == "near-capacity")
+    return words + ["compiled"] * p["compile"]
+
+
+def setup(p: Row) -> str:
+    """`torch-cpu · plain · fp32`."""
+    by_hand = p["backend"] == "mlx" and p["precision"].startswith("amp-")
+    precision = p["precision"] + " (manual)" * by_hand
+    parts = [p["backend"], TRAINERS.get(p["trainer"], p["trainer"]), precision, *variant(p)]
+    return " · ".join(filter(None, parts))
+
+
+def amount(p: Row) -> str:
+    """`0.20 M parameters, batch 4 × 64 tokens`."""
+    millions, samples, each = p["n_parameters"] / 1e6, p["samples_per_step"], ""
+    if p["audio_s_per_step"]:
+        audio_s = p["audio_s_per_step"] / samples
+        each = f" × {audio_s:g} s of audio and {p['target_len']} tokens"
+    elif p["tokens_per_step"]:
+        each = f" × {p['tokens_per_step'] // samples} tokens"
+    size = f"{millions:.2f}" if millions < 10 else f"{millions:.0f}"
+    return f"{size} M parameters, batch {samples}{each}"
+
+
+def operation(p: Row) -> str:
+    """The shape of an operation; the batch of a training."""
+    own = p["raw"]["params"]
+    if "m" in own:
+        more = f"{own['forward']} forward" if "forward" in own else own.get("cache")
+        shape = "×".join(str(own[name]) for name in ("batch", "m", "k", "n"))
+        return f"{shape}, {more}" if more else shape
+    if "kernel" in own:
+        kib = own["working_set_bytes"] / 2**10
+        size = f"{kib:g} KiB" if kib < 1024 else f"{kib / 1024:g} MiB"
+        return f"{own['kernel']}, {size}, {own['cache']}"
+    if p["module"] in ("first_touch", "kernel_launch"):
+        return f"{own['pages']} pages" if "pages" in own else str(own["launch"])
+    layers = f"{p['n_layer']} layers of width {p['n_embd']}, " if p.get("n_layer") else ""
+    return f"{layers}batch {p['batch_size']}"
+
+
+def worded(table: str, row: Row, place: str) -> Row:
+    """A row of the second reader with what its table says in words."""
+    if table in ("results", "ceilings", "checks") and row["point"] is not None:
+        how = operation(row)
+        parts = [how, *(variant(row) if row["trainer"] else [])]
+        share = row.get("of_ceiling")
+        verdict = "above our own ceiling" if share and share > 1.25 else "ok"
+        row = row | {"how": how, "verdict": "not compared" if share is None else verdict}
+        return row | {"operation": ", ".join(parts)} if table == "results" else row
+    if table == "fastest":
+        row = row | {"training": row["model"], "amount": amount(row)}
+        row |= {"setup": setup(row) + " (the only one)" * row["alone"]}
+        row |= {"remark": "disturbed" * row["disturbed"]}
+        row |= {"same_setup": setup(row["same"])} if "same" in row else {}
+        if "rival" in row:
+            faster = f"{digits(row['rival_times'])} × faster than"
+            faster = faster if row["rival_times_low"] > 1 else "no faster beyond noise than"
+            spoilt = " (disturbed)" * row["rival"]["disturbed"]
+            row |= {"against": f"{faster} {setup(row['rival'])}{spoilt}"}
+    if table == "limits":
+        spoilt = ", disturbed" * ("contended" in row["of"]["codes"])
+        row = row | {f"{row['title']}_how": operation(row["of"]) + spoilt}
+    if table == "memory-energy":
+        training = f"{row['model']}, batch {row['samples_per_step']}"
+        row = row | {"training": training, "setup": setup(row)}
+    if table == "network-ratios":
+        row = row | {side: f"{place} · {row[side]['backend']}" for side in "ab"}
+    if table == "paper-table-1":
+        m, k, n = (row["raw"]["params"][name] for name in "mkn")
+        row = row | {
+            "how": f"{row['backend']}, " + (f"{m}³" if m == k == n else f"{m} × {k} × {n}")
+        }
+    if table == "paper-table-2":
+        row = row | {"how": f"{row['backend']}, batch {row['samples_per_step']}"}
+    if table == "paper-table-4":
+        compared = f"HF Trainer against plain loop, {row['backend']}"
+        if row["axis"] == "backend":
+            compared = f"{row['backend']} against {row['second_side']['backend']}"
+        row = row | {"compared": compared, "work_label": f"{row['model']}: {amount(row)}"}
+    if table == "paper-table-6":
+        spoilt = ", disturbed by other processes" * bool(row["point_disturbed"])
+        row = row | {"note": row["note"] + spoilt}
+    return row | {"place": place, "device_label": place}
+
+
+def sentences(made: dict[str, list[Row]], place: str) -> list[str]:
+    """The findings as the page words them."""
+    found = []
+    for row in made["findings"]:
+        (fast, slow), axis = row["two"], row["axis"]
+        names = [name for name in ("backend", "trainer", "precision") if name != axis]
+        fixed = [fast[name] for name in names] + (variant(fast) if axis != "compile" else [])
+        ways = [
+            ("compiled" if p["compile"] else "eager") if axis == "compile" else p[axis]
+            for p in (fast, slow)
+        ]
+        span = " to ".join(digits(row[f"times_{end}"]) for end in ("low", "high"))
+        faster = f"{digits(row['times'])} × ({span}) faster than"
+        faster = faster if row["times_low"] > 1 else "no faster beyond noise than"
+        steps = " against ".join(duration(p["whole_step_s"][0]) for p in (fast, slow))
+        last = remarks(row["times_n"], fast["disturbed"] or slow["disturbed"])
+        found.append(
+            f"{fast['model']} ({', '.join(fixed)}): {ways[0]} is {faster} {ways[1]}, {steps} a step{last}."
+        )
+    for row in made["hardware"]:
+        s, low, high, n = row["whole_step_s"]
+        work, share = row["flop_per_s"] * s, row["of_ceiling"]
+        ends = (work / high / row["ceiling_high"], work / low / row["ceiling_low"])
+        span = " to ".join(digits(100 * end, 2) for end in ends)
+        text = f"{digits(100 * share, 2 if share < 0.1 else 3)}{THIN}%"
+        found.append(
+            f"{row['model']} ({setup(row)}) reaches {text} ({span}) of the fastest matrix product "
+            f"measured on {place}{remarks(n, row['disturbed'])}."
+        )
+    return found
+
+
+def remarks(steps: int, is_disturbed: bool) -> str:
+    said = [f"only {steps} steps"] * (steps < FEWEST)
+    said += ["disturbed by other processes"] * is_disturbed
+    return f" ({' and '.join(said)})" if said else ""
+
+
+def claims(made: dict[str, list[Row]]) -> dict[str, float]:
+    """Claim -> the figure that it rests on: of several cases that agree the least clear one."""
+    found = {}
+    best, sound = made["ceilings"], [p for p in made["points"] if not p["point_disturbed"]]
+    products = {(x["backend"], x["precision"]): x["value"] for x in best if x["module"] == "matmul"}
+    memory = [x["value"] for x in best if x["quantity"] == "memory_bandwidth"]
+    cold = [p for p in sound if p["module"] == "matvec" and p["cache"] == "cold"]
+    if cold:
+        shares = [
+            (p["bytes_per_s"] / max(memory))
+            / (p["flop_per_s"] / products[p["backend"], p["precision"]])
+            for p in cold
+        ]
+        found["paper-matvec-bandwidth-bound"] = min(shares)
+    models = [p for p in sound if p["module"] == "transformer_lm" and p["trainer"]]
+    models.sort(key=lambda p: (p["backend"], p["n_embd"] / p["n_layer"]))
+    both = [(wide, deep) for deep, wide in zip(models[::2], models[1::2], strict=True)]
+    if both:
+        peaks = [wide["device_peak_bytes"] / deep["device_peak_bytes"] for wide, deep in both]
+        losses = [[[x["loss"] for x in p["raw"]["evaluations"]] for p in two] for two in both]
+        least = min(min(wide) / min(deep) for wide, deep in losses)
+        last = min(wide[-1] / deep[-1] for wide, deep in losses)
+        found["wide-deep-report-models-differ-in-memory"] = min(
+            peaks, key=lambda times: abs(times - 1)
+        )
+        found["wide-deep-report-wide-higher-minimum"] = least
+        found["wide-deep-report-wide-higher-steady-loss"] = last
+    return found
+
+
+# -- what the run says -----------------------------------------------------------------------------
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def text(html: str) -> str:
+    return unescape(re.sub(r"<[^>]+>", "", html)).strip()
+
+
+def printed_rows(page: str, name: str) -> list[dict[str, str]]:
+    """The rows of a table of the page, by the titles of its columns; without small print."""
+    figure = re.search(rf'<figure[^>]* id="{name}".*?</figure>', page, re.S)
+    table = figure and re.search(r"<thead>(.*)</thead>\s*<tbody>(.*)</tbody>", figure[0], re.S)
+    if not table:
+        return []
+    heads = re.findall(r"<th .*?</th>", table[1])
+    titles = [text(re.sub(r"<span.*?</span>", "", head)) for head in heads]
+    rows = [
+        re.findall(r"<td.*?</td>", row, re.S) for row in re.findall(r"<tr.*?</tr>", table[2], re.S)
+    ]
+    bare = [[text(re.sub(r"<(small|sup).*?</\1>", "", cell)) for cell in row] for row in rows]
+    return [dict(zip(titles, row, strict=True)) for row in bare]
+
+
+def same(text: str, value: Any) -> bool:
+    """Whether a cell of a file is this value; an empty one is None."""
+    if value is None or text == "":
+        return text == (value or "")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return math.isclose(float(text), value, rel_tol=1e-9)
+    return text == str(value)
+
+
+def is_own(line: dict[str, str], place: str) -> bool:
+    """Whether a row is of this host, and not what others print."""
+    labels = [line[name] for name in ("device_label", "place", "a") if name in line]
+    return any(place in label for label in labels) if labels else line.get("how") != ""
+
+
+class Comparison:
+    """What both readers say of one run.
+
+    Attributes:
+        wrong: table, row, column, printed, recomputed.
+        counts: table -> cells of it that were compared and are not empty.
+    """
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+        self.page = (results / "report.html").read_text(encoding="utf-8")
+        matrix = json.loads((results / "matrix.json").read_text(encoding="utf-8"))
+        names = {device["id"]: device["name"] for device in matrix["host"]["devices"]}
+        self.made = second_reader.tables(results)
+        self.place = names[self.made["points"][0]["device"]]
+        self.wrong: list[str] = []
+        self.counts: Counter[str] = Counter()
+        for table, keys in (KEYS | ON_PAGE).items():
+            self.table(table, keys)
+        told = re.search(r'<ol[^>]* id="findings">.*?</ol>', self.page, re.S)
+        said = [text(one) for one in re.findall(r"<p>.*?</p>", told[0], re.S)] if told else []
+        mine = sentences(self.made, self.place)
+        for number, (one, other) in enumerate(zip_longest(said, mine, fillvalue="")):
+            self.compare("findings", number, "sentence", one, other)
+        self.terminal()
+        judged = {
+            line["id"]: line["measured_value"] for line in lines(results / "tables/claims.csv")
+        }
+        judged = {name: value for name, value in judged.items() if value}
+        mine = claims(self.made)
+        for name in judged.keys() | mine.keys():
+            self.compare("claims", name, "measured", judged.get(name, ""), mine.get(name))
+
+    def terminal(self) -> None:
+        """The first table as a run ends with it: six trainings at most, long lines cut."""
+        said = (self.results / "summary.txt").read_text(encoding="utf-8").splitlines()
+        start = next(n for n, line in enumerate(said) if line.startswith("training ")) + 1
+        for line, best in zip(said[start:], self.made["fastest"][:6], strict=False):
+            row = worded("fastest", best, self.place)
+            against = row.get("against", "–").replace("× faster than", "×")
+            against = against.replace("no faster beyond noise than", "as fast as")
+            half = shown(row, "whole_step_ms", 1).partition(" ")[2]
+            step = f"{duration(row['whole_step_s'][0])} {half}"
+            words = [row["training"], row["setup"], step, digits(row["samples_per_s"]), against]
+            mine = " ".join(" ".join(words).replace(THIN, " ").split())
+            found = " ".join(line.split())
+            if found.endswith("…"):
+                mine = mine[: len(found) - 1].rstrip() + "…"
+            self.compare("summary.txt", row["training"], "line", found, mine)
+
+    def compare(self, table: str, row: Any, column: str, said: str, mine: Any) -> None:
+        self.counts[table] += said != ""
+        if not same(said, mine):
+            self.wrong.append(f"{table}, {row}, {column}: {said}, recomputed {mine}")
+
+    def table(self, table: str, keys: tuple[str, ...]) -> None:
+        ours: dict[tuple[str, ...], Row] = {}
+        for row in self.made[table]:
+            row = worded(table, row, self.place)
+            key = tuple("" if row.get(name) is None else str(row[name]) for name in keys)
+            ours[key] = ours.get(key, {}) | row
+        page = [f"tables/page-{table}.csv", f"figures/{table}.csv"]  # of a golden run, and of any
+        files = page if table in ON_PAGE else [f"{table}.csv", f"tables/{table}.csv"]
+        path = next((self.results / x for x in files if (self.results / x).is_file()), None)
+        printed, seen = printed_rows(self.page, table), []
+        for number, line in enumerate(lines(path) if path else ()):
+            key = tuple(line[name].removesuffix(".0") for name in keys)
+            if key not in ours:
+                unread = is_own(line, self.place) and not line.get("why_not")
+                self.wrong += [f"{table}, {key}: not recomputed"] if unread else []
+                continue
+            seen.append(key)
+            for column in line.keys() - UNREAD:
+                if table != "points" or OF_POINTS.fullmatch(column):
+                    self.compare(table, key, column, line[column], ours[key].get(column))
+            for name, title, column, scale in PRINTED:
+                if name == table and title in printed[number]:
+                    mine = shown(ours[key], column, scale)
+                    self.compare(f"{table} on the page", key, title, printed[number][title], mine)
+        self.wrong += [
+            f"{table}, {key}: recomputed, and not there" for key in ours.keys() - {*seen}
+        ]
+        if table == "fastest":
+            self.compare(table, "all", "order", str(seen), str([*ours]))
+
+
+def test_the_golden_run_is_what_its_records_say(golden_run: Path) -> None:
+    found = Comparison(golden_run / "results")
+    assert found.wrong == []
+    read = {
+        *KEYS,
+        *ON_PAGE,
+        *(f"{name} on the page" for name, *_ in PRINTED),
+        "findings",
+        "claims",
+        "summary.txt",
+    }
+    # No training of the paper's sizes and no counter of energy: these have no row of this host.
+    assert {name for name, count in found.counts.items() if count} == read - {
+        "paper-table-3",
+        "paper-table-5",
+    }
+    assert found.counts.total() > 14_000
+    least = {"results": 3600, "fastest": 80, "ceilings": 190, "memory-energy": 250, "findings": 5}
+    assert all(found.counts[name] >= n for name, n in least.items()), found.counts
+
+
+def test_a_fresh_run_is_what_its_records_say(tiny: Checkout) -> None:
+    """Of few steps, whose intervals are ranges; and of launches, of which there are many."""
+    found = Comparison(tiny.path / "results")
+    assert found.wrong == []
+    least = {"results": 60, "points": 100, "fastest": 5, "paper-table-6": 10, "findings": 1}
+    assert all(found.counts[name] >= n for name, n in least.items()), found.counts
+
+
+def test_a_number_that_is_not_so_is_seen(tiny: Checkout, tmp_path: Path) -> None:
+    """In a file, on the page and on the terminal, when a record says something else."""
+    shutil.copytree(tiny.path / "results", tmp_path / "results")
+    (path,) = tmp_path.glob("results/records/*/*/mlx/nano-2/*/*.json")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    series = record["points"][0]["times"]["whole_step_s"]
+    series[:] = [2 * seconds for seconds in series]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    wrong = "\n".join(Comparison(tmp_path / "results").wrong)
+    for place in ("results, ", "points, ", "checks, ", "fastest, ", "fastest on the page, "):
+        assert re.search(rf"^{place}.*recomputed", wrong, re.M), wrong
+    assert "summary.txt, gpt2-nano, line" in wrong
