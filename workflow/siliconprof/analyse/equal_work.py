@@ -28,6 +28,7 @@ WHOLE_TRAININGS = ("training_run", "epochs")
 NO_SPEED_FLAG = "offload_on_cpu"
 DISTURBED = "contended"  # the flag: other processes used the processor
 NO_GAP = "no gap beyond noise"  # the verdict on two that take equally long
+SMALLER = "smaller_batch"  # the flag: of a batch that fits in place of the config's
 NOISY = "noisy"  # the flag: repeats scatter
 
 

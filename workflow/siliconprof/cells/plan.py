@@ -25,7 +25,10 @@ from siliconprof.store.contents import Record
 START_UP_S = 2.0  # model and checks, once imports are done, as seen on two cores; a guess
 NEVER = "never measured"
 # What a row of the plan says of its scenario under the same name, see `Trial.scenario`.
-OF_THE_SCENARIO = ("batch_size", "batch_size_found", "capacity_bytes", "capacity_source")
+OF_THE_SCENARIO = (
+    *("batch_size", "batch_size_found", "batch_size_asked"),
+    *("capacity_bytes", "capacity_source"),
+)
 WIDTH = 100  # columns of the text
 HEAD = ("backend", "workload", "precision", "scenario", "batch", "MiB", "s", "state")
 
@@ -76,6 +79,7 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "scenario_applied": scenario["applied"],
         "predicted_memory_bytes": scenario["predicted_bytes"],
         **{name: scenario[name] for name in OF_THE_SCENARIO},
+        "smaller_batch": planned.trial.smaller_batch,
         "expected_s": 0.0 if refusal else expected_seconds(planned, earlier),
     }
 
@@ -158,6 +162,8 @@ def remarks(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"by the memory model its scenario is '{derived}'"
     if entry["batch_size_found"]:
         yield "the memory model has found its batch size"
+    if entry["smaller_batch"]:
+        yield f"{entry['cell']['workload']}: {entry['smaller_batch']}"
     if entry["capacity_bytes"] is not None:
         yield f"{entry['cell']['device']}: {mebibytes(entry['capacity_bytes'])} MiB may be used"
 

@@ -60,7 +60,8 @@ class _Cells:
     ) -> None:
         tested, _ = matrix.tested(experiment, devices, host)
         self.places = {axes: place for place, axes in enumerate(matrix.axes(experiment, tested))}
-        self.planned = cache(partial(matrix.planned, experiment, host))
+        own = matrix.with_fitting_batches(experiment, host, tested)
+        self.planned = cache(partial(matrix.planned, own, host))
 
 
 class Experiment:

@@ -172,6 +172,13 @@ class Workload(Part):
     repeats: Repeats = absent(
         "fresh processes of each cell of this entry; the experiment's when absent"
     )
+    fit_batch: bool = key(
+        False,
+        "take a smaller batch where `batch_size` does not fit: the largest power of two that by the memory "
+        "model fits on every device of the host that can train it, under every backend and in every precision; "
+        "entries that train the same model, by another trainer say, take the same batch; record, plan and "
+        "page say so. Without it the entry is offloaded or skipped there",
+    )
     capture: str = key(
         "",
         "command put before the measuring process, such as a profiler; `{output}` in it is the path of "

@@ -1,0 +1,186 @@
+"""What a run would do on Macs that nobody had at hand, by what their commands and frameworks would say."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pytest
+from conftest import ROOT, Checkout, own_project
+from siliconprof.cells import config, matrix, plan
+from siliconprof.hosts import detect, machine, registry
+from siliconprof.memory import memory_model
+from synthetic_results import command
+from test_config import device, host_of
+
+GIB = 2**30
+
+
+class Mac(NamedTuple):
+    """A Mac: its chip, cores of GPU and processor, memory, and what Metal recommends to use of it."""
+
+    chip: str
+    gpu_cores: int
+    cores: int
+    memory_gib: int
+    recommended_gib: float
+
+
+# Metal recommends two thirds of up to 32 GiB, and three quarters of more.
+MACS = [
+    Mac("Apple M1", 8, 8, 8, 16 / 3),
+    Mac("Apple M2 Pro", 19, 12, 32, 64 / 3),
+    Mac("Apple M3 Max", 30, 14, 36, 27),
+    Mac("Apple M2 Ultra", 76, 24, 192, 144),
+]
+
+
+def answers(mac: Mac) -> dict[str, dict[str, Any]]:
+    """What the frameworks say on it."""
+    gpu = {"name": mac.chip, "memory_bytes": mac.memory_gib * GIB, "error": None}
+    gpu["working_set_bytes"] = int(mac.recommended_gib * GIB)
+    accelerate = "Accelerate (macOS 15.5)"
+    torch = {"blas": accelerate, "mps_built": True, "cuda_runtime": None, "rocm_runtime": None}
+    return {
+        "torch": torch,
+        "torch-mps": {"devices": [gpu]},
+        "mlx": {"blas": accelerate, "gpu": "metal"},
+        "mlx-gpu": {"devices": [gpu]},
+    }
+
+
+def commands(mac: Mac) -> dict[str, str]:
+    """What the system's commands print on it."""
+    return {
+        "sysctl -n machdep.cpu.brand_string": mac.chip,
+        "sysctl -n hw.memsize": str(mac.memory_gib * GIB),
+        "sysctl -n hw.physicalcpu": str(mac.cores),
+        "sysctl -n hw.logicalcpu": str(mac.cores),
+        "sysctl -n kern.osproductversion": "15.5",
+        "sysctl -n hw.optional.arm.FEAT_FP16": "1",
+        "sysctl -n hw.optional.arm.FEAT_BF16": "0" if mac.chip == "Apple M1" else "1",
+        "ioreg -rd1 -c IOPlatformExpertDevice": '"IOPlatformUUID" = "simulated"',
+        "ioreg -rc AGXAccelerator -d1": f'"gpu-core-count" = {mac.gpu_cores}',
+    }
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A copy of the project that has measured nothing."""
+    return own_project(tmp_path_factory.mktemp("macs"), shared=False)
+
+
+@pytest.fixture
+def on(project: Checkout, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`siliconprof plan --json` on a Mac, without DeepSpeed, which its pins leave out."""
+
+    def answer(mac: Mac, *words: str, deepspeed: str | None = None) -> Any:
+        said, probed, versions = commands(mac), answers(mac), detect.package_versions()
+        monkeypatch.setattr(platform, "system", lambda: "Darwin")
+        monkeypatch.setattr(platform, "machine", lambda: "arm64")
+        monkeypatch.setattr(machine, "run", lambda command, **_: said.get(" ".join(command), ""))
+        monkeypatch.setattr(machine, "read_text", lambda path: "")
+        monkeypatch.setattr(detect, "probe", lambda name: dict(probed[name]))
+        monkeypatch.setattr(detect, "package_versions", lambda: versions | {"deepspeed": deepspeed})
+        with patch("siliconprof.errors.require_this_checkout"):
+            done = command("plan", "--json", *words, cwd=project.path)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return answer
+
+
+# -- a batch that fits -------------------------------------------------------------------------------
+
+SMALL = ("gpt2-small-plain", "gpt2-small-hf")
+PLAIN = {"module": "gpt2", "trainer": "plain", "size": "small", "seq_len": 512, "dataset": "words"}
+CARD_8 = device("rtx-4060", "gpu", ["torch-cuda", "mlx"], 8, "nvidia")
+CARD_24 = device("rtx-4090", "gpu", ["torch-cuda", "mlx"], 24, "nvidia")
+CARD_1 = device("gt-1030", "gpu", ["torch-cuda"], 1, "nvidia")
+
+
+def small_of(made: Any) -> list[dict[str, Any]]:
+    """The cells of GPT-2 small."""
+    cells = (entry for entry in made["cells"] if entry["cell"]["workload"] in SMALL)
+    return [entry for entry in cells if entry["state"] != "unsupported"]  # MLX has no Trainer
+
+
+def test_gpt2_small_trains_on_a_mac_of_8_gb(on: Callable[..., Any]) -> None:
+    """At the largest batch that all of its cells hold, and two of them read energy in each precision."""
+    made = on(MACS[0])
+    cells = small_of(made)
+    assert len(cells) == 6 and {entry["state"] for entry in cells} == {"to measure"}
+    assert {(entry["batch_size"], entry["batch_size_asked"]) for entry in cells} == {(2, 8)}
+    assert max(entry["predicted_memory_bytes"] for entry in cells) < 0.88 * 16 / 3 * GIB
+    reads = [entry for entry in cells if entry["cell"]["timing"]["energy_window_s"] >= 10]
+    assert {(c["cell"]["backend"], c["cell"]["precision"]) for c in reads} == {
+        (backend, precision)
+        for backend in ("torch-mps", "mlx")
+        for precision in ("fp32", "amp-bf16")
+    }
+    assert "batch 2 in place of 8: the largest power of two that fits" in " ".join(
+        plan.as_text(made).split()
+    )
+    assert {(c["batch_size"], c["smaller_batch"]) for c in small_of(on(MACS[2]))} == {(8, None)}
+
+
+@pytest.mark.parametrize(
+    ("devices", "own", "batches"),
+    [
+        ([CARD_24], {}, {"rtx-4090": 8}),
+        ([CARD_8], {}, {"rtx-4060": 4}),
+        ([CARD_8, CARD_24], {}, {"rtx-4060": 4, "rtx-4090": 4}),
+        ([CARD_8], {"fit_batch": False}, {"rtx-4060": 8}),
+        ([CARD_24], {"batch_size": 12}, {"rtx-4090": 12}),
+        ([CARD_8], {"batch_size": 12}, {"rtx-4060": 4}),
+        ([CARD_1, CARD_24], {}, {"gt-1030": 8, "rtx-4090": 8}),  # the one holds no batch at all
+    ],
+    ids=str,
+)
+def test_all_devices_of_a_host_train_one_batch(
+    devices: list[dict[str, Any]], own: dict[str, Any], batches: dict[str, int]
+) -> None:
+    """Under every backend, trainer and precision; a card's context takes some of its memory."""
+    entry = PLAIN | {"batch_size": 8, "fit_batch": True} | own
+    experiment = config.resolve(
+        {
+            "precisions": ["fp32", "amp-bf16", "tf32"],
+            "datasets": {"words": {"source": "builtin", "vocab_size": 8192}},
+            "workloads": {
+                "plain": entry | {"backends": ["torch-cuda", "mlx"]},
+                "hf": entry | {"trainer": "hf", "backends": ["torch-cuda"]},
+            },
+        }
+    )
+    known = registry.load(ROOT / "config" / "devices.yaml")
+    cells = matrix.expand(experiment, known, host_of("desk", *devices)).cells
+    found = {(p.cell.device, p.cell.parameters["batch_size"]) for p in cells}
+    assert found == set(batches.items())
+    for planned in cells:
+        capacity, source = memory_model.capacity_of(planned.cell)
+        assert capacity == planned.cell.device_memory_bytes - memory_model.CONTEXT_BYTES
+        assert source == memory_model.CONTEXT_SOURCE
+        if entry["fit_batch"] and planned.cell.device != "gt-1030" and not planned.trial.refusal():
+            assert planned.trial.scenario()["derived"] == "fits"
+
+
+def test_a_batch_that_is_no_number_cannot_be_fitted() -> None:
+    entry = PLAIN | {"batch_size": "auto", "fit_batch": True, "scenarios": ["near-capacity"]}
+    data = {"words": {"source": "builtin", "vocab_size": 300}}
+    (line,) = config.check({"datasets": data, "workloads": {"a": entry}})
+    assert line.startswith(
+        "workloads.a.fit_batch: is true; it is for a training whose batch_size is"
+    )
+
+
+def test_a_cell_that_does_not_fit_names_a_batch_that_would() -> None:
+    entry = PLAIN | {"batch_size": 64, "backends": ["mlx"], "precisions": ["fp32"]}
+    data = {"words": {"source": "builtin", "vocab_size": 8192}}
+    experiment = config.resolve({"datasets": data, "workloads": {"a": entry}})
+    known = registry.load(ROOT / "config" / "devices.yaml")
+    (planned,) = matrix.expand(experiment, known, host_of("desk", CARD_8)).cells
+    status, reason = planned.trial.refusal() or ("", "")
+    assert status == "skipped" and "; batch_size 4 would do; force: true measures it" in reason
