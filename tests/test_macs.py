@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -12,6 +14,7 @@ import pytest
 from conftest import ROOT, Checkout, own_project
 from siliconprof.cells import config, matrix, plan
 from siliconprof.hosts import detect, machine, registry
+from siliconprof.measure import supervise
 from siliconprof.memory import memory_model
 from synthetic_results import command
 from test_config import device, host_of
@@ -184,3 +187,54 @@ def test_a_cell_that_does_not_fit_names_a_batch_that_would() -> None:
     (planned,) = matrix.expand(experiment, known, host_of("desk", CARD_8)).cells
     status, reason = planned.trial.refusal() or ("", "")
     assert status == "skipped" and "; batch_size 4 would do; force: true measures it" in reason
+
+
+# -- what a Mac leaves out ---------------------------------------------------------------------------
+
+
+def test_offloading_says_that_the_pins_of_a_mac_leave_deepspeed_out(
+    on: Callable[..., Any],
+) -> None:
+    """Before a process is started; with DeepSpeed it is tried. On a GPU there is nothing to offload to."""
+    for deepspeed, state in ((None, "skipped"), ("0.19.8", "to measure")):
+        cells = [
+            c
+            for c in on(MACS[2], deepspeed=deepspeed)["cells"]
+            if c["cell"]["scenario"] == "offload"
+        ]
+        by_backend = {c["cell"]["backend"]: c for c in cells if c["cell"]["device_kind"] == "cpu"}
+        assert by_backend["torch-cpu"]["state"] == state
+        assert by_backend["mlx"]["why"] == "DeepSpeed, which offloads, has no MLX"
+        (mps,) = (c for c in cells if c["cell"]["backend"] == "torch-mps")
+        assert mps["why"] == "the device's memory is the host's: there is nothing to offload to"
+        if not deepspeed:
+            assert by_backend["torch-cpu"]["why"] == matrix.NO_DEEPSPEED
+            assert "in no pin of envs/apple.txt" in matrix.NO_DEEPSPEED
+    pins = (ROOT / "envs" / "apple.txt").read_text(encoding="utf-8")
+    assert "deepspeed" not in pins
+
+
+def test_a_compiled_step_that_fails_on_mps_names_its_young_compiler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, on: Callable[..., Any]
+) -> None:
+    """In the reason, from its supervisor; a flag says so of one that does not."""
+    (entry,) = (
+        c["cell"]
+        for c in on(MACS[2])["cells"]
+        if (c["cell"]["workload"], c["cell"]["backend"]) == ("gpt2-nano-compiled", "torch-mps")
+    )
+    died = SimpleNamespace(
+        progress={"doing": "first step, compile", "step": 1},
+        output=SimpleNamespace(tail="", last_line="SyntaxError: failed to compile"),
+        points=[],
+        killed=[],
+        pid=0,
+        started="",
+        wait=lambda limit_s: (1, 0.1),
+        end=lambda: None,
+    )
+    monkeypatch.setattr(supervise, "Child", lambda *_: died)
+    trial = supervise.trial_of(json.dumps(entry), None)
+    report = supervise.run(trial, tmp_path / "result.json", {}, [])
+    assert report["reason"].endswith(f"failed to compile; {trial.backend.compile_caveat}")
+    assert "pytorch/issues/150121" in report["reason"]

@@ -29,6 +29,11 @@ from siliconprof.store.cell import Cell, canonical_json, identity
 from siliconprof.store.experiment import Workload
 from siliconprof.store.record import METHOD_VERSION
 
+# Why cells are left out.
+NO_DEEPSPEED = (
+    "ZeRO-Offload needs DeepSpeed, which is in no pin of envs/apple.txt, since it was never tried on a "
+    "Mac: pip install deepspeed==0.19.8 measures it"
+)
 Axes = tuple[str, str, str, str, str]  # device, backend, workload, scenario, precision
 
 
@@ -223,7 +228,7 @@ def _cell(
         parameters["capture"] = entry["capture"]
     if entry.get("repeats", 1) > 1:
         parameters["repeats"] = entry["repeats"]
-    if reason := _skipped(experiment, host, device, backend, name, precision):
+    if reason := _skipped(experiment, host, device, backend, name, scenario, precision):
         parameters["skip"] = reason
     dataset, threads = entry.get("dataset"), experiment["cpu_threads"]
     return Cell(
@@ -249,6 +254,23 @@ def _cell(
 
 
 def _skipped(
+    experiment: Mapping[str, Any],
+    host: Mapping[str, Any],
+    device: Mapping[str, Any],
+    backend: str,
+    name: str,
+    scenario: str,
+    precision: str,
+) -> str | None:
+    """Why the experiment leaves a cell out on this host; None where it does not."""
+    plugin = plugins.load("backends", backend)
+    is_offloaded = scenario == "offload" and plugin.offload is None
+    if is_offloaded and host["os"]["system"] == "Darwin" and not host["packages"].get("deepspeed"):
+        return NO_DEEPSPEED
+    return _emulated(experiment, host, device, backend, name, precision)
+
+
+def _emulated(
     experiment: Mapping[str, Any],
     host: Mapping[str, Any],
     device: Mapping[str, Any],
