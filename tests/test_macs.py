@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -12,14 +14,20 @@ from unittest.mock import patch
 
 import pytest
 from conftest import ROOT, Checkout, own_project
-from siliconprof.cells import config, matrix, plan
+from golden import update
+from siliconprof import fingerprint
+from siliconprof.cells import config, expected, matrix, plan
 from siliconprof.hosts import detect, machine, registry
-from siliconprof.measure import supervise
+from siliconprof.measure import child, supervise
 from siliconprof.memory import memory_model
+from siliconprof.session.trial import Trial
+from siliconprof.store import validation
+from siliconprof.store.cell import Cell
 from synthetic_results import command
 from test_config import device, host_of
 
 GIB = 2**30
+NO_CODE = fingerprint.Fingerprint({})
 
 
 class Mac(NamedTuple):
@@ -192,6 +200,19 @@ def test_a_cell_that_does_not_fit_names_a_batch_that_would() -> None:
 # -- what a Mac leaves out ---------------------------------------------------------------------------
 
 
+def test_what_takes_a_process_of_its_own_is_measured_where_it_adds_most(
+    on: Callable[..., Any],
+) -> None:
+    """The rest is skipped with the reason, before a process is started."""
+    made = on(MACS[2])
+    left_out = {c["cell"]["workload"] for c in made["cells"] if c["why"] == matrix.NOT_FORKED}
+    only_forked = validation.load_yaml(ROOT / "config" / "config.yaml")["only_forked"]
+    assert left_out == {*only_forked} and len(left_out) > 5
+    assert {c["state"] for c in made["cells"] if c["why"] == matrix.NOT_FORKED} == {"skipped"}
+    trained = {c["cell"]["workload"] for c in made["cells"] if c["state"] == "to measure"}
+    assert {*SMALL, "gpt2-tiny-plain", "gpt2-tiny-hf", "mlp", "whisper-nano-plain"} <= trained
+
+
 def test_offloading_says_that_the_pins_of_a_mac_leave_deepspeed_out(
     on: Callable[..., Any],
 ) -> None:
@@ -220,7 +241,7 @@ def test_a_compiled_step_that_fails_on_mps_names_its_young_compiler(
     """In the reason, from its supervisor; a flag says so of one that does not."""
     (entry,) = (
         c["cell"]
-        for c in on(MACS[2])["cells"]
+        for c in on(MACS[2], "--configfile", "config/full.yaml")["cells"]
         if (c["cell"]["workload"], c["cell"]["backend"]) == ("gpt2-nano-compiled", "torch-mps")
     )
     died = SimpleNamespace(
@@ -238,3 +259,91 @@ def test_a_compiled_step_that_fails_on_mps_names_its_young_compiler(
     report = supervise.run(trial, tmp_path / "result.json", {}, [])
     assert report["reason"].endswith(f"failed to compile; {trial.backend.compile_caveat}")
     assert "pytorch/issues/150121" in report["reason"]
+
+
+# -- what the documentation says ---------------------------------------------------------------------
+
+DOCUMENTED = (ROOT / "docs" / "developing.md").read_text(encoding="utf-8")
+PAPER = ("--configfile", "config/paper.yaml", "--replace-workflow-config")
+
+
+@pytest.mark.parametrize("mac", MACS, ids=lambda mac: f"{mac.chip} {mac.memory_gib}")
+def test_the_default_run_on_a_mac_is_what_the_documentation_says(
+    mac: Mac, on: Callable[..., Any]
+) -> None:
+    """Of cells, how many in which state, how long, and at which batch."""
+    made = on(mac)
+    states = Counter(entry["state"] for entry in made["cells"])
+    (batch,) = {entry["batch_size"] for entry in small_of(made)}
+    minutes = round(made["totals"]["expected_s"] / 60)
+    counts = [states[name] for name in ("to measure", "skipped", "unsupported")]
+    assert sum(counts) == len(made["cells"])
+    row = [f"{mac.chip}, {mac.memory_gib} GB", len(made["cells"]), *counts, minutes, batch]
+    line = f"| {' | '.join(map(str, row))} |\n"
+    assert line in DOCUMENTED, line
+
+
+@pytest.mark.parametrize(
+    "mac",
+    [MACS[1], Mac("Apple M2 Max", 38, 12, 64, 48), MACS[3]],
+    ids=lambda mac: str(mac.memory_gib),
+)
+def test_the_papers_rows_that_a_mac_runs_are_those_of_the_documentation(
+    mac: Mac, on: Callable[..., Any]
+) -> None:
+    """Its trainings in fp32, under torch, by the plan of config/paper.yaml."""
+    cells = [
+        entry
+        for entry in on(mac, *PAPER)["cells"]
+        if entry["cell"]["trainer"]
+        and (entry["cell"]["precision"], entry["cell"]["backend"]) == ("fp32", "torch-mps")
+    ]
+    assert {entry["state"] for entry in cells} <= {"to measure", "skipped"} and len(cells) == 11
+    left_out = [e["cell"]["workload"] for e in cells if e["state"] == "skipped"]
+    said = ", ".join(f"`{name}`" for name in left_out) or "none"
+    line = f"| {mac.chip}, {mac.memory_gib} GB | {said} |\n"
+    assert line in DOCUMENTED, line
+
+
+# -- how long it takes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", update.NAMES)
+def test_a_plan_is_within_a_factor_of_what_frozen_runs_took(name: str, tmp_path: Path) -> None:
+    """Of a run on a CPU, whose processes are forked, and of simulated GPUs, where each is its own."""
+    folder = update.unpack(update.HERE / "records" / f"{name}.tar.xz", tmp_path)
+    planned_s, took_s = 0.0, 0.0
+    for path in folder.glob("results/records/**/*.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["status"] != "ok":
+            continue
+        cell = Cell(**record["cell"])
+        own = {k: v for k, v in cell.parameters.items() if k != "repeats"}  # then of cold launches
+        trial = Trial(replace(cell, parameters=own))
+        forked = record["method"]["process"] == child.FORKED
+        planned = matrix.PlannedCell(trial.cell, "", {}, NO_CODE, trial, [], forked=forked)
+        one_s = expected.seconds(planned, None)
+        if cell.module == "kernel_launch" and cell.backend.startswith("torch"):
+            assert 2 / 3 < one_s / record["accounting"]["child_wall_s"] < 3 / 2  # ten processes
+        planned_s += one_s
+        took_s += record["accounting"]["child_wall_s"]
+    assert 2 / 3 < planned_s / took_s < 3 / 2, (planned_s, took_s)
+
+
+def test_a_plan_counts_imports_searches_windows_and_fresh_processes(
+    on: Callable[..., Any],
+) -> None:
+    """Without forks each process imports for itself, ten of a cold launch among them."""
+    cells = {
+        tuple(e["cell"][key] for key in ("workload", "backend", "device_kind", "precision")): e
+        for e in on(MACS[2])["cells"]
+    }
+    took = {key: entry["expected_s"] for key, entry in cells.items()}
+    tiny = took["gpt2-tiny-plain", "torch-mps", "gpu", "fp32"]
+    assert (
+        tiny - took["gpt2-tiny-plain", "mlx", "gpu", "fp32"] > 4
+    )  # torch's and transformers' imports
+    assert took["gpt2-tiny-hf", "torch-mps", "gpu", "fp32"] > tiny + 1
+    assert took["gpt2-small-plain", "torch-mps", "gpu", "fp32"] - tiny == pytest.approx(24)
+    assert took["matmul-large", "mlx", "gpu", "fp32"] > 10
+    assert took["kernel-launch", "torch-mps", "gpu", "fp32"] > 10 * expected.IMPORTS_S["torch"]

@@ -98,7 +98,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
     for name, entry in _mapping(config.get("workloads")).items():
         if isinstance(entry, Mapping):
             mistakes += _workload_problems(f"workloads.{name}", entry, config)
-    for key in ("emulated_workloads", "quick"):
+    for key in ("emulated_workloads", "only_forked", "quick"):
         mistakes += _unknown_workloads(key, config)
     if cluster.RESERVED in _mapping(config.get("cluster")):
         mistakes.append(f"cluster.{cluster.RESERVED}: is no host's name; choose another label")

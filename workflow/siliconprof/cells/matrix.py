@@ -30,6 +30,10 @@ from siliconprof.store.experiment import Workload
 from siliconprof.store.record import METHOD_VERSION
 
 # Why cells are left out.
+NOT_FORKED = (
+    "its process would import its libraries anew, since none is forked here, which takes seconds: left out "
+    "by only_forked of the config; `only_forked: []` measures it"
+)
 NO_DEEPSPEED = (
     "ZeRO-Offload needs DeepSpeed, which is in no pin of envs/apple.txt, since it was never tried on a "
     "Mac: pip install deepspeed==0.19.8 measures it"
@@ -49,6 +53,7 @@ class PlannedCell:
     data: Sequence[str]  # what the prepared data are, with checksums: a change reruns the cell
     weights: Sequence[str] = ()  # files of pretrained weights in a folder; none of the hub's
     expected: Mapping[str, Any] | None = None  # the device that a node must have, see node_check
+    forked: bool = False  # its process, see `forks`
 
     @cached_property
     def identity_json(self) -> str:
@@ -205,6 +210,7 @@ def planned(
         [f"{cell.dataset}/dataset.json"] if cell.dataset else [],
         weights.local_files(cell.parameters),
         node_check.expectation(device) if is_node else None,
+        forks(host, device, backend) and not is_node and not cell.parameters.get("capture"),
     )
 
 
@@ -263,11 +269,19 @@ def _skipped(
     precision: str,
 ) -> str | None:
     """Why the experiment leaves a cell out on this host; None where it does not."""
+    if name in experiment["only_forked"] and not forks(host, device, backend):
+        return NOT_FORKED
     plugin = plugins.load("backends", backend)
     is_offloaded = scenario == "offload" and plugin.offload is None
     if is_offloaded and host["os"]["system"] == "Darwin" and not host["packages"].get("deepspeed"):
         return NO_DEEPSPEED
     return _emulated(experiment, host, device, backend, name, precision)
+
+
+def forks(host: Mapping[str, Any], device: Mapping[str, Any], backend: str) -> bool:
+    """Whether the process of a cell on this host is forked from one that has imported its libraries."""
+    may_fork = plugins.load("backends", backend).may_fork(device["kind"])
+    return host["os"]["system"] == "Linux" and may_fork
 
 
 def _emulated(

@@ -275,9 +275,15 @@ class Experiment(Part):
         "it, such as bf16 on x86 without AVX-512 BF16 and AMX, or by MLX but on a Mac; all others are "
         "skipped there, with the reason; null = all are measured",
     )
+    only_forked: list[Annotated[str, Field(max_length=LONGEST)]] = key(
+        [],
+        "workloads measured only where a cell's process is forked from one that has imported its libraries, "
+        "as it is on Linux but for MLX on a GPU; elsewhere, as on macOS, each cell imports them anew, which "
+        "takes seconds, and these are skipped, with the reason",
+    )
     quick: list[Annotated[str, Field(max_length=LONGEST)]] = key(
         [],
-        "workloads that the target `quick` measures for a first answer in half a minute; the target "
+        "workloads that the target `quick` measures for a first answer, in half a minute on two cores; the target "
         "`report` goes on from there",
     )
     report: Report = key(Report(), "the page")
