@@ -4,7 +4,7 @@
 # make test     set up what the tests need and run them; make test-all: the campaigns as well
 # make test-campaigns, make test-fast, make lint, make docs, make bench, make clean-env
 
-# The first that will do of python3.14, python3.13, python3.12, python3.11 and python3.
+# The first that will do of python3.13, python3.12, python3.11, python3.14 and python3.
 PYTHON ?= $(shell sh envs/which_python.sh)
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -46,6 +46,7 @@ dev-env: $(VENV)/.installed-dev
 $(BIN)/python:
 	@command -v "$(PYTHON)" >/dev/null || { echo "make: no Python 3.11 to 3.14 with venv found;" \
 	    "install one or say make PYTHON=..." >&2; exit 2; }
+	@$(PYTHON) envs/install.py --check
 	@# Without ensurepip it fails and leaves a Python without pip, which the next make would take.
 	$(PYTHON) -m venv $(VENV) || { rm -f $@; exit 2; }
 

@@ -3,7 +3,7 @@
 uv does it in a quarter of pip's time. It reads none of pip's settings, so it gets them from here;
 where it cannot be had, or fails, pip does it. Where a pin cannot be had here, for this C library,
 Python or processor, what the pipeline itself needs is installed, by pyproject.toml, then every other pin
-by itself; which could not be is said.
+by itself; which could not be is said. With `--check` it only says whether this Python can have them at all.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 # Of a whole environment and what its installer keeps besides. That of envs/cpu.txt was measured, 1.8 GB
 # and 0.3; with CUDA's libraries it is an estimate.
 NEEDED_BYTES = {"cpu": 2.4e9, "apple": 2.4e9, "cuda": 9e9}
+OLDEST_MACOS = 14  # that torch 2.13 has wheels for
 PIP = (sys.executable, "-m", "pip")
 # pip's settings, whose values are separated by spaces, as uv's options and variables.
 OPTIONS = {
@@ -131,9 +133,42 @@ def too_little_room(file: Path) -> str | None:
     )
 
 
+def sysctl(name: str) -> str:
+    """A macOS kernel variable; "" where there is none."""
+    try:
+        command = ["sysctl", "-n", name]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def unsuited() -> str | None:
+    """That no wheel of torch or MLX fits this Mac, or this Python on it, in a line; None elsewhere."""
+    if platform.system() != "Darwin":
+        return None
+    if platform.machine() != "arm64":
+        if sysctl("sysctl.proc_translated") != "1":
+            return "install: a Mac with an Intel processor: torch and MLX have no wheels for it"
+        return (
+            f"install: {sys.executable} runs as x86_64 under Rosetta, and torch and MLX have wheels for "
+            "arm64 alone; use a terminal that is not opened with Rosetta and a Python for Apple silicon: "
+            "make clean-env, then make PYTHON=/opt/homebrew/bin/python3.13"
+        )
+    # An old SDK in Python calls it 10.16 or 16, Apple's own command does not.
+    version = sysctl("kern.osproductversion") or platform.mac_ver()[0]
+    if int(version.partition(".")[0] or OLDEST_MACOS) < OLDEST_MACOS:
+        return f"install: macOS {version}: torch and MLX need macOS {OLDEST_MACOS} or later"
+    return None
+
+
 def main() -> int:
-    """Install what the command line says, as `pip install` takes it."""
+    """Install what the command line says, as `pip install` takes it; with `--check` nothing."""
     arguments = sys.argv[1:]
+    if line := unsuited():
+        print(line, file=sys.stderr)
+        return 2
+    if arguments == ["--check"]:
+        return 0
     files = [
         Path(file) for option, file in zip(arguments, arguments[1:], strict=False) if option == "-r"
     ]

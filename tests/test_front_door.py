@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from conftest import TINY, Checkout, own_project
+from conftest import TINY, Checkout, own_project, until
 from golden import update
 from siliconprof import __version__, options, words
 from siliconprof.hosts import environment
@@ -181,6 +181,32 @@ def test_a_full_disk_is_said_before_snakemake_starts(door: Checkout) -> None:
     with patch("shutil.disk_usage", lambda path: usage):
         said = refused(door, "run --cores 1 report")
     assert said.startswith(f"{door.path}: 1.0 MiB are free") and "make room there" in said
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [("caffeinate", "-i -w {pid}"), ("systemd-inhibit", "tail --pid={pid}"), ("", "")],
+)
+def test_a_run_keeps_its_host_awake(
+    program: str, said: str, door: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as Snakemake lives, which this process becomes; where neither is there, nothing is done."""
+    told = tmp_path / "told"
+    if program:
+        script = tmp_path / program
+        script.write_text(f'#!/bin/sh\necho "$@" >"{told}.part"; mv "{told}.part" "{told}"\n')
+        script.chmod(0o755)
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    (tmp_path / "mv").symlink_to(shutil.which("mv") or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    became: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda path, words: became.append(words))
+    with patch("siliconprof.errors.require_this_checkout"):
+        command("run", "--cores", "1", "report", cwd=door.path)
+    assert became == [[sys.executable, "-m", "snakemake", "--cores", "1", "report"]]
+    if program:
+        until(told.exists)
+        assert said.format(pid=os.getpid()) in told.read_text()
 
 
 @pytest.mark.parametrize("words", [(), ("run",)])

@@ -274,4 +274,4 @@ def test_the_driver_alone_makes_an_empty_cuda_kernel(
     assert refused is None and reason.endswith("no CUDA context is current in this thread")
     monkeypatch.setattr(_cuda_driver, "LIBRARY", "libno-driver.so.1")
     refused, reason = backend.empty_kernel()
-    assert refused is None and "libno-driver.so.1: cannot open" in reason
+    assert refused is None and "libno-driver.so.1" in reason

@@ -243,7 +243,9 @@ def test_capacity_of_unified_memory() -> None:
     assert assumed is not None and assumed["bytes"] == 12 * GIB
     assert "assumption" in assumed["source"]
     assert memory_model.usable(device | {"kind": "cpu"}) is None  # a CPU may use all of it
-    assert memory_model.usable(device | {"memory_kind": "dedicated"}) is None
+    card = memory_model.usable(device | {"memory_kind": "dedicated"})
+    assert card is not None and card["bytes"] == 16 * GIB - memory_model.CONTEXT_BYTES
+    assert memory_model.usable(device | {"memory_kind": "dedicated", "memory_bytes": None}) is None
     assert memory_model.capacity_of(cell(device_usable=told))[0] == 11 * GIB
     budget = cell(device_usable=told, parameters=parameters(memory_budget_gib=0.5))
     assert memory_model.capacity_of(budget) == (GIB // 2, memory_model.BUDGET_SOURCE)
@@ -346,8 +348,12 @@ def test_a_cell_that_does_not_fit_is_skipped_unless_forced(project: Checkout) ->
     assert skipped["reason"].startswith(f"predicted {said}, the device has 0.000977 GiB")
     assert "child_wall_s" not in skipped["accounting"]
 
-    forced = project.measure(cell(device_memory_bytes=2**20, parameters=parameters(force=True)))
+    own = parameters(force=True, batch_size_asked=8)  # of which four are what another device holds
+    forced = project.measure(cell(device_memory_bytes=2**20, parameters=own))
     assert forced["status"] == "ok", forced["reason"]
+    (flag,) = (flag for flag in forced["flags"] if flag["code"] == "smaller_batch")
+    assert flag["detail"].startswith("batch 4 in place of 8: the largest power of two that fits")
+    assert (forced["scenario"]["batch_size"], forced["scenario"]["batch_size_asked"]) == (4, 8)
     assert forced["scenario"]["derived"] == "offload" and forced["scenario"]["share"] > 1
     assert forced["scenario"]["limit"] is None  # what the machine has was not lessened
     point = forced["points"][0]["memory"]

@@ -124,8 +124,12 @@ def test_a_mechanism_check_is_in_no_statement_about_speed(tmp_path: Path) -> Non
     place = {"workload": "gpt2-offload", "scenario": "offload", "parameters": {"zero_stage": 2}}
     offload = made.flagged(training(0.001, **place), offload_on_cpu="one memory")
     offload["scenario"] |= {"applied": "offload"}
-    results = make(tmp_path, [training(0.010), training(0.020, **MLX), offload])
+    said = "batch 2 in place of 8: the largest power of two that fits"
+    fitted = made.flagged(training(0.010), smaller_batch=said)
+    results = make(tmp_path, [fitted, training(0.020, **MLX), offload])
     page = whole(results)
+    assert page.html.count(f"gpt2-nano: {said}") == 1  # in its head, which is no doubt
+    assert "does not fit a device of this host" in page.markup["flags"]
     for name in ("fastest", "all-devices", "gaps", "why", "paper-choice", "paper-figure-3"):
         for path in (results / "figures").glob(f"{name}*.csv"):
             assert "offload stage" not in path.read_text(encoding="utf-8"), path

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from conftest import PRODUCT, QUICK, ROOT, own_project
+from packaging.requirements import Requirement
+from siliconprof.hosts.sensors import apple
 
 RELEASES = ("3.11", "3.12", "3.13", "3.14")
 
@@ -58,6 +60,120 @@ def wheel(folder: Path, name: str, version: str) -> None:
             f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         archive.writestr(f"{info}/RECORD", "")
+
+
+# -- Macs, by what their commands print and which Pythons they have ------------------------------------
+
+
+def programs(folder: Path, **texts: str) -> Path:
+    """A folder of shell scripts, by name, to stand in the place of the system's; `_` is a dot."""
+    folder.mkdir()
+    for name, text in texts.items():
+        path = folder / name.replace("_", ".")
+        path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        path.chmod(0o755)
+    return folder
+
+
+ROSETTA = "case $2 in sysctl.proc_translated) echo 1 ;; *) echo 15.5 ;; esac"
+INTEL = "case $2 in sysctl.proc_translated) exit 1 ;; *) echo 15.5 ;; esac"
+MACS = {
+    "x86_64 Python": (
+        "x86_64",
+        ROSETTA,
+        "runs as x86_64 under Rosetta, and torch and MLX have wheels",
+    ),
+    "Intel": (
+        "x86_64",
+        INTEL,
+        "a Mac with an Intel processor: torch and MLX have no wheels for it",
+    ),
+    "macOS 13": ("arm64", "echo 13.7.8", "macOS 13.7.8: torch and MLX need macOS 14 or later"),
+    "macOS 14": ("arm64", "echo 14.0", None),
+    "macOS 27": ("arm64", "echo 27.0", None),
+}
+
+
+@pytest.mark.parametrize(("processor", "sysctl", "said"), MACS.values(), ids=MACS)
+@pytest.mark.parametrize("words", [["--check"], ["-r", "envs/apple.txt"]], ids=" ".join)
+def test_a_mac_that_no_wheel_fits_is_told_before_anything_is_installed(
+    processor: str,
+    sysctl: str,
+    said: str | None,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In one line in the place of a resolver's pages; `make` asks before it makes an environment."""
+    monkeypatch.syspath_prepend(ROOT / "envs")
+    import install
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PATH", str(programs(tmp_path / "bin", sysctl=sysctl)), prepend=os.pathsep)
+    monkeypatch.setattr(install.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(install.platform, "machine", lambda: processor)
+    monkeypatch.setattr(sys, "argv", ["install.py", *words])
+    asked: list[list[str]] = []
+    monkeypatch.setattr(install, "by_uv", lambda requirements: not asked.append(requirements))
+    status, (_, line) = install.main(), capsys.readouterr()
+    if said is None:
+        assert (status, line) == (0, "") and asked == ([] if words == ["--check"] else [words])
+    else:
+        assert status == 2 and not asked
+        assert said in line and line.count("\n") == 1
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert makefile.index("install.py --check") < makefile.index("-m venv $(VENV)")
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen"),
+    [
+        (("python3_14", "python3_13"), "python3.13"),  # for which zeus has a wheel
+        (("python3_14", "python3"), "python3.14"),  # Homebrew's alone
+        (("python3",), ""),  # the tools' 3.9
+    ],
+)
+def test_a_python_with_a_wheel_of_every_pin_comes_first(
+    there: tuple[str, ...], chosen: str, tmp_path: Path
+) -> None:
+    texts = {name: "exit 1" if name == "python3" else "exit 0" for name in there}
+    path = {"PATH": str(programs(tmp_path / "bin", **texts))}
+    script = ["/bin/sh", str(ROOT / "envs/which_python.sh")]
+    assert subprocess.check_output(script, env=path, text=True).strip() == chosen
+
+
+@pytest.mark.parametrize("processor", ["arm64", "x86_64"])
+def test_a_shell_under_rosetta_takes_the_pins_of_a_mac(processor: str, tmp_path: Path) -> None:
+    uname = f'[ "$1" = -s ] && echo Darwin || echo {processor}'
+    path = {"PATH": str(programs(tmp_path / "bin", uname=uname))}
+    script = ["/bin/sh", str(ROOT / "envs/which.sh")]
+    assert subprocess.check_output(script, env=path, text=True) == "apple\n"
+
+
+def test_a_mac_with_python_3_14_does_without_the_wheel_that_there_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its pins leave zeus-apple-silicon out, and the reason for no energy says which Python has it."""
+    monkeypatch.syspath_prepend(ROOT / "envs")
+    import install
+
+    (zeus,) = (pin for pin in install.pins(ROOT / "envs/apple.txt") if pin.startswith("zeus"))
+    marker = Requirement(zeus).marker
+    assert marker and marker.evaluate({"python_version": "3.13"})
+    assert not marker.evaluate({"python_version": "3.14"})
+    monkeypatch.setitem(sys.modules, "zeus_apple_silicon", None)  # which then cannot be imported
+    for version, said in (
+        ((3, 14, 0), "has no wheel for Python 3.14"),
+        ((3, 13, 0), "pip install"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(apple.sys, "version_info", version)
+            (reason,) = {source.reason for source in apple.energy(with_gpu=True).sources}
+        assert reason and said in reason
+
+
+# -- pins -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.campaign

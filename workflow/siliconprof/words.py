@@ -88,6 +88,10 @@ FLAG_WORDS = {
     "works and says nothing about its cost.",
     "managed_memory": "MLX's build for CUDA keeps a CPU's arrays in memory that CUDA manages: no measure "
     "of MLX's build for CPUs.",
+    "smaller_batch": "The batch that the config asks for does not fit a device of this host, so that each "
+    "trains a smaller one: a step is another host's where its batch is the same.",
+    "young_compiler": "The compiler of this backend is young: a compiled step may be slower than it need be, "
+    "and one that fails may be its fault.",
     "low_power_mode": "The system was set to save power, which lowers the clocks.",
     "governor": "The CPU's governor holds its clock at the lowest.",
     "above_peak": "A throughput lies above the data sheet's peak: either the work was not finished when "

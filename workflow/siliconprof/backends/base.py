@@ -126,6 +126,7 @@ class Backend:
     counts_flops: ClassVar[bool] = False  # by a counter of the framework's own
     works_beside: ClassVar[bool] = False  # a step's code returns while the device works on
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
+    compile_caveat: ClassVar[str | None] = None  # what to know of its compiled steps
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
     adamws: ClassVar[tuple[str, ...]] = ()  # implementations of AdamW that it may ask for
     usual_adamw: ClassVar[str | None] = None  # which runs where none is asked for; None = unknown

@@ -30,6 +30,10 @@ class Plugin(TorchBackend):
     torch_device = "mps"
     offload = "the device's memory is the host's: there is nothing to offload to"
     works_beside = True
+    compile_caveat = (
+        "torch.compile for Apple's GPUs is young: what it cannot do yet is in "
+        "github.com/pytorch/pytorch/issues/150121"
+    )
     time_method = "torch.mps.synchronize() and perf_counter at phase edges and around steps"
     memory_means = (
         "torch.mps: allocated = live tensors, driver = all that Metal holds for this process; the "

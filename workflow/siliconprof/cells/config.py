@@ -98,7 +98,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
     for name, entry in _mapping(config.get("workloads")).items():
         if isinstance(entry, Mapping):
             mistakes += _workload_problems(f"workloads.{name}", entry, config)
-    for key in ("emulated_workloads", "quick"):
+    for key in ("emulated_workloads", "only_forked", "quick"):
         mistakes += _unknown_workloads(key, config)
     if cluster.RESERVED in _mapping(config.get("cluster")):
         mistakes.append(f"cluster.{cluster.RESERVED}: is no host's name; choose another label")
@@ -144,6 +144,10 @@ def _workload_problems(
     inherited = {"scenarios": config.get("scenarios", ["auto"])}
     if plugin.kind != "training" and isinstance(trainer := entry.get("trainer"), str):
         mistakes.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
+    if entry.get("fit_batch") and type(entry.get("batch_size")) is not int:
+        mistakes.append(
+            f"{where}.fit_batch: is true; it is for a training whose batch_size is a number"
+        )
     try:
         shlex.split(str(entry.get("capture", "")))
     except ValueError as error:

@@ -23,12 +23,21 @@ from siliconprof.datasets import dataset_spec, weights
 from siliconprof.errors import stage
 from siliconprof.hosts import node_check, remedies
 from siliconprof.memory import memory_model
-from siliconprof.session.trial import Trial
+from siliconprof.session.trial import ASKED, Trial
 from siliconprof.store import documents, temporary
 from siliconprof.store.cell import Cell, canonical_json, identity
 from siliconprof.store.experiment import Workload
 from siliconprof.store.record import METHOD_VERSION
 
+# Why cells are left out.
+NOT_FORKED = (
+    "its process would import its libraries anew, since none is forked here, which takes seconds: left out "
+    "by only_forked of the config; `only_forked: []` measures it"
+)
+NO_DEEPSPEED = (
+    "ZeRO-Offload needs DeepSpeed, which is in no pin of envs/apple.txt, since it was never tried on a "
+    "Mac: pip install deepspeed==0.19.8 measures it"
+)
 Axes = tuple[str, str, str, str, str]  # device, backend, workload, scenario, precision
 
 
@@ -44,6 +53,7 @@ class PlannedCell:
     data: Sequence[str]  # what the prepared data are, with checksums: a change reruns the cell
     weights: Sequence[str] = ()  # files of pretrained weights in a folder; none of the hub's
     expected: Mapping[str, Any] | None = None  # the device that a node must have, see node_check
+    forked: bool = False  # its process, see `forks`
 
     @cached_property
     def identity_json(self) -> str:
@@ -142,8 +152,34 @@ def expand(
         UserError: the experiment names a device that nobody knows.
     """
     devices, missing = tested(experiment, registry, host)
-    cells = [planned(experiment, host, *cell) for cell in axes(experiment, devices)]
-    return Matrix(cells, missing)
+    own = with_fitting_batches(experiment, host, devices)
+    return Matrix([planned(own, host, *cell) for cell in axes(own, devices)], missing)
+
+
+def with_fitting_batches(
+    experiment: Mapping[str, Any], host: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """The experiment with the batches of entries that have `fit_batch`, as this host's devices hold them.
+
+    Entries that train the same have one batch, on all devices, backends and precisions of the host, so
+    that equal work stays equal: the largest of their own and the powers of two below it that fits
+    wherever any of them does. What holds none of them is left as it is, to be offloaded or skipped.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    for name, entry in experiment["workloads"].items():
+        if entry.get("fit_batch"):
+            work = [entry["module"], entry.get("dataset"), _parameters(experiment, entry)]
+            groups.setdefault(canonical_json(work), {})[name] = entry
+    fitted: dict[str, Any] = {}
+    for entries in groups.values():
+        group = {**experiment, "workloads": entries}
+        trials = [Trial(_cell(group, host, *cell)) for cell in axes(group, devices)]
+        (asked,) = {entry["batch_size"] for entry in entries.values()}
+        batch_size = min(filter(None, (trial.fitting_batch() for trial in trials)), default=asked)
+        if batch_size < asked:
+            own = {"batch_size": batch_size, ASKED: asked}
+            fitted |= {name: {**entry, **own} for name, entry in entries.items()}
+    return {**experiment, "workloads": {**experiment["workloads"], **fitted}}
 
 
 def planned(
@@ -155,24 +191,53 @@ def planned(
     scenario: str,
     precision: str,
 ) -> PlannedCell:
-    """One cell, of `axes`, and what its rule needs."""
+    """One cell, of `axes`, and what its rule needs.
+
+    Args:
+        experiment: resolved, `with_fitting_batches`.
+    """
     from siliconprof.hosts import host_file
 
-    device = next(one for one in host["devices"] if one["id"] == device_id)
-    entry, results = experiment["workloads"][name], results_folder(experiment)
+    cell = _cell(experiment, host, device_id, backend, name, scenario, precision)
+    device, results = _device(host, device_id), results_folder(experiment)
+    trial, is_node = Trial(cell), host["label"] in experiment["cluster"]
+    return PlannedCell(
+        cell,
+        results,
+        host_file.environment_slice(host, device_id, backend, trial.packages, trial.offloads),
+        fingerprint.of(method.code_roots(cell)),
+        trial,
+        [f"{cell.dataset}/dataset.json"] if cell.dataset else [],
+        weights.local_files(cell.parameters),
+        node_check.expectation(device) if is_node else None,
+        forks(host, device, backend) and not is_node and not cell.parameters.get("capture"),
+    )
+
+
+def _device(host: Mapping[str, Any], device_id: str) -> Mapping[str, Any]:
+    return next(one for one in host["devices"] if one["id"] == device_id)
+
+
+def _cell(
+    experiment: Mapping[str, Any],
+    host: Mapping[str, Any],
+    device_id: str,
+    backend: str,
+    name: str,
+    scenario: str,
+    precision: str,
+) -> Cell:
+    """One cell, of `axes`."""
+    device, entry = _device(host, device_id), experiment["workloads"][name]
     parameters = _parameters(experiment, entry)
     if entry.get("capture"):  # only then is it part of the cell
         parameters["capture"] = entry["capture"]
     if entry.get("repeats", 1) > 1:
         parameters["repeats"] = entry["repeats"]
-    if reason := _skipped(experiment, host, device, backend, name, precision):
+    if reason := _skipped(experiment, host, device, backend, name, scenario, precision):
         parameters["skip"] = reason
-    folder, data = None, []
-    if dataset := entry.get("dataset"):
-        folder = f"{results}/data/{dataset}"
-        data = [f"{folder}/dataset.json"]
-    threads = experiment["cpu_threads"]
-    cell = Cell(
+    dataset, threads = entry.get("dataset"), experiment["cpu_threads"]
+    return Cell(
         host=host["label"],
         device=device["id"],
         backend=backend,
@@ -186,26 +251,40 @@ def planned(
         device_memory_bytes=device["memory_bytes"],
         threads=host["cpu"]["usable_cores"] if threads == "auto" else threads,
         seed=experiment["seed"],
-        dataset=folder,
+        dataset=f"{results_folder(experiment)}/data/{dataset}" if dataset else None,
         parameters=parameters,
         timing=entry["timing"],
         device_usable=memory_model.usable(device),
         device_capability=device.get("compute_capability"),
     )
-    trial = Trial(cell)
-    return PlannedCell(
-        cell,
-        results,
-        host_file.environment_slice(host, device["id"], backend, trial.packages, trial.offloads),
-        fingerprint.of(method.code_roots(cell)),
-        trial,
-        data,
-        weights.local_files(parameters),
-        node_check.expectation(device) if host["label"] in experiment["cluster"] else None,
-    )
 
 
 def _skipped(
+    experiment: Mapping[str, Any],
+    host: Mapping[str, Any],
+    device: Mapping[str, Any],
+    backend: str,
+    name: str,
+    scenario: str,
+    precision: str,
+) -> str | None:
+    """Why the experiment leaves a cell out on this host; None where it does not."""
+    if name in experiment["only_forked"] and not forks(host, device, backend):
+        return NOT_FORKED
+    plugin = plugins.load("backends", backend)
+    is_offloaded = scenario == "offload" and plugin.offload is None
+    if is_offloaded and host["os"]["system"] == "Darwin" and not host["packages"].get("deepspeed"):
+        return NO_DEEPSPEED
+    return _emulated(experiment, host, device, backend, name, precision)
+
+
+def forks(host: Mapping[str, Any], device: Mapping[str, Any], backend: str) -> bool:
+    """Whether the process of a cell on this host is forked from one that has imported its libraries."""
+    may_fork = plugins.load("backends", backend).may_fork(device["kind"])
+    return host["os"]["system"] == "Linux" and may_fork
+
+
+def _emulated(
     experiment: Mapping[str, Any],
     host: Mapping[str, Any],
     device: Mapping[str, Any],

@@ -16,31 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options, words
-from siliconprof.cells import cluster, config, freshness, matrix
+from siliconprof.cells import cluster, config, expected, freshness, matrix
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import host_file, registry, remedies
 from siliconprof.store import record
 from siliconprof.store.contents import Record
 
-START_UP_S = 2.0  # model and checks, once imports are done, as seen on two cores; a guess
 NEVER = "never measured"
 # What a row of the plan says of its scenario under the same name, see `Trial.scenario`.
-OF_THE_SCENARIO = ("batch_size", "batch_size_found", "capacity_bytes", "capacity_source")
+OF_THE_SCENARIO = (
+    *("batch_size", "batch_size_found", "batch_size_asked"),
+    *("capacity_bytes", "capacity_source"),
+)
 WIDTH = 100  # columns of the text
 HEAD = ("backend", "workload", "precision", "scenario", "batch", "MiB", "s", "state")
-
-
-def expected_seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
-    """Seconds that a cell should take: as long as last time, else a guess from its timing plan."""
-    if earlier and (last_s := earlier.accounting.get("child_wall_s")):
-        return float(last_s)
-    timing = planned.cell.timing
-    once = timing["warmup_budget_s"] + timing["budget_s"]
-    workload = planned.trial.workload
-    # A training has split and whole steps.
-    repeats = workload.n_points() if workload.kind == "kernels" else 2
-    processes = planned.cell.parameters.get("repeats", 1)
-    return processes * (START_UP_S + repeats * once)
 
 
 def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any]:
@@ -76,7 +65,8 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "scenario_applied": scenario["applied"],
         "predicted_memory_bytes": scenario["predicted_bytes"],
         **{name: scenario[name] for name in OF_THE_SCENARIO},
-        "expected_s": 0.0 if refusal else expected_seconds(planned, earlier),
+        "smaller_batch": planned.trial.smaller_batch,
+        "expected_s": 0.0 if refusal else expected.seconds(planned, earlier),
     }
 
 
@@ -158,6 +148,8 @@ def remarks(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"by the memory model its scenario is '{derived}'"
     if entry["batch_size_found"]:
         yield "the memory model has found its batch size"
+    if entry["smaller_batch"]:
+        yield f"{entry['cell']['workload']}: {entry['smaller_batch']}"
     if entry["capacity_bytes"] is not None:
         yield f"{entry['cell']['device']}: {mebibytes(entry['capacity_bytes'])} MiB may be used"
 

@@ -8,6 +8,7 @@ by sysctl(3) (Apple: "Determining system capabilities"). The backend knows a GPU
 from __future__ import annotations
 
 import os
+import sys
 
 from siliconprof.hosts import machine
 
@@ -38,6 +39,8 @@ def beyond_bytes(cache_bytes: int | None) -> int:
 
 def _of_linux() -> tuple[int | None, str]:
     """The highest level in sysfs, each shared cache counted once."""
+    if sys.platform != "linux":
+        return None, "no caches are known on this system"
     usable = sorted(os.sched_getaffinity(0))
     sizes: dict[tuple[int, str], int] = {}  # (level, CPUs that share it) -> bytes
     for cpu in usable:

@@ -101,9 +101,11 @@ def start() -> int | None:
     Returns:
         A descriptor: the root ends when it is closed, as it is with this process.
     """
+    if sys.platform != "linux":
+        return None
     try:
         os.close(os.pidfd_open(os.getpid()))
-    except (AttributeError, OSError):  # macOS, Linux before 5.3
+    except OSError:  # before 5.3
         return None
     with suppress(KeyError, OSError), _connected():
         return None
@@ -327,6 +329,8 @@ class Branch:
 
         When the supervisor dies, all of that is ended at once.
         """
+        if sys.platform != "linux":  # where alone there is a tree
+            return False
         pid = os.fork()
         if not pid:
             self._let_go()
@@ -372,6 +376,8 @@ def _refuse(descriptor: int, why: str) -> None:
 
 def root(listener: socket.socket, life: int) -> None:
     """Hand requests to a branch for each environment, until the pipeline's process has ended."""
+    if sys.platform != "linux":
+        return
     below: dict[str, socket.socket] = {}
     while life not in select.select([listener.fileno(), life], [], [])[0]:
         importing = []  # closed at the other end once what was asked for is there

@@ -202,6 +202,8 @@ def run(
     elif report["status"] == "failed" and any(code_folder.rglob("*.so")):
         why = scratch.not_executable(result.parent.parent)
         report["reason"] = "; ".join([*(why or ()), report["reason"]])
+    if report["status"] == "failed" and trial.compiles and trial.backend.compile_caveat:
+        report["reason"] += f"; {trial.backend.compile_caveat}"
     flags = list(report.get("flags", []))
     if child.killed:
         names = leftovers.listed(child.killed)

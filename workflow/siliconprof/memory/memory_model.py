@@ -21,9 +21,14 @@ AIM_REACHED = 0.9
 # gpustack/gpustack issue 1375, as 74 % on an M3 with 16 GiB in AlexsJones/llmfit pull request 754,
 # as "65-75 %" in sgl-project/sglang pull request 29949; Apple documents no share.
 UNIFIED_SHARE = 0.75
+# Of a card's own memory, what the driver's context and the libraries' kernels take before the first array.
+# It grows with the multiprocessors: 0.73 GiB were seen on an H200, with 132 of them and torch 2.13, and a
+# card of 8 GB has 24 to 36, so half a GiB is room enough where it matters.
+CONTEXT_BYTES = 2**29
 UNIFIED_SOURCE = "75 % of the unified memory, an assumption: Metal's recommendation is unknown"
 RECOMMENDED_SOURCE = "Metal's recommended working-set size"
 DEVICE_SOURCE = "the device's memory"
+CONTEXT_SOURCE = f"the device's memory but {CONTEXT_BYTES / 2**30:g} GiB for its context"
 BUDGET_SOURCE = "memory_budget_gib of the workload"
 MOST_SAMPLES = 2**20  # a batch that no search goes beyond
 
@@ -39,13 +44,16 @@ def usable(device: Mapping[str, Any]) -> dict[str, Any] | None:
     """The memory that a training may use on a device that cannot give all of it; None = all.
 
     For a GPU that shares the host's memory it is Metal's recommended working-set size, beyond which
-    macOS pages.
+    macOS pages; for one with its own, all but the context's.
 
     Args:
         device: an entry of the host file.
     """
-    if device.get("memory_kind") != "unified" or device["kind"] != "gpu":
+    if device["kind"] != "gpu" or device.get("memory_kind") not in ("unified", "dedicated"):
         return None
+    if device["memory_kind"] == "dedicated":
+        left = (device["memory_bytes"] or 0) - CONTEXT_BYTES
+        return {"bytes": left, "source": CONTEXT_SOURCE} if left > 0 else None
     recommended = device.get("working_set_bytes")
     if recommended:
         return {"bytes": int(recommended), "source": RECOMMENDED_SOURCE}
@@ -152,9 +160,8 @@ def decide(question: Question) -> Decision:
         because = "" if requested == "fits" else f", and {obstacle}"
         if question.predicted_bytes is not None and question.forced(question.predicted_bytes):
             return Decision("fits")
-        reason = (
-            f"{_sizes(question)}: it does not fit{because}; force: true measures it all the same"
-        )
+        smaller = f"; batch_size {batch} would do" if (batch := question.largest_batch) else ""
+        reason = f"{_sizes(question)}: it does not fit{because}{smaller}; force: true measures it all the same"
         return Decision("fits", "skipped", reason)
     return Decision("fits" if requested == "fits" else derived or "fits")
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import fingerprint
-from siliconprof.cells import cluster, config, matrix
-from siliconprof.cells.plan import expected_seconds
+from siliconprof.cells import cluster, config, expected, matrix
 from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
 from siliconprof.hosts import detect, environment, host_file, node_check, registry
@@ -60,7 +59,8 @@ class _Cells:
     ) -> None:
         tested, _ = matrix.tested(experiment, devices, host)
         self.places = {axes: place for place, axes in enumerate(matrix.axes(experiment, tested))}
-        self.planned = cache(partial(matrix.planned, experiment, host))
+        own = matrix.with_fitting_batches(experiment, host, tested)
+        self.planned = cache(partial(matrix.planned, own, host))
 
 
 class Experiment:
@@ -361,7 +361,7 @@ class Experiment:
         asked = [cells.planned(*axes) for axes in cells.places if axes in self._asked]
         due = [planned for planned in asked if not Path(planned.record).exists()]
         line = f"{len(asked)} cells on {label}, {len(due)} of them without a record"
-        minutes = sum(expected_seconds(planned, None) for planned in due or asked) / 60
+        minutes = sum(expected.seconds(planned, None) for planned in due or asked) / 60
         about = f"about {minutes:.0f} min" if minutes >= 1 else "under a minute"
         if not due:
             return f"{line}; {about} if all are measured again" if asked else line

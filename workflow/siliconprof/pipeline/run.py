@@ -24,6 +24,7 @@ import io
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -126,6 +127,36 @@ def check_options(words: Sequence[str]) -> None:
             refuse(f"--config: '{one_line(setting)}' is no KEY=VALUE")
 
 
+def stay_awake() -> None:
+    """Keep the system from going to sleep as long as this process lives, or Snakemake in its place.
+
+    By caffeinate(8) on a Mac, else by systemd-inhibit(1), in a session of its own, where nothing can
+    ask for a password; who may not inhibit is refused.
+    """
+    own = str(os.getpid())
+    waits = ["tail", f"--pid={own}", "--follow", os.devnull]
+    programs = {
+        "caffeinate": ["-i", "-w", own],
+        "systemd-inhibit": [
+            "--what=idle:sleep",
+            "--who=siliconprof",
+            "--why=a measurement",
+            *waits,
+        ],
+    }
+    program = next(filter(shutil.which, programs), None)
+    if program is None:
+        return
+    subprocess.Popen(
+        [program, *programs[program]],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Check, and become Snakemake."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -136,5 +167,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_room()
     check_target(words)
     check_options(words)
+    stay_awake()
     os.environ["PYTHONSAFEPATH"] = "1"  # a `profile.py` that lies here is not the library's
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])

@@ -10,7 +10,7 @@ import pandas as pd
 
 from siliconprof import words
 from siliconprof.analyse import answer, findings
-from siliconprof.analyse.equal_work import DISTURBED
+from siliconprof.analyse.equal_work import DISTURBED, SMALLER, flagged
 from siliconprof.analyse.frames import Frames, records
 from siliconprof.hosts import remedies
 
@@ -107,6 +107,18 @@ def emulated(frames: Frames) -> list[str]:
     ]
 
 
+def smaller_batches(measured: pd.DataFrame) -> list[str]:
+    """A line for each batch that is not the config's: `gpt2-small: batch 2 in place of 8: …`."""
+    cells = measured[flagged(measured, SMALLER)]
+    found = {
+        f"{row['model']}: {detail}": None
+        for row in records(cells)
+        for code, detail in words.flags(row)
+        if code == SMALLER
+    }
+    return [*found]
+
+
 def banners(frames: Frames) -> list[str]:
     """What holds for the whole run: what failed, flags of every cell, what others disturbed."""
     measured = frames.cells[frames.cells["here"] & frames.cells["status"].eq("ok")]
@@ -114,6 +126,7 @@ def banners(frames: Frames) -> list[str]:
     common = sorted(frames.flags_of_all - words.STATISTICS - {DISTURBED})
     lines = answer.failures(frames)
     lines += [f"Every cell: {words.FLAG_WORDS.get(code, code)}" for code in common]
+    lines += smaller_batches(measured)
     if disturbed.empty:
         return lines
     names = list(dict.fromkeys(disturbed["workload"] + "/" + disturbed["backend"]))

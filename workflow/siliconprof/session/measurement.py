@@ -131,6 +131,10 @@ def measure(
     cell, backend, trainer = trial.cell, session.backend, trial.trainer
     if backend.caveat:
         session.flag(*backend.caveat)
+    if trial.compiles and backend.compile_caveat:
+        session.flag("young_compiler", backend.compile_caveat)
+    if trial.smaller_batch:
+        session.flag("smaller_batch", trial.smaller_batch)
     sampler = Sampler(session, cell.parameters.get("probes"))
     partial["emulated"] = machine.emulated(backend.framework)
     report({"doing": "check clock, work and precision", "step": 0})

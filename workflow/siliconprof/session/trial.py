@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from siliconprof.trainers.base import Trainer
 
 AUTO = "auto"  # a batch size that the memory model finds
+ASKED = (
+    "batch_size_asked"  # parameter of a cell: the config's, where a smaller one fits in its place
+)
 THREAD_VARIABLES = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS"),
     *("NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"),
@@ -147,6 +150,33 @@ class Trial:
             self.cell.parameters["near_capacity_share"] * capacity,
         )
 
+    def fitting_batch(self) -> int | None:
+        """The largest of the cell's batch and the powers of two below it that fits, with room to spare.
+
+        None where none does, where nothing is known of that, and where the cell is not to fit.
+        """
+        cell, most, capacity = self.cell, self.workload.batch_size, self._capacity[0]
+        is_fitted = cell.scenario in ("auto", "fits") and not cell.parameters.get("skip")
+        if not is_fitted or self._unsupported():
+            return None
+        sizes = [most, *(2**n for n in reversed(range((most - 1).bit_length())))]
+        return next((size for size in sizes if self._fits(size, capacity)), None)
+
+    def _fits(self, batch_size: int, capacity: int | None) -> bool:
+        predicted = footprint.total(self._predicted_bytes(batch_size))
+        return memory_model.derive_scenario(predicted or None, capacity) == "fits"
+
+    @property
+    def smaller_batch(self) -> str | None:
+        """In words, that its batch is smaller than the config's; None where it is not."""
+        asked = self.cell.parameters.get(ASKED)
+        if asked is None:
+            return None
+        return (
+            f"batch {self.workload.batch_size} in place of {asked}: the largest power of two that fits, "
+            "by the memory model, wherever this host trains it, so that all setups do equal work"
+        )
+
     @property
     def _device(self) -> tuple[str, str, str | None]:
         """What a prediction depends on beside the workload."""
@@ -176,9 +206,15 @@ class Trial:
             trains=self.trains,
             force=cell.parameters.get("force", False),
             share=cell.parameters["near_capacity_share"] if near else 1.0,
-            largest_batch=self._largest_batch if near else None,
+            largest_batch=self._largest_batch if near or self._exceeds(predicted) else None,
             auto_batch=self._auto_batch,
         )
+
+    def _exceeds(self, predicted: Mapping[str, int]) -> bool:
+        """Whether a training of one batch is predicted to need more than it may use."""
+        capacity = self._capacity[0]
+        one = {"batch_size", "near_capacity_share"} <= self.workload.parameters.keys()
+        return bool(self.trains and one and capacity and footprint.total(predicted) > capacity)
 
     @cached_property
     def _decision(self) -> memory_model.Decision:
@@ -203,6 +239,7 @@ class Trial:
             "applied": self._decision.applied,
             "batch_size": workload.batch_size if self.trains else None,
             "batch_size_found": question.auto_batch,
+            "batch_size_asked": cell.parameters.get(ASKED),
             "predicted_bytes": need,
             "predicted_parts_bytes": workload.memory_bytes(*self._device),
             "offloaded_parts_bytes": offloaded,
@@ -225,6 +262,15 @@ class Trial:
         `unsupported`: such a cell cannot run. `skipped`: the experiment leaves it out here, or by
         prediction it does not fit.
         """
+        if reason := self._unsupported() or self._kernel_refusal():
+            return "unsupported", reason
+        if skip := self.cell.parameters.get("skip"):  # the experiment's decision
+            return "skipped", skip
+        decision = self._decision
+        return (decision.status, str(decision.reason)) if decision.status else None
+
+    def _unsupported(self) -> str | None:
+        """Why backend, workload or trainer cannot run the cell, whatever fits."""
         cell, framework = self.cell, self.backend.framework
         reason = self.backend.precisions.get(cell.precision)
         reason = reason or self.workload.supports(framework, cell.precision)
@@ -234,13 +280,7 @@ class Trial:
             # Kernels ask by default, and do without where it cannot be: on a Mac all would fail.
             reason = page_faults.allocator_environment()[1]
             reason = reason and f"allocator retain: {reason}; leave it at default"
-        reason = reason or self._kernel_refusal()
-        if reason:
-            return "unsupported", reason
-        if skip := cell.parameters.get("skip"):  # the experiment's decision
-            return "skipped", skip
-        decision = self._decision
-        return (decision.status, str(decision.reason)) if decision.status else None
+        return reason
 
     def _kernel_refusal(self) -> str | None:
         """Why backend or trainer do not have the compiled step, or the kernel, that is asked for."""

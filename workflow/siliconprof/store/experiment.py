@@ -172,6 +172,13 @@ class Workload(Part):
     repeats: Repeats = absent(
         "fresh processes of each cell of this entry; the experiment's when absent"
     )
+    fit_batch: bool = key(
+        False,
+        "take a smaller batch where `batch_size` does not fit: the largest power of two that by the memory "
+        "model fits on every device of the host that can train it, under every backend and in every precision; "
+        "entries that train the same model, by another trainer say, take the same batch; record, plan and "
+        "page say so. Without it the entry is offloaded or skipped there",
+    )
     capture: str = key(
         "",
         "command put before the measuring process, such as a profiler; `{output}` in it is the path of "
@@ -268,9 +275,15 @@ class Experiment(Part):
         "it, such as bf16 on x86 without AVX-512 BF16 and AMX, or by MLX but on a Mac; all others are "
         "skipped there, with the reason; null = all are measured",
     )
+    only_forked: list[Annotated[str, Field(max_length=LONGEST)]] = key(
+        [],
+        "workloads measured only where a cell's process is forked from one that has imported its libraries, "
+        "as it is on Linux but for MLX on a GPU; elsewhere, as on macOS, each cell imports them anew, which "
+        "takes seconds, and these are skipped, with the reason",
+    )
     quick: list[Annotated[str, Field(max_length=LONGEST)]] = key(
         [],
-        "workloads that the target `quick` measures for a first answer in half a minute; the target "
+        "workloads that the target `quick` measures for a first answer, in half a minute on two cores; the target "
         "`report` goes on from there",
     )
     report: Report = key(Report(), "the page")

@@ -176,6 +176,9 @@ class ClassicWorkload(TrainingWorkload):
         own = self.parameters
         return int(own.get("batch_size") or max(own["batch_sizes"]))
 
+    def planned_s(self, each_s: float) -> float:
+        return len(self.parameters["batch_sizes"]) * super().planned_s(each_s)
+
     def of_batch(self, batch_size: int) -> ClassicWorkload:
         """The same training with this batch size."""
         return type(self)({**self.parameters, "batch_size": batch_size})

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 SMALLEST_BYTES = 2**15
+ROUNDS = 2
+USUAL_CACHE_BYTES = 2**25  # for the plan, which does not know the device's
 BEYOND_CACHE = 4  # the largest of the sweep, in last-level caches
 CALL_S = 2e-3  # a call on the largest set lasts so long
 IN_A_ROW = 100  # times as long as one launch and wait lasts what is timed at once
@@ -120,6 +122,13 @@ class Plugin(OperationWorkload):
         """The sweep is limited to a share of the memory."""
         sizes = self.parameters["working_sets_bytes"]
         return {"arrays": 2 * max(sizes)} if sizes else {}
+
+    def n_points(self) -> int:
+        """Those of both rounds; of a sweep as many as a cache of `USUAL_CACHE_BYTES` makes."""
+        sizes, factor = self.parameters["working_sets_bytes"], self.parameters["sweep_factor"]
+        spanned = BEYOND_CACHE * USUAL_CACHE_BYTES / SMALLEST_BYTES
+        n_sizes = len(sizes) if sizes else 1 + int(math.log(spanned, factor))
+        return ROUNDS * len(KERNELS) * n_sizes * len(self.parameters["caches"])
 
     def measure(self, session: Session) -> None:
         backend = session.backend

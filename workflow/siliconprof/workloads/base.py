@@ -103,6 +103,7 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
     },
 }
 
+NARROW_S = 2.0  # after which an operation's interval is narrow enough, whatever its budget
 UNLABELLED = -100  # both frameworks' losses leave such labels out
 # framework -> modules that its first optimizer imports
 OPTIMIZERS_MODULES = {"torch": ("torch._dynamo",)}
@@ -196,6 +197,14 @@ class Workload:
         if framework not in self.frameworks:
             return f"this workload has no {framework} implementation"
         return self.refuses.get(precision)
+
+    def planned_s(self, each_s: float) -> float:
+        """Seconds that measuring should take, for the plan.
+
+        Args:
+            each_s: the budgets of warm-up and of measuring together.
+        """
+        raise NotImplementedError
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """Predicted device memory by part, in bytes: weights, gradients, optimizer, activations.
@@ -297,6 +306,10 @@ class TrainingWorkload(Workload):
                 "expected at least as many"
             )
         return problems
+
+    def planned_s(self, each_s: float) -> float:
+        """Twice the budgets: building the model and what is read beside its steps take as long."""
+        return 2 * each_s
 
     def weights_origin(self) -> dict[str, Any]:
         """The origin of the initial weights, for the record."""
@@ -476,9 +489,14 @@ class KernelWorkload(Workload):
         "bytes_per_s": Quantity("throughput", "byte/s", "higher"),
     }
 
+    fresh_processes: ClassVar[int] = 0  # that it starts, each of which imports the framework
+
     def n_points(self) -> int:
         """About how many points it will measure, for the plan."""
         return len(self.parameters.get("shapes", [0]))
+
+    def planned_s(self, each_s: float) -> float:
+        return self.n_points() * min(each_s, NARROW_S)
 
     def measure(self, session: Session) -> None:
         """Time every point and hand each to `session.add_point`."""

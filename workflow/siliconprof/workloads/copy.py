@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 WIDTH = 4  # bytes of a value
+VARIANTS = [*product((HOST_TO_DEVICE, DEVICE_TO_HOST), (False, True))]  # direction, pinned
 
 
 class Plugin(OperationWorkload):
@@ -43,11 +44,14 @@ class Plugin(OperationWorkload):
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         return {"buffer": max(self.parameters["transfer_bytes"])}
 
+    def n_points(self) -> int:
+        return len(self.parameters["transfer_bytes"]) * len(VARIANTS)
+
     def measure(self, session: Session) -> None:
         means: dict[str, str] = {}
         reasons: dict[str, str] = {}  # variant -> why it is not measured
         sizes = sorted(self.parameters["transfer_bytes"])
-        for direction, pinned in product((HOST_TO_DEVICE, DEVICE_TO_HOST), (False, True)):
+        for direction, pinned in VARIANTS:
             variant = f"{direction}, {'pinned' if pinned else 'pageable'}"
             for size in sizes:
                 transfer, text = session.backend.transfer(

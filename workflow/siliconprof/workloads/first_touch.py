@@ -53,6 +53,9 @@ class Plugin(KernelWorkload):
     def describe_point(cls, row: Mapping[str, Any]) -> str:
         return f"{row['pages']:g} pages"
 
+    def n_points(self) -> int:
+        return len(self.parameters["pages"])
+
     def measure(self, session: Session) -> None:
         setting = machine.read_text(HUGE_PAGES).strip()
         session.method["first_touch"] = {

@@ -40,6 +40,7 @@ COMES_COMPILED = "the operator comes compiled with the framework"
 class Plugin(KernelWorkload):
     """kernel_launch"""
 
+    fresh_processes = PROCESSES
     refuses = only_fp32("a launch computes nothing, so it has no precision")
     POINT = {
         "launch": Parameter("string", label="launch"),

@@ -183,6 +183,9 @@ class Plugin(ProductWorkload):
         width = WIDTH_BYTES.get(precision, 4)
         return {"operands": width * max(map(values, self.parameters["shapes"]), default=0)}
 
+    def planned_s(self, each_s: float) -> float:
+        return super().planned_s(each_s) + self.parameters["search_budget_s"]
+
     def measure(self, session: Session) -> None:
         for shape in self.parameters["shapes"]:
             session.add_point(self.point(session, shape))

@@ -55,6 +55,9 @@ class Plugin(ProductWorkload):
             return {"operands": largest}
         return {"operands": caches.beyond_bytes(None) + 2 * largest}
 
+    def n_points(self) -> int:
+        return super().n_points() * len(self.parameters["caches"])
+
     def measure(self, session: Session) -> None:
         for shape in self.parameters["shapes"]:
             for cache in self.parameters["caches"]:

@@ -85,6 +85,9 @@ class Plugin(transformer_lm.Sweep):
         for values in product(*(lists[key] for key in names)):
             yield dict(zip(names, values, strict=True))
 
+    def n_points(self) -> int:
+        return len([*self.settings()])
+
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
         return self.model({}).imports(framework)
 

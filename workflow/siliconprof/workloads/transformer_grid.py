@@ -115,6 +115,9 @@ class Plugin(transformer_lm.Sweep):
     def n_points(self) -> int:
         return len(self.models())
 
+    def planned_s(self, each_s: float) -> float:
+        return super().planned_s(each_s) + self.n_points() * self.parameters["min_run_time_s"]
+
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
         return self.models()[0].imports(framework)
 

@@ -49,6 +49,9 @@ class Plugin(ProductWorkload):
         width = WIDTH_BYTES.get(precision, 4)
         return {"operands": width * max(values(s, "with") for s in self.parameters["shapes"])}
 
+    def n_points(self) -> int:
+        return super().n_points() * len(PASSES)
+
     def measure(self, session: Session) -> None:
         for shape in self.parameters["shapes"]:
             for forward in PASSES:

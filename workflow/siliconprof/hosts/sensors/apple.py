@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -44,6 +45,7 @@ SOC = Source(
     "model",
     "zeus-apple-silicon: cpu_total_mj, gpu_mj, ane_mj and dram_mj summed, estimates by the chip",
 )
+NO_WHEEL_FROM = (3, 14)  # of Python, for zeus-apple-silicon 1.1.0
 SOC_PARTS = ("cpu_total_mj", "gpu_mj", "ane_mj", "dram_mj")
 NEEDED_PARTS = ("cpu_total_mj", "gpu_mj")
 ONE_DIE_UP_TO = (1, 1, 0)  # later ones add up the channels DIE_0_… and DIE_1_…
@@ -81,9 +83,7 @@ class AppleEnergy(EnergySensor):
         try:
             module = importlib.import_module("zeus_apple_silicon")
         except ImportError:
-            raise Unreadable(
-                "zeus-apple-silicon is missing: pip install zeus-apple-silicon"
-            ) from None
+            raise Unreadable(_missing()) from None
         try:
             self.monitor = module.AppleEnergyMonitor()
         except RuntimeError as error:
@@ -123,6 +123,13 @@ class AppleEnergy(EnergySensor):
             for name, mj in millijoules.items()
             if name in readable and mj is not None
         }
+
+
+def _missing() -> str:
+    """Why the library is not there, and what to do."""
+    if sys.version_info[:2] >= NO_WHEEL_FROM:
+        return "zeus-apple-silicon has no wheel for Python 3.14: energy needs 3.11 to 3.13"
+    return "zeus-apple-silicon is missing: pip install zeus-apple-silicon"
 
 
 def one_die() -> bool:
