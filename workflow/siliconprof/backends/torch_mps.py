@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from siliconprof.backends import _torch_operators
+from siliconprof.backends import _metal, _torch_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends.base import Unsupported
@@ -30,6 +30,7 @@ class Plugin(TorchBackend):
     torch_device = "mps"
     offload = "the device's memory is the host's: there is nothing to offload to"
     works_beside = True
+    aborts = _metal.ABORTS
     time_method = "torch.mps.synchronize() and perf_counter at phase edges and around steps"
     memory_means = (
         "torch.mps: allocated = live tensors, driver = all that Metal holds for this process; the "
