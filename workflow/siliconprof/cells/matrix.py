@@ -171,7 +171,9 @@ def planned(
     if dataset := entry.get("dataset"):
         folder = f"{results}/data/{dataset}"
         data = [f"{folder}/dataset.json"]
-    threads = experiment["cpu_threads"]
+    cpu, threads = host["cpu"], experiment["cpu_threads"]
+    if threads == "auto":
+        threads = cpu.get("threads") or cpu["usable_cores"]
     cell = Cell(
         host=host["label"],
         device=device["id"],
@@ -184,7 +186,7 @@ def planned(
         device_kind=device["kind"],
         device_index=device["index"],
         device_memory_bytes=device["memory_bytes"],
-        threads=host["cpu"]["usable_cores"] if threads == "auto" else threads,
+        threads=threads,
         seed=experiment["seed"],
         dataset=folder,
         parameters=parameters,

@@ -139,6 +139,9 @@ def compose(
         detail = f"set in the shell: {', '.join(variables['left'])}"
         flags.append({"code": inherited.FLAG, "detail": detail})
     method: dict[str, Any] = {"timing": asdict(Plan.of(cell.timing))}
+    host = dict(before["environment"])
+    if cell.threads != host.pop("threads_auto"):
+        host["threads_rule"] = "cpu_threads of the experiment"
     composed = {
         "schema_version": record.SCHEMA_VERSION,
         "method_version": record.METHOD_VERSION,
@@ -155,7 +158,7 @@ def compose(
         "flags": flags,
         "method": method | result.get("method", {}),
         "environment": {
-            **before["environment"],
+            **host,
             "backend": result.get("backend"),
             "declared": dict(declared),
             "variables": variables,
