@@ -175,6 +175,9 @@ def main() -> int:
     for line in filter(None, map(too_little_room, files)):
         print(line, file=sys.stderr)
         return 2
+    # Spotlight would read all of it beside the first cells; not every macOS heeds this in a folder.
+    if sys.platform == "darwin":
+        Path(sys.prefix, ".metadata_never_index").touch()
     if not importlib.util.find_spec("uv"):
         by_pip(["uv", LIMITS])
     if by_uv(arguments):

@@ -7,6 +7,7 @@
 namespace {
 uint64_t level = 0, swapped_in = 0, swapped_out = 0;
 uint32_t status = 0;  // NOTIFY_STATUS_OK
+unsigned fields = 38;  // of the kernel's struct, in integers
 }
 
 extern "C" {
@@ -21,9 +22,15 @@ uint32_t notify_get_state(int token, uint64_t* to) {
   *to = level;
   return token == 17 ? status : 2;  // NOTIFY_STATUS_INVALID_TOKEN
 }
+void fake_fields(unsigned count) { fields = count; }
 unsigned mach_host_self() { return 4099; }
 int host_statistics64(unsigned host, int flavor, char* to, unsigned* count) {
   if (host != 4099 || flavor != 4 || *count < 38) return 4;  // KERN_INVALID_ARGUMENT
+  if (*count < fields) {
+    *count = fields;
+    return -307;  // MIG_ARRAY_TOO_LARGE
+  }
+  std::memset(to, 0xff, 4 * fields);
   std::memcpy(to + 112, &swapped_in, 8);
   std::memcpy(to + 120, &swapped_out, 8);
   return 0;

@@ -130,7 +130,7 @@ def test_precision_threads_and_environment_are_proved_not_assumed(run):
         assert 0 < record["precision"]["evidence"]["product_error"] < 0.02, key
         backend = record["environment"]["backend"]
         if record["cell"]["backend"] == "torch-cpu":
-            assert backend["threads"] == host["cpu"]["usable_cores"], key
+            assert backend["threads"] == host["cpu"]["threads"], key
         declared = record["environment"]["declared"]
         framework = backend["framework"]
         assert declared["packages"][framework] == host["packages"][framework], key

@@ -23,8 +23,10 @@ from typing import Any
 import psutil
 import pytest
 from conftest import QUICK, Checkout, cpu_cell, until
+from siliconprof.backends import torch_mps
 from siliconprof.hosts import cgroups
-from siliconprof.measure import fork_server, lock
+from siliconprof.measure import fork_server, lock, supervise
+from siliconprof.measure.child import Output
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from test_memory_model import can_limit
@@ -129,6 +131,16 @@ class Plugin(KernelWorkload):
 
     def raises(self):
         raise RuntimeError("wrong on purpose")
+
+    def aborts(self):
+        """As Metal Performance Shaders, whose caller goes on, in the middle of much else."""
+        said = "Error: command buffer exited with error status.\\n\\tThe Metal Performance Shaders "
+        said += "operations encoded on it may not have completed."
+        print("x" * (1 << 21), said, "x" * (1 << 22), sep="\\n", flush=True)
+
+    def stutters(self):
+        code = "0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity"
+        raise RuntimeError(f"[METAL] Command buffer execution failed: Impacting Interactivity ({code})")
 
     def segfaults(self):
         ctypes.string_at(0)
@@ -249,6 +261,8 @@ FAULTS = {
     "fine": ("ok", None),
     "diverges": ("ok", None),
     "raises": ("failed", rf"RuntimeError: wrong on purpose; {REACHED}"),
+    "aborts": ("failed", "the GPU gave up work .* no step is sure to have trained; its output: .*"),
+    "stutters": ("failed", r"RuntimeError: \[METAL\] .*; macOS's GPU watchdog .* display sleeps.*"),
     "segfaults": ("failed", rf"killed by signal 11 \(SIGSEGV\); {REACHED}.*"),
     "exits": ("failed", rf"exit status 3; {REACHED}; cannot go on"),
     "measures_nothing": ("failed", "it came to its end without a point: nothing was measured"),
@@ -315,6 +329,27 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
 
 
 # -- output ------------------------------------------------------------------------------------
+
+
+def test_a_sign_is_found_wherever_it_is_in_the_output() -> None:
+    """Cut in two by the pipe; out of memory is told apart, and a cell that has failed has the remedy."""
+    aborts = torch_mps.Plugin.aborts
+    said = (
+        "Error: command buffer exited with error status.\n\tError: Insufficient Memory (00000008)\n"
+    )
+    for cut in (0, 9, 30, len(said)):
+        output = Output(aborts)
+        for part in (said[:cut], said[cut:]):
+            output.add(part.encode())
+        assert output.found == {"command buffer exited with error status"}, cut
+    report = {"status": "ok", "reason": None, "points": [{}]}
+    found = supervise.aborted(report, aborts, output)
+    assert (found["status"], found["points"]) == ("oom", []) and "Insufficient" in found["reason"]
+    output.add(b"Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout)")
+    late = supervise.aborted(report | {"status": "timeout", "reason": "late"}, aborts, output)
+    assert late["reason"].startswith("late; macOS aborted") and late["points"]
+    assert supervise.aborted(report, aborts, Output(aborts)) is report
+    assert supervise.aborted(report, {}, output) is report
 
 
 @pytest.mark.slow

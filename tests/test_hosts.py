@@ -266,6 +266,7 @@ def mac(cores: int) -> dict[str, str]:
         "sysctl -n kern.osproductversion": "26.5\n",
         "sysctl -n hw.physicalcpu": "12\n",
         "sysctl -n hw.logicalcpu": "12\n",
+        "sysctl -n hw.perflevel0.logicalcpu": "8\n",
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
         "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
         "ioreg -rd1 -c IOPlatformExpertDevice": PLATFORM_TREE,
@@ -296,6 +297,7 @@ def test_a_mac_and_its_variant(cores: int, host_of: Callable) -> None:
     assert made["backends"]["mlx"]["devices"] == [gpu["id"], cpu["id"]]
     assert made["driver"]["macos"] == made["os"]["distribution"] == "macOS 26.5"
     assert made["cpu"]["physical_cores"] == made["cpu"]["usable_cores"] == 12
+    assert made["cpu"]["threads"] == 8 and "hw.perflevel0" in made["cpu"]["threads_rule"]
     assert "11111111" not in json.dumps(made)  # the machine's own id stays at home
     assert made["backends"]["torch-cuda"]["reason"] == "no NVIDIA GPU or driver on this machine"
 
@@ -430,6 +432,32 @@ def test_a_containers_limits_count(files: dict[str, str], monkeypatch: pytest.Mo
     cpu = machine.cpu()
     assert (cpu["logical_cores"], cpu["usable_cores"]) == (64, 1)
     assert cpu["memory_bytes"] == 8 * GIB
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("kinds", "allowed", "threads", "rule"),
+    [
+        (("cpu_core", "cpu_atom"), 20, 12, "the physical cores of a hybrid processor"),
+        (("cpu_core", "cpu_atom"), 8, 4, "the physical cores of a hybrid processor"),
+        (("cpu_core", "cpu_atom"), 1, 1, "all processors"),
+        ((), 20, 20, "all processors"),  # one kind of cores, of two threads each
+    ],
+)
+def test_threads_of_a_hybrid_processor_are_its_physical_cores(
+    kinds: tuple[str, ...], allowed: int, threads: int, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight performance cores of two threads and four efficiency cores, some of them allowed."""
+    cpus = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    files = {cpus.format(n): f"{n // 2 * 2}-{n // 2 * 2 + 1}" for n in range(16)}
+    files |= {cpus.format(n): str(n) for n in range(16, 20)}
+    files |= {f"/sys/devices/{kind}/cpus": "0-15\n" for kind in kinds}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(allowed)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 20)
+    monkeypatch.setattr(machine, "read_text", lambda path: files.get(path, ""))
+    cpu = machine.cpu()
+    assert (cpu["threads"], cpu["usable_cores"]) == (threads, allowed)
+    assert cpu["threads_rule"].startswith(rule) and cpu["physical_cores"] == 12
 
 
 # -- the registry ------------------------------------------------------------------------------

@@ -142,6 +142,7 @@ def test_new_axes_run_exactly_the_new_cells(clone):
              "ACCELERATE_USE_FSDP": "true", "CUDA_LAUNCH_BLOCKING": "1",
              "MLX_MAX_OPS_PER_BUFFER": "1"}  # fmt: skip
     chosen = {"OMP_SCHEDULE": "static", "OMP_NUM_THREADS": "1", "MKL_DEBUG_CPU_TYPE": "/a/path"}
+    chosen["AGX_RELAX_CDM_CTXSTORE_TIMEOUT"] = "1"
     chosen["LD_PRELOAD"] = "/no/such/libjemalloc.so.2"  # the loader says so, and goes on
     before = clone.stamps()
     clone.environment |= alien | chosen
@@ -153,6 +154,7 @@ def test_new_axes_run_exactly_the_new_cells(clone):
             assert set(variables["taken_out"]) >= alien.keys()
             assert variables["left"].items() >= {"OMP_SCHEDULE": "static"}.items()
             assert variables["left"]["MKL_DEBUG_CPU_TYPE"] is None
+            assert variables["left"]["AGX_RELAX_CDM_CTXSTORE_TIMEOUT"] == "1"
             assert variables["left"]["LD_PRELOAD"] == "libjemalloc.so.2"
             assert "OMP_NUM_THREADS" not in variables["left"]  # the cell has its own
             (flag,) = [f for f in record["flags"] if f["code"] == "environment_variables"]

@@ -457,7 +457,7 @@ def test_ones_own_work_is_no_interference(
 ) -> None:
     own_s = 3.0
     now = {"busy": 100.0, "own": 7.0}
-    monkeypatch.setattr(interference, "busy_seconds", lambda: now["busy"])
+    monkeypatch.setattr(interference, "busy_seconds", lambda: (now["busy"], None))
     monkeypatch.setattr(interference.time, "process_time", lambda: now["own"])
     probe = interference.Plugin()
     begin(probe)

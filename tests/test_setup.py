@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,19 @@ def few_pins() -> str:
     ]
     assert len(pins) == len(names), (pins, names)
     return "\n".join(pins)
+
+
+@pytest.mark.parametrize(("system", "marked"), [("darwin", True), ("linux", False)])
+def test_spotlight_is_kept_from_a_new_environment(
+    system: str, marked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = runpy.run_path(str(ROOT / "envs" / "install.py"))["main"]
+    monkeypatch.setitem(install.__globals__, "by_uv", lambda requirements: True)
+    monkeypatch.setattr(sys, "argv", ["install.py", "nothing"])
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert install() == 0
+    assert (tmp_path / ".metadata_never_index").exists() == marked
 
 
 def wheel(folder: Path, name: str, version: str) -> None:

@@ -201,6 +201,10 @@ def test_an_experiment_on_a_simulated_mac_is_measured(on_mac: Checkout) -> None:
     assert torch["scenario"]["limit"]["enforced"] and not mlx["scenario"]["limit"]["enforced"]
     assert mlx["environment"]["backend"]["wired_limit_bytes"] == RECOMMENDED_BYTES
     assert all(made["emulated"] for made in records.values())
+    assert {made["cell"]["threads"] for made in records.values()} == {4}
+    rule = "the performance cores (hw.perflevel0.logicalcpu), as torch itself does"
+    assert {made["environment"]["threads_rule"] for made in records.values()} == {rule}
+    assert (on_mac.path / "results" / ".metadata_never_index").is_file()
 
 
 def test_a_torch_mps_out_of_memory_is_a_record(on_mac: Checkout) -> None:

@@ -17,6 +17,7 @@ def commands(memory_bytes: int) -> dict[str, str]:
         "sysctl -n hw.memsize": f"{memory_bytes}\n",
         "sysctl -n hw.physicalcpu": "8\n",
         "sysctl -n hw.logicalcpu": "8\n",
+        "sysctl -n hw.perflevel0.logicalcpu": "4\n",
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
         "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
         "ioreg -rd1 -c IOPlatformExpertDevice": '"IOPlatformUUID" = "simulated"\n',
@@ -45,7 +46,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
     if hasattr(module, "LIBRARY"):
         module.LIBRARY = spec["macos"]
         return
-    printed = commands(spec["memory_bytes"])
+    printed = {} if spec.get("unreadable") == "start" else commands(spec["memory_bytes"])
     module.is_mac = lambda: True
     module.run = lambda command, limit_s=0: printed.get(" ".join(command), "")
     module.read_text = lambda path: ""

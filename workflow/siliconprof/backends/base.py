@@ -132,6 +132,9 @@ class Backend:
     usual_adamw: ClassVar[str | None] = None  # which runs where none is asked for; None = unknown
     # Why compiling a kernel of one's own is one with its first launch; None = it is not.
     compiles_at_launch: ClassVar[str | None] = None
+    # A part of a process's output that tells that the device gave up work, which the framework may not
+    # report -> what that means, and the remedy. The first that is found counts.
+    aborts: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def environment(

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from typing import Any
 
-from siliconprof.backends import _mlx_operators
+from siliconprof.backends import _metal, _mlx_operators
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
 from siliconprof.backends.base import SAMPLED, Backend, Operator, Stepper, Unsupported
@@ -32,6 +32,7 @@ class Plugin(Backend):
     framework = "mlx"
     device_kind = None
     offload = "DeepSpeed, which offloads, has no MLX"
+    aborts = _metal.ABORTS
     packages = ("mlx",)
     LIBRARIES = ("mlx", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
     time_method = "perf_counter after mx.eval of each phase's results and mx.synchronize()"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from siliconprof.backends import _torch_operators
+from siliconprof.backends import _metal, _torch_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends.base import Unsupported
@@ -34,6 +34,7 @@ class Plugin(TorchBackend):
         "torch.compile for Apple's GPUs is young: what it cannot do yet is in "
         "github.com/pytorch/pytorch/issues/150121"
     )
+    aborts = _metal.ABORTS
     time_method = "torch.mps.synchronize() and perf_counter at phase edges and around steps"
     memory_means = (
         "torch.mps: allocated = live tensors, driver = all that Metal holds for this process; the "

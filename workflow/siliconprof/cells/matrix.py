@@ -236,7 +236,9 @@ def _cell(
         parameters["repeats"] = entry["repeats"]
     if reason := _skipped(experiment, host, device, backend, name, scenario, precision):
         parameters["skip"] = reason
-    dataset, threads = entry.get("dataset"), experiment["cpu_threads"]
+    dataset, threads, cpu = entry.get("dataset"), experiment["cpu_threads"], host["cpu"]
+    if threads == "auto":
+        threads = cpu.get("threads") or cpu["usable_cores"]
     return Cell(
         host=host["label"],
         device=device["id"],
@@ -249,7 +251,7 @@ def _cell(
         device_kind=device["kind"],
         device_index=device["index"],
         device_memory_bytes=device["memory_bytes"],
-        threads=host["cpu"]["usable_cores"] if threads == "auto" else threads,
+        threads=threads,
         seed=experiment["seed"],
         dataset=f"{results_folder(experiment)}/data/{dataset}" if dataset else None,
         parameters=parameters,

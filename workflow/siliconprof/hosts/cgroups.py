@@ -77,7 +77,7 @@ class Group:
         for line in machine.read_text(str(self.folder / self.version.events)).splitlines():
             key, _, value = line.partition(" ")
             if key == "oom_kill":
-                return int(value)
+                return machine.number(value)
         return None
 
     def lift(self) -> None:

@@ -66,7 +66,7 @@ def power_source() -> str | None:
     if machine.is_mac():
         status = machine.run(["pmset", "-g", "batt"], 5)
         return ("battery" if "Battery Power" in status else "mains") if status else None
-    for online in Path("/sys/class/power_supply").glob("A*/online"):
+    for online in machine.listed("/sys/class/power_supply", "A*/online"):
         if text := machine.read_text(str(online)).strip():
             return "mains" if text == "1" else "battery"
     return None
@@ -105,11 +105,16 @@ def capture(checkout: Path) -> dict[str, Any]:
     """Host, system, versions and load; no framework is imported."""
     commit, why_not = git_commit(checkout)
     mac = f"macOS-{machine.mac_version()}-{platform.machine()}" if machine.is_mac() else ""
-    return ({} if commit else {"git_commit_reason": why_not}) | {
+    load, no_load = machine.reading(lambda: os.getloadavg()[0])
+    cpu = machine.cpu()
+    reasons = {"git_commit_reason": None if commit else why_not, "load_average_reason": no_load}
+    return {name: why for name, why in reasons.items() if why is not None} | {
         "node": node_id(),
         "system": mac or platform.platform(),
         "packages": declarations.installed_versions(),
         "git_commit": commit,
         "power_source": power_source(),
-        "load_average_1min": os.getloadavg()[0],
+        "load_average_1min": load,
+        "threads_auto": cpu["threads"],
+        "threads_rule": cpu["threads_rule"],
     }

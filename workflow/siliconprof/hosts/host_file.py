@@ -79,7 +79,7 @@ def quick_facts() -> dict[str, Any]:
 
 
 def _nvidia_models() -> Iterator[str]:
-    for path in Path("/proc/driver/nvidia/gpus").glob("*/information"):
+    for path in machine.listed("/proc/driver/nvidia/gpus", "*/information"):
         model = re.search(r"^Model:\s*(.+)$", machine.read_text(str(path)), re.M)
         if model:
             yield model[1].strip()

@@ -1,20 +1,24 @@
 """This machine's operating system, CPU and memory, and what identifies it.
 
-Cheap and free of frameworks, since every parse of the Snakefile calls it. Only `run` and `read_text`
-touch the machine, so that a test can put another one in its place.
+Cheap and free of frameworks, since every parse of the Snakefile calls it. Whatever is read of a host,
+here, by a sensor or by a probe, goes through `reading`: a reading that raises costs itself alone. Only
+`run` and `read_text` touch the machine here, so that a test can put another one in its place.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from siliconprof.errors import in_one_line
 
 # What the kernel reserves differs by some MiB from boot to boot, and a host file must not.
 MEMORY_STEP_BYTES = 64 * 2**20
@@ -30,32 +34,70 @@ VENDORS = ("nvidia", "intel", "amd", "apple")
 UNMEASURED_VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
 MAX_CARDS = 16
 
+T = TypeVar("T")
+
+
+class Unreadable(Exception):
+    """A reading cannot be had, or no longer; the message says why."""
+
+
+def reading(read: Callable[[], T]) -> tuple[T | None, str | None]:
+    """What a reading of the host answers, or None, and why there is none.
+
+    Whatever it raises is the reason: a library that was built for another release of the system, a
+    driver or a container's /proc raise anything.
+    """
+    try:
+        return read(), None
+    except Unreadable as error:
+        return None, str(error)
+    except Exception as error:
+        return None, in_one_line(error)
+
+
+def by_psutil(read: Callable[[Any], T]) -> tuple[T | None, str | None]:
+    """A reading by psutil, which is the argument and which a bare host need not have."""
+
+    def ask() -> T:
+        try:
+            import psutil
+        except ImportError:
+            raise Unreadable("psutil is not installed: pip install psutil") from None
+        return read(psutil)
+
+    return reading(ask)
+
 
 # -- the boundary to the machine: tests fake these two -----------------------------------------
 
 
 def run(command: Sequence[str], timeout_s: float = 30.0) -> str:
     """Standard output of a system command; "" when it is missing, fails or hangs."""
-    try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=True,
-            env={**os.environ, "LC_ALL": "C"},
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    printed, _ = reading(
+        lambda: (
+            subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                check=True,
+                env={**os.environ, "LC_ALL": "C"},
+            ).stdout
+        )
+    )
+    return printed or ""
 
 
 def read_text(path: str) -> str:
     """A file of /proc, /sys or /etc; "" when it is missing or unreadable."""
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    text, _ = reading(lambda: Path(path).read_text(encoding="utf-8", errors="replace"))
+    return text or ""
+
+
+def listed(folder: Path | str, pattern: str) -> list[Path]:
+    """The files of a folder of /proc or /sys that fit a pattern, sorted; none where it is unreadable."""
+    return reading(lambda: sorted(Path(folder).glob(pattern)))[0] or []
 
 
 def number(text: str) -> int | None:
@@ -92,7 +134,8 @@ def emulated(framework: str) -> str | None:
 def cpu_model() -> str:
     """The CPU's name as the system gives it, such as `AMD EPYC` or `Apple M2 Max`."""
     if is_mac():
-        return sysctl("machdep.cpu.brand_string") or platform.machine()
+        unnamed = "Apple chip" if platform.machine() == "arm64" else platform.machine()
+        return sysctl("machdep.cpu.brand_string") or unnamed
     for pattern, text in (
         (r"^model name\s*:\s*(.+)$", read_text("/proc/cpuinfo")),
         (r"^Model name:\s*(.+)$", run(["lscpu"])),  # /proc/cpuinfo has no name on ARM
@@ -143,11 +186,9 @@ def _cgroup_files(controller: str, name: str) -> list[str]:
     return [text for text in texts if text]
 
 
-def _usable_cores(logical: int) -> int:
-    """Cores that this process may use, given its affinity and cgroup quota."""
-    cores = float(logical)
-    if hasattr(os, "sched_getaffinity"):
-        cores = min(cores, len(os.sched_getaffinity(0)))
+def _quota_cores() -> float:
+    """The cores that the quotas of this process's cgroups leave it; infinite where there is none."""
+    cores = math.inf
     for text in _cgroup_files("cpu", "cpu.max"):
         quota, period = text.split()
         if quota != "max":
@@ -159,7 +200,38 @@ def _usable_cores(logical: int) -> int:
     ):
         if int(quota) > 0:
             cores = min(cores, int(quota) / int(period))
-    return max(1, int(cores))
+    return cores
+
+
+def _usable_cores(logical: int) -> int:
+    """Cores that this process may use, given its affinity and cgroup quota."""
+    cores = float(logical)
+    if hasattr(os, "sched_getaffinity"):
+        cores = min(cores, len(os.sched_getaffinity(0)))
+    quota_cores, _ = reading(_quota_cores)
+    return max(1, int(min(cores, quota_cores or cores)))
+
+
+def _threads(usable: int) -> tuple[int, str]:
+    """(threads that `cpu_threads: auto` takes, the rule that gave them).
+
+    Where a processor's cores differ, parts of equal size wait for the slowest core. torch then takes
+    an Apple chip's performance cores (pytorch pull request 123038), and with oneMKL the physical cores
+    of an Intel processor (its Developer Guide, "Improving Performance with Threading"); Linux lists
+    the two kinds of these as devices (perf's intel-hybrid.txt).
+
+    Args:
+        usable: processors that this process may use.
+    """
+    if is_mac():
+        fast = number(sysctl("hw.perflevel0.logicalcpu"))
+        if fast and 1 < fast < usable:
+            return fast, "the performance cores (hw.perflevel0.logicalcpu), as torch itself does"
+    elif all(read_text(f"/sys/devices/{kind}/cpus") for kind in ("cpu_core", "cpu_atom")):
+        physical = _physical_cores(os.sched_getaffinity(0))
+        if physical and physical < usable:
+            return physical, "the physical cores of a hybrid processor, as torch does with oneMKL"
+    return usable, "all processors that this process may use"
 
 
 def _memory_bytes() -> int | None:
@@ -176,15 +248,15 @@ def _memory_bytes() -> int | None:
     return min(sizes) // MEMORY_STEP_BYTES * MEMORY_STEP_BYTES
 
 
-def _physical_cores() -> int | None:
-    """The number of physical cores of a Linux host, by sysfs' list of each core's threads."""
-    folders = (f"/sys/devices/system/cpu/cpu{number}" for number in range(os.cpu_count() or 0))
+def _physical_cores(processors: Iterable[int]) -> int | None:
+    """The physical cores of some processors of a Linux host, by sysfs' list of each core's threads."""
+    folders = (f"/sys/devices/system/cpu/cpu{number}" for number in processors)
     threads = {read_text(f"{folder}/topology/thread_siblings_list") for folder in folders}
     return len(threads - {""}) or None
 
 
 def cpu() -> dict[str, Any]:
-    """Model, cores, the features that decide 16-bit speed, and usable memory in bytes."""
+    """Model, cores, threads, the features that decide 16-bit speed, and usable memory in bytes."""
     logical = os.cpu_count() or 1
     if is_mac():
         features = [name for name in APPLE_FEATURES if sysctl(f"hw.optional.arm.{name}") == "1"]
@@ -194,12 +266,15 @@ def cpu() -> dict[str, Any]:
         cpuinfo = read_text("/proc/cpuinfo")
         match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)
         features = sorted(LINUX_FEATURES.intersection(match[1].split() if match else ()))
-        usable, physical = _usable_cores(logical), _physical_cores()
+        usable, physical = _usable_cores(logical), _physical_cores(range(logical))
+    threads, threads_rule = _threads(usable)
     return {
         "model": cpu_model(),
         "physical_cores": physical,
         "logical_cores": logical,
         "usable_cores": usable,
+        "threads": threads,
+        "threads_rule": threads_rule,
         "memory_bytes": _memory_bytes(),
         "features": features,
     }

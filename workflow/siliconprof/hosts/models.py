@@ -159,6 +159,8 @@ class Cpu(Part):
     physical_cores: Count | None  # without hyper-threads
     logical_cores: Count
     usable_cores: Count  # whole ones that affinity and the cgroup's quota leave to a process
+    threads: Count | None = None  # of `cpu_threads: auto`; None = as many as usable cores
+    threads_rule: str | None = None  # which gave them
     # Physical or the cgroup's limit, whichever is less; on Linux rounded down to 64 MiB, because what
     # the kernel keeps differs from boot to boot.
     memory_bytes: Count | None

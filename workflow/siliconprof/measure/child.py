@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,14 +39,26 @@ class Output:
     """What a process writes: the first `HEAD_BYTES` go to the log, standard error, as they come.
 
     The last `TAIL_BYTES` go there at `close`, with a line between them that counts what is left out.
+
+    Args:
+        signs: texts to look for in all of it.
+
+    Attributes:
+        found: those that occurred.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, signs: Iterable[str] = ()) -> None:
         self._end = bytearray()  # at least the last TAIL_BYTES
         self._n_bytes = 0
+        self._signs = {sign: sign.encode() for sign in signs}
+        self._longest = max(map(len, self._signs.values()), default=0)
+        self.found: set[str] = set()
 
     def add(self, chunk: bytes) -> None:
         """Take in what the process wrote."""
+        if self._signs:
+            joint = self._end[-self._longest :] + chunk  # one may be cut in two
+            self.found |= {sign for sign, text in self._signs.items() if text in joint}
         self._write(chunk[: max(HEAD_BYTES - self._n_bytes, 0)])
         self._n_bytes += len(chunk)
         self._end += chunk
@@ -100,7 +112,8 @@ class Child:
         under: Sequence[str],
     ) -> None:
         self.oom_kills_before, self.started_s = exhaustion.cgroup_kills(), time.monotonic()
-        self._messages, self.output = result.with_suffix(".progress"), Output()
+        self._messages = result.with_suffix(".progress")
+        self.output = Output(trial.backend.aborts)
         own = {"supervisor": os.getpid(), "result": str(result), "progress": str(self._messages)}
         job = {"cell": json.loads(trial.cell.to_json()), **own, **job}
         environment = fork_server.child_environment(trial, result.with_name(scratch.CODE))

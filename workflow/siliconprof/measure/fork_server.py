@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 from siliconprof import declarations, packages
 from siliconprof.errors import in_one_line
+from siliconprof.hosts import machine
 from siliconprof.measure import inherited, leftovers
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session.trial import Trial
@@ -316,7 +317,7 @@ class Branch:
             self.failed = in_one_line(error)
         gc.freeze()  # a fork that collects garbage would write to, and so copy, every page
         self.depth += 1
-        self.pages = _pages_of_files()
+        self.pages = machine.reading(_pages_of_files)[0] or []
         return True
 
     def _let_go(self) -> None:
@@ -364,8 +365,11 @@ def _what_a_fork_lacks(backend: Backend) -> str:
         os._exit(backend.bad_fork())
     if os.waitpid(pid, 0)[1]:
         return "opens the device"
-    tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
-    names = {Path(task, "comm").read_text(encoding="utf-8").strip() for task in tasks}
+    tasks = machine.listed("/proc/self/task", "*")
+    if not tasks:
+        return "may start threads, which this system does not list"
+    others = (task for task in tasks if task.name != str(os.getpid()))
+    names = {machine.read_text(str(task / "comm")).strip() for task in others}
     return "starts threads" if names - STARTED_AGAIN else ""
 
 
@@ -423,7 +427,8 @@ def _hand_down(below: dict[str, socket.socket], request: Message, descriptors: l
 
 def become_worker(request: Message) -> None:
     """Run the worker in this process, with today's code of this package and its own name."""
-    Path("/proc/self/comm").write_text(PROCESS_NAME, encoding="ascii")
+    with suppress(OSError):  # a /proc that may not be written
+        Path("/proc/self/comm").write_text(PROCESS_NAME, encoding="ascii")
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])

@@ -14,9 +14,9 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from siliconprof.errors import printable
+from siliconprof.hosts import machine
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 GRACE_S = 0.5  # helpers, such as multiprocessing's, end by themselves once the cell has ended
@@ -58,10 +58,9 @@ def end(group: int, grace_s: float = GRACE_S) -> list[str]:
 def _children() -> dict[int, str]:
     """Living children of this process of Linux that have left its session: process id -> name."""
     found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            head, _, tail = stat.read_text("utf-8", "replace").rpartition(")")  # proc_pid_stat(5)
-        except OSError:
+    for stat in machine.listed("/proc", "[0-9]*/stat"):
+        head, _, tail = machine.read_text(str(stat)).rpartition(")")  # proc_pid_stat(5)
+        if not tail:
             continue  # has ended
         pid, (state, parent, _, session) = int(stat.parent.name), tail.split()[:4]
         if int(parent) != os.getpid() or int(session) == os.getsid(0):

@@ -31,7 +31,7 @@ from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, writ
 from siliconprof.hosts import cgroups, environment, node_check
 from siliconprof.lifetime import killed_by
 from siliconprof.measure import inherited, leftovers, lock, reuse, scratch
-from siliconprof.measure.child import Child, PipelineGone, require_pipeline
+from siliconprof.measure.child import Child, Output, PipelineGone, require_pipeline
 from siliconprof.plugins import CHECKOUT
 from siliconprof.session import exhaustion, memory_limit
 from siliconprof.session.timing import Plan
@@ -93,6 +93,22 @@ def outcome(
     return died | {"reason": f"exit status {code}; {reached}; {last[:200]}"}
 
 
+def aborted(report: dict[str, Any], aborts: Mapping[str, str], output: Output) -> dict[str, Any]:
+    """The report of a child, failed where its output tells that the device gave up work.
+
+    Args:
+        aborts: of the backend.
+    """
+    sign = next((sign for sign in aborts if sign in output.found), None)
+    if sign is None or report["status"] in ("oom", "unsupported"):
+        return report
+    if report["status"] != "ok":
+        return report | {"reason": f"{report['reason']}; {aborts[sign]}"}
+    line = exhaustion.exhaustion_line(output.tail)
+    reason = f"{aborts[sign]}; its output: {line or sign}"
+    return report | {"status": "oom" if line else "failed", "reason": reason, "points": []}
+
+
 def compose(
     trial: Trial,
     result: Mapping[str, Any],
@@ -123,6 +139,9 @@ def compose(
         detail = f"set in the shell: {', '.join(variables['left'])}"
         flags.append({"code": inherited.FLAG, "detail": detail})
     method: dict[str, Any] = {"timing": asdict(Plan.of(cell.timing))}
+    host = dict(before["environment"])
+    if cell.threads != host.pop("threads_auto"):
+        host["threads_rule"] = "cpu_threads of the experiment"
     composed = {
         "schema_version": record.SCHEMA_VERSION,
         "method_version": record.METHOD_VERSION,
@@ -139,7 +158,7 @@ def compose(
         "flags": flags,
         "method": method | result.get("method", {}),
         "environment": {
-            **before["environment"],
+            **host,
             "backend": result.get("backend"),
             "declared": dict(declared),
             "variables": variables,
@@ -197,6 +216,7 @@ def run(
         group.remove()
     if report["status"] == "ok" and not report.get("points"):
         report |= {"status": "failed", "reason": NO_POINT}
+    report = aborted(report, trial.backend.aborts, child.output)
     if report["status"] == "ok":
         scratch.give_back(code_folder, trial.compiles)
     elif report["status"] == "failed" and any(code_folder.rglob("*.so")):

@@ -78,27 +78,30 @@ def before_a_run(
 
 
 def _probe(name: str) -> dict[str, Any]:
-    try:
-        available, reason = plugins.load("probes", name).available()
-    except Exception as error:  # a probe that breaks here would break a cell
-        available, reason = False, f"{type(error).__name__}: {error}"
+    found, why = machine.reading(plugins.load("probes", name).available)
+    available, reason = found or (False, why)
     return {"available": available, "reason": reason}
 
 
 def _now() -> dict[str, Any]:
-    """What changes by itself and decides whether a measurement now is worth its time."""
-    import psutil
+    """What changes by itself and decides whether a measurement now is worth its time.
 
+    What cannot be read is None, and `reasons` has why.
+    """
+    readings = {
+        "memory_available_bytes": machine.by_psutil(lambda ps: ps.virtual_memory().available),
+        "swap_used_bytes": machine.by_psutil(lambda ps: ps.swap_memory().used),
+        "disk_free_bytes": machine.reading(lambda: shutil.disk_usage(".").free),
+        "load_average_1min": machine.reading(lambda: os.getloadavg()[0]),
+    }
     governor = machine.read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
     return {
-        "memory_available_bytes": psutil.virtual_memory().available,
-        "swap_used_bytes": psutil.swap_memory().used,
-        "disk_free_bytes": shutil.disk_usage(".").free,
-        "load_average_1min": os.getloadavg()[0],
+        **{name: value for name, (value, _) in readings.items()},
         "power_source": environment.power_source(),
         "low_power_mode": environment.power_mode()[1],
         "cpu_governor": governor or None,
         "cpp_compiler": next(filter(shutil.which, [os.environ.get("CXX", ""), *COMPILERS]), None),
+        "reasons": {name: why for name, (_, why) in readings.items() if why is not None},
     }
 
 
@@ -133,19 +136,20 @@ def _now_advice(
             "rise",
             "sudo cpupower frequency-set -g performance",
         )
-    if now["memory_available_bytes"] < LITTLE_MEMORY_BYTES:
+    available, free = now["memory_available_bytes"], now["disk_free_bytes"]
+    if available is not None and available < LITTLE_MEMORY_BYTES:
         yield remedy(
             "memory",
-            f"{_gib(now['memory_available_bytes'])} are available: cells may swap or be killed",
+            f"{_gib(available)} are available: cells may swap or be killed",
             "close other programs",
         )
     results = Path("results")
     if not_executable := scratch.not_executable(results if results.is_dir() else Path()):
         yield remedy("run folder", *not_executable)
-    if now["disk_free_bytes"] < LITTLE_DISK_BYTES:
+    if free is not None and free < LITTLE_DISK_BYTES:
         yield remedy(
             "disk",
-            f"{_gib(now['disk_free_bytes'])} are free here: records and figures may not fit, "
+            f"{_gib(free)} are free here: records and figures may not fit, "
             "pretrained weights will not",
             "make room, or work in a folder on another disk",
         )
@@ -195,7 +199,11 @@ def as_text(document: Mapping[str, Any]) -> str:
             (name, blas or "not known") for name, blas in document["blas"].items()
         ],
         "Drivers and runtimes": [item for item in document["driver"].items() if item[1]],
-        "Now": [_now_row(*item) for item in now.items() if item[1] is not None],
+        "Now": [
+            _now_row(name, value, now["reasons"].get(name))
+            for name, value in now.items()
+            if name != "reasons" and (value is not None or name in now["reasons"])
+        ],
     }
     for title, rows in sections.items():
         if rows:
@@ -213,11 +221,15 @@ def _remedy_lines(one: Remedy) -> Iterator[str]:
         yield f"  -> {one['fix']}"
 
 
-def _now_row(name: str, value: Any) -> tuple[str, str]:
+def _now_row(name: str, value: Any, why: str | None) -> tuple[str, str]:
     """(name, reading) for a person: the unit moves from the key to the value."""
-    shown = f"{value:.2f}" if isinstance(value, float) else str(value)
     label = name.removesuffix("_bytes").replace("_", " ")
-    return LABELS.get(label, label), _gib(value) if name.endswith("_bytes") else shown
+    shown = f"{value:.2f}" if isinstance(value, float) else str(value)
+    if value is None:
+        shown = f"not known: {why}"
+    elif name.endswith("_bytes"):
+        shown = _gib(value)
+    return LABELS.get(label, label), shown
 
 
 # -- command -----------------------------------------------------------------------------------

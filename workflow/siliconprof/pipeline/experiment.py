@@ -22,7 +22,7 @@ from siliconprof import fingerprint
 from siliconprof.cells import cluster, config, expected, matrix
 from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
-from siliconprof.hosts import detect, environment, host_file, node_check, registry
+from siliconprof.hosts import detect, environment, host_file, machine, node_check, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server, scratch
 from siliconprof.pipeline import doctor, failed_jobs
@@ -188,7 +188,7 @@ class Experiment:
         """The environment of what measures: by a label's device, else by the host."""
         if self.nodes:
             return self._conda_of_label
-        cuda = Path("/proc/driver/nvidia/version").exists()
+        cuda = bool(machine.read_text("/proc/driver/nvidia/version"))
         return _environment("apple" if sys.platform == "darwin" else "cuda" if cuda else "cpu")
 
     def _conda_of_label(self, wildcards: Any) -> str:
@@ -351,6 +351,8 @@ class Experiment:
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE, text)
         scratch.tidy(self._folder)
+        if machine.is_mac():  # Spotlight would read what a run makes, where macOS heeds this
+            temporary.write(self._folder / ".metadata_never_index", "")
         if self.nodes:
             os.environ[node_check.SUBMITTER] = node_check.runs_in()
             return f"nodes of {', '.join(self.labels)}, each looked at before its cells are known"

@@ -32,6 +32,7 @@ from typing import NoReturn
 
 from siliconprof.cells import config
 from siliconprof.errors import UserError, nearest
+from siliconprof.hosts import machine
 from siliconprof.plugins import CHECKOUT
 from siliconprof.store.validation import one_line
 
@@ -82,8 +83,8 @@ def check(words: Sequence[str]) -> None:
 def check_room() -> None:
     """Refuse a disk that is full, where Snakemake ends with a traceback."""
     for folder in filter(os.path.isdir, (".", "results")):
-        free = shutil.disk_usage(folder).free
-        if free < LEAST_FREE_BYTES:
+        free, _ = machine.reading(lambda: shutil.disk_usage(folder).free)  # noqa: B023
+        if free is not None and free < LEAST_FREE_BYTES:
             raise UserError(
                 f"{os.path.abspath(folder)}: {free / 2**20:.1f} MiB are free on this disk, too little "
                 "for tables and a page; make room there and run the same command again: what was "

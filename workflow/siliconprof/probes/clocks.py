@@ -86,12 +86,13 @@ class Plugin(Probe):
     def stop(self, wall_s: float) -> dict[str, Any]:
         summary: dict[str, Any] = {"limits": {}, "throttled": None, "power_capped": None}
         flags: list[tuple[str, str]] = []
-        silent = []
+        silent = False  # what must report has not, or what reported does no more
         for hardware, limited in zip(self.hardware, self.limited, strict=True):
             n_samples = len(limited)
             if not limited:
-                silent.append(hardware)
+                silent |= hardware.must_report
                 continue
+            silent |= hardware.limits_shown[0] in hardware.reasons
             counts = Counter(chain.from_iterable(limited))
             shares = {name: count / n_samples for name, count in sorted(counts.items())}
             summary["limits"] |= shares
@@ -104,7 +105,7 @@ class Plugin(Probe):
                     summary[key] = bool(summary[key] or active)
                 if active:
                     flags.append((key, f"{', '.join(sorted(active))} of {n_samples} samples"))
-        if summary["throttled"] is False and any(hardware.must_report for hardware in silent):
+        if summary["throttled"] is False and silent:
             summary["throttled"] = None  # the CPU's no is not the GPU's
         summary["limits_means"] = "; ".join(hardware.limits_means() for hardware in self.hardware)
         for column, stem in SUMMARISED.items():

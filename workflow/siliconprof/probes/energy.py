@@ -58,7 +58,7 @@ class Plugin(Probe):
         """Powers; a counter's is its mean since the sample before, so the first has none."""
         powers: Readings = dict.fromkeys(self.chosen)
         for sensor in self.sensors:
-            readings, now_s = sensor.read(), time.perf_counter()
+            readings, now_s = sensor.readings(), time.perf_counter()
             for name, source in self.chosen.items():
                 value = readings.get(source.name)
                 if value is None:
@@ -77,10 +77,14 @@ class Plugin(Probe):
         return powers
 
     def stop(self, wall_s: float) -> dict[str, Any]:
+        held = {source.name: sensor for sensor in self.sensors for source in sensor.sources}
+        sources_ = {n: held[source.name].held(source) for n, source in self.chosen.items()}
+        lost = {name: held[source.name].lost.get(source.name) for name, source in sources_.items()}
+        why_not = {name: lost[name] or source.reason for name, source in sources_.items()}
         summary: dict[str, Any] = {
             "gpu_power_limit_w": self.power_limit_w,
-            "sources": {name: source.means for name, source in self.chosen.items()},
-            "reasons": self.reasons,
+            "sources": {name: source.means for name, source in sources_.items()},
+            "reasons": self.reasons | {name: why for name, why in why_not.items() if why},
             "flags": [
                 ("energy_one_die", apple.ONE_DIE)
                 for sensor in self.sensors

@@ -1,16 +1,19 @@
 """What disturbs a measurement from outside: foreign load, the power supply, saving of power.
 
 Foreign load is processor time of other processes on this host, and other processes on the same
-NVIDIA GPU. macOS shows the load of its GPU to root only. Battery, low-power mode and governor are
-read at the end.
+NVIDIA GPU. What a cell starts is not foreign, nor is what works for it or for the display on a Mac.
+macOS shows the load of its GPU to root only. Battery, low-power mode and governor are read at the end.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from siliconprof.declarations import Quantity
 from siliconprof.hosts import environment, machine
@@ -19,6 +22,12 @@ from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
 
 FLAG_ABOVE_CORES = 0.2  # foreign load, in cores, above which a record is flagged
+IDLE_CORES = 0.5  # fewer than these, where nothing tells of waiting: none was left
+# On a Mac: what compiles Metal's kernels for whoever asks, and what draws the display.
+SERVICES = ("MTLCompilerService", "WindowServer")
+PS = ("ps", "-axo", "pid=,ppid=,time=,comm=")
+PROCESS = re.compile(r"\s*(\d+)\s+(\d+)\s+((?:\d+-)?(?:\d+:){1,2}\d+(?:\.\d+)?)\s+(.*\S)")
+TIME_UNITS_S = (1, 60, 3600, 86400)  # of [[days-]hours:]minutes:seconds, from its end
 GPU_INTERVAL_S = 1.0
 CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 REASONS = {
@@ -30,21 +39,42 @@ REASONS = {
 ADAPTIVE_DRIVERS = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
 
 
-def busy_seconds() -> float | None:
-    """Busy processor seconds of the whole host since boot; None where they cannot be read."""
-    try:
-        with open("/proc/stat", encoding="ascii") as stream:
-            fields = [int(x) for x in stream.readline().split()[1:9]]
-        user, nice, system, _idle, _iowait, irq, softirq, steal = fields
-        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError):
-        pass
-    try:
-        import psutil
-    except ImportError:
-        return None
+def _proc_stat() -> float:
+    fields = [int(x) for x in machine.read_text("/proc/stat").partition("\n")[0].split()[1:9]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_times(psutil: Any) -> float:
     times = psutil.cpu_times()
     return sum(times) - times.idle - getattr(times, "iowait", 0.0)
+
+
+def busy_seconds() -> tuple[float | None, str | None]:
+    """(busy processor seconds of the whole host since boot, None), or (None, why nothing tells)."""
+    seconds, _ = machine.reading(_proc_stat)
+    return machine.by_psutil(_cpu_times) if seconds is None else (seconds, None)
+
+
+class Process(NamedTuple):
+    """A process of a Mac."""
+
+    parent: int
+    busy_s: float
+    name: str
+
+
+def mac_processes() -> dict[int, Process]:
+    """All processes of a Mac by id; empty elsewhere. ps(1) may read those of other users too."""
+    lines = machine.run(PS, 5).splitlines() if machine.is_mac() else []
+    found = {}
+    for pid, parent, busy, command in (m.groups() for m in map(PROCESS.match, lines) if m):
+        parts = busy.replace("-", ":").split(":")
+        seconds = sum(
+            float(x) * unit for x, unit in zip(reversed(parts), TIME_UNITS_S, strict=False)
+        )
+        found[int(pid)] = Process(int(parent), seconds, command.rpartition("/")[2])
+    return found
 
 
 def descendants() -> set[int]:
@@ -52,19 +82,27 @@ def descendants() -> set[int]:
     found: set[int] = set()
     parents = {os.getpid()}
     while parents:
-        lists = [x for parent in parents for x in Path(f"/proc/{parent}/task").glob("*/children")]
+        tasks = (machine.listed(f"/proc/{parent}/task", "*/children") for parent in parents)
+        lists = chain.from_iterable(tasks)
         parents = {int(pid) for path in lists for pid in machine.read_text(str(path)).split()}
         found |= parents
     return found
 
 
-def own_busy_seconds() -> float:
+def own_busy_seconds(listed: Mapping[int, Process] | None = None) -> float:
     """Busy processor seconds of this process and of what it has started, alive or waited for.
 
     Inductor's compile workers, which are not waited for, live until the measuring process ends.
+
+    Args:
+        listed: `mac_processes`, on a Mac.
     """
-    times = os.times()
+    listed, times = listed or {}, os.times()
     own_s = time.process_time() + times.children_user + times.children_system
+    family = {os.getpid()}
+    while more := {pid for pid, process in listed.items() if process.parent in family} - family:
+        family |= more
+        own_s += sum(listed[pid].busy_s for pid in more)
     for pid in descendants():
         tail = machine.read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
         own_s += sum(map(int, tail[11:15])) / os.sysconf("SC_CLK_TCK")  # proc_pid_stat(5)
@@ -75,18 +113,36 @@ class ForeignLoad:
     """The load of the host's other processes, from here on."""
 
     def __init__(self) -> None:
-        self.busy, self.own = busy_seconds(), own_busy_seconds()
+        self.listed = mac_processes()
+        self.busy, self.reason = busy_seconds()
+        self.own = own_busy_seconds(self.listed)
+
+    def shares(self, wall_s: float) -> tuple[float | None, float]:
+        """Cores used on average over so many seconds: (by others, None where unknown; by this one)."""
+        listed = mac_processes()
+        busy, why = busy_seconds()
+        own = own_busy_seconds(listed)
+        if bool(listed) != bool(self.listed):
+            why = f"{' '.join(PS)} lists no processes"
+        self.reason = self.reason or why
+        if self.reason or busy is None or self.busy is None or wall_s <= 0:
+            return None, 0.0
+        served_s = sum(
+            process.busy_s - (self.listed[pid].busy_s if pid in self.listed else 0.0)
+            for pid, process in listed.items()
+            if process.name.endswith(SERVICES)
+        )
+        own_s = own - self.own
+        return max(busy - self.busy - own_s - served_s, 0.0) / wall_s, (own_s + served_s) / wall_s
 
     def cores(self, wall_s: float) -> float | None:
-        """Cores that they have used on average over so many seconds; None where unknown."""
-        busy, own = busy_seconds(), own_busy_seconds()
-        if busy is None or self.busy is None or wall_s <= 0:
-            return None
-        return max(busy - self.busy - (own - self.own), 0.0) / wall_s
+        """Cores that others have used on average over so many seconds; None where unknown."""
+        return self.shares(wall_s)[0]
 
-    def own_cores(self, wall_s: float) -> float:
-        """Cores that this process and what it has started used meanwhile."""
-        return (own_busy_seconds() - self.own) / wall_s
+
+def none_idle(cores: float) -> bool:
+    """Whether so many busy cores leave none to whoever waits for one."""
+    return cores > (os.cpu_count() or 1) - IDLE_CORES
 
 
 class Plugin(Probe):
@@ -98,9 +154,8 @@ class Plugin(Probe):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        if busy_seconds() is None:
-            return False, "no /proc/stat and no psutil: pip install psutil"
-        return True, "processor time of the host less that of the cell"
+        _, why = busy_seconds()
+        return True, why or "processor time of the host less that of the cell"
 
     def start(self, backend: Any) -> None:
         super().start(backend)
@@ -161,11 +216,14 @@ class Plugin(Probe):
         return max(len(listed) - len(own), 0), 0 if len(listed) <= len(own) else None
 
     def stop(self, wall_s: float) -> dict[str, Any]:
-        cores = self.foreign.cores(wall_s)
+        cores, own = self.foreign.shares(wall_s)
         summary = {"foreign_load_cores": cores, **self._gpu(), **self._surroundings()}
-        reasons = {name: why for name, why in REASONS.items() if summary[name] is None}
+        why_not = REASONS | {"foreign_load_cores": str(self.foreign.reason)}
+        reasons = {name: why for name, why in why_not.items() if summary[name] is None}
         flags = []
-        if cores is not None and cores > FLAG_ABOVE_CORES:
+        # A Mac keeps cores of a second kind for such work: there it is in the way where none is idle.
+        in_the_way = cores is not None and (not machine.is_mac() or none_idle(cores + own))
+        if cores is not None and cores > FLAG_ABOVE_CORES and in_the_way:
             detail = f"other processes used {cores:.2f} cores while this was measured"
             flags.append(("contended", detail))
         if self.most_processes:

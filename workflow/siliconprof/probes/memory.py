@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from siliconprof.declarations import Quantity
+from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import linux
 from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
@@ -20,17 +21,13 @@ from siliconprof.probes.base import Probe
 DRIVER_INTERVAL_S = 1.0
 
 
-def resident_bytes() -> int | None:
-    """Resident set size of this process; None without /proc and psutil."""
-    try:
-        return int(linux.STATM.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        pass
-    try:
-        import psutil
-    except ImportError:
-        return None
-    return psutil.Process().memory_info().rss
+def resident_bytes() -> tuple[int | None, str | None]:
+    """(resident set size of this process, None), or (None, why neither /proc nor psutil tells it)."""
+    pages, why = machine.reading(lambda: int(linux.STATM.read().split()[1]))
+    if pages is not None:
+        return pages * os.sysconf("SC_PAGE_SIZE"), None
+    n_bytes, why_not = machine.by_psutil(lambda psutil: psutil.Process().memory_info().rss)
+    return n_bytes, why_not and f"{why}; {why_not}"
 
 
 class Plugin(Probe):
@@ -50,27 +47,39 @@ class Plugin(Probe):
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        if resident_bytes() is None:
-            return False, "no /proc and no psutil: pip install psutil"
-        return True, "/proc/self/statm" if sys.platform == "linux" else "psutil"
+        _, why = resident_bytes()
+        return True, why or ("/proc/self/statm" if sys.platform == "linux" else "psutil")
 
     def start(self, backend: Any) -> None:
         super().start(backend)
         self.peak: dict[str, float] = {}
+        self.reasons: dict[str, str] = {}
         self.next_driver_s = 0.0
         self.at_start = self.sample()
-        self.limit_bytes = backend.memory_limit_bytes()
+        limit = machine.reading(backend.memory_limit_bytes)
+        self.limit_bytes = self._value("device_limit_bytes", limit)
+
+    def _value(self, column: str, found: tuple[Any, str | None]) -> Any:
+        """The value of a reading; None where there is none, and then its reason is kept."""
+        value, why = found
+        if why is not None:
+            self.reasons[column] = why
+        return value
 
     def sample(self) -> Readings:
         """Read now; the driver's count once a second and None in between."""
         now_s = time.monotonic()
         if driver := now_s >= self.next_driver_s:
             self.next_driver_s = now_s + DRIVER_INTERVAL_S
-        counters = self.backend.memory_counters(driver)
+        prefix = self.backend.memory_prefix
+        counters = machine.reading(lambda: self.backend.memory_counters(driver))
+        held = machine.reading(self.backend.memory_bytes)
         now: Readings = {
-            "rss_bytes": resident_bytes(),
-            "device_memory_bytes": self.backend.memory_bytes(),
-            **{f"{self.backend.memory_prefix}_{name}": v for name, v in counters.items()},
+            "rss_bytes": self._value("rss_bytes", resident_bytes()),
+            "device_memory_bytes": self._value("device_memory_bytes", held),
+            **{
+                f"{prefix}_{n}": value for n, value in (self._value(prefix, counters) or {}).items()
+            },
         }
         for name, value in now.items():
             if value is not None:
@@ -81,6 +90,7 @@ class Plugin(Probe):
         summary: dict[str, Any] = {
             "device_limit_bytes": self.limit_bytes,
             "device_means": self.backend.memory_means,
+            "reasons": self.reasons,
         }
         for column, stem in (("rss_bytes", "rss"), ("device_memory_bytes", "device")):
             start, peak = self.at_start[column], self.peak.get(column)

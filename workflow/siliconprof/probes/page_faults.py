@@ -18,7 +18,7 @@ from typing import Any
 from siliconprof.declarations import Quantity
 from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux
-from siliconprof.hosts.sensors.base import Readings, Unreadable
+from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
 
 VMSTAT = linux.KernelFile("/proc/vmstat")
@@ -60,11 +60,8 @@ def allocator_environment() -> tuple[dict[str, str], str | None]:
 
 def _vmstat() -> tuple[int, int]:
     """Pages swapped in and out, from /proc/vmstat (proc_vmstat(5))."""
-    try:
-        fields = VMSTAT.read().split()
-        return int(fields[fields.index(b"pswpin") + 1]), int(fields[fields.index(b"pswpout") + 1])
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"{VMSTAT.path}: {error}") from None
+    fields = VMSTAT.read().split()
+    return int(fields[fields.index(b"pswpin") + 1]), int(fields[fields.index(b"pswpout") + 1])
 
 
 class Plugin(Probe):
@@ -86,13 +83,11 @@ class Plugin(Probe):
     def start(self, backend: Any) -> None:
         super().start(backend)
         self.page = os.sysconf("SC_PAGE_SIZE")
-        self.swapped: Callable[[], tuple[int, int]] | None
-        self.swap_means = "swap in and out of the whole host, since boot"
-        try:
-            self.swapped = apple.VirtualMemory().swapped if machine.is_mac() else _vmstat
-            self.swapped()
-        except Unreadable as error:
-            self.swapped, self.swap_means = None, str(error)
+        self.swapped: Callable[[], tuple[int, int]] | None = _vmstat
+        why = None
+        if machine.is_mac():
+            self.swapped, why = machine.reading(lambda: apple.VirtualMemory().swapped)
+        self.swap_means = why or "swap in and out of the whole host, since boot"
         self.next_swap_s = 0.0
         self.first = self.sample()
         self.next_swap_s = 0.0
@@ -103,7 +98,11 @@ class Plugin(Probe):
         into, out = None, None
         if self.swapped and (now_s := time.monotonic()) >= self.next_swap_s:
             self.next_swap_s = now_s + SWAP_INTERVAL_S
-            into, out = self.swapped()
+            pages, why = machine.reading(self.swapped)
+            if pages is None:  # now or from now on, which costs this series alone
+                self.swapped, self.swap_means = None, str(why)
+            else:
+                into, out = pages
         return {
             "minor_faults": minor,
             "major_faults": major,

@@ -12,14 +12,13 @@ from __future__ import annotations
 import os
 import time
 
-from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad
+from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad, none_idle
 from siliconprof.session import thread_time
 
 # Of the time, by any one thread. Where others had next to nothing to do, torch's threads waited up to
 # 0.11 of it for each other's cores, and MLX's 0.35; beside them 0.4 to 0.9.
 WAITED_ABOVE = 0.2
 FEWEST_S = 0.03  # of other processes: the system counts in hundredths of a second
-IDLE_CORES = 0.5  # fewer than these, where nothing tells of waiting: none was left
 
 
 class Watch:
@@ -34,7 +33,7 @@ class Watch:
         """How other processes disturbed it so far, or None."""
         wall_s = time.perf_counter() - self.began_s
         after_s = thread_time.waiting_of_all_s()
-        cores = self.others.cores(wall_s)
+        cores, own = self.others.shares(wall_s)
         if cores is None or cores <= max(FLAG_ABOVE_CORES, FEWEST_S / wall_s):
             return None
         others = f"other processes used {cores:.1f} cores"
@@ -43,6 +42,6 @@ class Watch:
             if waited <= WAITED_ABOVE * wall_s:
                 return None
             return f"a thread waited {waited / wall_s:.0%} of the time for a core while {others}"
-        n_cores = os.cpu_count() or 1
-        busy = cores + self.others.own_cores(wall_s)
-        return f"{others}, and none of {n_cores} was idle" if busy > n_cores - IDLE_CORES else None
+        return (
+            f"{others}, and none of {os.cpu_count()} was idle" if none_idle(cores + own) else None
+        )

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.hosts.sensors import sources as sensors
-from siliconprof.hosts.sensors.base import EnergySensor, Source, Unreadable
+from siliconprof.hosts.sensors.base import EnergySensor, Source
 
 if TYPE_CHECKING:
     from siliconprof.backends.base import Backend
@@ -49,7 +49,7 @@ class Recording:
     def __init__(self, meters: Iterable[EnergySensor]) -> None:
         self._readings: dict[EnergySensor, list[tuple[float, dict[str, float]]]]
         self._readings = {sensor: [] for sensor in meters}
-        self.lost: dict[EnergySensor, str] = {}  # why it could not be read any more
+        self.lost: dict[str, str] = {}  # why a source could not be read any more, by its name
         self._stop = threading.Event()
         self._read()
         self.started = time.perf_counter()  # as `ended`, just after a reading
@@ -58,13 +58,10 @@ class Recording:
         self._thread.start()
 
     def _read(self) -> None:
-        for sensor in self._readings.keys() - self.lost.keys():
-            try:
-                values = sensor.read()
-            except Unreadable as error:
-                self.lost[sensor] = str(error)
-                continue
-            self._readings[sensor].append((time.perf_counter(), values))
+        for sensor, readings in self._readings.items():
+            values = sensor.readings()
+            readings.append((time.perf_counter(), values))
+            self.lost |= sensor.lost
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL_S):
@@ -140,8 +137,8 @@ class EnergyMeter:
         for sensor, source in self.readable:
             series, moved = recording.series(sensor, source), recording.moved(sensor)
             watts: float | str = f"idle {when}: {moved} updates, fewer than {LEAST_IDLE_READINGS}"
-            if sensor in recording.lost:
-                watts = recording.lost[sensor]
+            if source.name in recording.lost:
+                watts = recording.lost[source.name]
             elif moved >= LEAST_IDLE_READINGS:
                 watts = joules(source, series) / (series[-1][0] - series[0][0])
             self._idle[when, source.name] = watts
@@ -162,7 +159,9 @@ class EnergyMeter:
         window, window_s = self._window, self.plan.energy_window_s
         if window is None or window.seconds >= LONGEST * window_s:
             return True
-        alive = [(sensor, source) for sensor, source in self.readable if sensor not in window.lost]
+        alive = [
+            (sensor, source) for sensor, source in self.readable if source.name not in window.lost
+        ]
         if not alive or window.seconds < window_s:
             return not alive
         moved = (updates(window.series(sensor, source)) for sensor, source in alive)
@@ -211,8 +210,8 @@ class EnergyMeter:
         window = self._window
         if window is None or self._steps is None:
             return "no window of training was measured"
-        if sensor in window.lost:
-            return f"lost in the window: {window.lost[sensor]}"
+        if source.name in window.lost:
+            return f"lost in the window: {window.lost[source.name]}"
         if window.seconds < LEAST_WINDOW_S:
             return f"a window of {window.seconds:.1f} s; at least {LEAST_WINDOW_S:g} s are needed"
         if not self._steps:
@@ -224,6 +223,8 @@ class EnergyMeter:
     def _source(self, sensor: EnergySensor, source: Source) -> dict[str, Any]:
         """One source's part of the summary."""
         read = self._window and source.reason is None
+        if self._window and self._steps is not None and source.name not in self._window.lost:
+            source = sensor.held(source)
         series = self._window.series(sensor, source) if self._window and read else []
         reason = self._missing(sensor, source, series)
         idle = [

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import psutil
-
 from siliconprof import plugins
 from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.datasets import image_data, speech_data, token_data
 from siliconprof.errors import UserError
+from siliconprof.hosts import machine
 from siliconprof.memory import footprint
 from siliconprof.session.operators import Operators
 from siliconprof.session.timing import PhaseClock
@@ -124,9 +123,12 @@ def require_memory(workload: Any, precision: str, backend: str) -> None:
         UserError: one line.
     """
     need = footprint.total(workload.memory_bytes(precision, backend))
-    available = psutil.virtual_memory().available
-    if need > available:
+    room, _ = machine.by_psutil(lambda psutil: psutil.virtual_memory().available)
+    has = "are available"
+    if room is None:  # what is free is not known: then all that there is
+        room, has = machine.cpu()["memory_bytes"], "is all its memory"
+    if room is not None and need > room:
         raise UserError(
             f"a step's operators are read from a step on this host, which needs {need / 1e9:.3g} GB; "
-            f"{available / 1e9:.3g} GB are available: a smaller batch, or a host with more memory"
+            f"{room / 1e9:.3g} GB {has}: a smaller batch, or a host with more memory"
         )

@@ -193,10 +193,10 @@ def evidence(group: cgroups.Group) -> str | None:
     """Evidence that the process of a cgroup ran out of the memory it was allowed, or None."""
     if not group.kills:
         return None
-    return (
-        f"the oom_kill counter of its own cgroup rose to {group.kills}: it used "
-        f"{group.peak_bytes} bytes of {group.limit_bytes} allowed"
-    )
+    used, allowed = group.peak_bytes, group.limit_bytes
+    known = None not in (used, allowed)
+    how_much = f": it used {used} bytes of {allowed} allowed" if known else ""
+    return f"the oom_kill counter of its own cgroup rose to {group.kills}{how_much}"
 
 
 def read_into(scenario: dict[str, Any], group: cgroups.Group) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """One thread that reads every probe four times a second while a cell is measured.
 
 Every probe's own cost is measured too: the wall clock of this thread, which includes waiting for
-Python's lock, so it is an upper bound of what the training loses. A probe that raises is switched
-off, with the reason in its summary: a GPU that drops off the bus ends its probe, not the cell.
+Python's lock, so it is an upper bound of what the training loses. A reading that raises costs a probe
+that series alone; a probe that itself raises is switched off, with the reason in its summary.
 To wake up costs the training more than to read, so a reading waits for a lock and not for an event.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 from siliconprof import plugins
 from siliconprof.errors import in_one_line
+from siliconprof.hosts import machine
 from siliconprof.probes.base import Probe
 from siliconprof.session.session import Session
 from siliconprof.stats import statistics
@@ -48,7 +49,8 @@ class Sampler:
             plugin = plugins.load("probes", name)
             available, means = False, "switched off for this cell"
             if self.only is None or name in self.only:
-                available, means = plugin.available()
+                found, why = machine.reading(plugin.available)
+                available, means = found or (False, str(why))
             self.summaries[name] = {"available": available, "means": means}
             if available:
                 self._cost_s[name] = []

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from siliconprof.hosts import machine
 
 SCHEDSTAT = "/proc/thread-self/schedstat"  # ns on a core, ns waiting for one, times (proc(5))
 OF_ALL_THREADS = Path("/proc/self/task")
@@ -28,10 +29,7 @@ class ThreadTime(NamedTuple):
 @cache
 def _schedstat(thread: int) -> int | None:
     """A descriptor of the file of this thread; None where there is none."""
-    try:
-        return os.open(SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
+    return machine.reading(lambda: os.open(SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC))[0]
 
 
 def read(thread: int) -> ThreadTime:
@@ -43,7 +41,7 @@ def read(thread: int) -> ThreadTime:
     descriptor = _schedstat(thread)
     waiting_s = None
     if descriptor is not None:
-        waiting_s = int(os.pread(descriptor, 80, 0).split()[1]) * 1e-9
+        waiting_s, _ = machine.reading(lambda: int(os.pread(descriptor, 80, 0).split()[1]) * 1e-9)
     return ThreadTime(time.thread_time(), waiting_s, time.process_time())
 
 
@@ -58,8 +56,8 @@ def between(start: ThreadTime, end: ThreadTime) -> dict[str, float | None]:
 def waiting_of_all_s() -> dict[int, float]:
     """Seconds that each thread of this process has waited for a core; empty where nothing tells."""
     waited_s = {}
-    for folder in OF_ALL_THREADS.glob("*"):
-        with suppress(OSError, IndexError):  # it has ended, or this kernel does not count
-            fields = (folder / "schedstat").read_text(encoding="ascii").split()
+    for folder in machine.listed(OF_ALL_THREADS, "*"):
+        fields = machine.read_text(str(folder / "schedstat")).split()
+        if len(fields) > 1:  # else it has ended, or this kernel does not count
             waited_s[int(folder.name)] = int(fields[1]) * 1e-9
     return waited_s

@@ -246,7 +246,9 @@ class Experiment(Part):
         0, "of the initial weights, the order of the data and the operands"
     )
     cpu_threads: Count | Literal["auto"] = key(
-        "auto", "CPU threads of every cell; `auto` = the processors this host may use"
+        "auto",
+        "CPU threads of every cell; `auto` = an Apple chip's performance cores, the physical cores of "
+        "a hybrid Intel processor, else all processors that this host may use",
     )
     timing: Timing = key(
         Timing(), "how long to warm up and to measure; each workload may override any of these"

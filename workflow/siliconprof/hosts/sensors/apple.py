@@ -19,19 +19,15 @@ from importlib import metadata
 from typing import Any
 
 from siliconprof.hosts import machine
-from siliconprof.hosts.sensors.base import (
-    EnergySensor,
-    Gpu,
-    Hardware,
-    Readings,
-    Source,
-    Unreadable,
-)
+from siliconprof.hosts.machine import Unreadable
+from siliconprof.hosts.sensors.base import EnergySensor, Gpu, Hardware, Readings, Source
 
 LIBRARY = "/usr/lib/libSystem.B.dylib"
 PRESSURE_NAME = b"com.apple.system.thermalpressurelevel"
 PRESSURES = ("nominal", "moderate", "heavy", "trapping", "sleeping")  # 0 to 4 on macOS
 HOST_VM_INFO64 = 4  # mach/host_info.h
+MIG_ARRAY_TOO_LARGE = -307  # mach/mig_errors.h
+MOST_INTEGERS = 1024  # HOST_INFO_MAX of mach/host_info.h
 
 GPU = Source(
     "apple-gpu",
@@ -46,8 +42,9 @@ SOC = Source(
     "zeus-apple-silicon: cpu_total_mj, gpu_mj, ane_mj and dram_mj summed, estimates by the chip",
 )
 NO_WHEEL_FROM = (3, 14)  # of Python, for zeus-apple-silicon 1.1.0
-SOC_PARTS = ("cpu_total_mj", "gpu_mj", "ane_mj", "dram_mj")
-NEEDED_PARTS = ("cpu_total_mj", "gpu_mj")
+PROCESSOR = "cpu_total_mj"
+SOC_PARTS = (PROCESSOR, "gpu_mj", "ane_mj", "dram_mj")
+NEEDED_PARTS = (PROCESSOR, "gpu_mj")
 ONE_DIE_UP_TO = (1, 1, 0)  # later ones add up the channels DIE_0_… and DIE_1_…
 ONE_DIE = (
     "zeus-apple-silicon counts the CPU of one die only on an Ultra chip, up to its version 1.1.0; "
@@ -66,14 +63,16 @@ def gpu(name: str) -> Gpu:
 def energy(with_gpu: bool) -> EnergySensor:
     """The energy of the SoC and, where the cell runs on it, of this Mac's GPU: two scopes."""
     sources = (GPU, SOC) if with_gpu else (SOC,)
-    try:
-        return AppleEnergy(sources)
-    except Unreadable as error:
-        return EnergySensor(*(source.without(str(error)) for source in sources))
+    sensor, why = machine.reading(lambda: AppleEnergy(sources))
+    return sensor or EnergySensor(*(source.without(str(why)) for source in sources))
 
 
 class AppleEnergy(EnergySensor):
-    """Cumulative energy of GPU and SoC.
+    """Energy of GPU and SoC since this object was made.
+
+    A part that has not moved by then is not counted: in macOS 27.0 the processor's stands still (macmon
+    issue 76, stats issue 3608), and the sum would be the GPU's energy under the chip's name. The ANE
+    stands still where nothing uses it.
 
     Raises:
         Unreadable: the library is missing, or the chip has no energy model.
@@ -89,40 +88,47 @@ class AppleEnergy(EnergySensor):
         except RuntimeError as error:
             raise Unreadable(f"zeus-apple-silicon: {error}") from None
         first = self.monitor.get_cumulative_energy()
-        self.parts = [part for part in SOC_PARTS if getattr(first, part) is not None]
+        self.first_mj = {p: mj for p in SOC_PARTS if (mj := getattr(first, p)) is not None}
+        self.moved: set[str] = set()
         super().__init__(*map(self._checked, sources))
 
     def _checked(self, source: Source) -> Source:
         """The source, with a reason where this chip cannot read it."""
         needed = ("gpu_mj",) if source is GPU else NEEDED_PARTS
-        missing_parts = [part for part in needed if part not in self.parts]
-        if missing_parts:
-            return source.without(
-                f"zeus-apple-silicon gives no {' and no '.join(missing_parts)} here"
-            )
+        if missing := [part for part in needed if part not in self.first_mj]:
+            return source.without(f"zeus-apple-silicon gives no {' and no '.join(missing)} here")
         if source is SOC and one_die():
             return source.without(ONE_DIE)
-        if source is SOC and len(self.parts) < len(SOC_PARTS):
-            unreported = ", ".join(part for part in SOC_PARTS if part not in self.parts)
-            return replace(source, means=f"{source.means}; this chip does not report {unreported}")
         return source
 
     def read(self) -> dict[str, float]:
-        """The sum leaves out parts that the chip does not report."""
-        try:
-            now = self.monitor.get_cumulative_energy()
-        except (RuntimeError, ValueError) as error:
-            raise Unreadable(f"zeus-apple-silicon: {error}") from None
-        millijoules = {
-            GPU.name: now.gpu_mj,
-            SOC.name: sum(getattr(now, part) or 0 for part in self.parts),
-        }
+        """The chip's sum is there from the processor's first move on."""
+        now = self.monitor.get_cumulative_energy()
+        grown_mj = {part: getattr(now, part) - mj for part, mj in self.first_mj.items()}
+        self.moved |= {part for part, mj in grown_mj.items() if mj}
         readable = {source.name for source in self.sources if source.reason is None}
-        return {
-            name: mj / 1e3
-            for name, mj in millijoules.items()
-            if name in readable and mj is not None
-        }
+        if PROCESSOR not in self.moved:
+            readable -= {SOC.name}
+        millijoules = {GPU.name: grown_mj.get("gpu_mj", 0), SOC.name: sum(grown_mj.values())}
+        return {name: mj / 1e3 for name, mj in millijoules.items() if name in readable}
+
+    def held(self, source: Source) -> Source:
+        """The chip's sum is named for the parts in it."""
+        if source.name != SOC.name or source.reason is not None:
+            return source
+        if PROCESSOR not in self.moved:
+            return source.without(
+                f"not counted: {PROCESSOR} stood still while the processor worked"
+            )
+        parts = [part for part in SOC_PARTS if part in self.moved]
+        means = f"zeus-apple-silicon: {', '.join(parts)} summed, estimates by the chip"
+        for why, others in (
+            ("stood still and not counted", self.first_mj.keys() - self.moved),
+            ("not reported by this chip", {*SOC_PARTS} - self.first_mj.keys()),
+        ):
+            if others:
+                means += f"; {why}: {', '.join(sorted(others))}"
+        return replace(source, means=means)
 
 
 def _missing() -> str:
@@ -140,8 +146,8 @@ def one_die() -> bool:
     """
     if "Ultra" not in machine.cpu_model():
         return False
-    numbers = re.findall(r"\d+", metadata.version("zeus-apple-silicon"))
-    return tuple(map(int, numbers[:3])) <= ONE_DIE_UP_TO
+    version, _ = machine.reading(lambda: metadata.version("zeus-apple-silicon"))
+    return tuple(map(int, re.findall(r"\d+", version or "")[:3])) <= ONE_DIE_UP_TO
 
 
 # -- thermal pressure --------------------------------------------------------------------------
@@ -171,11 +177,13 @@ class MacHost(Hardware):
         super().__init__()
         self.reasons["cpu_clock_mhz"] = "macOS shows the CPU's clock to root only (powermetrics)"
         self.token = ctypes.c_int()
-        try:
-            self.library = _library()
-            self._ask("notify_register_check", PRESSURE_NAME, ctypes.byref(self.token))
-        except Unreadable as error:
-            self.reasons["thermal_pressure_level"] = str(error)
+        _, why = machine.reading(self._register)
+        if why is not None:
+            self.reasons["thermal_pressure_level"] = why
+
+    def _register(self) -> None:
+        self.library = _library()
+        self._ask("notify_register_check", PRESSURE_NAME, ctypes.byref(self.token))
 
     def _ask(self, function: str, *arguments: Any) -> None:
         """Call a function of notify(3), which answers with a status."""
@@ -183,11 +191,17 @@ class MacHost(Hardware):
             raise Unreadable(f"macOS: {function} answers {status}")
 
     def clocks(self) -> Readings:
-        if "thermal_pressure_level" in self.reasons:
-            return {"thermal_pressure_level": None}
+        level = None
+        if "thermal_pressure_level" not in self.reasons:
+            level, why = machine.reading(self._level)
+            if why is not None:
+                self.reasons["thermal_pressure_level"] = why
+        return {"thermal_pressure_level": level}
+
+    def _level(self) -> int:
         state = ctypes.c_uint64()
         self._ask("notify_get_state", self.token, ctypes.byref(state))
-        return {"thermal_pressure_level": int(state.value)}
+        return int(state.value)
 
     def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
         """Moderate pressure is a limit, but no throttling."""
@@ -227,16 +241,22 @@ class VirtualMemory:
         library.mach_host_self.restype = ctypes.c_uint32
         self._host = library.mach_host_self()
         self._statistics: Any = library.host_statistics64
-        pointers = ctypes.POINTER(VmStatistics64), ctypes.POINTER(ctypes.c_uint32)
+        pointers = ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32)
         self._statistics.argtypes = (ctypes.c_uint32, ctypes.c_int, *pointers)
 
     def swapped(self) -> tuple[int, int]:
-        """(in, out) since boot, in pages."""
-        statistics = VmStatistics64()
-        count = ctypes.c_uint32(ctypes.sizeof(statistics) // 4)  # in units of integer_t
-        status = self._statistics(
-            self._host, HOST_VM_INFO64, ctypes.byref(statistics), ctypes.byref(count)
-        )
+        """(in, out) since boot, in pages.
+
+        The kernel of macOS 27 has more fields, and after some calls asks for room for all of them: it
+        writes how many (psutil pull request 2978).
+        """
+        room = (ctypes.c_uint32 * MOST_INTEGERS)()
+        count = ctypes.c_uint32(ctypes.sizeof(VmStatistics64) // 4)  # in units of integer_t
+        arguments = self._host, HOST_VM_INFO64, ctypes.byref(room), ctypes.byref(count)
+        status = self._statistics(*arguments)
+        if status == MIG_ARRAY_TOO_LARGE and count.value <= MOST_INTEGERS:
+            status = self._statistics(*arguments)
         if status:
             raise Unreadable(f"macOS: host_statistics64 answers {status}")
+        statistics = VmStatistics64.from_buffer(room)
         return statistics.swapins, statistics.swapouts

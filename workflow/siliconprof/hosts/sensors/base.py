@@ -1,7 +1,7 @@
 """The interfaces of sensors. Absent hardware is a null object with a reason, never a zero.
 
-Units are in the names. A value that cannot be read is None; a sensor that stops being readable
-raises `Unreadable`, whose message becomes the reason in the record.
+Units are in the names. A value that cannot be read is None, with its reason. What reads a sensor does
+so through `machine.reading`, so that one which raises costs itself alone; `Unreadable` has the reason.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from siliconprof.hosts import machine
+
 Readings = dict[str, float | int | None]
-
-
-class Unreadable(Exception):
-    """A sensor cannot be read, or can no longer be read; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +39,34 @@ class Source:
 
 
 class EnergySensor:
-    """Sources of energy that are read together; as it is, such that are absent, with their reasons."""
+    """Sources of energy that are read together; as it is, such that are absent, with their reasons.
+
+    Attributes:
+        lost: why a source can no longer be read, by its name.
+    """
 
     def __init__(self, *sources: Source) -> None:
         self.sources = sources
+        self.lost: dict[str, str] = {}
 
     def read(self) -> dict[str, float]:
         """By source: cumulative joules, or watts where the quality is `integral`.
 
         Raises:
-            Unreadable: it can no longer be read.
+            Exception: of any kind: none of the sources can be read any more.
         """
         return {}
+
+    def readings(self) -> dict[str, float]:
+        """The same; a source that cannot be read any more is `lost` and is not there."""
+        values, why = machine.reading(self.read)
+        if values is None:
+            self.lost |= {source.name: str(why) for source in self.sources}
+        return values or {}
+
+    def held(self, source: Source) -> Source:
+        """A source as it turned out once it was read: what it holds, or why it is no measurement."""
+        return source
 
 
 class Hardware:
@@ -76,11 +90,7 @@ class Hardware:
         self.reasons: dict[str, str] = {}
 
     def clocks(self) -> Readings:
-        """The readings of every sample, which are cheap; units are in the names.
-
-        Raises:
-            Unreadable: the hardware is lost.
-        """
+        """The readings of every sample, which are cheap; units are in the names."""
         return {}
 
     def state(self) -> Readings:
@@ -119,10 +129,6 @@ class Gpu(Hardware):
 
     def power_limit_w(self) -> float | None:
         """The power limit in force, in watts."""
-        return None
-
-    def utilization_percent(self) -> float | None:
-        """Percentage of the last second or less in which anything ran on it."""
         return None
 
     def processes(self) -> list[tuple[int, int | None]] | None:

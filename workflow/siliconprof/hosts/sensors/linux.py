@@ -64,13 +64,13 @@ class LinuxHost(Hardware):
     def __init__(self) -> None:
         super().__init__()
         cpus = SYSTEM / "devices/system/cpu"
-        frequencies = sorted(cpus.glob("cpufreq/policy*/scaling_cur_freq"))
+        frequencies = machine.listed(cpus, "cpufreq/policy*/scaling_cur_freq")
         self.frequencies = frequencies[:: -(-len(frequencies) // CORES_READ) or 1]
         self.temperatures = [
             sensor
-            for name in sorted(SYSTEM.glob("class/hwmon/hwmon*/name"))
+            for name in machine.listed(SYSTEM, "class/hwmon/hwmon*/name")
             if machine.read_text(str(name)).strip() in CPU_SENSORS
-            for sensor in name.parent.glob("temp1_input")  # the package, or Tctl
+            for sensor in machine.listed(name.parent, "temp1_input")  # the package, or Tctl
         ]
         self.counts = _throttle_counts(cpus)
         self._last_count: float | None = None
@@ -109,12 +109,11 @@ class LinuxHost(Hardware):
 def _throttle_counts(cpus: Path) -> list[Path]:
     """One file per core and one per package: hyper-threads share theirs."""
     files: dict[tuple[str, str], Path] = {}
-    for folder in sorted(cpus.glob("cpu[0-9]*/thermal_throttle")):
+    for folder in machine.listed(cpus, "cpu[0-9]*/thermal_throttle"):
         topology = folder.parent / "topology"
         core = machine.read_text(str(topology / "thread_siblings_list")) or folder.parent.name
         package = machine.read_text(str(topology / "physical_package_id"))
         for kind, which in (("core", core), ("package", package)):
-            path = folder / f"{kind}_throttle_count"
-            if path.is_file():
+            for path in machine.listed(folder, f"{kind}_throttle_count"):
                 files.setdefault((kind, which), path)
     return list(files.values())

@@ -11,7 +11,9 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from siliconprof.hosts.sensors.base import EnergySensor, Gpu, Readings, Source, Unreadable
+from siliconprof.hosts import machine
+from siliconprof.hosts.machine import Unreadable
+from siliconprof.hosts.sensors.base import EnergySensor, Gpu, Readings, Source
 
 COUNTER = Source(
     "nvml-counter",
@@ -40,10 +42,6 @@ THROTTLING = {
 OTHERS = {0x200: "board limit", 0x400: "reliability"}
 LIMITS = POWER_CAPS | THROTTLING | OTHERS
 
-NO_ANSWER = (
-    *("NotSupported", "FunctionNotFound", "NoPermission", "NotFound", "InvalidArgument"),
-    *("ArgumentVersionMismatch", "Deprecated"),
-)
 NOT_NOW = ("Timeout", "NotReady", "InUse", "NoData")
 
 
@@ -71,22 +69,18 @@ def bindings() -> Any:
 
 def available() -> tuple[bool, str]:
     """Whether NVML works here, and its version or the reason."""
-    try:
-        return True, f"NVML of driver {bindings().nvmlSystemGetDriverVersion()}"
-    except Unreadable as error:
-        return False, str(error)
+    version, why = machine.reading(lambda: bindings().nvmlSystemGetDriverVersion())
+    return why is None, why or f"NVML of driver {version}"
 
 
 def gpu(uuid: str) -> Gpu:
     """The GPU of a UUID such as `GPU-4d0a…`, as CUDA gives it to frameworks."""
-    try:
-        return NvidiaGpu(bindings(), uuid)
-    except Unreadable as error:
-        return Gpu(str(error), COUNTER, POWER)
+    made, why = machine.reading(lambda: NvidiaGpu(bindings(), uuid))
+    return made or Gpu(why, COUNTER, POWER)
 
 
 class NvidiaGpu(Gpu):
-    """One GPU. A query that this GPU cannot answer is not repeated; a lost GPU raises.
+    """One GPU. A query that this GPU cannot answer, or not any more, is not repeated.
 
     Raises:
         Unreadable: NVML has no such GPU, or it is a slice of one (MIG), which NVML does not report.
@@ -100,10 +94,7 @@ class NvidiaGpu(Gpu):
         super().__init__(None, COUNTER, POWER)
         self.nvml = module
         self.unanswered: dict[tuple[Any, ...], str] = {}  # query and arguments -> why no answer
-        self._no_answer, self._not_now = (
-            tuple(getattr(module, f"NVMLError_{name}") for name in names)
-            for names in (NO_ANSWER, NOT_NOW)
-        )
+        self._not_now = tuple(getattr(module, f"NVMLError_{name}") for name in NOT_NOW)
         if uuid.startswith("MIG-"):
             raise Unreadable(f"NVML: {uuid} is a slice of a GPU, whose own figures NVML lacks")
         try:
@@ -112,50 +103,46 @@ class NvidiaGpu(Gpu):
             raise Unreadable(f"NVML: {uuid}: {error}") from None
 
     def ask(self, query: str, *arguments: Any) -> Any:
-        """The answer of a query, None where there is none.
-
-        Raises:
-            Unreadable: the GPU is lost, or the driver broke.
-        """
+        """The answer of a query, None where there is none."""
         key = (query, *arguments)
         if key in self.unanswered:
             return None
+        answer, why = machine.reading(lambda: self._now(query, *arguments))
+        if why is not None:
+            self.unanswered[key] = f"NVML: {query}: {why}"
+        return answer
+
+    def _now(self, query: str, *arguments: Any) -> Any:
         try:
             return getattr(self.nvml, query)(self.handle, *arguments)
         except self._not_now:
             return None
-        except self._no_answer as error:
-            self.unanswered[key] = str(error)
-            return None
-        except self.nvml.NVMLError as error:
-            raise Unreadable(f"NVML: {query}: {error}") from None
 
     def energy(self) -> EnergySensor:
-        try:
-            return NvidiaEnergy(self)
-        except Unreadable as error:
-            return EnergySensor(*(source.without(str(error)) for source in self.sources))
+        return NvidiaEnergy(self)
 
     def clocks(self) -> Readings:
-        return self._with_reasons(
-            gpu_sm_clock_mhz=self.ask("nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_SM),
-            gpu_clock_event_mask=self.ask("nvmlDeviceGetCurrentClocksEventReasons"),
+        return self._columns(
+            gpu_sm_clock_mhz=("nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_SM),
+            gpu_clock_event_mask=("nvmlDeviceGetCurrentClocksEventReasons",),
         )
 
     def state(self) -> Readings:
-        sensor = self.nvml.NVML_TEMPERATURE_GPU
-        return self._with_reasons(
-            gpu_memory_clock_mhz=self.ask("nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_MEM),
-            gpu_temperature_c=self.ask("nvmlDeviceGetTemperatureV", sensor),
-            gpu_utilization_percent=self.utilization_percent(),
-            gpu_performance_state=self.ask("nvmlDeviceGetPerformanceState"),
+        state = self._columns(
+            gpu_memory_clock_mhz=("nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_MEM),
+            gpu_temperature_c=("nvmlDeviceGetTemperatureV", self.nvml.NVML_TEMPERATURE_GPU),
+            gpu_utilization_percent=("nvmlDeviceGetUtilizationRates",),
+            gpu_performance_state=("nvmlDeviceGetPerformanceState",),
         )
+        rates: Any = state["gpu_utilization_percent"]  # NVML's period is 1/6 s to 1 s
+        return state | {"gpu_utilization_percent": None if rates is None else rates.gpu}
 
-    def _with_reasons(self, **readings: float | int | None) -> Readings:
-        """The readings, after a reason is set for each that is None."""
+    def _columns(self, **queries: tuple[Any, ...]) -> Readings:
+        """The answers by column, after a reason is set for each that is None."""
+        readings = {column: self.ask(*query) for column, query in queries.items()}
         for column, value in readings.items():
             if value is None:
-                self.reasons[column] = "NVML does not report it for this GPU"
+                self.reasons[column] = self.unanswered.get(queries[column], "NVML: no answer yet")
             else:
                 self.reasons.pop(column, None)
         return readings
@@ -170,11 +157,6 @@ class NvidiaGpu(Gpu):
         limit_mw = self.ask("nvmlDeviceGetEnforcedPowerLimit")
         return None if limit_mw is None else limit_mw / 1e3
 
-    def utilization_percent(self) -> float | None:
-        """NVML's period is 1/6 s to 1 s."""
-        rates = self.ask("nvmlDeviceGetUtilizationRates")
-        return None if rates is None else rates.gpu
-
     def processes(self) -> list[tuple[int, int | None]] | None:
         """Processes that compute, not those that draw."""
         processes = self.ask("nvmlDeviceGetComputeRunningProcesses_v3")
@@ -188,17 +170,21 @@ class NvidiaEnergy(EnergySensor):
 
     def __init__(self, gpu: NvidiaGpu) -> None:
         self.gpu = gpu
+        super().__init__()
         readings = self.read()
-        super().__init__(
-            *(
-                source
-                if source.name in readings
-                else source.without(f"NVML: {query}: {gpu.unanswered.get((query,), 'no answer')}")
-                for source, query in self.QUERIES.items()
-            )
+        self.sources = tuple(
+            source if source.name in readings else source.without(self._why(source))
+            for source in self.QUERIES
         )
 
+    def _why(self, source: Source) -> str:
+        """Why a source has no reading."""
+        query = self.QUERIES[source]
+        return self.gpu.unanswered.get((query,), f"NVML: {query}: no answer")
+
     def read(self) -> dict[str, float]:
-        readings = {source.name: self.gpu.ask(query) for source, query in self.QUERIES.items()}
+        readings = {source: self.gpu.ask(query) for source, query in self.QUERIES.items()}
+        unanswered = [s for s, query in self.QUERIES.items() if (query,) in self.gpu.unanswered]
+        self.lost |= {source.name: self._why(source) for source in unanswered}
         # from millijoules and milliwatts
-        return {name: value / 1e3 for name, value in readings.items() if value is not None}
+        return {source.name: mj / 1e3 for source, mj in readings.items() if mj is not None}

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siliconprof.hosts.sensors.base import EnergySensor, Source, Unreadable
+from siliconprof.hosts import machine
+from siliconprof.hosts.machine import Unreadable
+from siliconprof.hosts.sensors.base import EnergySensor, Source
 
 POWERCAP = Path("/sys/class/powercap")
 PACKAGE = Source(
@@ -22,10 +24,11 @@ ALLOW = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj, until the ne
 
 def energy() -> EnergySensor:
     """This host's CPU packages, or why they cannot be read."""
-    reason = (
-        f"no CPU package under {POWERCAP}: a virtual machine, a kernel without the "
-        "driver (modprobe intel_rapl_msr), or a CPU without such a counter"
-    )
+    sensor, why = machine.reading(_packages)
+    return sensor or EnergySensor(PACKAGE.without(f"RAPL: {why}"))
+
+
+def _packages() -> RaplEnergy:
     try:
         zones = [
             zone
@@ -35,10 +38,11 @@ def energy() -> EnergySensor:
         if zones:
             return RaplEnergy(zones)
     except PermissionError:
-        reason = f"only root may read the counter: {ALLOW}"
-    except (OSError, ValueError) as error:
-        reason = str(error)
-    return EnergySensor(PACKAGE.without(f"RAPL: {reason}"))
+        raise Unreadable(f"only root may read the counter: {ALLOW}") from None
+    raise Unreadable(
+        f"no CPU package under {POWERCAP}: a virtual machine, a kernel without the "
+        "driver (modprobe intel_rapl_msr), or a CPU without such a counter"
+    )
 
 
 class RaplEnergy(EnergySensor):
@@ -52,14 +56,11 @@ class RaplEnergy(EnergySensor):
 
     def read(self) -> dict[str, float]:
         """A range, 262 kJ on most packages, is minutes."""
-        try:
-            for zone, range_uj in self.ranges_uj.items():
-                now_uj = _microjoules(zone, "energy_uj")
-                spent_uj = now_uj - self.last_uj[zone]
-                self.total_uj += spent_uj if spent_uj >= 0 else spent_uj + range_uj
-                self.last_uj[zone] = now_uj
-        except (OSError, ValueError) as error:
-            raise Unreadable(f"RAPL: {error}") from None
+        for zone, range_uj in self.ranges_uj.items():
+            now_uj = _microjoules(zone, "energy_uj")
+            spent_uj = now_uj - self.last_uj[zone]
+            self.total_uj += spent_uj if spent_uj >= 0 else spent_uj + range_uj
+            self.last_uj[zone] = now_uj
         return {PACKAGE.name: self.total_uj / 1e6}
 
 

@@ -68,14 +68,15 @@ def papers(frames: Frames) -> pd.DataFrame:
 def rows(frames: Frames) -> pd.DataFrame:
     frame = pd.concat([trainings(frames), papers(frames)], ignore_index=True)
     need, capacity = frame["predicted_memory_bytes"], frame["capacity_bytes"]
-    size, is_budget = capacity.map(words.mebibytes), frame["capacity_source"] == BUDGET_SOURCE
+    needed, size = (sizes.map(words.mebibytes).astype(str) for sizes in (need, capacity))
+    is_budget = frame["capacity_source"] == BUDGET_SOURCE
     frame = frame.assign(
         **{part: 100 * frame[f"predicted_{part}_bytes"] / capacity for part in PARTS},
         share=need / capacity,
         peak=100 * frame["device_peak_bytes"] / capacity,
         group=short_place(frame) + np.where(is_budget, ", budget ", ", capacity ") + size,
         row=frame["training"] + " · " + frame["backend"] + " · " + frame["precision"],
-        hover="predicted " + need.map(words.mebibytes) + " of " + size,
+        hover="predicted " + needed + " of " + size,
         applied=frame["scenario_applied"].mask(frame["status"].isin(NOT_RUN)),
         limit=frame["limit_enforced"].map({True: "limit enforced", False: "limit not enforced"}),
         disturbed=False,  # no prediction is

@@ -1,0 +1,296 @@
+"""A reading of the host that raises costs itself: each by itself, and all of them through the front door.
+
+What raises stands below siliconprof (simulated/unreadable.py): files of /proc and /sys, commands,
+psutil, NVML, and on a simulated Mac what its sensors ask.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Checkout, opened, until
+from siliconprof.errors import UserError
+from siliconprof.hosts import environment, host_file, machine
+from siliconprof.hosts.sensors import apple, linux
+from siliconprof.memory import footprint
+from siliconprof.pipeline import doctor, run
+from siliconprof.probes import clocks, interference, page_faults
+from siliconprof.session import inventory, sampler, thread_time
+from siliconprof.session.energy import EnergyMeter
+from siliconprof.session.sampler import Sampler
+from test_probes import Mac, Nvidia, Sampled, by_name, gpu, hasty, libraries, mac, plan
+
+sys.path.insert(0, str(Path(__file__).parent / "simulated"))
+import unreadable  # noqa: E402
+from host import GPT2, TIMING, m2, measured, this_host  # noqa: E402
+
+FIXTURES = (gpu, hasty, libraries, mac)  # of test_probes.py
+Figures = dict[str, Any]
+# What raises -> what that costs, as beginnings of names; what another reading gives costs nothing.
+COSTS: dict[str, tuple[str, ...]] = {
+    "/proc/vmstat": ("page_faults.swap_",),
+    "/proc/self/statm": (),
+    "/proc/stat": (),
+    "/proc/self/task": (),
+    "/proc/self/cgroup": (),
+    "/proc/cpuinfo": (),
+    "/proc/meminfo": (),
+    "/sys": ("clocks.", "now.cpu_governor", "now.power_source", "now.low_power_mode"),
+    "virtual_memory": ("now.memory_available_bytes",),
+    "swap_memory": ("now.swap_used_bytes",),
+    "cpu_times": (),
+    "memory_info": (),
+    "getloadavg": ("now.load_average_1min", "record.load_average_1min"),
+    "disk_usage": ("now.disk_free_bytes",),
+    "run": (),
+}
+COSTS[""] = tuple(name for names in COSTS.values() for name in names)
+COSTS[""] += ("memory.rss_", "interference.foreign_load_cores")
+OF_THE_SAMPLER = ("samples", "sample_cost_median_s", "sample_cost_p95_s", "share_of_wall")
+# The part of a doctor's report that says how the host is now.
+DOCTOR: dict[str, Any] = {
+    "host": {
+        "label": "desk",
+        "os": dict.fromkeys(("distribution", "system", "machine", "release"), "x"),
+        "cpu": dict.fromkeys(("model", "physical_cores", "logical_cores"), 1)
+        | {"usable_cores": 1, "memory_bytes": None},
+    },
+    **{part: {} for part in ("backends", "probes", "packages", "blas", "driver")},
+    "devices": [],
+    "advice": [],
+}
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[unreadable.Broken]:
+    """Has readings of this process raise; probes read all there is in every sample."""
+    for where, name, raising in unreadable.boundaries():
+        monkeypatch.setattr(where, name, raising)
+    monkeypatch.setattr(linux.KernelFile, "read", unreadable.file(linux.KernelFile.read))
+    monkeypatch.setattr(environment, "git_commit", lambda checkout: ("0", ""))
+    monkeypatch.setattr(sampler, "INTERVAL_S", 0.02)
+    for module, interval in ((clocks, "STATE_"), (page_faults, "SWAP_"), (interference, "GPU_")):
+        monkeypatch.setattr(module, f"{interval}INTERVAL_S", 0.0)
+    yield unreadable.broken
+    unreadable.broken.clear()
+
+
+def sampled(backend: Any, break_it: Callable[[], Any], late: bool) -> tuple[Figures, Sampler]:
+    """Figures of all probes as `probe.name`; something breaks before, or late."""
+    if not late:
+        break_it()
+    with Sampler(Sampled(backend)) as taken:  # type: ignore[arg-type]
+        until(lambda: len(taken.samples) >= 3)
+        if late:
+            break_it()
+        seen = len(taken.samples)
+        until(lambda: len(taken.samples) >= seen + 3)
+    off = {n: s["reason"] for n, s in taken.summaries.items() if "switched_off_at_s" in s}
+    assert off == {}
+    figures = {
+        f"{probe}.{name}": value
+        for probe, summary in taken.summaries.items()
+        for name, value in summary.items()
+        if isinstance(value, int | float) and name not in OF_THE_SAMPLER
+    }
+    return figures, taken
+
+
+def read(backend: Any, break_it: Callable[[], Any], late: bool) -> tuple[Figures, str]:
+    """All figures that are read of a host, and all that is said of those that are not there."""
+    figures, taken = sampled(backend, break_it, late)
+    now, kept = doctor._now(), environment.capture(ROOT)
+    assert all(isinstance(doctor._probe(probe)["reason"], str) for probe in taken.summaries)
+    facts = host_file.quick_facts()
+    assert facts["cpu"]["usable_cores"] >= 1 and facts["cpu"]["model"]
+    shown = doctor.as_text(DOCTOR | {"now": now})
+    run.check_room()
+    thread_time.read(0)
+    thread_time.waiting_of_all_s()
+    figures |= {f"now.{name}": value for name, value in now.items() if name != "reasons"}
+    figures["record.load_average_1min"] = kept["load_average_1min"]
+    return figures, json.dumps([taken.summaries, shown, kept])
+
+
+def missing(figures: Figures, before: Figures) -> set[str]:
+    """What was there before and is not any more."""
+    return {n for n, value in before.items() if value is not None and figures.get(n) is None}
+
+
+@pytest.mark.slow
+def test_each_reading_that_raises_costs_itself_alone(broken: unreadable.Broken) -> None:
+    """In this process, one after the other, before a cell and amid its samples."""
+    backend = opened("torch-cpu")
+    before, _ = read(backend, broken.clear, False)
+    for name, costs in COSTS.items():
+        for late in (False, True) if costs else (False,):
+            broken.clear()
+            figures, said = read(backend, lambda name=name: broken.set(name), late)
+            lost = missing(figures, before)
+            assert all(figure.startswith(costs) for figure in lost), (name, late, lost - {*costs})
+            told = [cost for cost in costs if any(figure.startswith(cost) for figure in lost)]
+            always_told = name in ("virtual_memory", "swap_memory", "getloadavg", "disk_usage", "")
+            assert bool(told) or not always_told, (name, late)
+            if told and not name.startswith("/sys"):
+                assert "Input/output error" in said or "not large enough" in said, (name, late)
+
+
+@pytest.mark.slow
+def test_a_swap_reading_that_fails_late_costs_its_series_alone(broken: unreadable.Broken) -> None:
+    _, taken = sampled(opened("torch-cpu"), lambda: broken.set("/proc/vmstat"), True)
+    found = taken.summaries["page_faults"]
+    assert taken.samples[0]["swap_in_bytes"] is not None
+    assert taken.samples[-1]["swap_in_bytes"] is found["swap_in_bytes"] is None
+    assert "Input/output error" in found["swap_means"]
+    assert all(sample["minor_faults"] is not None for sample in taken.samples)
+    assert found["minor_faults"] is not None
+
+
+# Queries of NVML -> columns of samples that they fill
+QUERIES: dict[str, set[str]] = {
+    "nvmlDeviceGetClockInfo": {"gpu_sm_clock_mhz", "gpu_memory_clock_mhz"},
+    "nvmlDeviceGetCurrentClocksEventReasons": {"gpu_clock_event_mask"},
+    "nvmlDeviceGetTemperatureV": {"gpu_temperature_c"},
+    "nvmlDeviceGetUtilizationRates": {"gpu_utilization_percent"},
+    "nvmlDeviceGetPerformanceState": {"gpu_performance_state"},
+    "nvmlDeviceGetComputeRunningProcesses_v3": {"gpu_foreign_processes", "gpu_foreign_bytes"},
+    "nvmlDeviceGetPowerUsage": {"gpu_power_w"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [False, True])
+def test_each_query_of_nvml_that_raises_costs_its_columns(
+    late: bool, gpu: Nvidia, broken: unreadable.Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pynvml
+
+    gpu.show(**{"pid 0": 1, "bytes 0": 2**20})
+    _, whole = sampled(gpu.backend, broken.clear, False)
+    before = {name for name, value in whole.samples[-1].items() if value is not None}
+    for query, columns in QUERIES.items():
+        raising = unreadable.library(getattr(pynvml, query))
+        with monkeypatch.context() as patch:
+            patch.setattr(pynvml, query, raising)
+            broken.clear()
+            _, taken = sampled(gpu.backend, lambda query=query: broken.set(query), late)
+        there = {name for name, value in taken.samples[-1].items() if value is not None}
+        if query == "nvmlDeviceGetPowerUsage" and not late:
+            columns = set()  # then the counter gives the power
+        assert before - there == columns, query
+        if query == "nvmlDeviceGetCurrentClocksEventReasons":
+            assert taken.summaries["clocks"]["throttled"] is None
+
+
+@pytest.mark.slow
+def test_an_energy_source_that_is_lost_leaves_the_other(
+    gpu: Nvidia, hasty: None, broken: unreadable.Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pynvml
+
+    power = "nvmlDeviceGetPowerUsage"
+    monkeypatch.setattr(pynvml, power, unreadable.library(getattr(pynvml, power)))
+    meter = EnergyMeter(gpu.backend, plan(0.55, 0))
+    meter.begin()
+    broken.set(power)
+    until(meter.enough)
+    meter.end(10, 4)
+    sources = by_name(meter)
+    assert sources["nvml-counter"]["energy_j"] > 0
+    assert sources["nvml-power"]["energy_j"] is None
+    assert "lost in the window: NVML" in sources["nvml-power"]["reason"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [False, True])
+def test_each_reading_of_a_mac_that_raises_costs_itself_alone(
+    late: bool, mac: Mac, hasty: None, broken: unreadable.Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The C library's and zeus's; a window of energy beside them ends with a reason."""
+    for kind, name in (
+        (apple.MacHost, "_level"),
+        (apple.VirtualMemory, "swapped"),
+        (apple.AppleEnergy, "read"),
+    ):
+        monkeypatch.setattr(kind, name, unreadable.library(getattr(kind, name)))
+    before, _ = sampled(mac.backend, broken.clear, False)
+    for name, costs in (
+        ("_level", ("clocks.throttled",)),
+        ("swapped", ("page_faults.swap_",)),
+        ("read", ("energy.gpu_power_", "energy.soc_power_")),
+    ):
+        broken.clear()
+        figures, taken = sampled(mac.backend, lambda name=name: broken.set(name), late)
+        lost = missing(figures, before)
+        assert all(figure.startswith(costs) for figure in lost), (name, lost)
+        assert lost or name == "read", name  # powers until then stand in its summary
+        assert "not large enough" in json.dumps(taken.summaries), name
+    broken.clear()
+    meter = EnergyMeter(mac.backend, plan(0.55, 0))
+    meter.begin()
+    broken.set("read")
+    until(meter.enough)
+    meter.end(10, 4)
+    for source in by_name(meter).values():
+        assert source["energy_j"] is None and "not large enough" in source["reason"]
+
+
+# -- what is decided by a reading that is not there -------------------------------------------------
+
+
+def test_a_step_is_refused_by_all_memory_where_what_is_free_is_not_known(
+    broken: unreadable.Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By nothing where that is not known either."""
+    workload: Any = type("Huge", (), {"memory_bytes": lambda *_: {"weights": 2**60}})()
+    monkeypatch.setattr(footprint, "total", lambda parts: 2**60)
+    with pytest.raises(UserError, match="are available"):
+        inventory.require_memory(workload, "fp32", "torch-cpu")
+    broken.set("virtual_memory")
+    with pytest.raises(UserError, match="is all its memory"):
+        inventory.require_memory(workload, "fp32", "torch-cpu")
+    broken.set()
+    assert machine.cpu()["memory_bytes"] is None
+    inventory.require_memory(workload, "fp32", "torch-cpu")
+
+
+def test_psutil_is_asked_in_one_place() -> None:
+    """Any other import of it could end a run on a system that it was not built for."""
+    importing = [
+        path.name
+        for path in (ROOT / "workflow" / "siliconprof").rglob("*.py")
+        if re.search(r"(?m)^\s*(import|from) psutil\b", path.read_text(encoding="utf-8"))
+    ]
+    assert importing == ["machine.py"]
+
+
+# -- through the front door ---------------------------------------------------------------------
+
+LONGER = TIMING | {"iterations": 200, "max_iterations": 200, "budget_s": 2}
+TRAINING = GPT2 | {"trainer": "plain", "timing": LONGER}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("host", "when"), [("mac", "start"), ("linux", "late")])
+def test_a_page_is_made_where_no_reading_works(host: str, when: str, tmp_path: Path) -> None:
+    """From the first process of a run to the last; the cells are as good, and say what is not known."""
+    kind = {"linux": "cpu", "mac": "gpu"}[host]
+    variables = (m2 if host == "mac" else this_host)(tmp_path, unreadable=when)
+    own = {"device_kinds": [kind], "backends": ["torch-cpu", "torch-mps"]}
+    project: Checkout = measured(tmp_path, variables, "report", {"training": TRAINING | own})
+    (record,) = project.records().values()
+    assert record["status"] == "ok", record["reason"]
+    assert (project.path / "results" / "report.html").stat().st_size > 1e5
+    probes = record["probes"]
+    assert not any("switched_off_at_s" in summary for summary in probes.values())
+    assert probes["page_faults"]["swap_in_bytes"] is None
+    assert probes["page_faults"]["minor_faults"] >= 0
+    swapped = [sample["swap_in_bytes"] for sample in record["samples"]]
+    assert any(n_bytes is not None for n_bytes in swapped) == (when == "late")
+    assert swapped[-1] is None
