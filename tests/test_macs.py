@@ -244,9 +244,11 @@ def test_a_compiled_step_that_fails_on_mps_names_its_young_compiler(
         for c in on(MACS[2], "--configfile", "config/full.yaml")["cells"]
         if (c["cell"]["workload"], c["cell"]["backend"]) == ("gpt2-nano-compiled", "torch-mps")
     )
+    said = child.Output()
+    said.add(b"SyntaxError: failed to compile\n")
     died = SimpleNamespace(
         progress={"doing": "first step, compile", "step": 1},
-        output=SimpleNamespace(tail="", last_line="SyntaxError: failed to compile"),
+        output=said,
         points=[],
         killed=[],
         pid=0,
