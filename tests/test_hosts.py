@@ -525,6 +525,7 @@ def test_the_doctor_says_why_and_how(host_of: Callable, monkeypatch: pytest.Monk
     old = {"error": "RuntimeError: The NVIDIA driver on your system is too old"}
     files = {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}
     files |= NVIDIA | {doctor.environment.PLATFORM_PROFILE: "low-power\n"}
+    files["/proc/cpuinfo"] = "flags\t\t: fpu sse2 avx2\n"
     listed = {QUERY: "NVIDIA GeForce RTX 9090, 32607, 470.1\n"}
     made = host_of(linux(TORCH_CUDA, torch_cuda=old), listed, files)
     monkeypatch.setattr(doctor.environment, "power_source", lambda: "battery")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, Checkout, opened, until
 from siliconprof.errors import UserError
-from siliconprof.hosts import environment, host_file, machine
+from siliconprof.hosts import environment, host_file, machine, remedies
 from siliconprof.hosts.sensors import apple, linux
 from siliconprof.memory import footprint
 from siliconprof.pipeline import doctor, run
@@ -258,6 +258,16 @@ def test_a_step_is_refused_by_all_memory_where_what_is_free_is_not_known(
     broken.set()
     assert machine.cpu()["memory_bytes"] is None
     inventory.require_memory(workload, "fp32", "torch-cpu")
+
+
+def test_no_cell_is_skipped_for_what_is_not_known_of_a_processor(
+    broken: unreadable.Broken,
+) -> None:
+    """That its 16-bit arithmetic is emulated is said where it is known."""
+    broken.set("/proc/cpuinfo")
+    processor = machine.cpu()
+    assert processor["features"] is None and remedies.emulation(processor, "bf16") is None
+    assert remedies.emulation(processor | {"features": []}, "bf16")
 
 
 def test_psutil_is_asked_in_one_place() -> None:

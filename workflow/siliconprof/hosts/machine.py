@@ -256,16 +256,22 @@ def _physical_cores(processors: Iterable[int]) -> int | None:
 
 
 def cpu() -> dict[str, Any]:
-    """Model, cores, threads, the features that decide 16-bit speed, and usable memory in bytes."""
+    """Model, cores, threads, the features that decide 16-bit speed, and usable memory in bytes.
+
+    Features and memory are None where nothing tells them.
+    """
     logical = os.cpu_count() or 1
     if is_mac():
-        features = [name for name in APPLE_FEATURES if sysctl(f"hw.optional.arm.{name}") == "1"]
+        told = {name: sysctl(f"hw.optional.arm.{name}") for name in APPLE_FEATURES}
+        features = (
+            [name for name, text in told.items() if text == "1"] if any(told.values()) else None
+        )
         usable = logical = number(sysctl("hw.logicalcpu")) or logical
         physical = number(sysctl("hw.physicalcpu"))
     else:
         cpuinfo = read_text("/proc/cpuinfo")
         match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)
-        features = sorted(LINUX_FEATURES.intersection(match[1].split() if match else ()))
+        features = sorted(LINUX_FEATURES.intersection(match[1].split())) if match else None
         usable, physical = _usable_cores(logical), _physical_cores(range(logical))
     threads, threads_rule = _threads(usable)
     return {

@@ -164,7 +164,7 @@ class Cpu(Part):
     # Physical or the cgroup's limit, whichever is less; on Linux rounded down to 64 MiB, because what
     # the kernel keeps differs from boot to boot.
     memory_bytes: Count | None
-    features: list[str]  # that decide the speed of 16-bit arithmetic
+    features: list[str] | None  # that decide the speed of 16-bit arithmetic; None = not known
 
 
 class HostDevice(Part):

@@ -104,12 +104,13 @@ def _of_cpu(host: Mapping[str, Any]) -> Iterator[Remedy]:
 
 
 def emulation(cpu: Mapping[str, Any], precision: str) -> str | None:
-    """That a processor has no instructions for a precision, in words; None where it has.
+    """That a processor has no instructions for a precision, in words; None where it has, or may have.
 
     Args:
         cpu: of a host file.
     """
     kind = precision.removeprefix("amp-")
-    if kind not in INSTRUCTIONS or INSTRUCTIONS[kind].intersection(cpu["features"]):
+    features = cpu["features"]
+    if kind not in INSTRUCTIONS or features is None or INSTRUCTIONS[kind].intersection(features):
         return None
     return f"this processor computes {kind} without instructions for it"

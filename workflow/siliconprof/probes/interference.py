@@ -155,7 +155,8 @@ class Plugin(Probe):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         _, why = busy_seconds()
-        return True, why or "processor time of the host less that of the cell"
+        means = "processor time of the host less that of the cell"
+        return True, f"all but the processor's load: {why}" if why else means
 
     def start(self, backend: Any) -> None:
         super().start(backend)

@@ -48,7 +48,8 @@ class Plugin(Probe):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         _, why = resident_bytes()
-        return True, why or ("/proc/self/statm" if sys.platform == "linux" else "psutil")
+        means = "/proc/self/statm" if sys.platform == "linux" else "psutil"
+        return True, f"the framework's alone: {why}" if why else means
 
     def start(self, backend: Any) -> None:
         super().start(backend)
