@@ -227,7 +227,9 @@ def _threads(usable: int) -> tuple[int, str]:
         fast = number(sysctl("hw.perflevel0.logicalcpu"))
         if fast and 1 < fast < usable:
             return fast, "the performance cores (hw.perflevel0.logicalcpu), as torch itself does"
-    elif all(read_text(f"/sys/devices/{kind}/cpus") for kind in ("cpu_core", "cpu_atom")):
+    elif sys.platform == "linux" and all(
+        read_text(f"/sys/devices/{kind}/cpus") for kind in ("cpu_core", "cpu_atom")
+    ):
         physical = _physical_cores(os.sched_getaffinity(0))
         if physical and physical < usable:
             return physical, "the physical cores of a hybrid processor, as torch does with oneMKL"
