@@ -115,10 +115,10 @@ class ForeignLoad:
     def __init__(self) -> None:
         self.listed = mac_processes()
         self.busy, self.reason = busy_seconds()
-        self.own = own_busy_seconds(self.listed)
+        self.own, self.own_s = own_busy_seconds(self.listed), 0.0
 
-    def shares(self, wall_s: float) -> tuple[float | None, float]:
-        """Cores used on average over so many seconds: (by others, None where unknown; by this one)."""
+    def cores(self, wall_s: float) -> float | None:
+        """Cores that they have used on average over so many seconds; None where unknown."""
         listed = mac_processes()
         busy, why = busy_seconds()
         own = own_busy_seconds(listed)
@@ -126,18 +126,18 @@ class ForeignLoad:
             why = f"{' '.join(PS)} lists no processes"
         self.reason = self.reason or why
         if self.reason or busy is None or self.busy is None or wall_s <= 0:
-            return None, 0.0
+            return None
         served_s = sum(
             process.busy_s - (self.listed[pid].busy_s if pid in self.listed else 0.0)
             for pid, process in listed.items()
             if process.name.endswith(SERVICES)
         )
-        own_s = own - self.own
-        return max(busy - self.busy - own_s - served_s, 0.0) / wall_s, (own_s + served_s) / wall_s
+        self.own_s = own - self.own + served_s
+        return max(busy - self.busy - self.own_s, 0.0) / wall_s
 
-    def cores(self, wall_s: float) -> float | None:
-        """Cores that others have used on average over so many seconds; None where unknown."""
-        return self.shares(wall_s)[0]
+    def own_cores(self, wall_s: float) -> float:
+        """Cores that this process, and what is no foreign load, used until `cores` was called."""
+        return self.own_s / wall_s
 
 
 def none_idle(cores: float) -> bool:
@@ -217,13 +217,14 @@ class Plugin(Probe):
         return max(len(listed) - len(own), 0), 0 if len(listed) <= len(own) else None
 
     def stop(self, wall_s: float) -> dict[str, Any]:
-        cores, own = self.foreign.shares(wall_s)
+        cores = self.foreign.cores(wall_s)
         summary = {"foreign_load_cores": cores, **self._gpu(), **self._surroundings()}
         why_not = REASONS | {"foreign_load_cores": str(self.foreign.reason)}
         reasons = {name: why for name, why in why_not.items() if summary[name] is None}
         flags = []
         # A Mac keeps cores of a second kind for such work: there it is in the way where none is idle.
-        in_the_way = cores is not None and (not machine.is_mac() or none_idle(cores + own))
+        all_cores = (cores or 0.0) + self.foreign.own_cores(wall_s)
+        in_the_way = none_idle(all_cores) or not machine.is_mac()
         if cores is not None and cores > FLAG_ABOVE_CORES and in_the_way:
             detail = f"other processes used {cores:.2f} cores while this was measured"
             flags.append(("contended", detail))

@@ -33,7 +33,7 @@ class Watch:
         """How other processes disturbed it so far, or None."""
         wall_s = time.perf_counter() - self.began_s
         after_s = thread_time.waiting_of_all_s()
-        cores, own = self.others.shares(wall_s)
+        cores = self.others.cores(wall_s)
         if cores is None or cores <= max(FLAG_ABOVE_CORES, FEWEST_S / wall_s):
             return None
         others = f"other processes used {cores:.1f} cores"
@@ -42,6 +42,5 @@ class Watch:
             if waited <= WAITED_ABOVE * wall_s:
                 return None
             return f"a thread waited {waited / wall_s:.0%} of the time for a core while {others}"
-        return (
-            f"{others}, and none of {os.cpu_count()} was idle" if none_idle(cores + own) else None
-        )
+        busy = cores + self.others.own_cores(wall_s)
+        return f"{others}, and none of {os.cpu_count()} was idle" if none_idle(busy) else None
