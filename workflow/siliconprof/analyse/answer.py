@@ -36,12 +36,13 @@ def timed(frames: Frames) -> pd.DataFrame:
 def fastest(frames: Frames) -> pd.DataFrame:
     """A row for each training that was measured here or on another host: its fastest setup.
 
-    Large models first; a reference bundle's setups compete, but have no rows of their own. What
+    Large models first; a reference bundle's setups are counterparts alone, maybe faster ones. What
     other processes disturbed counts only where nothing else was measured. Columns beside those of
     the point: for the fastest setup of any other backend, device or host `rival_setup`,
     `rival_place`, `rival_index` and `rival_times`, how many times as long it takes, with its
     interval; for the fastest of them in the same precision the same as `same_…`; `comparison`, in
-    words; `training`, its name; `cause`, the largest of that gap, with its `cause_share`, in `cause_of` of which gap, that
+    words; `names_device`, whether these name the device too, as they do where a run has several or a
+    reference's is one of both; `training`, its name; `cause`, the largest of that gap, with its `cause_share`, in `cause_of` of which gap, that
     of `cause_pair` in `Frames.gaps`; `per_1000_usd`, samples/s, where a source has the device's price.
     """
     trainings = timed(frames)
@@ -51,7 +52,8 @@ def fastest(frames: Frames) -> pd.DataFrame:
     is_plain = trainings["apart"] == ""
     has_plain = trainings["work_label"].isin(trainings.loc[is_plain, "work_label"])
     ranked = trainings[is_plain | ~has_plain].sort_values(["disturbed", STEP], kind="stable")
-    frame = ranked.drop_duplicates("work").assign(point_index=lambda best: best.index)
+    own_ranked = ranked[ranked["source"] != REFERENCE]
+    frame = own_ranked.drop_duplicates("work").assign(point_index=lambda best: best.index)
     setups = ranked.drop_duplicates(["work", *ELSE, "setup"]).groupby("work").size()
     frame["setup"] += frame["work"].map(setups).eq(1).map({True: ONLY_ONE, False: ""})
     rivals = ranked.assign(index=ranked.index).merge(
@@ -62,14 +64,18 @@ def fastest(frames: Frames) -> pd.DataFrame:
     same = rivals[rivals["precision"] == rivals["precision_best"]]
     for name, rows in (("rival", rivals), ("same", same)):
         first = rows.drop_duplicates("work").set_index("work")
-        for column in ("setup", "place", "index", "remark"):
+        for column in ("source", "setup", "place", "index", "remark"):
             frame[f"{name}_{column}"] = frame["work"].map(first[column])
         for end, slow, fast in ENDS:
             step = frame["work"].map(first[f"{STEP}{slow}"])
             frame[f"{name}_times{end}"] = step / frame[f"{STEP}{fast}"]
-    several = pd.concat([frame["place"], frame["rival_place"].dropna()]).nunique() > 1
+    sides = zip(("source", "rival_source"), ("place", "rival_place"), strict=True)
+    own_places = [frame.loc[frame[source].ne(REFERENCE), place].dropna() for source, place in sides]
+    several = pd.concat(own_places).nunique() > 1
+    elsewhere_too = frame["rival_place"].notna() & frame["rival_place"].ne(frame["place"])
+    frame["names_device"] = several | elsewhere_too
     frame["training"] = _names(frame["work_label"])
-    frame["comparison"] = [_in_words(row, several) for row in records(frame)]
+    frame["comparison"] = [_in_words(row) for row in records(frame)]
     frame = _with_causes(frame, frames)
     price = [frames.sheets.price_usd(row) for row in records(frame[DEVICE])]
     frame["per_1000_usd"] = 1e3 * frame["samples_per_s"] / pd.Series(price, frame.index, float)
@@ -115,17 +121,15 @@ def _names(labels: pd.Series) -> list[str]:
     return told
 
 
-def _in_words(row: dict[str, Any], several: bool) -> str:
-    """`2.10 × faster than mlx · plain · fp32`; empty where there is nothing to compare with.
-
-    Args:
-        several: whether any fastest setup or counterpart is on another device or host than the rest.
-    """
+def _in_words(row: dict[str, Any]) -> str:
+    """`2.10 × faster than mlx · plain · fp32`; empty where there is nothing to compare with."""
     if not isinstance(row["rival_setup"], str):
         return ""
-    elsewhere = f"{row['rival_place']}, " if several else ""
+    elsewhere = f"{row['rival_place']}, " if row["names_device"] else ""
     remark = f" ({row['rival_remark']})" if row["rival_remark"] else ""
     rival = f"{elsewhere}{row['rival_setup']}{remark}"
+    if row["rival_times_high"] < 1:  # a reference's
+        return f"{words.significant(1 / row['rival_times'])} × slower than {rival}"
     if row["rival_times_low"] <= 1:
         return f"no faster beyond noise than {rival}"
     return f"{words.significant(row['rival_times'])} × faster than {rival}"

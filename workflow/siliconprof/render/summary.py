@@ -24,12 +24,10 @@ HEADER = ("training", "fastest setup", "time per step", "samples/s", "faster tha
 def text(frames: Frames) -> str:
     """What failed, a table of the trainings of all hosts in their fastest setups, the first findings."""
     rows = answer.fastest(frames)
-    if pd.concat([rows["place"], rows["rival_place"].dropna()]).nunique() > 1:
-        whose = r" \[[^]]*\]"  # what no line has room for
-        rows = rows.assign(
-            setup=rows["device_label"] + ", " + rows["setup"],
-            comparison=rows["comparison"].str.replace(whose, "", regex=True),
-        )
+    whose = r" \[[^]]*\]"  # what no line has room for
+    rows = rows.assign(comparison=rows["comparison"].str.replace(whose, "", regex=True))
+    if rows["place"].nunique() > 1:
+        rows["setup"] = rows["device_label"] + ", " + rows["setup"]
     shown = [_line(row) for row in records(rows.head(MOST_TRAININGS))]
     told = [
         line
