@@ -153,7 +153,7 @@ def expand(
     """
     devices, missing = tested(experiment, registry, host)
     own = with_fitting_batches(experiment, host, devices)
-    return Matrix([planned(own, host, *cell) for cell in axes(own, devices)], missing)
+    return Matrix([planned(own, host, at) for at in axes(own, devices)], missing)
 
 
 def with_fitting_batches(
@@ -173,7 +173,7 @@ def with_fitting_batches(
     fitted: dict[str, Any] = {}
     for entries in groups.values():
         group = {**experiment, "workloads": entries}
-        trials = [Trial(_cell(group, host, *cell)) for cell in axes(group, devices)]
+        trials = [Trial(_cell(group, host, at)) for at in axes(group, devices)]
         (asked,) = {entry["batch_size"] for entry in entries.values()}
         batch_size = min(filter(None, (trial.fitting_batch() for trial in trials)), default=asked)
         if batch_size < asked:
@@ -185,20 +185,17 @@ def with_fitting_batches(
 def planned(
     experiment: Mapping[str, Any],
     host: Mapping[str, Any],
-    device_id: str,
-    backend: str,
-    name: str,
-    scenario: str,
-    precision: str,
+    at: Axes,
 ) -> PlannedCell:
-    """One cell, of `axes`, and what its rule needs.
+    """One cell and what its rule needs.
 
     Args:
         experiment: resolved, `with_fitting_batches`.
+        at: the cell's place, of `axes`.
     """
     from siliconprof.hosts import host_file
 
-    cell = _cell(experiment, host, device_id, backend, name, scenario, precision)
+    cell, (device_id, backend, *_) = _cell(experiment, host, at), at
     device, results = _device(host, device_id), results_folder(experiment)
     trial, is_node = Trial(cell), host["label"] in experiment["cluster"]
     return PlannedCell(
@@ -221,13 +218,9 @@ def _device(host: Mapping[str, Any], device_id: str) -> Mapping[str, Any]:
 def _cell(
     experiment: Mapping[str, Any],
     host: Mapping[str, Any],
-    device_id: str,
-    backend: str,
-    name: str,
-    scenario: str,
-    precision: str,
+    at: Axes,
 ) -> Cell:
-    """One cell, of `axes`."""
+    device_id, backend, name, scenario, precision = at
     device, entry = _device(host, device_id), experiment["workloads"][name]
     parameters = _parameters(experiment, entry)
     if entry.get("capture"):  # only then is it part of the cell

@@ -268,7 +268,7 @@ class Experiment:
             if axes not in cells.places:
                 what = f"{'/'.join(wildcards)}: no cell of this experiment"
                 raise UserError(f"{what}; `siliconprof plan` lists them")
-            planned = cells.planned(*axes)
+            planned = cells.planned(axes)
             self._asked.add(axes)
             if key == "priority":  # as in the config, a workload's cells one after the other
                 place = cells.places[axes] / len(cells.places)
@@ -360,7 +360,7 @@ class Experiment:
         fork_server.start()
         (label,) = self.labels
         cells = self._cells(label)
-        asked = [cells.planned(*axes) for axes in cells.places if axes in self._asked]
+        asked = [cells.planned(axes) for axes in cells.places if axes in self._asked]
         due = [planned for planned in asked if not Path(planned.record).exists()]
         line = f"{len(asked)} cells on {label}, {len(due)} of them without a record"
         minutes = sum(expected.seconds(planned, None) for planned in due or asked) / 60
