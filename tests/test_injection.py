@@ -143,7 +143,7 @@ def test_a_run_amid_hostile_texts_does_what_it_should(project: Checkout) -> None
     whole["devices"]["this-cpu"] = entry
     path.write_text(yaml.safe_dump(whole, allow_unicode=True))
     folder = project.path / "texts; touch pwned $(touch pwned) {x}"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)  # by a first try of this test
     lines = "".join(json.dumps({"text": f"line {i} of a text " * 40}) + "\n" for i in range(50))
     (folder / "train.jsonl").write_text(lines)
     words = {"source": "folder", "path": f"./{folder.name}", "vocab_size": 300, "max_bytes": 20000}

@@ -75,7 +75,7 @@ def fastest(frames: Frames) -> pd.DataFrame:
     elsewhere_too = frame["rival_place"].notna() & frame["rival_place"].ne(frame["place"])
     frame["names_device"] = several | elsewhere_too
     frame["training"] = _names(frame["work_label"])
-    frame["comparison"] = [_in_words(row) for row in records(frame)]
+    frame["comparison"] = pd.Series([_in_words(row) for row in records(frame)], frame.index, str)
     frame = _with_causes(frame, frames)
     price = [frames.sheets.price_usd(row) for row in records(frame[DEVICE])]
     frame["per_1000_usd"] = 1e3 * frame["samples_per_s"] / pd.Series(price, frame.index, float)

@@ -227,8 +227,11 @@ class Plugin(OperationWorkload):
         faults, _ = read_faults()
         measured = session.repeat(arrays.what, launch, calls)
         session.timed(calls * sum(measured["times"]["step_s"]))
-        point["minor_faults"] += read_faults()[0] - faults
+        measured["minor_faults"] = read_faults()[0] - faults
         rounds = [dict(point), measured]
+        # What is faulted in once, in either round, is no call's own.
+        anew = min(faulted_share(one, calls, arrays.bytes) for one in rounds)
+        point["minor_faults"] += measured["minor_faults"]
         sound = [one for one in rounds if not one["disturbed"]]
         if len(sound) == 1:  # what was disturbed gives way to what was not
             (other,) = (one for one in rounds if one is not sound[0])
@@ -240,13 +243,10 @@ class Plugin(OperationWorkload):
         point |= {"stopped_by": kept[-1]["stopped_by"], "disturbed": kept[-1]["disturbed"]}
         point |= order(point["times"]["step_s"])
         point |= self.bound(session, point)
-        runs = [point["times"], *point["attempts"]]
-        launches = calls * sum(len(run["warmup_step_s"]) + len(run["step_s"]) for run in runs)
-        share = point["minor_faults"] * os.sysconf("SC_PAGE_SIZE") / (launches * arrays.bytes)
-        if share > FAULTED_ABOVE and point["minor_faults"] > launches:
+        if anew > FAULTED_ABOVE:
             session.flag(
                 "faulted_anew",
-                f"{arrays.what}: {share:.1%} of its bytes are pages that were faulted in for it, "
+                f"{arrays.what}: {anew:.1%} of its bytes are pages that were faulted in for it, "
                 "which its time includes",
             )
 
@@ -255,6 +255,14 @@ class Plugin(OperationWorkload):
         launch_s = session.method["bandwidth"]["launch_s"][point["params"]["kernel"]]
         call_s = statistics.median(point["times"]["step_s"])
         return {"launch_bound": call_s < LAUNCH_BOUND * launch_s}
+
+
+def faulted_share(measured: Mapping[str, Any], calls: int, call_bytes: int) -> float:
+    """The share of a round's bytes in pages faulted in for it, 0 for less than a page a call."""
+    runs = [measured["times"], *measured["attempts"]]
+    launches = calls * sum(len(run["warmup_step_s"]) + len(run["step_s"]) for run in runs)
+    pages = measured["minor_faults"] if measured["minor_faults"] > launches else 0
+    return pages * os.sysconf("SC_PAGE_SIZE") / (launches * call_bytes)
 
 
 def looked_s(session: Session, launch: Callable[[], Any], calls: int) -> float:
