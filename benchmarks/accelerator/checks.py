@@ -320,8 +320,8 @@ def sensors(name: str, torch: Any) -> None:
         for source, values in seen.items():
             text = f"{len(values) - 1} changes in 4 s"
             if source == "nvml-counter":
-                late = [value for value in values if value[0] > 1]  # nvidia-smi has begun by then
-                watts = (late[-1][1] - late[0][1]) / (late[-1][0] - late[0][0])
+                late = [v for v in values if v[0] > 1] or values[:1]  # nvidia-smi has begun by then
+                watts = (late[-1][1] - late[0][1]) / (late[-1][0] - late[0][0] or 1)
                 both = f"{watts:.1f} W, nvidia-smi {theirs:.1f} W, mean of {len(shown)} readings"
                 say(abs(watts - theirs) < 0.05 * theirs, f"power by the counter, {state}", both)
             else:

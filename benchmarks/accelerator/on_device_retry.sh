@@ -6,7 +6,6 @@
 set -uo pipefail
 BUDGET_S=${BUDGET_S:-200} CONTRACT_S=${CONTRACT_S:-60} COMPILED_S=${COMPILED_S:-95}
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-: >"$OUT/stages.txt"
 if ! environment >"$LOGS/environment.log" 2>&1; then
     note "environment: failed"; keep; exit 1
 fi

@@ -37,11 +37,11 @@ def clock(record: dict[str, Any]) -> str:
 
 
 def memory(record: dict[str, Any]) -> str:
-    """The predicted peak less the measured one, of the latter: within 5 %."""
+    """Of a training: the predicted peak less the measured one, of the latter, within 5 %."""
     predicted = (record.get("scenario") or {}).get("predicted_bytes")
     memories = [point.get("memory") or {} for point in record["points"]]
     peak = max((m.get("device_peak_bytes") or 0 for m in memories), default=0)
-    if not predicted or not peak:
+    if not predicted or not peak or not record["cell"]["trainer"]:
         return ""
     off = predicted / peak - 1
     return f"{'LOOK ' if abs(off) > 0.05 else ''}{peak / 1e6:.0f} MB predicted {off:+.1%}"
