@@ -41,6 +41,13 @@ template <typename T> int give(const char* name, T* to) {
 extern "C" {
 struct Utilization { unsigned gpu, memory; };
 struct Temperature { unsigned version, sensor; int temperature; };
+struct FieldValue {
+  unsigned id, scope;
+  long long timestamp, latency_us;
+  unsigned type;
+  int result;
+  union { unsigned value; unsigned long long wide; };
+};
 struct Process { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
 
 void fake_set(const char* name, double value) {
@@ -89,6 +96,13 @@ int nvmlDeviceGetPowerUsage(void*, unsigned* to) {
   int error = give("power_mw", to);
   if (!error) *to += noise++ % 7;
   return error;
+}
+int nvmlDeviceGetFieldValues(void*, int count, FieldValue* values) {
+  for (int i = 0; i < count; ++i) {
+    bool is_power = values[i].id == 186;  // NVML_FI_DEV_POWER_INSTANT
+    values[i].result = is_power ? give("power_mw", &values[i].value) : NOT_SUPPORTED;
+  }
+  return OK;
 }
 int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* to) { return give("limit_mw", to); }
 int nvmlDeviceGetClockInfo(void*, unsigned type, unsigned* to) {

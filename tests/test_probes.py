@@ -27,7 +27,7 @@ from measuring import by_hand
 from siliconprof import plugins
 from siliconprof.hosts import machine
 from siliconprof.hosts.machine import Unreadable
-from siliconprof.hosts.sensors import apple, linux, rapl
+from siliconprof.hosts.sensors import apple, linux, rapl, sources
 from siliconprof.probes import clocks, interference, page_faults
 from siliconprof.session import energy
 from siliconprof.session.energy import EnergyMeter
@@ -230,6 +230,15 @@ def test_energy_is_power_times_time_by_counter_and_by_integral(gpu: Nvidia, hast
         net = (250 - 60) * summary["window_s"] / steps
         assert found["net_energy_per_step_j"] == pytest.approx(net, rel=0.1)
         assert found["reason"] is None
+
+
+def test_a_gpu_s_clock_power_and_limit_of_a_moment(gpu: Nvidia) -> None:
+    """Beside an operation that has just ended; the power is not the mean of the second before."""
+    gpu.show(power_mw=698_000, sm_mhz=1410, reasons=0x4)
+    now = sources.gpu(gpu.backend).now()
+    assert now == {"sm_clock_mhz": 1410, "power_w": 698, "limits": ("power cap",)}
+    gpu.show(**{"no power_mw": 1})
+    assert sources.gpu(gpu.backend).now() == now | {"power_w": None}
 
 
 def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia) -> None:

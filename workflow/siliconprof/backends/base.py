@@ -163,7 +163,7 @@ class Backend:
         return device_kind == "cpu"
 
     def bad_fork(self) -> bool:
-        """Whether this process was forked from one that had opened the device."""
+        """Whether this process was forked from one that had opened the device; imports no framework."""
         return False
 
     @classmethod

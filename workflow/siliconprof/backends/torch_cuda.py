@@ -76,7 +76,9 @@ class Plugin(TorchBackend):
     def environment(
         cls, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
-        """One GPU and no other, since the Trainer takes all it sees."""
+        """One GPU and no other, since the Trainer takes all it sees. A library that asks torch while it
+        is imported whether CUDA is there opens nothing, so that the process can be forked.
+        """
         own = str(index)
         if (visible := inherited.get("CUDA_VISIBLE_DEVICES")) is not None:
             names = [name.strip() for name in visible.split(",") if name.strip()]
@@ -89,12 +91,8 @@ class Plugin(TorchBackend):
         return True
 
     def bad_fork(self) -> bool:
-        """The driver's context cannot be forked. With `PYTORCH_NVML_BASED_CUDA_CHECK` a library that
-        asks while it is imported whether CUDA is there does not make one.
-        """
-        import torch
-
-        return bool(torch.cuda._is_in_bad_fork())
+        """The driver itself says so: torch does not know of a library that has called it directly."""
+        return not _cuda_driver.initialises()
 
     def choose_attention(self, name: str) -> None:
         """sdp_utils.cpp has the formats, and the order in which torch takes them by default: on Hopper

@@ -8,6 +8,7 @@ writes the same expansion as a file, `results/matrix.json`, which the later stag
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from siliconprof import fingerprint, options, plugins
+from siliconprof import fingerprint, lifetime, options, plugins
 from siliconprof.cells import cluster, method
 from siliconprof.datasets import dataset_spec, weights
 from siliconprof.errors import stage
@@ -276,7 +277,8 @@ def _skipped(
 def forks(host: Mapping[str, Any], device: Mapping[str, Any], backend: str) -> bool:
     """Whether the process of a cell on this host is forked from one that has imported its libraries."""
     may_fork = plugins.load("backends", backend).may_fork(device["kind"])
-    return host["os"]["system"] == "Linux" and may_fork
+    turned_off = os.environ.get(lifetime.FORKS_VARIABLE) == "0"
+    return host["os"]["system"] == "Linux" and may_fork and not turned_off
 
 
 def _emulated(

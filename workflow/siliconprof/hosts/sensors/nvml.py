@@ -42,6 +42,8 @@ THROTTLING = {
 OTHERS = {0x200: "board limit", 0x400: "reliability"}
 LIMITS = POWER_CAPS | THROTTLING | OTHERS
 
+POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT of nvml.h, milliwatts; older bindings lack its name
+
 NOT_NOW = ("Timeout", "NotReady", "InUse", "NoData")
 
 
@@ -136,6 +138,17 @@ class NvidiaGpu(Gpu):
         )
         rates: Any = state["gpu_utilization_percent"]  # NVML's period is 1/6 s to 1 s
         return state | {"gpu_utilization_percent": None if rates is None else rates.gpu}
+
+    def now(self) -> dict[str, Any]:
+        """The power is that of the moment: `nvmlDeviceGetPowerUsage` has the mean of a second."""
+        readings = self.clocks()
+        answer = self.ask("nvmlDeviceGetFieldValues", (POWER_INSTANT,))
+        known = answer is not None and answer[0].nvmlReturn == self.nvml.NVML_SUCCESS
+        return {
+            "sm_clock_mhz": readings["gpu_sm_clock_mhz"],
+            "power_w": answer[0].value.uiVal / 1e3 if known else None,
+            "limits": self.limits(readings),
+        }
 
     def _columns(self, **queries: tuple[Any, ...]) -> Readings:
         """The answers by column, after a reason is set for each that is None."""
