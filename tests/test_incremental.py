@@ -103,6 +103,36 @@ def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
     assert due(clone, TABLE) == ({"experiment", "host", "matrix", "aggregate"}, set())
 
 
+@pytest.mark.parametrize(
+    ("deleted", "rules"),
+    [
+        ("tables/claims.csv", {"analyse", "render", "complete"}),
+        ("tables/cells.csv", {"aggregate", "analyse", "render", "complete"}),
+        ("results.csv", {"analyse", "render", "complete"}),
+        ("summary.txt", {"render", "complete"}),
+        ("figures", {"render", "complete"}),
+        ("matrix.json", {"matrix", "aggregate", "analyse", "render", "complete"}),
+        ("hosts/desk.json", {"host", "matrix", "aggregate", "analyse", "render", "complete"}),
+    ],
+)
+def test_what_the_report_promises_and_somebody_deleted_is_made_again(clone, deleted, rules):
+    """From the records that are there, whatever it is."""
+    path = clone.path / "results" / deleted
+    assert path.exists()
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert due(clone, "report") == (rules | {"report"}, set())
+
+
+def test_deleted_data_are_prepared_before_what_reads_them(clone):
+    """A record that is forced needs all of its data's files, and not their facts alone."""
+    (clone.path / "results/data/words/tokens.npy").unlink()
+    assert "Nothing to be done" in clone.snakemake("report").stderr  # which no record needs
+    (key,) = (key for key in clone.stamps() if "/nano-2/" in key)
+    record = f"results/records/{key}.json"
+    rules, cells = due(clone, record, "--forcerun", record)
+    assert rules >= {"prepare", "measure"} and cells == {"mlx/nano-2/fp32"}
+
+
 def test_options_of_snakemake_do_what_its_manual_says(clone):
     assert "\nmeasure (Measure one cell" in clone.snakemake("--list-rules").stdout
     for option in ("--rulegraph", "--dag"):

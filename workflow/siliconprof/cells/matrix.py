@@ -205,11 +205,19 @@ def planned(
         host_file.environment_slice(host, device_id, backend, trial.packages, trial.offloads),
         fingerprint.of(method.code_roots(cell)),
         trial,
-        [f"{cell.dataset}/dataset.json"] if cell.dataset else [],
+        _data(experiment, cell),
         weights.local_files(cell.parameters),
         node_check.expectation(device) if is_node else None,
         forks(host, device, backend) and not is_node and not cell.parameters.get("capture"),
     )
+
+
+def _data(experiment: Mapping[str, Any], cell: Cell) -> list[str]:
+    """The files of a cell's data, all that `prepare` makes of them."""
+    if not cell.dataset:
+        return []
+    kind = experiment["datasets"][experiment["workloads"][cell.workload]["dataset"]]["kind"]
+    return [f"{cell.dataset}/{name}" for name in dataset_spec.files(kind)]
 
 
 def _device(host: Mapping[str, Any], device_id: str) -> Mapping[str, Any]:

@@ -135,6 +135,17 @@ class Experiment:
         """Of the hosts that this run measures."""
         return [f"results/hosts/{label}.json" for label in self.labels]
 
+    def promised(self, made: list[str]) -> Callable[[Any], list[str]]:
+        """What the report is beside its records, which is missed wherever somebody deleted it.
+
+        A batch of the records must not ask for it, since it needs them all.
+        """
+
+        def asked(wildcards: Any) -> list[str]:
+            return [] if self._workflow.dag_settings.batch else [*self.host_files, *made]
+
+        return asked
+
     @property
     def node_file(self) -> list[str]:
         """Of a cell's node; none here: Snakemake looks at no parameter behind a due ancient input."""
