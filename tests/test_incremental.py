@@ -51,6 +51,15 @@ def test_a_second_run_does_nothing_in_a_clone_either(clone):
     assert clone.stamps() == before
 
 
+def test_a_config_on_the_command_line_is_read_as_a_file_s_is(clone):
+    """Numbers and truth values inside of lists and mappings too, which Snakemake hands over as texts."""
+    assert due(clone, "measured") == (set(), set()) == due(clone, "measured", "--config", "seed=0")
+    words = ("--config", "timing={budget_s: 0.5, iterations: 3}", "precisions=[fp32]")
+    assert due(clone, "measured", *words)[1] == ALL
+    done = clone.snakemake("-n", "--config", "timing={budget_s: much}", check=False)
+    assert done.returncode and "timing.budget_s: is 'much'" in done.stdout + done.stderr
+
+
 def test_a_quick_answer_comes_first_and_the_report_goes_on_from_there(tmp_path):
     fresh = own_project(tmp_path)
     fresh.configure(**TINY, quick=["nano-2", "product"])

@@ -84,6 +84,9 @@ class Experiment:
         self._checkpoints, self._workflow = checkpoints, workflow
         self._known: dict[str, tuple[int, _Cells]] = {}
         self._asked: set[tuple[str, ...]] = set()  # axes of the cells that this run is about
+        given = workflow.config_settings.config if workflow else {}
+        nested = {name: value for name, value in given.items() if not isinstance(value, str)}
+        raw = config.with_types(raw, nested)
         self.config, self._devices = config.resolve(raw), registry.load(registry.shipped())
         self.results = matrix.results_folder(self.config)
         self._folder = Path(self.results)
@@ -343,8 +346,11 @@ class Experiment:
         return cluster.minutes(timing, cluster.longest_s(self.config))
 
     def cores(self, wildcards: Any) -> int:
-        """All that there are; a function, since graphs and summaries are made without `--cores`."""
-        return int(self._workflow.cores)
+        """All that this host gives, so that nothing of the run is beside a cell; one of a job that is
+        submitted, whose profile says what its node gives. A function, since graphs and summaries are
+        made without `--cores`.
+        """
+        return 1 if self.nodes else int(self._workflow.cores)
 
     @property
     def time_limit_s(self) -> Any:
