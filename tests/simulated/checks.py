@@ -163,8 +163,6 @@ def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("flash", "cudnn"):
-        with pytest.raises(Unsupported, match=f"{name} has no kernel for fp32 on CUDA"):
-            opened().choose_attention(name)
         backend, allows = opened("bf16"), torch.backends.cuda
         backend.choose_attention(name)
         assert getattr(allows, f"{name}_sdp_enabled")() and not allows.math_sdp_enabled()
