@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import Checkout, own_project
+from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
 from hosts_by_answers import GIB, plan_of
+from measuring import session_of
 from siliconprof.backends.torch_cuda import Plugin as TorchCuda
 from siliconprof.hosts import machine
+from siliconprof.trainers.base import MOST_SKIPPED, StepSchedule
+from test_plugins import tokens
 
 
 class Card(NamedTuple):
@@ -142,3 +147,39 @@ def test_an_attention_is_refused_where_the_card_or_the_precision_lacks_it(
                     why = why if older or precision == "fp32" else None
                 assert (entry["state"] == "unsupported") == (why is not None)
                 assert why is None or entry["why"] == why
+
+
+# -- fp16 with a gradient scaler -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overflowing", [3, 100])
+def test_a_step_that_a_gradient_scaler_skips_is_not_timed(
+    overflowing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It updates no weights; how many there were is recorded, and steps that all do end the cell."""
+    import torch
+
+    monkeypatch.setattr(torch.amp, "GradScaler", partial(torch.amp.GradScaler, init_scale=1.0))
+    timing = QUICK | {"iterations": 4, "max_iterations": 4, "energy_window_s": 0}
+    own = {"backend": "torch-cpu", "workload": "nano", "module": "gpt2", "trainer": "plain"}
+    sizes = defaults("gpt2", size="nano", batch_size=2, seq_len=16, dataset_vocab_size=512)
+    cell = cpu_cell(precision="amp-fp16", parameters=sizes, timing=timing, **own)
+    session = session_of(cell)
+    stepper = session.backend.stepper(session.workload, 5)
+    loss, calls = stepper.training_loss, count()
+    # by far too large for fp16 in the second step and those that follow
+    stepper.training_loss = lambda *given: (
+        loss(*given) * (1e30 if 0 < next(calls) <= overflowing else 1.0)
+    )
+    schedule, batch = StepSchedule(session), tokens(1, columns=16)
+    if overflowing > MOST_SKIPPED:
+        with pytest.raises(ArithmeticError, match="64 steps in a row are not finite"):
+            schedule.follow(stepper, repeat(batch))
+        return
+    schedule.follow(stepper, repeat(batch))
+    kinds = schedule.steps["kind"]
+    assert kinds[:6] == ["warm-up", *["skipped"] * 3, "split", "whole"]
+    assert len(schedule.times.whole_step_s) == len(schedule.times.step_s) == kinds.count("whole")
+    point = schedule.point()
+    assert point["skipped_steps"] == 3 and record_problems([point], "points") == []
+    assert point["trained"]["unchanged"] == []

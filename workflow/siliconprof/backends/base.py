@@ -68,6 +68,13 @@ class Stepper:
         """What was compiled for its steps so far; None where they run eagerly."""
         return None
 
+    def updates(self) -> int | None:
+        """Steps so far that have updated the weights; None where each does.
+
+        Under a gradient scaler those whose gradients overflow do not. It may wait for the device.
+        """
+        return None
+
     def gradient_norm(self) -> float | None:
         """Joint norm of the last step's gradients before clipping; None where nothing is clipped."""
         raise NotImplementedError
