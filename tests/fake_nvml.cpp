@@ -112,6 +112,7 @@ int nvmlDeviceGetTemperatureV(void*, Temperature* to) {
   if (to->version != 0x100000C) return VERSION_MISMATCH;
   return give("temperature_c", &to->temperature);
 }
+int nvmlDeviceGetTemperature(void*, unsigned, unsigned* to) { return give("temperature_c", to); }
 int nvmlDeviceGetPerformanceState(void*, unsigned* to) { return give("pstate", to); }
 int nvmlDeviceGetUtilizationRates(void*, Utilization* to) {
   int error = give("busy_percent", &to->gpu);
@@ -120,6 +121,9 @@ int nvmlDeviceGetUtilizationRates(void*, Utilization* to) {
   return error;
 }
 int nvmlDeviceGetCurrentClocksEventReasons(void*, unsigned long long* to) {
+  return give("reasons", to);
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* to) {
   return give("reasons", to);
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, Process* to) {

@@ -58,11 +58,17 @@ class GpuState(Open):
 class Steps(Open):
     """Every training step in order, on the clock of `samples`; None where the system does not tell."""
 
-    # compile: compiles, or follows one that did; operators: whose operators were watched;
-    # unsynchronised: in a run of steps without a wait between them; partial: on the smaller batch that
-    # an epoch leaves.
     kind: list[
-        Literal["compile", "warm-up", "split", "whole", "operators", "unsynchronised", "partial"]
+        Literal[
+            "compile",  # compiles, or follows one that did
+            "warm-up",
+            "split",
+            "whole",
+            "operators",  # whose operators were watched
+            "unsynchronised",  # in a run of steps without a wait between them
+            "partial",  # on the smaller batch that an epoch leaves
+            "skipped",  # not timed: its gradients overflowed, so that it updated no weights
+        ]
     ]
     started_s: list[float]  # since the sampling began
     minor_faults: list[Whole]  # without disk
