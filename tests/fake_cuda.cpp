@@ -1,19 +1,26 @@
 // A stand-in for libcuda.so.1 under `_cuda_driver`: one context, and a compiler that knows PTX by its
 // directives. Signatures and error codes are those of the CUDA driver API reference
 // (docs.nvidia.com/cuda/cuda-driver-api). A test sets the context and reads the launches.
+#include <unistd.h>
+
 #include <string>
 
 namespace {
-enum { OK = 0, INVALID_VALUE = 1, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500 };
+enum { OK = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500 };
 void* context = nullptr;
 int module, function, launches = 0;
 void* launched_on = nullptr;
+int initialised_by = 0;  // a process; its forks cannot
 }  // namespace
 
 extern "C" {
 void fake_context(void* to) { context = to; launches = 0; }
 int fake_launches(void** stream) { *stream = launched_on; return launches; }
 
+int cuInit(unsigned) {
+  if (!initialised_by) initialised_by = getpid();
+  return initialised_by == getpid() ? OK : NOT_INITIALIZED;
+}
 int cuCtxGetCurrent(void** to) { *to = context; return OK; }
 int cuModuleLoadData(void** to, const char* image) {
   if (!context) return INVALID_CONTEXT;

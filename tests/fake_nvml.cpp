@@ -41,6 +41,13 @@ template <typename T> int give(const char* name, T* to) {
 extern "C" {
 struct Utilization { unsigned gpu, memory; };
 struct Temperature { unsigned version, sensor; int temperature; };
+struct FieldValue {
+  unsigned id, scope;
+  long long timestamp, latency_us;
+  unsigned type;
+  int result;
+  union { unsigned value; unsigned long long wide; };
+};
 struct Process { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
 
 void fake_set(const char* name, double value) {
@@ -90,6 +97,13 @@ int nvmlDeviceGetPowerUsage(void*, unsigned* to) {
   if (!error) *to += noise++ % 7;
   return error;
 }
+int nvmlDeviceGetFieldValues(void*, int count, FieldValue* values) {
+  for (int i = 0; i < count; ++i) {
+    bool is_power = values[i].id == 186;  // NVML_FI_DEV_POWER_INSTANT
+    values[i].result = is_power ? give("power_mw", &values[i].value) : NOT_SUPPORTED;
+  }
+  return OK;
+}
 int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* to) { return give("limit_mw", to); }
 int nvmlDeviceGetClockInfo(void*, unsigned type, unsigned* to) {
   return give(type == 1 ? "sm_mhz" : "memory_mhz", to);
@@ -98,6 +112,7 @@ int nvmlDeviceGetTemperatureV(void*, Temperature* to) {
   if (to->version != 0x100000C) return VERSION_MISMATCH;
   return give("temperature_c", &to->temperature);
 }
+int nvmlDeviceGetTemperature(void*, unsigned, unsigned* to) { return give("temperature_c", to); }
 int nvmlDeviceGetPerformanceState(void*, unsigned* to) { return give("pstate", to); }
 int nvmlDeviceGetUtilizationRates(void*, Utilization* to) {
   int error = give("busy_percent", &to->gpu);
@@ -106,6 +121,9 @@ int nvmlDeviceGetUtilizationRates(void*, Utilization* to) {
   return error;
 }
 int nvmlDeviceGetCurrentClocksEventReasons(void*, unsigned long long* to) {
+  return give("reasons", to);
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* to) {
   return give("reasons", to);
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, Process* to) {

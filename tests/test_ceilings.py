@@ -100,6 +100,24 @@ def test_what_was_disturbed_has_a_mark_and_is_in_no_ceiling_and_no_ratio(tmp_pat
     assert fastest_products(load(made))["measured"].tolist() == pytest.approx([60e9], rel=0.01)
 
 
+def test_a_gpu_s_ceiling_says_for_how_long_at_what_clock_and_power(tmp_path: Path) -> None:
+    """As far as the GPU tells; a processor's says none of it."""
+    told = {"measured_s": 0.42, "sm_clock_mhz": 1410, "power_w": 698.4, "limits": ["power cap"]}
+    shape = (1, 4096, 4096, 4096)
+    fast = product(shape, 60e12) | {"gpu": told}
+    silent = product(shape, 50e12) | {"gpu": {"measured_s": 2.0}}
+    own = [
+        products([fast], **GPU),
+        products([silent], **GPU | {"backend": "mlx"}),
+        products(PRODUCTS),
+    ]
+    made = make(tmp_path, own, devices=(H200, CPU), last=ceilings)
+    how = {x["backend"]: x["how"] for x in table(made, "ceilings") if x["quantity"] == "matmul"}
+    size = "1×4096×4096×4096"
+    assert how["torch-cuda"] == f"{size}; 420\u2009ms at 1,410 MHz and 698 W (power cap)"
+    assert how["mlx"] == f"{size}; 2.00\u2009s" and ";" not in how["torch-cpu"]
+
+
 def test_mixed_precision_is_held_against_the_faster_of_its_formats(tmp_path: Path) -> None:
     slow = products([product((1, 256, 256, 256), 0.005e9)], precision="bf16")
     mixed = training(0.010, precision="amp-bf16")  # 0.02 GFLOP/s, four times what bf16 does

@@ -6,6 +6,7 @@ Snakemake's dry run resolves the profile and the checkpoint as a run does, and s
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import PRODUCT, QUICK, Checkout, copy_project, with_own_lock
+from conftest import PRODUCT, QUICK, ROOT, Checkout, copy_project, own_project, with_own_lock
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, machine, node_check, registry
@@ -152,6 +153,42 @@ def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
     assert not re.search(r"^(local)?rule measure", done.stdout, re.M)
     assert "constraint=[h200|a100]&ib" in done.stdout and "runtime=15" in done.stdout
     assert not (lab.path / "results" / "hosts").exists()  # the submitting host is not asked
+
+
+# Runs the job's script, its last word, as a scheduler does on a node, and prints a name for it.
+QSUB = """#!/bin/sh
+echo "$@" >>qsub.log
+for script; do :; done
+setsid sh "$script" >>qsub.out 2>&1 &
+echo $!
+"""
+
+
+@pytest.mark.slow
+def test_the_profile_that_the_docs_print_for_pbs_submits_cells(tmp_path: Path) -> None:
+    """It gives Snakemake no cores, which the submitting host needs none of for a job elsewhere."""
+    project = own_project(tmp_path, shared=False)
+    project.configure(
+        **SMALL | {"cluster": {"hall": {"device": "cpu", "resources": {"queue": "gpu"}}}}
+    )
+    text = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
+    (printed,) = re.findall(r"```yaml\n(# profiles/pbs/config.yaml;.*?)```", text, re.S)
+    profile = project.path / "profiles/pbs/config.yaml"
+    profile.parent.mkdir()
+    profile.write_text(printed, encoding="utf-8")
+    qsub = tmp_path / "bin" / "qsub"
+    qsub.parent.mkdir()
+    qsub.write_text(QSUB, encoding="utf-8")
+    qsub.chmod(0o755)
+    path = os.pathsep.join((str(qsub.parent), os.environ["PATH"]))
+    words = ("snakemake", "measured", "--workflow-profile", "profiles/pbs")
+    words += ("--seconds-between-status-checks", "1")
+    project.run(*words, env={"PATH": path})
+    (record,) = project.records().values()
+    assert record["status"] == "ok" and record["cell"]["host"] == "hall"
+    asked = (project.path / "qsub.log").read_text(encoding="utf-8").splitlines()
+    assert len(asked) == 2  # what the node is, and its cell
+    assert all("-q gpu -l walltime=" in line and "place=excl" in line for line in asked)
 
 
 @pytest.mark.slow

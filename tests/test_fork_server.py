@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from conftest import Checkout
+from siliconprof import lifetime
 from siliconprof.measure import child, fork_server
 from siliconprof.session import trial
 from siliconprof.store.record import read
@@ -95,6 +96,18 @@ def test_what_cells_import_is_imported_before_the_first(forking: Checkout) -> No
     forking.environment |= dict.fromkeys(fork_server.OF_A_JOB, "/tmp")
     assert measure(forking, one)["method"]["process"] == child.FORKED
     assert {process.pid for process in tree(forking)} == before
+
+
+@pytest.mark.slow
+def test_nothing_is_measured_beside_imports(forking: Checkout) -> None:
+    """Nor a cell that starts an interpreter of its own, for which nothing is imported."""
+    fresh = cell("fine", backend="torch-cpu", capture="env")
+    texts = (fresh.to_json(), cell("fine").to_json())
+    forking.run(sys.executable, "-c", ASKS, *texts, env={"PYTHONPATH": "workflow"})
+    assert measure(forking, fresh)["method"]["process"] == child.FRESH
+    assert len(tree(forking)) == 2  # one for the environment, below it one that has MLX
+    forking.environment[lifetime.FORKS_VARIABLE] = "0"
+    assert measure(forking, cell("fine"))["method"]["process"] == child.FRESH
 
 
 @pytest.mark.slow

@@ -51,6 +51,15 @@ def test_a_second_run_does_nothing_in_a_clone_either(clone):
     assert clone.stamps() == before
 
 
+def test_a_config_on_the_command_line_is_read_as_a_file_s_is(clone):
+    """Numbers and truth values inside of lists and mappings too, which Snakemake hands over as texts."""
+    assert due(clone, "measured") == (set(), set()) == due(clone, "measured", "--config", "seed=0")
+    words = ("--config", "timing={budget_s: 0.5, iterations: 3}", "precisions=[fp32]")
+    assert due(clone, "measured", *words)[1] == ALL
+    done = clone.snakemake("-n", "--config", "timing={budget_s: much}", check=False)
+    assert done.returncode and "timing.budget_s: is 'much'" in done.stdout + done.stderr
+
+
 def test_a_quick_answer_comes_first_and_the_report_goes_on_from_there(tmp_path):
     fresh = own_project(tmp_path)
     fresh.configure(**TINY, quick=["nano-2", "product"])
@@ -101,6 +110,36 @@ def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
     assert due(clone, TABLE) == ({"experiment", "matrix", "aggregate"}, set())
     clone.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # which may change what the host is
     assert due(clone, TABLE) == ({"experiment", "host", "matrix", "aggregate"}, set())
+
+
+@pytest.mark.parametrize(
+    ("deleted", "rules"),
+    [
+        ("tables/claims.csv", {"analyse", "render", "complete"}),
+        ("tables/cells.csv", {"aggregate", "analyse", "render", "complete"}),
+        ("results.csv", {"analyse", "render", "complete"}),
+        ("summary.txt", {"render", "complete"}),
+        ("figures", {"render", "complete"}),
+        ("matrix.json", {"matrix", "aggregate", "analyse", "render", "complete"}),
+        ("hosts/desk.json", {"host", "matrix", "aggregate", "analyse", "render", "complete"}),
+    ],
+)
+def test_what_the_report_promises_and_somebody_deleted_is_made_again(clone, deleted, rules):
+    """From the records that are there, whatever it is."""
+    path = clone.path / "results" / deleted
+    assert path.exists()
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert due(clone, "report") == (rules | {"report"}, set())
+
+
+def test_deleted_data_are_prepared_before_what_reads_them(clone):
+    """A record that is forced needs all of its data's files, and not their facts alone."""
+    (clone.path / "results/data/words/tokens.npy").unlink()
+    assert "Nothing to be done" in clone.snakemake("report").stderr  # which no record needs
+    (key,) = (key for key in clone.stamps() if "/nano-2/" in key)
+    record = f"results/records/{key}.json"
+    rules, cells = due(clone, record, "--forcerun", record)
+    assert rules >= {"prepare", "measure"} and cells == {"mlx/nano-2/fp32"}
 
 
 def test_options_of_snakemake_do_what_its_manual_says(clone):

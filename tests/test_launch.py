@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, Checkout, cpu_cell
-from siliconprof import plugins
+from siliconprof import lifetime, plugins
 from siliconprof.backends import _cuda_driver, torch_cuda
 from siliconprof.measure import fork_server
 from siliconprof.probes import interference
@@ -31,7 +31,7 @@ import sys
 import time
 
 if "siliconprof.session.cold_launch" in sys.orig_argv:
-    real, faults = os.fork, iter({faults!r})
+    real, faults = os.fork, iter([None, *{faults!r}])  # the first looks whether one can be forked
 
     def fork():
         fault = next(faults, None)
@@ -47,9 +47,6 @@ if "siliconprof.session.cold_launch" in sys.orig_argv:
     os.fork = fork
 """
 
-
-# Appended to the copy's workload: each launch in an interpreter of its own, as beside a GPU.
-ONE_EACH = "\nimport types\n\nsys = types.SimpleNamespace(platform='darwin')\n"
 
 # Appended to the copy's MLX: a kernel takes 0.1 s to compile, unless a process before has left it
 # where CUDA's driver looks, and 0.03 s more for its first launch.
@@ -81,6 +78,14 @@ class Compiling(Plugin):
 
 Plugin = Compiling
 """
+
+
+BAD_FORK = """
+    def bad_fork(self):
+        return True
+
+
+Plugin"""
 
 
 def launch_cell(**timing: Any) -> Cell:
@@ -138,7 +143,7 @@ def test_the_four_numbers_are_what_they_are_called(checkout: Checkout) -> None:
 def test_fresh_processes_that_fail_leave_a_reason_and_the_others_stand(checkout: Checkout) -> None:
     plant(checkout, [None, "dies", None, "has no device", None, None, "hangs"])
     env = {"PYTHONPATH": checkout.environment["PYTHONPATH"]}
-    data = measure(checkout, launch_cell(time_limit_s=40), env=env)
+    data = measure(checkout, launch_cell(time_limit_s=20), env=env)
     assert data["status"] == "ok"
     (point,) = data["points"]
     assert len(point["times"]["cold_s"]) == 4
@@ -146,7 +151,7 @@ def test_fresh_processes_that_fail_leave_a_reason_and_the_others_stand(checkout:
     assert died == "process 2: killed by signal 9 (SIGKILL); while: open the device"
     assert without == "process 4: exit status 1; while: open the device; no device"
     assert len(hung) == 4  # of one that hangs, those after it are not there either
-    assert hung[0] == "process 7: still running after 10 s; while: open the device"
+    assert hung[0] == "process 7: still running after 15 s; while: open the device"
     (flag,) = [flag for flag in data["flags"] if flag["code"] == "fresh_process_failed"]
     assert flag["detail"] == "; ".join([died, without, *hung])
     assert len(point["times"]["launch_and_wait_s"]) > 0
@@ -157,14 +162,20 @@ def test_fresh_processes_that_fail_leave_a_reason_and_the_others_stand(checkout:
 def test_an_empty_kernel_s_compiling_is_apart_from_its_cold_launch(
     checkout: Checkout, compiles_at_launch: str | None
 ) -> None:
-    """Also where both are one: then there is no cold launch of a kernel that is compiled."""
-    package = checkout.path / "workflow/siliconprof"
-    with open(package / "backends/mlx.py", "a") as module:
-        module.write(COMPILING.format(compiles_at_launch=compiles_at_launch))
-    with open(package / "workloads/kernel_launch.py", "a") as module:
-        module.write(ONE_EACH)
+    """Also where both are one: then there is no cold launch of a kernel that is compiled.
+
+    Each launch has an interpreter of its own, where forks are turned off or could open no device.
+    """
+    source = COMPILING.format(compiles_at_launch=compiles_at_launch)
+    if compiles_at_launch:
+        checkout.environment[lifetime.FORKS_VARIABLE] = "0"
+    else:
+        source = source.replace("\n\nPlugin", BAD_FORK)
+    with open(checkout.path / "workflow/siliconprof/backends/mlx.py", "a") as module:
+        module.write(source)
     data = measure(checkout, launch_cell())
     assert data["status"] == "ok", data["reason"]
+    assert "cold_launch" not in data["method"]
     operator, empty = data["points"]
     assert (operator["params"]["launch"], empty["params"]["launch"]) == ("dispatch", "empty kernel")
     assert empty["params"]["note"] == "sleeps"
@@ -246,6 +257,14 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     subprocess.run(["c++", "-shared", "-fPIC", "-std=c++17", "-o", path, source], check=True)
     monkeypatch.setattr(_cuda_driver, "LIBRARY", path)
     return ctypes.CDLL(path)
+
+
+def test_the_driver_says_what_was_forked_too_late(driver: ctypes.CDLL) -> None:
+    """Whatever has called it before, torch or another: a fork of that process opens no device."""
+    backend = torch_cuda.Plugin()
+    assert lifetime.in_a_fork(backend.bad_fork) == 0  # which nothing has called before
+    assert not backend.bad_fork()
+    assert lifetime.in_a_fork(backend.bad_fork) == 1
 
 
 def test_the_driver_alone_makes_an_empty_cuda_kernel(

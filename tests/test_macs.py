@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import pytest
 from conftest import ROOT, Checkout, own_project
 from golden import update
+from hosts_by_answers import GIB, plan_of
 from siliconprof import fingerprint
 from siliconprof.cells import config, expected, matrix, plan
-from siliconprof.hosts import detect, machine, registry
+from siliconprof.hosts import registry
 from siliconprof.measure import child, supervise
 from siliconprof.memory import memory_model
 from siliconprof.session.trial import Trial
 from siliconprof.store import validation
 from siliconprof.store.cell import Cell
-from synthetic_results import command
 from test_config import device, host_of
 
-GIB = 2**30
 NO_CODE = fingerprint.Fingerprint({})
 
 
@@ -89,17 +86,12 @@ def on(project: Checkout, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
     """`siliconprof plan --json` on a Mac, without DeepSpeed, which its pins leave out."""
 
     def answer(mac: Mac, *words: str, deepspeed: str | None = None) -> Any:
-        said, probed, versions = commands(mac), answers(mac), detect.package_versions()
-        monkeypatch.setattr(platform, "system", lambda: "Darwin")
-        monkeypatch.setattr(platform, "machine", lambda: "arm64")
-        monkeypatch.setattr(machine, "run", lambda command, **_: said.get(" ".join(command), ""))
-        monkeypatch.setattr(machine, "read_text", lambda path: "")
-        monkeypatch.setattr(detect, "probe", lambda name: dict(probed[name]))
-        monkeypatch.setattr(detect, "package_versions", lambda: versions | {"deepspeed": deepspeed})
-        with patch("siliconprof.errors.require_this_checkout"):
-            done = command("plan", "--json", *words, cwd=project.path)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        own = {
+            "commands": commands(mac),
+            "probed": answers(mac),
+            "packages": {"deepspeed": deepspeed},
+        }
+        return plan_of(project, monkeypatch, *words, system=("Darwin", "arm64"), **own)
 
     return answer
 

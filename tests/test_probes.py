@@ -18,7 +18,7 @@ import threading
 import time
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from measuring import by_hand
 from siliconprof import plugins
 from siliconprof.hosts import machine
 from siliconprof.hosts.machine import Unreadable
-from siliconprof.hosts.sensors import apple, linux, rapl
+from siliconprof.hosts.sensors import apple, linux, nvml, rapl, sources
 from siliconprof.probes import clocks, interference, page_faults
 from siliconprof.session import energy
 from siliconprof.session.energy import EnergyMeter
@@ -232,6 +232,15 @@ def test_energy_is_power_times_time_by_counter_and_by_integral(gpu: Nvidia, hast
         assert found["reason"] is None
 
 
+def test_a_gpu_s_clock_power_and_limit_of_a_moment(gpu: Nvidia) -> None:
+    """Beside an operation that has just ended; the power is not the mean of the second before."""
+    gpu.show(power_mw=698_000, sm_mhz=1410, reasons=0x4)
+    now = sources.gpu(gpu.backend).now()
+    assert now == {"sm_clock_mhz": 1410, "power_w": 698, "limits": ("power cap",)}
+    gpu.show(**{"no power_mw": 1})
+    assert sources.gpu(gpu.backend).now() == now | {"power_w": None}
+
+
 def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia) -> None:
     meter = EnergyMeter(gpu.backend, plan(10.5, 0))
     meter.begin()
@@ -332,6 +341,41 @@ def test_what_a_gpu_does_not_tell_is_none_with_a_reason(gpu: Nvidia) -> None:
     assert power == pytest.approx([250] * len(power), rel=0.01)
     assert taken.summaries["energy"]["gpu_power_limit_w"] == 700
     assert taken.summaries["energy"]["gpu_power_median_w"] == pytest.approx(250, rel=0.01)
+
+
+@pytest.mark.parametrize("older", ["bindings", "driver"])
+def test_what_older_bindings_and_drivers_call_otherwise_is_read(
+    older: str, gpu: Nvidia, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pynvml 11.5 has neither name and one error less; before driver 535 the reasons had the older."""
+    import pynvml
+
+    pointer = pynvml._nvmlGetFunctionPointer
+
+    def of_older_driver(name: str) -> Any:
+        if name in nvml.OLDER:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return pointer(name)
+
+    if older == "driver":
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", of_older_driver)
+    else:
+        for name in (*nvml.OLDER, "NVMLError_NotReady"):
+            monkeypatch.delattr(pynvml, name)
+    gpu.show(reasons=0x4)
+    taken = run(Sampled(gpu.backend), 0.4)
+    found = taken.summaries["clocks"]
+    assert found["power_capped"] is True and found["gpu_temperature_max_c"] == 61
+    assert found["gpu_sm_clock_median_mhz"] == 1980
+    assert taken.summaries["energy"]["gpu_power_limit_w"] == 700
+    sources = EnergyMeter(gpu.backend, plan(10, 0)).summary()["sources"]
+    assert not [s["reason"] for s in sources if s["scope"] == "gpu" and "NVML" in str(s["reason"])]
+
+
+def test_a_module_that_is_only_called_pynvml_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", ModuleType("pynvml", "of somebody else"))
+    works, why = nvml.available()
+    assert not works and "is not NVIDIA's: pip install --force-reinstall nvidia-ml-py" in why
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
@@ -70,3 +71,24 @@ def test_a_model_is_the_same_in_torch_and_mlx(workload: Any, batch: Any) -> None
         scale = np.linalg.norm(expected[name])
         assert scale > 1e-6 or name.endswith("c_attn.bias"), name  # a gradient reaches it
         assert np.linalg.norm(value - expected[name]) <= within * max(scale, 1e-2), name
+
+
+@pytest.mark.parametrize("workload", [gpt2("nano", lora_rank=4), whisper(clip_seconds=1)])
+def test_a_model_that_nobody_else_initialises_is_the_same(
+    workload: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, parameters and buffers: transformers' own values are all replaced."""
+    opened("torch-cpu")
+    import torch
+    from transformers import initialization
+
+    def values() -> dict[str, Any]:
+        torch.manual_seed(0)
+        model = workload.torch_model(5)
+        return dict(model.named_parameters()) | dict(model.named_buffers())
+
+    own = values()
+    monkeypatch.setattr(initialization, "no_init_weights", contextlib.nullcontext)
+    theirs = values()
+    assert own.keys() == theirs.keys()
+    assert all(torch.equal(value, theirs[name]) for name, value in own.items())

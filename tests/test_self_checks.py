@@ -411,6 +411,18 @@ def test_drifts_and_jumps_are_found(size: int) -> None:
     assert placed >= 45
 
 
+def test_a_level_that_falls_and_rises_again_is_found() -> None:
+    """48 of 50 at least, where its halves are alike; of those whose neighbours are alike 3 at most."""
+    found = seemed = 0
+    for seed in range(50):
+        source = random.Random(seed)
+        bowl = [1.2 - 0.2 * math.sin(math.pi * i / 120) + source.gauss(0, 0.03) for i in range(120)]
+        found += timing.wandering(bowl) is not None
+        assert not timing.wandering([source.gauss(1, 0.1) for _ in range(120)])
+        seemed += statistics.wandering(wandering(source, 120)) is not None
+    assert found >= 48 and seemed <= 3
+
+
 STEADY = [1.0, 1.01] * 10
 SCATTERED = [1.0, 1.3] * 10
 SCATTERED_FAST = [0.5, 0.7] * 10

@@ -141,6 +141,7 @@ def test_bytes_and_launches_on_a_simulated_gpu_are_those_of_its_work(run: Checko
     for point in record(run, backend="torch-cuda", workload="bandwidth")["points"]:
         rate = point["bytes"] / min(point["times"]["step_s"])
         assert rate == pytest.approx(H200.bytes_rate, rel=0.15), point["params"]
+        assert point["gpu"]["measured_s"] > 0 and "sm_clock_mhz" in point["gpu"]
 
 
 def test_nothing_but_a_test_accepts_the_record_of_a_simulated_gpu(

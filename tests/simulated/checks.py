@@ -18,7 +18,7 @@ from siliconprof import words
 from siliconprof.analyse import step_parts
 from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver
-from siliconprof.backends.base import Compilation, Operator, Unsupported
+from siliconprof.backends.base import Compilation, Operator
 from siliconprof.session.session import Session
 from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import model
@@ -100,14 +100,6 @@ def test_simulated_card_says_what_it_is() -> None:
         assert backend.gpu_address()[1].startswith("MIG-fa4e")
 
 
-def test_simulated_card_that_is_old_refuses_new_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu(), "card", replace(H200, capability=(7, 5)))
-    for precision in ("tf32", "bf16", "amp-bf16"):
-        with pytest.raises(Unsupported, match=f"{precision}: .* 8.0, this GPU has 7.5"):
-            opened(precision)
-    opened("fp16")
-
-
 @pytest.mark.parametrize("direction", ["host-to-device", "device-to-host"])
 @pytest.mark.parametrize("pinned", [False, True])
 def test_simulated_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
@@ -163,8 +155,6 @@ def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("flash", "cudnn"):
-        with pytest.raises(Unsupported, match=f"{name} has no kernel for fp32 on CUDA"):
-            opened().choose_attention(name)
         backend, allows = opened("bf16"), torch.backends.cuda
         backend.choose_attention(name)
         assert getattr(allows, f"{name}_sdp_enabled")() and not allows.math_sdp_enabled()

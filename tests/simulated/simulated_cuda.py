@@ -196,6 +196,9 @@ class Event:
 class Launcher:
     """`libcuda.so.1` beside torch: a kernel of one's own is launched on the simulated card."""
 
+    def cuInit(self, flags: int) -> int:
+        return 0
+
     def cuCtxGetCurrent(self, to: Any) -> int:
         to._obj.value = 1 if torch.cuda.is_initialized() else None
         return 0

@@ -14,6 +14,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
+FORKS_VARIABLE = "SILICONPROF_FORKS"  # 0: every measuring process is an interpreter of its own
 WATCH_S = 0.5
 OOM_SCORE_ADJ = 800  # of -1000 to 1000: dies before its supervisor
 
@@ -27,6 +28,18 @@ def exists(pid: int) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def forks_here() -> bool:
+    """Whether processes that have imported may fork others that measure: on Linux, unless turned off."""
+    return sys.platform == "linux" and os.environ.get(FORKS_VARIABLE) != "0"
+
+
+def in_a_fork(action: Callable[[], int]) -> int:
+    """The exit status of a fork of this process that does this and nothing else."""
+    if not (pid := os.fork()):
+        os._exit(action())
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def pipeline_alive() -> bool:

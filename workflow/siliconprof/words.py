@@ -58,8 +58,8 @@ FLAG_WORDS = {
     "row, differed from the host's clock by more than 10 %: trust neither.",
     "not_synchronised": "Results were not there when the clock was stopped: these are the times of "
     "dispatching work, not of doing it.",
-    "drift": "The second half of the repeats differs from the first by more than 5 %, and by more "
-    "than chance; a training is not measured again, an operation only within a budget.",
+    "drift": "The second half of the repeats differs from the first by more than 5 %, or the levels of "
+    "eleven parts of them by more than 10 %, and by more than chance; a training is not measured again, an operation only within a budget.",
     "change_point": "Somewhere among the repeats their level changes by more than 5 %.",
     "code_changed": "A module was edited while this was measured: the record names the code that "
     "was there at the start.",

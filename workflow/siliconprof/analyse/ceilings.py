@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from siliconprof import words
 from siliconprof.analyse import results_table, scaling, throughputs
 from siliconprof.analyse.scaling import AMORTISED, DISPATCH
 from siliconprof.analyse.throughputs import BYTE, FLOP, PLACE, known
@@ -29,7 +30,18 @@ NO_SHEET = Figure(None, reason="data sheets do not give it")
 SECONDS = "s"
 FORMATS = [*dict.fromkeys(PEAK_OF_PRECISION.values()), ""]  # the last of what has none
 OF_LINE = [*PLACE, "format", "quantity"]
-OF_POINT = ("precision", "how", "workload", "record", "launch_bound", "cache_bytes")
+OF_POINT = (
+    "precision",
+    "how",
+    "workload",
+    "record",
+    "launch_bound",
+    "cache_bytes",
+    "gpu_measured_s",
+    "gpu_sm_clock_mhz",
+    "gpu_power_w",
+    "gpu_limits",
+)
 
 
 class Kind(NamedTuple):
@@ -110,9 +122,22 @@ def _best(points: pd.DataFrame) -> pd.DataFrame:
     rank = best["value"].mask(is_time, -best["value"])
     best = best.loc[rank.groupby([best[name] for name in OF_LINE], sort=False).idxmax()]
     bound = best["launch_bound"].eq(True).fillna(False).astype(bool)
-    return best.assign(
-        how=best["how"].where(~bound, best["how"] + "; launch-bound: at least this"),
-    )
+    how = best["how"].where(~bound, best["how"] + "; launch-bound: at least this")
+    return best.assign(how=how + pd.Series(map(_of_gpu, table_files.rows(best)), best.index, str))
+
+
+def _of_gpu(line: Row) -> str:
+    """`; 0.3 s at 1,530 MHz and 612 W (power cap)`, as far as it is known."""
+    if line["gpu_measured_s"] is None:
+        return ""
+    at = [
+        f"{line[name]:,.0f} {unit}"
+        for name, unit in (("gpu_sm_clock_mhz", "MHz"), ("gpu_power_w", "W"))
+        if line[name] is not None
+    ]
+    limits = f" ({line['gpu_limits']})" if line["gpu_limits"] else ""
+    text = f"; {words.duration(line['gpu_measured_s'])}"
+    return text + (f" at {' and '.join(at)}{limits}" if at else "")
 
 
 def _sheet(line: Row, sheets: DataSheets) -> Figure:

@@ -145,6 +145,8 @@ def point_rows(record: Record) -> Iterator[Row]:
             "device_peak_means": point.memory.device_peak_means,
             **faults_per_step(point, record.probed("page_faults", "page_size_bytes")),
             **{name: getattr(point, name) for name in OF_POINT},
+            **({f"gpu_{name}": value for name, value in point.gpu if name != "limits"}),
+            "gpu_limits": ", ".join(point.gpu.limits or ()) or None,
             "cold_reason": point.cold.reasons.get("cold_s"),
             "loss_first": point.loss[0] if point.loss else None,
             "draws": bool(point.draws),

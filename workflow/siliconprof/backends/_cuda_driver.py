@@ -37,6 +37,14 @@ def _require(cuda: ctypes.CDLL, call: str, code: int) -> None:
         raise CudaError(f"{call}: {texts[0]} ({code}): {texts[1]}")
 
 
+def initialises() -> bool:
+    """Whether this process can use the driver; one forked from a process that does cannot."""
+    try:
+        return not ctypes.CDLL(LIBRARY).cuInit(0)
+    except OSError:  # no driver: whatever needs it says so
+        return True
+
+
 def empty_kernel(stream: int) -> Callable[[], None]:
     """A launcher of a loaded kernel that does nothing, on a stream; both may raise `CudaError`."""
     cuda = ctypes.CDLL(LIBRARY)

@@ -94,6 +94,9 @@ class TorchStepper(Stepper):
             sum(counters["graph_break"].values()),
         )
 
+    def updates(self) -> int | None:
+        return updates(self.optimizer) if self.scaling else None
+
     def gradient_norm(self) -> float | None:
         return None if self.norm is None else float(self.norm)
 
@@ -179,6 +182,12 @@ def clip(torch: Any, weights: Iterable[Any], max_norm: float) -> Any:
         norm = torch.linalg.vector_norm(torch.stack(norms))
     torch.nn.utils.clip_grads_with_norm_(weights, max_norm, norm)
     return norm
+
+
+def updates(optimizer: Any) -> int:
+    """How often AdamW has updated the weights: `torch.amp.GradScaler` leaves overflowing steps out."""
+    state = next(iter(optimizer.state.values()), None)
+    return int(state["step"]) if state else 0
 
 
 def standing(model: Any, optimizer: Any) -> list[Any]:

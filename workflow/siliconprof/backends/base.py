@@ -24,6 +24,9 @@ from siliconprof.memory.footprint import MemoryProfile
 # lie between the formats' unit round-offs (2^-24, 2^-11, 2^-11, 2^-9), fp16 and tf32 share one.
 ERROR_BANDS = (("fp32", 0.0, 1e-5), ("tf32-or-fp16", 1e-5, 8e-4), ("bf16", 8e-4, 2e-2))
 SAMPLED = 2**16  # values that `sampled` takes
+# Compute capability from which NVIDIA's GPUs compute in a format; before it libraries emulate it, or
+# fail. CUDA programming guide, appendix Compute Capabilities, inputs of the tensor cores.
+SINCE_CAPABILITY = {"bf16": 8, "tf32": 8}
 
 
 class Unsupported(Exception):
@@ -63,6 +66,13 @@ class Stepper:
 
     def compilation(self) -> Compilation | None:
         """What was compiled for its steps so far; None where they run eagerly."""
+        return None
+
+    def updates(self) -> int | None:
+        """Steps so far that have updated the weights; None where each does.
+
+        Under a gradient scaler those whose gradients overflow do not. It may wait for the device.
+        """
         return None
 
     def gradient_norm(self) -> float | None:
@@ -149,6 +159,23 @@ class Backend:
         return {}
 
     @classmethod
+    def refuses(cls, precision: str, capability: str | None) -> str | None:
+        """Why it cannot compute in a precision, None where it can.
+
+        Args:
+            capability: compute capability of an NVIDIA GPU, as `7.5`; None = none, or unknown.
+        """
+        since = SINCE_CAPABILITY.get(precision.removeprefix("amp-"), 0)
+        if capability and float(capability) < since:
+            return f"{precision} needs compute capability {since}.0, this GPU has {capability}"
+        return cls.precisions.get(precision)
+
+    @classmethod
+    def refuses_attention(cls, name: str, precision: str, capability: str | None) -> str | None:
+        """Why one of `attentions` cannot be had, None where it can; see `refuses`."""
+        return None
+
+    @classmethod
     def emulates_on_cpu(cls, dtype: str, system: str) -> bool:
         """Whether it computes a dtype on a CPU without the instructions that the CPU may have for it.
 
@@ -163,7 +190,7 @@ class Backend:
         return device_kind == "cpu"
 
     def bad_fork(self) -> bool:
-        """Whether this process was forked from one that had opened the device."""
+        """Whether this process was forked from one that had opened the device; imports no framework."""
         return False
 
     @classmethod
@@ -404,7 +431,7 @@ class Backend:
     # -- training ------------------------------------------------------------------------
 
     def choose_attention(self, name: str) -> None:
-        """Train by one of `attentions` from here on; `Unsupported` where it lacks the precision."""
+        """Train by one of `attentions` from here on."""
         raise NotImplementedError
 
     def stepper(self, workload: Any, seed: int) -> Stepper:

@@ -13,7 +13,6 @@ from typing import Any
 from siliconprof.backends import _cuda_driver, _cuda_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, compiler
-from siliconprof.backends.base import Unsupported
 from siliconprof.memory.footprint import MemoryProfile
 
 # cuBLAS's workspaces come out of torch's allocator, one for each handle and stream, and a thread has
@@ -76,7 +75,9 @@ class Plugin(TorchBackend):
     def environment(
         cls, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
-        """One GPU and no other, since the Trainer takes all it sees."""
+        """One GPU and no other, since the Trainer takes all it sees. A library that asks torch while it
+        is imported whether CUDA is there opens nothing, so that the process can be forked.
+        """
         own = str(index)
         if (visible := inherited.get("CUDA_VISIBLE_DEVICES")) is not None:
             names = [name.strip() for name in visible.split(",") if name.strip()]
@@ -89,20 +90,21 @@ class Plugin(TorchBackend):
         return True
 
     def bad_fork(self) -> bool:
-        """The driver's context cannot be forked. With `PYTORCH_NVML_BASED_CUDA_CHECK` a library that
-        asks while it is imported whether CUDA is there does not make one.
-        """
-        import torch
+        """The driver itself says so: torch does not know of a library that has called it directly."""
+        return not _cuda_driver.initialises()
 
-        return bool(torch.cuda._is_in_bad_fork())
-
-    def choose_attention(self, name: str) -> None:
-        """sdp_utils.cpp has the formats, and the order in which torch takes them by default: on Hopper
-        and Blackwell cuDNN's comes first.
+    @classmethod
+    def refuses_attention(cls, name: str, precision: str, capability: str | None) -> str | None:
+        """sdp_utils.cpp has formats and architectures, and the order in which torch takes the kernels by
+        default: on Hopper and Blackwell cuDNN's comes first.
         """
-        if name in ("flash", "cudnn") and "16" not in self.precision:
-            raise Unsupported(f"attention: {name} has no kernel for {self.precision} on CUDA")
-        super().choose_attention(name)
+        if name not in ("flash", "cudnn"):
+            return None
+        if "16" not in precision:
+            return f"has no kernel for {precision} on CUDA"
+        if capability and float(capability) < 8:
+            return f"needs compute capability 8.0, this GPU has {capability}"
+        return None
 
     def available_to(self, torch: Any) -> tuple[bool, str]:
         if torch.version.cuda is None:
@@ -138,11 +140,6 @@ class Plugin(TorchBackend):
         import torch
 
         index = self._place(index)
-        major, minor = torch.cuda.get_device_capability(index)
-        dtype = precision.removeprefix("amp-")
-        if dtype in ("tf32", "bf16") and major < 8:
-            needs = f"{dtype} needs compute capability 8.0, this GPU has {major}.{minor}"
-            raise Unsupported(f"{precision}: {needs}")
         super().open(device_kind, index, threads, precision)
         torch.cuda.set_device(self.device)
 

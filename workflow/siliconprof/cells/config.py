@@ -10,6 +10,7 @@ import argparse
 import copy
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -35,6 +36,26 @@ def read(configfile: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{configfile}: is empty or no mapping; see config/README.md")
     return content
+
+
+def with_types(value: Any, given: Any) -> Any:
+    """A value of Snakemake's config as YAML reads it, where `--config` has given it.
+
+    Snakemake hands over what is inside of a list or mapping there as texts.
+
+    Args:
+        given: the value of `--config`.
+    """
+    if isinstance(value, Mapping) and isinstance(given, Mapping):
+        return {key: with_types(v, given[key]) if key in given else v for key, v in value.items()}
+    if isinstance(value, list) and value == given:
+        return [with_types(one, one) for one in value]
+    if isinstance(value, str) and value == given:
+        import yaml
+
+        with suppress(yaml.YAMLError):
+            return yaml.safe_load(value)
+    return value
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from siliconprof.cells import matrix
 from siliconprof.session.energy import LEAST_WINDOW_S, SETTLE_S
+from siliconprof.session.timing import GPU_WARM_UP_S
 from siliconprof.session.trial import Trial
 from siliconprof.store.contents import Record
 
@@ -38,6 +39,8 @@ def seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
     window_s = timing["energy_window_s"]
     if trial.trains and cell.device_kind == "gpu" and window_s >= LEAST_WINDOW_S:
         work_s += window_s + 2 * (SETTLE_S + timing["energy_idle_s"])
+    if cell.device_kind == "gpu":
+        work_s += GPU_WARM_UP_S
     own_s = 0.0 if planned.forked else INTERPRETER_S + sum(map(import_s, names(trial)))
     if fresh := 0 if trial.trains else trial.workload.fresh_processes:
         once = 1 if planned.forked else fresh

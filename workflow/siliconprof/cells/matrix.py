@@ -8,6 +8,7 @@ writes the same expansion as a file, `results/matrix.json`, which the later stag
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from siliconprof import fingerprint, options, plugins
+from siliconprof import fingerprint, lifetime, options, plugins
 from siliconprof.cells import cluster, method
 from siliconprof.datasets import dataset_spec, weights
 from siliconprof.errors import stage
@@ -204,11 +205,19 @@ def planned(
         host_file.environment_slice(host, device_id, backend, trial.packages, trial.offloads),
         fingerprint.of(method.code_roots(cell)),
         trial,
-        [f"{cell.dataset}/dataset.json"] if cell.dataset else [],
+        _data(experiment, cell),
         weights.local_files(cell.parameters),
         node_check.expectation(device) if is_node else None,
         forks(host, device, backend) and not is_node and not cell.parameters.get("capture"),
     )
+
+
+def _data(experiment: Mapping[str, Any], cell: Cell) -> list[str]:
+    """The files of a cell's data, all that `prepare` makes of them."""
+    if not cell.dataset:
+        return []
+    kind = experiment["datasets"][experiment["workloads"][cell.workload]["dataset"]]["kind"]
+    return [f"{cell.dataset}/{name}" for name in dataset_spec.files(kind)]
 
 
 def _device(host: Mapping[str, Any], device_id: str) -> Mapping[str, Any]:
@@ -276,7 +285,8 @@ def _skipped(
 def forks(host: Mapping[str, Any], device: Mapping[str, Any], backend: str) -> bool:
     """Whether the process of a cell on this host is forked from one that has imported its libraries."""
     may_fork = plugins.load("backends", backend).may_fork(device["kind"])
-    return host["os"]["system"] == "Linux" and may_fork
+    turned_off = os.environ.get(lifetime.FORKS_VARIABLE) == "0"
+    return host["os"]["system"] == "Linux" and may_fork and not turned_off
 
 
 def _emulated(

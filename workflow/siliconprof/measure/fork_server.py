@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof import declarations, packages
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine
+from siliconprof.lifetime import forks_here, in_a_fork
 from siliconprof.measure import inherited, leftovers
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session.trial import Trial
@@ -102,7 +103,7 @@ def start() -> int | None:
     Returns:
         A descriptor: the root ends when it is closed, as it is with this process.
     """
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not forks_here():
         return None
     try:
         os.close(os.pidfd_open(os.getpid()))
@@ -163,25 +164,40 @@ def child_environment(trial: Trial, code: Path) -> dict[str, str]:
 def may_fork(trial: Trial) -> bool:
     """Whether a fork measures it as a fresh interpreter does; nothing can be put before a fork."""
     cell = trial.cell
-    return trial.backend.may_fork(cell.device_kind) and not cell.parameters.get("capture")
+    able = forks_here() and trial.backend.may_fork(cell.device_kind)
+    return able and not cell.parameters.get("capture")
 
 
 def prepare(trials: Sequence[Trial]) -> None:
-    """Have the tree import what these cells import; until it has, no cell is forked.
-
-    Not where one starts an interpreter of its own, which would be measured beside the imports.
+    """Have the tree import what those of these cells import that are forked; until it has, none is
+    measured.
     """
-    if VARIABLE not in os.environ or not all(map(may_fork, trials)):
+    if VARIABLE not in os.environ:
         return
     requests, nowhere = {}, Path(tempfile.gettempdir())
     for trial in trials:
-        if not trial.refusal():
+        if may_fork(trial) and not trial.refusal():
             request = _request(trial, child_environment(trial, nowhere))
             requests[json.dumps([request["branch"], request["imports"]])] = request
     # without a root every cell starts an interpreter of its own
     with suppress(OSError), _connected() as root:
         for request in requests.values():
             _send(root, request)
+
+
+def await_imports(check: Callable[[], None]) -> None:
+    """Wait until the tree imports nothing, beside which an interpreter's cell would be measured.
+
+    Args:
+        check: called meanwhile; what it raises ends the wait.
+    """
+    if VARIABLE not in os.environ:
+        return
+    until = time.monotonic() + STARTS_WITHIN_S
+    with suppress(OSError), _connected() as root:  # which answers one after the other
+        root.shutdown(socket.SHUT_WR)
+        while not select.select([root], [], [], POLL_S)[0] and time.monotonic() < until:
+            check()
 
 
 def _request(trial: Trial, environment: Mapping[str, str]) -> Message:
@@ -361,9 +377,7 @@ def _what_a_fork_lacks(backend: Backend) -> str:
     That is a device opened, or threads that nobody starts again there. OpenBLAS ends its own when a
     process forks, so this one forks once.
     """
-    if not (pid := os.fork()):
-        os._exit(backend.bad_fork())
-    if os.waitpid(pid, 0)[1]:
+    if in_a_fork(backend.bad_fork):
         return "opens the device"
     tasks = machine.listed("/proc/self/task", "*")
     if not tasks:

@@ -84,6 +84,9 @@ class Experiment:
         self._checkpoints, self._workflow = checkpoints, workflow
         self._known: dict[str, tuple[int, _Cells]] = {}
         self._asked: set[tuple[str, ...]] = set()  # axes of the cells that this run is about
+        given = workflow.config_settings.config if workflow else {}
+        nested = {name: value for name, value in given.items() if not isinstance(value, str)}
+        raw = config.with_types(raw, nested)
         self.config, self._devices = config.resolve(raw), registry.load(registry.shipped())
         self.results = matrix.results_folder(self.config)
         self._folder = Path(self.results)
@@ -134,6 +137,17 @@ class Experiment:
     def host_files(self) -> list[str]:
         """Of the hosts that this run measures."""
         return [f"results/hosts/{label}.json" for label in self.labels]
+
+    def promised(self, made: list[str]) -> Callable[[Any], list[str]]:
+        """What the report is beside its records, which is missed wherever somebody deleted it.
+
+        A batch of the records must not ask for it, since it needs them all.
+        """
+
+        def asked(wildcards: Any) -> list[str]:
+            return [] if self._workflow.dag_settings.batch else [*self.host_files, *made]
+
+        return asked
 
     @property
     def node_file(self) -> list[str]:
@@ -332,8 +346,11 @@ class Experiment:
         return cluster.minutes(timing, cluster.longest_s(self.config))
 
     def cores(self, wildcards: Any) -> int:
-        """All that there are; a function, since graphs and summaries are made without `--cores`."""
-        return int(self._workflow.cores)
+        """All that this host gives, so that nothing of the run is beside a cell; one of a job that is
+        submitted, whose profile says what its node gives. A function, since graphs and summaries are
+        made without `--cores`.
+        """
+        return 1 if self.nodes else int(self._workflow.cores)
 
     @property
     def time_limit_s(self) -> Any:

@@ -8,7 +8,8 @@ after the other (`fresh`). Each does the following, and prints every time as a l
 that a crash loses no earlier time: import the framework; open the device and put the first arrays
 there; run another kernel; launch the trivial operator; compile an empty kernel, load it and launch
 it. The operator goes first, so that only the one product has run before it. With `--forks N` the
-process forks once the framework is imported, N times in turn, and the forks do the rest.
+process forks once the framework is imported, N times in turn, and the forks do the rest; where the
+import has opened the device, which a fork then cannot, the process does it itself, once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from siliconprof import plugins
-from siliconprof.lifetime import end_with, killed_by, leave
+from siliconprof.lifetime import end_with, in_a_fork, killed_by, leave
 from siliconprof.store.cell import Cell
 
 MARK = "siliconprof cold launch: "
@@ -114,7 +115,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     cell = Cell.from_json(arguments.cell)
     backend = plugins.load("backends", cell.backend)()
     timed(IMPORT_S, f"import {backend.framework}", backend.import_framework)
-    if not arguments.forks or forked(arguments.forks):
+    alone = not arguments.forks or bool(in_a_fork(backend.bad_fork))
+    report(launches=1 if alone else arguments.forks)
+    if alone or forked(arguments.forks):
         launch_cold(backend, cell)
     return 0
 
@@ -130,7 +133,7 @@ def fresh(cell: Cell, limit_s: float, forks: int = 0) -> list[tuple[dict[str, fl
     Args:
         limit_s: seconds after which it is killed.
         forks: how many launches, each in a fork that begins with the import done, whose time is
-            that of the first; 0 = one, in the process itself.
+            that of the first; 0 = one, in the process itself, as where none can be forked.
     """
     command = [sys.executable, "-m", "siliconprof.session.cold_launch", "--forks", str(forks)]
     command += ["--cell", cell.to_json(), "--supervisor", str(os.getpid())]
@@ -150,12 +153,12 @@ def fresh(cell: Cell, limit_s: float, forks: int = 0) -> list[tuple[dict[str, fl
             output, code, late = error.output or b"", 0, True
     launches: list[tuple[dict[str, float], str | None]] = []
     times_s: dict[str, float] = {}
-    doing, last = "start", ""
+    doing, last, due = "start", "", forks or 1
     for line in output.decode(errors="replace").splitlines():
         text = line.strip()
         if text.startswith(MARK):
             message = json.loads(text.removeprefix(MARK))
-            doing = message.pop("doing", doing)
+            doing, due = message.pop("doing", doing), message.pop("launches", due)
             if "ended" in message:
                 why = failure(message["ended"], False, limit_s, f"while: {doing}", last)
                 launches.append((times_s, why))
@@ -165,7 +168,7 @@ def fresh(cell: Cell, limit_s: float, forks: int = 0) -> list[tuple[dict[str, fl
         elif text:
             last = text
             print(text, flush=True)  # into the cell's log
-    while len(launches) < max(forks, 1):
+    while len(launches) < due:
         launches.append((times_s, failure(code, late, limit_s, f"while: {doing}", last)))
         times_s = {}
     return launches

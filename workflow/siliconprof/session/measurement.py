@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import packages
-from siliconprof.backends.base import Unsupported
+from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.datasets import prepared
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import machine, node_check
+from siliconprof.hosts.sensors import sources as sensors
 from siliconprof.session import memory_limit, quality, self_checks, sweep, trained
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
 from siliconprof.session.session import Session
-from siliconprof.session.timing import Plan
+from siliconprof.session.timing import GPU_WARM_UP_S, Plan
 from siliconprof.session.trial import Trial
 
+WARM_UP_SIDE, WARM_UP_IN_ROW = 1024, 20  # of products between two waits
 OPERANDS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 TRAINS_WITH = {  # precision -> dtypes of weights that are updated, of activations
     "fp32": ("float32", "float32"),
@@ -106,7 +108,21 @@ def opened_session(
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
     session = Session(cell, backend, trial.workload, report, checkpoints)
     session.scenario = trial.scenario()
+    if cell.device_kind == "gpu":
+        session.gpu = sensors.gpu(backend)
     return session
+
+
+def warm_up(backend: Backend) -> None:
+    """Have a GPU at its clock, and the host at the pace of launching, as they are in the midst of work."""
+    a = backend.normal((WARM_UP_SIDE, WARM_UP_SIDE), 0)
+    until = time.perf_counter() + GPU_WARM_UP_S
+    while time.perf_counter() < until:
+        for _ in range(WARM_UP_IN_ROW):
+            backend.dispatch(backend.matmul(a, a))
+        backend.synchronize()
+    del a
+    backend.release_memory()
 
 
 def measure(
@@ -137,6 +153,9 @@ def measure(
         session.flag("smaller_batch", trial.smaller_batch)
     sampler = Sampler(session, cell.parameters.get("probes"))
     partial["emulated"] = machine.emulated(backend.framework)
+    if cell.device_kind == "gpu":
+        report({"doing": "warm up", "step": 0})
+        warm_up(backend)
     report({"doing": "check clock, work and precision", "step": 0})
     checks = partial["checks"] = {}
     partial |= {"scenario": session.scenario, "flags": session.flags, "points": session.points}

@@ -62,9 +62,13 @@ class Operators:
         self._seen = self._watching.enter_context(watch)
         self._next = math.ceil(RARER * others) + 1
 
-    def end(self) -> None:
-        """Keep what was seen; the clock has stopped."""
+    def stop(self) -> None:
+        """Watch no more; the clock has stopped."""
         self._watching.close()
+
+    def end(self) -> None:
+        """Stop, and keep what was seen."""
+        self.stop()
         backend = self.session.backend
         if self._listed is None:
             self._listed = self._seen

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.session.self_checks import Check, not_checked, verdict
-from siliconprof.session.timing import OVERRUN, changing, drifting, noise, order
+from siliconprof.session.timing import OVERRUN, changing, drifting, noise, order, wandering
 from siliconprof.stats import statistics
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def order_flags(session: Session) -> Check:
         if point["drift"]:
             ratios.append(point["drift"]["ratio"])
         drifts, changes = drifting(point), changing(point)
+        drifts = drifts or wandering(point["times"][name])
         if drifts and changes:
             drifts = f"{drifts}; it {changes}"
         if problem := drifts or changes:

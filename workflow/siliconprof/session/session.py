@@ -41,6 +41,7 @@ class Session:
     zero: float = field(default_factory=time.perf_counter)  # of the steps' and the samples' times
     under_way: bool = True  # False in a training's set-up and end, which are not timed
     deepspeed: Any = None  # the result of trainers._offload.initialise
+    gpu: Any = None  # a `sensors.base.Gpu`, where the cell has one
     energy: Any = None  # an energy.EnergyMeter, where a training's energy can be read
     scenario: dict[str, Any] = field(default_factory=dict)  # of the memory model, and as applied
     _reported: float = 0.0
@@ -90,12 +91,13 @@ class Session:
 
         Returns:
             `times` in seconds, `stopped_by`, `drift`, `change_point`, how other processes
-            `disturbed` them or None, and the `attempts` that were given up.
+            `disturbed` them or None, the `attempts` that were given up, and the `gpu` as it then was.
         """
         plan = Plan.of(self.cell.timing)
         attempts: list[dict[str, Any]] = []
         while True:
             measured = repeat(operation, self.backend, plan, self.stepping(label), calls)
+            gpu = self.gpu.now() if self.gpu else {}
             scatters = noise(measured.times_s) or drifting(order(measured.times_s))
             reason, disturbed = measured.disturbed or scatters, measured.disturbed is not None
             enough = len(attempts) >= max(plan.retries, int(disturbed))
@@ -112,6 +114,7 @@ class Session:
             **order(measured.times_s),
             "disturbed": measured.disturbed,
             "attempts": attempts,
+            **({"gpu": {"measured_s": measured.spent_s} | gpu} if gpu else {}),
         }
 
     def may_retry(self, plan: Plan, last_s: float) -> bool:

@@ -22,6 +22,7 @@ from siliconprof.stats import statistics
 if TYPE_CHECKING:
     from siliconprof.backends.base import Backend
 
+GPU_WARM_UP_S = 0.5  # once a cell: its clock takes a while to rise
 PHASES = ("data_s", "trace_s", "forward_s", "backward_s", "optimizer_s", "other_s")
 SETTLE_WINDOW = 3  # steps compared with the steps before them
 SETTLE_TOLERANCE = 0.05  # relative change of the median that counts as settled
@@ -341,6 +342,15 @@ def drifting(facts: Mapping[str, Any]) -> str | None:
     if not drift or not drift["significant"] or abs(drift["ratio"] - 1) <= DRIFTS_ABOVE:
         return None
     return f"drifts: the second half's median is {drift['ratio'] - 1:+.0%} of the first's"
+
+
+def wandering(times: Sequence[float]) -> str | None:
+    """The flag's text for a level that wanders by twice what a drift may, or None."""
+    low, high = statistics.wandering(times) or (1, 1)
+    if high / low <= 1 + 2 * DRIFTS_ABOVE:
+        return None
+    n = statistics.PARTS
+    return f"drifts: medians of {n} parts lie between {low * 1e3:.3g} and {high * 1e3:.3g} ms"
 
 
 def changing(facts: Mapping[str, Any]) -> str | None:

@@ -272,7 +272,7 @@ class Trial:
     def _unsupported(self) -> str | None:
         """Why backend, workload or trainer cannot run the cell, whatever fits."""
         cell, framework = self.cell, self.backend.framework
-        reason = self.backend.precisions.get(cell.precision)
+        reason = self.backend.refuses(cell.precision, cell.device_capability)
         reason = reason or self.workload.supports(framework, cell.precision)
         if not reason and self.trainer is not None:
             reason = self.trainer.supports(framework, cell.device_kind, cell.precision)
@@ -301,4 +301,6 @@ class Trial:
             if asked not in ("default", *offered):
                 choice = f"a choice of {', '.join(offered)}" if offered else "one, which it chooses"
                 return f"{key}: {asked} is not to be had, {backend.name} has {choice}"
-        return None
+        attention = parameters.get("attention", "default")
+        reason = backend.refuses_attention(attention, cell.precision, cell.device_capability)
+        return reason and f"attention: {attention} {reason}"

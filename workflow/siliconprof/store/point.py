@@ -46,14 +46,29 @@ class Memory(Open):
     predicted_bytes: Whole | None = None  # by the memory model, of a point of a sweep
 
 
+class GpuState(Open):
+    """How long an operation was measured, and how its GPU was just afterwards."""
+
+    measured_s: float | None = None
+    sm_clock_mhz: float | None = None
+    power_w: float | None = None
+    limits: list[str] | None = None  # what held its clock down
+
+
 class Steps(Open):
     """Every training step in order, on the clock of `samples`; None where the system does not tell."""
 
-    # compile: compiles, or follows one that did; operators: whose operators were watched;
-    # unsynchronised: in a run of steps without a wait between them; partial: on the smaller batch that
-    # an epoch leaves.
     kind: list[
-        Literal["compile", "warm-up", "split", "whole", "operators", "unsynchronised", "partial"]
+        Literal[
+            "compile",  # compiles, or follows one that did
+            "warm-up",
+            "split",
+            "whole",
+            "operators",  # whose operators were watched
+            "unsynchronised",  # in a run of steps without a wait between them
+            "partial",  # on the smaller batch that an epoch leaves
+            "skipped",  # not timed: its gradients overflowed, so that it updated no weights
+        ]
     ]
     started_s: list[float]  # since the sampling began
     minor_faults: list[Whole]  # without disk
@@ -233,6 +248,7 @@ class Point(Open):
     epoch: Epoch = Epoch()
     test: Test = Test()
     calls_per_time: Count | None = None  # in a row, whose mean each entry of `times` is
+    gpu: GpuState = GpuState()
     launch_bound: bool | None = None  # a call is little longer than its launch
     burst_mean_s: float | None = None  # of launches in a row, the paper's method
     burst_reason: str | None = None  # why there is none

@@ -214,6 +214,9 @@ class OffloadStepper(Stepper):
         detached = loss.detach()
         return lambda: float(detached)
 
+    def updates(self) -> int | None:
+        return updates(self.engine)
+
     def forward_only(self, batch: Any) -> Callable[[], None]:
         on_device = self.on_device(batch)
 
@@ -228,6 +231,11 @@ class OffloadStepper(Stepper):
 
     def dtypes(self, batch: Any) -> dict[str, Any]:
         return observed_dtypes(self.engine, self.forward_only(batch))
+
+
+def updates(engine: Any) -> int:
+    """Steps of DeepSpeed's engine but those that it skipped, whose gradients overflowed."""
+    return int(engine.global_steps - engine.skipped_steps)
 
 
 def weights(model: Any) -> dict[str, Any]:

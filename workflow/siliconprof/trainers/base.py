@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 COMPILE_STEPS = 8  # at most; a training that still compiles then does so all along
-FREE, OPERATORS = "unsynchronised", "operators"  # kinds of training steps
+FREE, OPERATORS, SKIPPED = "unsynchronised", "operators", "skipped"  # kinds of training steps
+MOST_SKIPPED = 64  # in a row: each halves the scale, so that no scale helps
 DATA_PATH = (
     "every step takes its batch from prepared arrays in this process, no worker, and copies it to the "
     "device, on CUDA from page-locked memory and without waiting, under every trainer"
@@ -79,7 +80,8 @@ class StepSchedule:
 
     Steps that compile; warm-up; split and whole steps in turn, so that drift affects both alike, now
     and then one whose operators are watched; then runs of unsynchronised steps, at the end of which
-    alone the device is waited for, until energy's window is long enough. For each step a trainer
+    alone the device is waited for, until energy's window is long enough. A step that a gradient scaler
+    skips does less work, and counts as none of these. For each step a trainer
     calls `next_kind` and `begin`, runs the step with `clock`'s edges, and calls `end`.
     """
 
@@ -88,6 +90,9 @@ class StepSchedule:
     ) -> None:
         self.session = session
         self.compilation = compilation
+        self.updates: Callable[[], int | None] = lambda: None  # see `Stepper.updates`
+        self._updated: int | None = None  # before the step, or the run, under way
+        self.skipped = 0  # steps that updated no weights
         self._compiled = -1  # graphs, before the last step that may compile
         self.clock = PhaseClock(session.backend)
         self.clock.split = False
@@ -108,9 +113,12 @@ class StepSchedule:
         self._thread = threading.get_ident()
         self.run_steps = 0  # unsynchronised steps in a run; 0: none has begun
         self._run_losses: list[Any] = []  # of the run under way, not read yet
+        self._runs_s: list[float] = []  # of each run, over its steps
 
     def next_kind(self) -> str | None:
         """`warm-up`, `split`, `whole`, `operators`, `unsynchronised`; None when the training is over."""
+        if self.steps["kind"][-MOST_SKIPPED:] == [SKIPPED] * MOST_SKIPPED:
+            raise ArithmeticError(f"the gradients of {MOST_SKIPPED} steps in a row are not finite")
         if not self.run_steps:
             if self._compiles():
                 return "compile"
@@ -142,7 +150,7 @@ class StepSchedule:
 
     def runs_on(self) -> bool:
         """Whether an unsynchronised step is due; the energy window spans the runs."""
-        session, plan, runs_s = self.session, self.pace.plan, self.times.unsynchronised_step_s
+        session, plan, runs_s = self.session, self.pace.plan, self._runs_s
         energy = session.energy if session.energy and session.energy.enabled else None
         share_s = UNSYNCHRONISED_RUN_SHARE * plan.budget_s
         if self.overran and not energy:
@@ -185,6 +193,7 @@ class StepSchedule:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned in an earlier process, whose steps began before 0 s."""
         self.losses, self.steps = state["losses"], state["steps"]
+        self.skipped = self.steps["kind"].count(SKIPPED)
         later_s = self.state()["zero_unix_s"] - state["zero_unix_s"]
         self.steps["started_s"] = [began - later_s for began in self.steps["started_s"]]
         self.times = StepTimes(**state["times"])
@@ -206,6 +215,7 @@ class StepSchedule:
     def step(self, kind: str, stepper: Stepper, batches: Iterator[Any]) -> None:
         """Run one training step, which includes fetching its batch."""
         self.trained = self.trained or Trained(self.session, self.session.workload, stepper.weights)
+        self.updates = stepper.updates
         self.begin(kind)
         self.end(stepper.step(next(batches), self.clock))
 
@@ -218,6 +228,8 @@ class StepSchedule:
         self._watched = kind == "whole" and self.trained is not None and self.trained.due
         if self.trained and self._watched:
             self.trained.before()
+        if kind != FREE or not self._run_losses:
+            self._updated = self.updates()
         self._faults = read_faults()
         self._used = thread_time.read(self._thread)
         if kind != FREE:
@@ -231,7 +243,11 @@ class StepSchedule:
     def end(self, loss: Any) -> None:
         """End a step; its loss may be a function, called after the clock has stopped."""
         self.step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
-        if self._kind == OPERATORS:  # before the loss is read, which is no part of the step
+        if self._kind == OPERATORS:  # before anything is read, which is no part of the step
+            self.operators.stop()
+        if self._kind != FREE and self._skips(1) and self._kind != "compile":
+            self._kind = SKIPPED
+        if self._kind == OPERATORS:
             self.operators.end()
         used = thread_time.between(self._used, thread_time.read(self._thread))
         minor, major = read_faults()
@@ -264,7 +280,7 @@ class StepSchedule:
         elif self._kind == OPERATORS:
             self.pace.pause(self.step_s)
             self.session.timed(self.step_s)
-        if self.trained and self._watched:
+        if self.trained and self._watched and self._kind != SKIPPED:
             self.trained.after()
         what = "training step" if self._kind in ("split", "whole") else self._kind
         self.session.progress(what, len(self.losses))
@@ -272,10 +288,19 @@ class StepSchedule:
     def _stop_run(self) -> None:
         """End a run of unsynchronised steps, and read their losses."""
         run_s = self.clock.stop_run()
-        self.times.unsynchronised_step_s.append(run_s / self.run_steps)
+        self._runs_s.append(run_s / self.run_steps)
+        if not self._skips(self.run_steps):
+            self.times.unsynchronised_step_s.append(self._runs_s[-1])
         self.session.timed(run_s)
         self.losses += map(read, self._run_losses)
         self._run_losses = []
+
+    def _skips(self, steps: int) -> bool:
+        """Whether any of the last steps, which are over, updated no weights."""
+        done = self.updates()
+        skipped = 0 if done is None or self._updated is None else steps - (done - self._updated)
+        self.skipped += skipped
+        return skipped > 0
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
         """The point of a training cell; `extra` has more series of times, in seconds."""
@@ -320,6 +345,7 @@ class StepSchedule:
             "bytes": None,
             "loss": self.losses,
             "steps": self.steps,
+            **({} if self.updates() is None else {"skipped_steps": self.skipped}),
             **trained,
             **({"draws": True} if workload.draws else {}),
             "unsynchronised_steps": self.run_steps or None,

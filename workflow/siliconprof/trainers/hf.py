@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends._torch import TorchBackend
-from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing
+from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing, updates
 from siliconprof.session import memory_limit
 from siliconprof.session.trained import Trained
 from siliconprof.trainers import _offload
@@ -82,6 +82,12 @@ class Plugin(Trainer):
                 model=model, args=arguments, train_dataset=train_dataset
             )
             trainer.add_callback(callback(schedule, trainer))
+            if cell.precision == "amp-fp16":
+                schedule.updates = lambda: (
+                    _offload.updates(trainer.model_wrapped)
+                    if offload
+                    else updates(trainer.optimizer)
+                )
             if not offload:  # else DeepSpeed sets the precision, and its engine is wrapped
                 wrap(schedule, trainer.accelerator, "backward", "backward_s")
                 amp = cell.precision.startswith("amp-")

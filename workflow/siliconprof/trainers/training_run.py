@@ -88,7 +88,7 @@ class Run(StepSchedule):
     @property
     def done(self) -> int:
         """The number of steps done, with those of an earlier process."""
-        return len(self.times.whole_step_s)
+        return len(self.losses)
 
     # -- to the last step ------------------------------------------------------------------
 

@@ -165,11 +165,19 @@ class Plugin(OperationWorkload):
                 if cold and size < below:
                     planned.append(Arrays(session, name, stream, size, round_bytes))
         known = {"cache_bytes": cache_bytes, "cache_source": source}
+        kept, left_out = [], []
         for arrays in planned:
             rotation = {"buffers": arrays.sets, "buffer_bytes": arrays.bytes} | known
             rotates = {"rotation": rotation} if arrays.cold else {}
-            session.add_point(self.point(session, arrays, below) | rotates)
-        for arrays, point in zip(planned, session.points, strict=True):
+            point = self.point(session, arrays, below) | rotates
+            if point["launch_bound"] and self.measures_host(session, arrays, cache_bytes):
+                left_out.append(arrays.what)
+                continue
+            session.add_point(point)
+            kept.append(arrays)
+        if left_out:
+            session.method["bandwidth"]["left_out"] = left_out
+        for arrays, point in zip(kept, session.points, strict=True):
             self.again(session, arrays, point)
 
     def sizes(self, session: Session, below: int, cache_bytes: int | None) -> list[int]:
@@ -189,6 +197,14 @@ class Plugin(OperationWorkload):
             if cache_bytes and session.cell.device_kind == "gpu":
                 sizes.add(cache_bytes // 2)
         return sorted(size for size in sizes if size <= limit_bytes)
+
+    def measures_host(self, session: Session, arrays: Arrays, cache_bytes: int | None) -> bool:
+        """Whether a launch-bound point says nothing of its device: not what was asked for, nor what
+        the cache does at least, which the largest set that surely fits tells.
+        """
+        at_least = not arrays.cold and arrays.size == (cache_bytes or 0) // 2
+        asked = bool(self.parameters["working_sets_bytes"])
+        return session.cell.device_kind == "gpu" and not asked and not at_least
 
     def ready(self, session: Session, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
         """What starts a call on one array after another, all of whose results were written once."""
@@ -240,7 +256,9 @@ class Plugin(OperationWorkload):
         names = measured["times"]
         point["times"] = {name: [s for one in kept for s in one["times"][name]] for name in names}
         point["attempts"] += measured["attempts"]
-        point |= {"stopped_by": kept[-1]["stopped_by"], "disturbed": kept[-1]["disturbed"]}
+        point |= {
+            name: kept[-1][name] for name in ("stopped_by", "disturbed", "gpu") if name in kept[-1]
+        }
         point |= order(point["times"]["step_s"])
         point |= self.bound(session, point)
         if anew > FAULTED_ABOVE:

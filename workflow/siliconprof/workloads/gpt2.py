@@ -220,11 +220,13 @@ class Plugin(TrainingWorkload):
         """transformers' GPT2LMHeadModel, under LoRA inside a peft model."""
         import torch
         from transformers import GPT2Config, GPT2LMHeadModel
+        from transformers.initialization import no_init_weights
 
         no_dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
         tokens = {"bos_token_id": 0, "eos_token_id": 0}
         config = GPT2Config(**self.sizes, **no_dropout, **tokens, use_cache=False)
-        model = GPT2LMHeadModel(config)
+        with no_init_weights():  # all are ours
+            model = GPT2LMHeadModel(config)
         model.loss_type = "ForCausalLM"  # what it falls back to, after a warning
         weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
         model.transformer.load_state_dict(weights)

@@ -10,12 +10,12 @@ the whole call. A cold operator's code is read in, or its pipeline made, in its 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.declarations import Parameter, Quantity, integer
+from siliconprof.lifetime import forks_here
 from siliconprof.session import cold_launch
 from siliconprof.session.cold_launch import COMPILE_AND_LOAD_S, DISPATCH_COLD_S, EMPTY_COLD_S
 from siliconprof.session.timing import Plan
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 DISPATCH, EMPTY_KERNEL = "dispatch", "empty kernel"
 CHECKED_VALUES = 64  # of the trivial operator
-ONE_PROCESS = 0.25  # of the cell's time limit, so that one that hangs leaves time for the rest
-# Fresh ones, each with one cold launch; on Linux, where that may fork, forks of one that has imported.
+# Shares of the cell's time limit, so that a process that hangs leaves time for the rest: for one with
+# one launch, and for one whose forks do them all.
+ONE_PROCESS, ALL_FORKS = 0.25, 0.75
+# Fresh ones, each with one cold launch; where that may fork, forks of one that has imported.
 PROCESSES = 10
 FORKED = (
     "one process imports the framework; each of its forks in turn opens the device and launches"
@@ -91,17 +93,19 @@ class Plugin(KernelWorkload):
     def cold(self, session: Session) -> tuple[dict[str, list[float]], list[str]]:
         """(seconds by name, one entry per fresh process; a reason for each that failed)."""
         cell = session.cell
-        one_s = ONE_PROCESS * Plan.of(cell.timing).time_limit_s
         stepping = session.stepping("fresh process")
         all_s: dict[str, list[float]] = {}
         failed: list[str] = []
-        done, forks = 0, 0
-        if sys.platform == "linux" and session.backend.may_fork(cell.device_kind):
-            forks = PROCESSES
-            session.method["cold_launch"] = FORKED
+        may_fork = forks_here() and session.backend.may_fork(cell.device_kind)
+        forks, done = PROCESSES if may_fork else 0, 0
         while done < PROCESSES:
             stepping("start", done + 1)
-            for timings, reason in cold_launch.fresh(cell, one_s, forks):
+            share = ALL_FORKS if forks else ONE_PROCESS
+            launches = cold_launch.fresh(cell, share * Plan.of(cell.timing).time_limit_s, forks)
+            if len(launches) > 1:
+                session.method["cold_launch"] = FORKED
+            forks = 0  # where none could be forked, the next process could fork none either
+            for timings, reason in launches:
                 done += 1
                 for name, seconds in timings.items():
                     all_s.setdefault(name, []).append(seconds)

@@ -283,8 +283,10 @@ class Plugin(TrainingWorkload):
     def torch_model(self, seed: int) -> Any:
         import torch
         from transformers import WhisperForConditionalGeneration
+        from transformers.initialization import no_init_weights
 
-        model = WhisperForConditionalGeneration(self.torch_config())
+        with no_init_weights():  # all are ours
+            model = WhisperForConditionalGeneration(self.torch_config())
         weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
         model.model.load_state_dict(weights)
         model.tie_weights()

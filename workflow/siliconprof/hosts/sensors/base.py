@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from siliconprof.hosts import machine
 
@@ -126,6 +126,10 @@ class Gpu(Hardware):
         """Its own sources of energy; None where the host's sensors count it, or there is no GPU."""
         absent = (source.without(self.reason or "") for source in self.sources)
         return EnergySensor(*absent) if self.sources else None
+
+    def now(self) -> dict[str, Any]:
+        """`sm_clock_mhz`, `power_w` and `limits` of this moment, which is just after work; {}: not reported."""
+        return {}
 
     def power_limit_w(self) -> float | None:
         """The power limit in force, in watts."""

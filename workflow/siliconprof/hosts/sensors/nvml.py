@@ -42,7 +42,15 @@ THROTTLING = {
 OTHERS = {0x200: "board limit", 0x400: "reliability"}
 LIMITS = POWER_CAPS | THROTTLING | OTHERS
 
+POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT of nvml.h, milliwatts; older bindings lack its name
+
 NOT_NOW = ("Timeout", "NotReady", "InUse", "NoData")
+# A query -> its name before, which bindings or a driver of then have alone: nvidia-ml-py 12.535 and
+# pynvml 11.5 lack the temperature's, drivers before 535 the reasons'.
+OLDER = {
+    "nvmlDeviceGetTemperatureV": "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetCurrentClocksEventReasons": "nvmlDeviceGetCurrentClocksThrottleReasons",
+}
 
 
 def bindings() -> Any:
@@ -57,6 +65,11 @@ def bindings() -> Any:
         raise Unreadable(
             "NVML: nvidia-ml-py is missing; for an NVIDIA GPU: pip install nvidia-ml-py"
         ) from None
+    if not hasattr(module, "nvmlInit"):
+        raise Unreadable(
+            f"NVML: the module pynvml here ({getattr(module, '__file__', 'a folder')}) is not NVIDIA's: "
+            "pip install --force-reinstall nvidia-ml-py"
+        )
     try:
         module.nvmlInit()
         count = module.nvmlDeviceGetCount()
@@ -94,7 +107,9 @@ class NvidiaGpu(Gpu):
         super().__init__(None, COUNTER, POWER)
         self.nvml = module
         self.unanswered: dict[tuple[Any, ...], str] = {}  # query and arguments -> why no answer
-        self._not_now = tuple(getattr(module, f"NVMLError_{name}") for name in NOT_NOW)
+        known = (f"NVMLError_{name}" for name in NOT_NOW)
+        self._not_now = tuple(getattr(module, name) for name in known if hasattr(module, name))
+        self._names: dict[str, str] = {}  # query -> the older name that answers it here
         if uuid.startswith("MIG-"):
             raise Unreadable(f"NVML: {uuid} is a slice of a GPU, whose own figures NVML lacks")
         try:
@@ -113,10 +128,16 @@ class NvidiaGpu(Gpu):
         return answer
 
     def _now(self, query: str, *arguments: Any) -> Any:
+        name = self._names.get(query, query)
         try:
-            return getattr(self.nvml, query)(self.handle, *arguments)
+            return getattr(self.nvml, name)(self.handle, *arguments)
         except self._not_now:
             return None
+        except (AttributeError, self.nvml.NVMLError_FunctionNotFound):
+            if name not in OLDER:
+                raise
+        self._names[query] = OLDER[query]
+        return self._now(query, *arguments)
 
     def energy(self) -> EnergySensor:
         return NvidiaEnergy(self)
@@ -136,6 +157,17 @@ class NvidiaGpu(Gpu):
         )
         rates: Any = state["gpu_utilization_percent"]  # NVML's period is 1/6 s to 1 s
         return state | {"gpu_utilization_percent": None if rates is None else rates.gpu}
+
+    def now(self) -> dict[str, Any]:
+        """The power is that of the moment: `nvmlDeviceGetPowerUsage` has the mean of a second."""
+        readings = self.clocks()
+        answer = self.ask("nvmlDeviceGetFieldValues", (POWER_INSTANT,))
+        known = answer is not None and answer[0].nvmlReturn == self.nvml.NVML_SUCCESS
+        return {
+            "sm_clock_mhz": readings["gpu_sm_clock_mhz"],
+            "power_w": answer[0].value.uiVal / 1e3 if known else None,
+            "limits": self.limits(readings),
+        }
 
     def _columns(self, **queries: tuple[Any, ...]) -> Readings:
         """The answers by column, after a reason is set for each that is None."""
