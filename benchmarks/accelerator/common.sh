@@ -94,6 +94,7 @@ compiled() { LEAST_S=$COMPILED_S measured compiled "$COMPILED_S" gpt2-small-comp
 # Everything as one file for `siliconprof import`.
 finish() {
     statuses
+    keep
     timeout 40 python -m siliconprof.pipeline.cli pack --force --host "$LABEL" --output "$OUT/bundle.zip" \
         >"$LOGS/pack.log" 2>&1 || note "pack: $(tail -n 1 "$LOGS/pack.log")"
     note "end"
