@@ -76,11 +76,7 @@ class Plugin(TorchBackend):
         cls, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
         """One GPU and no other, since the Trainer takes all it sees."""
-        own = str(index)
-        if (visible := inherited.get("CUDA_VISIBLE_DEVICES")) is not None:
-            names = [name.strip() for name in visible.split(",") if name.strip()]
-            own = names[index] if index < len(names) else ""
-        return {"CUDA_VISIBLE_DEVICES": own, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        return _cuda_driver.only(index, inherited) | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
     @classmethod
     def may_fork(cls, device_kind: str) -> bool:
