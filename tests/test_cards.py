@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 
 import pytest
 from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
-from hosts_by_answers import GIB, plan_of
+from hosts_by_answers import DOCUMENTED, GIB, documented, plan_of
 from measuring import session_of
 from siliconprof import packages
 from siliconprof.backends.torch_cuda import Plugin as TorchCuda
-from siliconprof.cells import plan
+from siliconprof.cells import matrix, plan
 from siliconprof.errors import EXCLUSIVE, UserError
 from siliconprof.hosts import machine, offload_ops
 from siliconprof.measure import worker
+from siliconprof.memory import memory_model
 from siliconprof.session import cold_launch
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
@@ -114,6 +115,59 @@ def cells_of(made: Any, **axes: Any) -> list[dict[str, Any]]:
     return [
         e for e in made["cells"] if all(e["cell"][axis] == value for axis, value in axes.items())
     ]
+
+
+# -- what a default run measures -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mlx", [True, False])
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)
+def test_the_default_run_on_a_card_is_what_the_documentation_says(
+    card: Card, mlx: bool, on: Callable[..., Any]
+) -> None:
+    """Under torch and MLX, and under torch alone."""
+    label = f"{card.name.removeprefix('NVIDIA ')}, {card.memory_gib} GB"
+    line = documented(label if mlx else f"{label}, torch alone", on(card, mlx=mlx))
+    assert line in DOCUMENTED, line
+
+
+@pytest.mark.parametrize("card", [TURING, ADA_8], ids=lambda card: card.name)
+def test_gpt2_small_trains_on_a_card_of_8_gb(card: Card, on: Callable[..., Any]) -> None:
+    """At one batch in every setup; half a GiB of its memory is the context's."""
+    cells = [e for e in on(card)["cells"] if e["cell"]["workload"].startswith("gpt2-small")]
+    trained = [e for e in cells if e["state"] != "unsupported"]
+    assert {e["cell"]["backend"] for e in trained} == {"torch-cuda", "mlx"}
+    assert {(e["state"], e["scenario_derived"]) for e in trained} == {("to measure", "fits")}
+    assert {(e["batch_size"], e["batch_size_asked"]) for e in cells} == {(4, 8)}
+    usable = {"bytes": 15 * GIB // 2, "source": memory_model.CONTEXT_SOURCE}
+    for entry in trained:
+        assert (
+            entry["cell"]["device_usable"] == usable and entry["capacity_bytes"] == usable["bytes"]
+        )
+        assert entry["predicted_memory_bytes"] < memory_model.NEAR_CAPACITY_ABOVE * usable["bytes"]
+        assert entry["smaller_batch"].startswith("batch 4 in place of 8")
+
+
+def test_what_torch_forks_is_left_out_of_mlx_alone(on: Callable[..., Any]) -> None:
+    """Of the entries of `only_forked`, on a card where MLX's processes import anew."""
+    cells = on(ADA)["cells"]
+    left_out = {e["cell"]["workload"] for e in cells if e["why"] == matrix.NOT_FORKED}
+    of_mlx = [e for e in cells if e["why"] == matrix.NOT_FORKED]
+    assert {(e["cell"]["backend"], e["cell"]["device_kind"]) for e in of_mlx} == {("mlx", "gpu")}
+    others = [e for e in cells if e["cell"]["workload"] in left_out and e not in of_mlx]
+    assert {e["cell"]["backend"] for e in others} == {"torch-cuda", "torch-cpu", "mlx"}
+    assert {e["state"] for e in others} == {"to measure"}
+
+
+def test_fp16_with_a_gradient_scaler_is_a_card_s_alone(on: Callable[..., Any]) -> None:
+    """GPT-2 small's, under both trainers; nothing of it is on a host without a card."""
+    for card in (TURING, ADA):
+        cells = cells_of(on(card), precision="amp-fp16")
+        trained = {(e["cell"]["trainer"], e["cell"]["backend"], e["state"]) for e in cells}
+        assert trained == {(trainer, "torch-cuda", "to measure") for trainer in ("plain", "hf")}
+        assert {e["cell"]["timing"]["energy_window_s"] for e in cells} == {0}
+    cells = on()["cells"]
+    assert len(cells) == 56 and "amp-fp16" not in {e["cell"]["precision"] for e in cells}
 
 
 # -- what a card cannot do, before a process starts ------------------------------------------------
