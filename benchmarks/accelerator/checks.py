@@ -3,7 +3,8 @@
     PYTHONPATH=workflow python benchmarks/accelerator/checks.py [--backend torch-cuda] [--seconds 60]
 
 Run on an otherwise idle GPU. Every part stands alone: one that fails prints its error and the next
-begins. With `--backend torch-cpu` the parts that need no GPU run, to test this file.
+begins. What an H200 has not answered yet comes first. With `--backend torch-cpu` the parts that need
+no GPU run, to test this file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -79,6 +81,254 @@ class Edges:
 
     def phase_at(self, edges: int) -> str:
         return self.marks[edges][0] if edges < len(self.marks) else "other_s"
+
+
+@part
+def queue(name: str, torch: Any) -> None:
+    """How deep the queue is: `queue_depth` says 1000."""
+    if name != "torch-cuda":
+        return
+    backend = opened(name, "fp32")
+    kernel, note = backend.empty_kernel()
+    say(kernel is not None, "empty kernel", note)
+    one, times = backend.normal((1,), 0), []
+    backend.add_one(one)  # the first loads its code, and waits for that
+    backend.synchronize()
+    torch.cuda._sleep(200_000_000)
+    for _ in range(3000):
+        began = time.perf_counter()
+        backend.add_one(one)
+        times.append(time.perf_counter() - began)
+    backend.synchronize()
+    first = next((i for i, t in enumerate(times) if t > 1e-3), None)
+    text = f"the first launch that waits behind a sleep is number {first}"
+    say(first is None or first >= 1000, "queue depth", text)
+
+
+@part
+def operators(name: str, torch: Any) -> None:
+    """The operators' times against the profiler's kernels, and what a watched step costs."""
+    backend = opened(name, "amp-bf16")
+    stepper, data = training(backend, 16, 512)
+    for _ in range(4):
+        stepper.step(data, Edges(backend))()
+    walls, handed = [], []
+    for _ in range(5):
+        backend.synchronize()
+        began = time.perf_counter()
+        read = stepper.step(data, Edges(backend))
+        handed.append(time.perf_counter() - began)
+        backend.synchronize()
+        walls.append(time.perf_counter() - began)
+        read()
+    step_s = statistics.median(walls)
+    handed_s = statistics.median(handed)
+    say(None, "step", f"{step_s * 1e3:.2f} ms, handed over after {handed_s * 1e3:.2f} ms")
+    clock = Edges(backend, split=True)
+    with backend.operators_described(clock) as found:
+        stepper.step(data, clock)()
+        clock.edge("other_s")
+        backend.synchronize()
+    flops, roles = sum(o.flops or 0 for o in found), {o.role for o in found}
+    text = f"{len(found)} operators, {flops:.3g} FLOP, {len(roles)} roles"
+    say(None, "kernels", f"{backend.kernels(found)}; {text}")
+    outside = sum(o.role == "outside the model" and o.phase == "backward_s" for o in found)
+    text = f"{outside} operators of the backward pass without a module"
+    say(outside < 0.2 * len(found), "roles", text)
+    sums, watched = [], []
+    for _ in range(3):
+        backend.synchronize()
+        began = time.perf_counter()
+        with backend.operators_timed() as timed:
+            stepper.step(data, Edges(backend))()
+        backend.synchronize()
+        watched.append(time.perf_counter() - began)
+        sums.append(sum(s for _, s in timed))
+    alike = [k for k, _ in timed] == [o.kind for o in found]
+    say(alike, "same operators", f"in the described and the timed step: {len(found)}, {len(timed)}")
+    together = ", ".join(f"{seconds * 1e3:.2f}" for seconds in sums)
+    lasts = ", ".join(f"{seconds / step_s:.1f}" for seconds in watched)
+    text = f"{together} ms of the step's {step_s * 1e3:.2f}; a watched step lasts {lasts} steps"
+    say(abs(sums[-1] / step_s - 1) < 0.15, "sum of operators", text)
+    if name != "torch-cuda":
+        return
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+        stepper.step(data, Edges(backend))()
+        backend.synchronize()
+    on_device = [e for e in profiler.events() if e.device_type.name == "CUDA"]
+    kernels = [e.time_range.elapsed_us() for e in on_device if not e.is_user_annotation]
+    launches = backend.launches_of(lambda: stepper.step(data, Edges(backend)))
+    text = f"{launches} operators on the device, {len(kernels)} kernels, copies and fills"
+    say(launches is not None and len(kernels) < 2 * launches, "launches of a step", text)
+    kernels_s = sum(kernels) / 1e6
+    text = f"operators {sums[-1] * 1e3:.2f} ms, its kernels {kernels_s * 1e3:.2f} ms"
+    say(abs(sums[-1] / kernels_s - 1) < 0.05, "against the profiler", text)
+
+
+def in_turn(
+    pairs: int, gpu: Any, ours: Callable[[], float], theirs: Callable[[], float]
+) -> tuple[float, float, str]:
+    """(our median of some pairs, theirs, a text); which side is the first of a pair alternates.
+
+    The text has each pair's difference, and each side's SM clock at its end and mean power.
+    """
+    times: dict[Any, list[float]] = {ours: [], theirs: []}
+    clocks, watts = ({side: [] for side in times} for _ in range(2))
+    meter = gpu.energy()
+    for turn in range(pairs):
+        for side in (theirs, ours) if turn % 2 else (ours, theirs):
+            before, began = meter and meter.read().get("nvml-counter"), time.perf_counter()
+            times[side].append(side())
+            if before is not None:
+                clocks[side].append(gpu.clocks()["gpu_sm_clock_mhz"] or 0)
+                joules = meter.read()["nvml-counter"] - before
+                watts[side].append(joules / (time.perf_counter() - began))
+    each = zip(times[ours], times[theirs], strict=True)
+    text = ", ".join(f"{one / other - 1:+.1%}" for one, other in each)
+    for side, who in ((ours, "ours"), (theirs, "theirs")):
+        if watts[side]:
+            shown = zip(clocks[side], watts[side], strict=True)
+            text += f"; {who} at {', '.join(f'{mhz} MHz {w:.0f} W' for mhz, w in shown)}"
+    return statistics.median(times[ours]), statistics.median(times[theirs]), text
+
+
+@part
+def independent(name: str, torch: Any) -> None:
+    """Our times against torch.utils.benchmark, and our step against a bare loop, in turn."""
+    from torch.utils.benchmark import Timer
+
+    def ours_s(operation: Any) -> float:
+        plan = Plan(warmup_budget_s=0.3, budget_s=0.5, max_iterations=200)
+        return statistics.median(repeat(operation, backend, plan, lambda *_: None).times_s)
+
+    def timer_s(operation: Any) -> float:
+        timer = Timer("operation()", globals={"operation": operation})
+        return float(timer.blocked_autorange(min_run_time=0.5).median)
+
+    def against(what: str, operation: Any, work: float, unit: str) -> None:
+        sides = partial(ours_s, operation), partial(timer_s, operation)
+        ours, theirs, each = in_turn(3, gpu, *sides)
+        text = f"{ours * 1e3:.4f} ms, torch.utils.benchmark {theirs * 1e3:.4f} ms, "
+        text += f"{work / theirs / 1e12:.3g} {unit}: {ours / theirs - 1:+.2%} ({each})"
+        say(abs(ours / theirs - 1) < 0.02, what, text)
+
+    backend = opened(name, "bf16")
+    gpu = sources.gpu(backend)
+    side, count = (256, 2**20) if SMALL else (8192, 2**31)
+    a, b = backend.normal((side, side), 0), backend.normal((side, side), 1)
+    product = partial(backend.matmul, a, b)
+    against(f"product of side {side}", product, 2 * side**3, "TFLOP/s")
+    time.sleep(2)
+    for _ in range(3):
+        product()
+    seconds = row_s(product, backend, 10)
+    text = f"{2 * side**3 / seconds / 1e12:.0f} TFLOP/s, mean of ten after two idle seconds"
+    say(None, f"product of side {side}, cool", text)
+    del a, b, product
+    source = torch.ones(count, dtype=torch.bfloat16, device=backend.device)
+    into = torch.empty_like(source)
+    copy = partial(into.copy_, source)
+    against("copy on the device", copy, 4 * count, "TB/s")
+    del source, into, copy
+    backend.release_memory()
+
+    backend = opened(name, "amp-bf16")
+    stepper, data = training(backend, 16, 512)
+    model = stepper.workload.torch_model(0).to(backend.device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
+    tokens = torch.from_numpy(data["input_ids"]).long().to(backend.device)
+
+    def bare() -> None:
+        with torch.autocast(backend.device.type, dtype=torch.bfloat16):
+            loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    def ours() -> None:
+        stepper.step(data, Edges(backend))()
+
+    mine, theirs, each = in_turn(5, gpu, partial(ours_s, ours), partial(ours_s, bare))
+    text = f"{mine * 1e3:.3f} ms, a bare loop {theirs * 1e3:.3f} ms: {mine / theirs - 1:+.2%}"
+    say(abs(mine / theirs - 1) < 0.02, "step of GPT-2", f"{text} ({each})")
+
+
+@part
+def scaler(name: str, torch: Any) -> None:
+    """amp-fp16: skipped updates at the start, and where the host waits."""
+    if name != "torch-cuda":
+        return
+    backend = opened(name, "amp-fp16")
+    stepper, data = training(backend, 8, 256)
+    scales = []
+    for _ in range(8):
+        stepper.step(data, Edges(backend))()
+        scales.append(stepper.scaler.get_scale())
+    updates = max(int(s["step"]) for s in stepper.optimizer.state.values())
+    text = f"{updates} of 8 updates; scales {', '.join(f'{s:g}' for s in scales)}"
+    say(updates == 8, "amp-fp16", text)
+
+
+@part
+def sensors(name: str, torch: Any) -> None:
+    """NVML: what it answers, what a query costs, how often the counters move."""
+    backend = opened(name, "fp32")
+    gpu = sources.gpu(backend)
+    if gpu.reason:
+        say(name == "torch-cpu", "sensors", gpu.reason)
+        return
+    import os
+
+    for what in ("clocks", "state", "power_limit_w", "processes"):
+        function = getattr(gpu, what)
+        function()
+        began = time.perf_counter()
+        answer = function()
+        cost = time.perf_counter() - began
+        say(cost < 5e-3, what, f"{answer} in {cost * 1e3:.2f} ms")
+    listed = gpu.processes() or []
+    say(os.getpid() in {pid for pid, _ in listed}, "own process", f"{os.getpid()} among {listed}")
+    unanswered = getattr(gpu, "unanswered", {})
+    say(not unanswered, "unanswered", str(unanswered))
+    meter: Any = gpu.energy()
+    side = 256 if SMALL else 4096
+    a = backend.normal((side, side), 0)
+    smi = "nvidia-smi --query-gpu=power.draw.instant --format=csv,noheader,nounits -lms 50"
+    for state in ("idle", "busy"):
+        backend.synchronize()
+        time.sleep(1.0)
+        seen: dict[str, list[tuple[float, float]]] = {}
+        watching = subprocess.Popen(smi.split(), stdout=subprocess.PIPE, text=True)
+        began = time.perf_counter()
+        while (now := time.perf_counter() - began) < 4.0:
+            for source, value in meter.read().items():
+                values = seen.setdefault(source, [])
+                if not values or values[-1][1] != value:
+                    values.append((now, value))
+            if state == "busy":
+                for _ in range(5):
+                    backend.matmul(a, a)
+                backend.synchronize()
+            else:
+                time.sleep(0.002)
+        backend.synchronize()
+        watching.terminate()
+        shown = [float(line) for line in watching.communicate()[0].split()]
+        theirs = statistics.fmean(shown[2:]) if len(shown) > 4 else 0.0
+        for source, values in seen.items():
+            text = f"{len(values) - 1} changes in 4 s"
+            if source == "nvml-counter":
+                late = [v for v in values if v[0] > 1] or values[:1]  # nvidia-smi has begun by then
+                watts = (late[-1][1] - late[0][1]) / (late[-1][0] - late[0][0] or 1)
+                both = f"{watts:.1f} W, nvidia-smi {theirs:.1f} W, mean of {len(shown)} readings"
+                say(abs(watts - theirs) < 0.05 * theirs, f"power by the counter, {state}", both)
+            else:
+                text += f", {statistics.median(v for _, v in values):.0f} W"
+            say(len(values) > 5, f"{source}, {state}", text)
+    for source in meter.sources:
+        say(source.reason is None, source.name, source.reason or source.means[:60])
 
 
 @part
@@ -151,28 +401,6 @@ def clocks(name: str, torch: Any) -> None:
 
 
 @part
-def queue(name: str, torch: Any) -> None:
-    """How deep the queue is: `queue_depth` says 1000."""
-    if name != "torch-cuda":
-        return
-    backend = opened(name, "fp32")
-    kernel, note = backend.empty_kernel()
-    say(kernel is not None, "empty kernel", note)
-    one, times = backend.normal((1,), 0), []
-    backend.add_one(one)  # the first loads its code, and waits for that
-    backend.synchronize()
-    torch.cuda._sleep(200_000_000)
-    for _ in range(3000):
-        began = time.perf_counter()
-        backend.add_one(one)
-        times.append(time.perf_counter() - began)
-    backend.synchronize()
-    first = next((i for i, t in enumerate(times) if t > 1e-3), None)
-    text = f"the first launch that waits behind a sleep is number {first}"
-    say(first is None or first >= 1000, "queue depth", text)
-
-
-@part
 def sleeping(name: str, torch: Any) -> None:
     """Whether a sleep of `torch.cuda._sleep`, which hides launches, lasts as long as is asked for."""
     if name != "torch-cuda":
@@ -209,229 +437,6 @@ def transfers(name: str, torch: Any) -> None:
         how = "pinned, non_blocking, as the steps do" if pinned else "pageable"
         text = f"returns after {waited * 1e3:.2f} of {all_s * 1e3:.2f} ms of earlier work"
         say(waited < 0.2 * all_s or not pinned, f"copy of a batch, {how}", text)
-
-
-@part
-def operators(name: str, torch: Any) -> None:
-    """The operators' times against the profiler's kernels, and what a watched step costs."""
-    backend = opened(name, "amp-bf16")
-    stepper, data = training(backend, 16, 512)
-    for _ in range(4):
-        stepper.step(data, Edges(backend))()
-    walls, handed = [], []
-    for _ in range(5):
-        backend.synchronize()
-        began = time.perf_counter()
-        read = stepper.step(data, Edges(backend))
-        handed.append(time.perf_counter() - began)
-        backend.synchronize()
-        walls.append(time.perf_counter() - began)
-        read()
-    step_s = statistics.median(walls)
-    handed_s = statistics.median(handed)
-    say(None, "step", f"{step_s * 1e3:.2f} ms, handed over after {handed_s * 1e3:.2f} ms")
-    clock = Edges(backend, split=True)
-    with backend.operators_described(clock) as found:
-        stepper.step(data, clock)()
-        clock.edge("other_s")
-        backend.synchronize()
-    flops, roles = sum(o.flops or 0 for o in found), {o.role for o in found}
-    text = f"{len(found)} operators, {flops:.3g} FLOP, {len(roles)} roles"
-    say(None, "kernels", f"{backend.kernels(found)}; {text}")
-    outside = sum(o.role == "outside the model" and o.phase == "backward_s" for o in found)
-    text = f"{outside} operators of the backward pass without a module"
-    say(outside < 0.2 * len(found), "roles", text)
-    sums, watched = [], []
-    for _ in range(3):
-        backend.synchronize()
-        began = time.perf_counter()
-        with backend.operators_timed() as timed:
-            stepper.step(data, Edges(backend))()
-        backend.synchronize()
-        watched.append(time.perf_counter() - began)
-        sums.append(sum(s for _, s in timed))
-    alike = [k for k, _ in timed] == [o.kind for o in found]
-    say(alike, "same operators", f"in the described and the timed step: {len(found)}, {len(timed)}")
-    together = ", ".join(f"{seconds * 1e3:.2f}" for seconds in sums)
-    lasts = ", ".join(f"{seconds / step_s:.1f}" for seconds in watched)
-    text = f"{together} ms of the step's {step_s * 1e3:.2f}; a watched step lasts {lasts} steps"
-    say(abs(sums[-1] / step_s - 1) < 0.15, "sum of operators", text)
-    if name != "torch-cuda":
-        return
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
-        stepper.step(data, Edges(backend))()
-        backend.synchronize()
-    on_device = [e for e in profiler.events() if e.device_type.name == "CUDA"]
-    kernels = [e.time_range.elapsed_us() for e in on_device if not e.is_user_annotation]
-    launches = backend.launches_of(lambda: stepper.step(data, Edges(backend)))
-    text = f"{launches} operators on the device, {len(kernels)} kernels, copies and fills"
-    say(launches is not None and len(kernels) < 2 * launches, "launches of a step", text)
-    kernels_s = sum(kernels) / 1e6
-    text = f"operators {sums[-1] * 1e3:.2f} ms, its kernels {kernels_s * 1e3:.2f} ms"
-    say(abs(sums[-1] / kernels_s - 1) < 0.1, "against the profiler", text)
-
-
-@part
-def independent(name: str, torch: Any) -> None:
-    """Our times against torch.utils.benchmark, and our step against a bare loop, in turn."""
-    from torch.utils.benchmark import Timer
-
-    def ours_s(operation: Any) -> float:
-        plan = Plan(warmup_budget_s=0.3, budget_s=0.5, max_iterations=200)
-        return statistics.median(repeat(operation, backend, plan, lambda *_: None).times_s)
-
-    def timer_s(operation: Any) -> float:
-        timer = Timer("operation()", globals={"operation": operation})
-        return float(timer.blocked_autorange(min_run_time=0.5).median)
-
-    def against(what: str, operation: Any, work: float, unit: str) -> None:
-        pairs = [(ours_s(operation), timer_s(operation)) for _ in range(3)]
-        ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-        text = f"{ours * 1e3:.4f} ms, torch.utils.benchmark {theirs * 1e3:.4f} ms, "
-        text += f"{work / theirs / 1e12:.3g} {unit}"
-        say(abs(ours / theirs - 1) < 0.02, what, f"{text}: {ours / theirs - 1:+.2%}")
-
-    backend = opened(name, "bf16")
-    side, count = (256, 2**20) if SMALL else (8192, 2**31)
-    a, b = backend.normal((side, side), 0), backend.normal((side, side), 1)
-    product = partial(backend.matmul, a, b)
-    against(f"product of side {side}", product, 2 * side**3, "TFLOP/s")
-    time.sleep(2)
-    for _ in range(3):
-        product()
-    seconds = row_s(product, backend, 10)
-    text = f"{2 * side**3 / seconds / 1e12:.0f} TFLOP/s, mean of ten after two idle seconds"
-    say(None, f"product of side {side}, cool", text)
-    del a, b, product
-    source = torch.ones(count, dtype=torch.bfloat16, device=backend.device)
-    into = torch.empty_like(source)
-    copy = partial(into.copy_, source)
-    against("copy on the device", copy, 4 * count, "TB/s")
-    del source, into, copy
-    backend.release_memory()
-
-    backend = opened(name, "amp-bf16")
-    stepper, data = training(backend, 16, 512)
-    model = stepper.workload.torch_model(0).to(backend.device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
-    tokens = torch.from_numpy(data["input_ids"]).long().to(backend.device)
-
-    def bare() -> None:
-        with torch.autocast(backend.device.type, dtype=torch.bfloat16):
-            loss = model(input_ids=tokens, labels=tokens).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    def ours() -> None:
-        stepper.step(data, Edges(backend))()
-
-    pairs = [(ours_s(ours), ours_s(bare)) for _ in range(5)]
-    mine, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-    each = ", ".join(f"{one / other - 1:+.1%}" for one, other in pairs)
-    text = (
-        f"{mine * 1e3:.3f} ms, a bare loop {theirs * 1e3:.3f} ms: {mine / theirs - 1:+.2%} ({each})"
-    )
-    say(abs(mine / theirs - 1) < 0.02, "step of GPT-2", text)
-
-
-@part
-def scaler(name: str, torch: Any) -> None:
-    """amp-fp16: skipped updates at the start, and where the host waits."""
-    if name != "torch-cuda":
-        return
-    backend = opened(name, "amp-fp16")
-    stepper, data = training(backend, 8, 256)
-    scales = []
-    for _ in range(8):
-        stepper.step(data, Edges(backend))()
-        scales.append(stepper.scaler.get_scale())
-    updates = max(int(s["step"]) for s in stepper.optimizer.state.values())
-    text = f"{updates} of 8 updates; scales {', '.join(f'{s:g}' for s in scales)}"
-    say(updates == 8, "amp-fp16", text)
-
-
-@part
-def sensors(name: str, torch: Any) -> None:
-    """NVML: what it answers, what a query costs, how often the counters move."""
-    backend = opened(name, "fp32")
-    gpu = sources.gpu(backend)
-    if gpu.reason:
-        say(name == "torch-cpu", "sensors", gpu.reason)
-        return
-    import os
-
-    for what in ("clocks", "state", "power_limit_w", "utilization_percent", "processes"):
-        function = getattr(gpu, what)
-        function()
-        began = time.perf_counter()
-        answer = function()
-        cost = time.perf_counter() - began
-        say(cost < 5e-3, what, f"{answer} in {cost * 1e3:.2f} ms")
-    listed = gpu.processes() or []
-    say(os.getpid() in {pid for pid, _ in listed}, "own process", f"{os.getpid()} among {listed}")
-    unanswered = getattr(gpu, "unanswered", {})
-    say(not unanswered, "unanswered", str(unanswered))
-    meter: Any = gpu.energy()
-    side = 256 if SMALL else 4096
-    a = backend.normal((side, side), 0)
-    smi = "nvidia-smi --query-gpu=power.draw.instant --format=csv,noheader,nounits -lms 50"
-    for state in ("idle", "busy"):
-        backend.synchronize()
-        time.sleep(1.0)
-        seen: dict[str, list[tuple[float, float]]] = {}
-        watching = subprocess.Popen(smi.split(), stdout=subprocess.PIPE, text=True)
-        began = time.perf_counter()
-        while (now := time.perf_counter() - began) < 4.0:
-            for source, value in meter.read().items():
-                values = seen.setdefault(source, [])
-                if not values or values[-1][1] != value:
-                    values.append((now, value))
-            if state == "busy":
-                for _ in range(5):
-                    backend.matmul(a, a)
-                backend.synchronize()
-            else:
-                time.sleep(0.002)
-        backend.synchronize()
-        watching.terminate()
-        shown = [float(line) for line in watching.communicate()[0].split()]
-        theirs = statistics.fmean(shown[2:]) if len(shown) > 4 else 0.0
-        say(None, f"nvidia-smi, {state}", f"{theirs:.0f} W, mean of {len(shown)} readings")
-        for source, values in seen.items():
-            text = f"{len(values) - 1} changes in 4 s"
-            if source == "nvml-counter":
-                watts = (values[-1][1] - values[0][1]) / (values[-1][0] - values[0][0] or 1)
-                text += f", {watts:.0f} W"
-            else:
-                text += f", {statistics.median(v for _, v in values):.0f} W"
-            say(len(values) > 5, f"{source}, {state}", text)
-    for source in meter.sources:
-        say(source.reason is None, source.name, source.reason or source.means[:60])
-
-
-@part
-def compiled(name: str, torch: Any) -> None:
-    """What compiling leaves: workers that are no load of others, a buffer that is in no peak."""
-    if name != "torch-cuda":
-        return
-    from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad, descendants
-
-    backend = opened(name, "amp-bf16")
-    stepper, data = training(backend, 8, 512, compile=True)
-    peaks = []
-    load, began = ForeignLoad(), time.perf_counter()
-    for _ in range(3):  # the first compiles
-        backend.reset_peak_memory()
-        stepper.step(data, Edges(backend))()
-        peaks.append(backend.peak_memory_bytes() / 2**20)
-    cores = load.cores(time.perf_counter() - began) or 0.0
-    text = f"{cores:.2f} cores of others, {len(descendants())} processes of its own still live"
-    say(cores < FLAG_ABOVE_CORES, "compiling", text)
-    text = f"{', '.join(f'{peak:.0f}' for peak in peaks)} MiB, the first with autotuning"
-    say(peaks[0] >= peaks[2], "peak of a compiled step", text)
 
 
 def main() -> int:

@@ -13,14 +13,15 @@ export PYTHONUNBUFFERED=1 PYTHONPATH=workflow
 left() { echo $((BUDGET_S - SECONDS)); }
 note() { echo "[$(printf %4d "$SECONDS") s] $*" | tee -a "$OUT/stages.txt"; }
 
-# stage NAME SECONDS COMMAND...: within its own limit, and the time that is left less RESERVE_S
+# stage NAME SECONDS COMMAND...: within its own limit, and the time that is left less RESERVE_S; not
+# begun with less than LEAST_S.
 stage() {
     local name=$1 limit=$2 began=$SECONDS code=0
     shift 2
     local most=$(($(left) - ${RESERVE_S:-0}))
     [ "$limit" -le "$most" ] || limit=$most
-    if [ "$limit" -lt 5 ]; then
-        note "$name: not run, the time is spent"
+    if [ "$limit" -lt "${LEAST_S:-15}" ]; then
+        note "$name: not run, $limit s are left for it"
         return 1
     fi
     # As Ctrl-C: whatever runs ends by itself, and leaves what is finished.
@@ -51,39 +52,31 @@ environment() {
     [ -w "$parent" ] || export PYTHONPYCACHEPREFIX="$WORK/bytecode"
 }
 
-# The pipeline by a config in place of the default one.
-RUN="python -m siliconprof.pipeline.cli run --cores 1 --replace-workflow-config"
+# One process that has imported what cells need, with its forks, serves every phase until this ends.
+import_once() {
+    exec {imported}< <(exec python -c "
+import os, signal
+from siliconprof.measure import fork_server
+fork_server.start()
+print(os.environ[fork_server.VARIABLE], flush=True)
+signal.pause()")
+    trap "kill $!" EXIT
+    read -r SILICONPROF_FORK_SERVER <&"$imported" && export SILICONPROF_FORK_SERVER
+}
+
+# The pipeline by a config in place of the default one: records, and no page.
+RUN="python -m siliconprof.pipeline.cli run --cores 1 --replace-workflow-config measured --configfile"
 
 # What worked so far comes back, whenever the time ends.
 keep() {
     tar -C "$WORK" -czf "$OUT/logs.tgz" logs 2>/dev/null
     tar -czf "$OUT/records.tgz" results/records results/hosts results/logs results/history 2>/dev/null
     [ "$(stat -c %s "$OUT/logs.tgz")" -lt 15000000 ] || rm "$OUT/logs.tgz"
-    [ -d results/records ] || return 0
-    timeout 40 python -m siliconprof.pipeline.cli pack --force --host "$LABEL" --output "$OUT/bundle.zip" \
-        >"$LOGS/pack.log" 2>&1 || note "pack: $(tail -n 1 "$LOGS/pack.log")"
 }
 
-statuses() {
-    python - <<'P'
-import json, pathlib
-for path in sorted(pathlib.Path("results/records").rglob("*.json")):
-    r = json.loads(path.read_text())
-    step = ""
-    for point in r["points"][-1:]:
-        times = point["times"].get("whole_step_s") or point["times"].get("step_s") or []
-        if times:
-            step = f"{sorted(times)[len(times) // 2] * 1e3:.3f} ms"
-    flags = ",".join(sorted({f["code"] for f in r["flags"]}))
-    wall = r.get("accounting", {}).get("wall_s") or 0
-    print(f"{r['status']:11} {'/'.join(path.parts[4:])[:-5]:62} {step:>12} cell {wall:5.0f} s  {flags}  {(r['reason'] or '')[:90]}")
-P
-}
+statuses() { python "$KIT/statuses.py" | tee -a "$OUT/stages.txt"; }
 
-# Whether each cell of the smoke test is ok.
-smoked() { [ "$(grep -rlE '^ "status": "ok"' results/records/"$LABEL" 2>/dev/null | wc -l)" -ge 2 ]; }
-
-# The pipeline on a part of the config; `measured` makes records alone.
+# measured NAME SECONDS ARGUMENT...: a part of the config, by subset.py
 measured() {
     local name=$1 limit=$2
     shift 2
@@ -91,16 +84,17 @@ measured() {
         note "$name: nothing to do"
         return 0
     }
-    stage "$name" "$limit" $RUN measured --configfile "$WORK/$name.yaml"
+    stage "$name" "$limit" $RUN "$WORK/$name.yaml"
     keep
 }
 
-# The pages of what has a record.
-report() {
-    python "$KIT/subset.py" "$CONFIG" "$WORK/done.yaml" --recorded "results/records/$LABEL" >>"$LOGS/subset.log" 2>&1 || return 0
-    RESERVE_S=5 stage report "$1" $RUN report --configfile "$WORK/done.yaml"
-    cp results/report.html "$OUT"/ 2>/dev/null
-    tar -czf "$OUT/tables.tgz" results/tables results/results.csv results/summary.txt 2>/dev/null
-    cat results/summary.txt 2>/dev/null
-    keep
+# With its whole time or not at all: half a compilation leaves nothing.
+compiled() { LEAST_S=$COMPILED_S measured compiled "$COMPILED_S" gpt2-small-compiled --missing "results/records/$LABEL"; }
+
+# Everything as one file for `siliconprof import`.
+finish() {
+    statuses
+    timeout 40 python -m siliconprof.pipeline.cli pack --force --host "$LABEL" --output "$OUT/bundle.zip" \
+        >"$LOGS/pack.log" 2>&1 || note "pack: $(tail -n 1 "$LOGS/pack.log")"
+    note "end"
 }
