@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from conftest import Checkout
+from conftest import ROOT, Checkout
 from siliconprof.hosts import detect, machine
 from synthetic_results import command
 
 GIB = 2**30
+DOCUMENTED = (ROOT / "docs" / "developing.md").read_text(encoding="utf-8")
 
 
 def plan_of(
@@ -44,3 +46,17 @@ def plan_of(
         done = command("plan", "--json", *words, cwd=project.path)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def documented(label: str, made: Any) -> str:
+    """The line of docs/developing.md on a plan: cells, how many in which state, minutes, a batch."""
+    states = Counter(entry["state"] for entry in made["cells"])
+    counts = [states[name] for name in ("to measure", "skipped", "unsupported")]
+    assert sum(counts) == len(made["cells"])
+    (batch,) = {
+        entry["batch_size"]
+        for entry in made["cells"]
+        if entry["cell"]["workload"].startswith("gpt2-small") and entry["state"] != "unsupported"
+    }
+    minutes = round(made["totals"]["expected_s"] / 60)
+    return f"| {' | '.join(map(str, [label, len(made['cells']), *counts, minutes, batch]))} |\n"

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
-from hosts_by_answers import GIB, plan_of
+from hosts_by_answers import DOCUMENTED, GIB, documented, plan_of
 from measuring import session_of
+from siliconprof import packages
 from siliconprof.backends.torch_cuda import Plugin as TorchCuda
-from siliconprof.hosts import machine
+from siliconprof.cells import matrix, plan
+from siliconprof.errors import EXCLUSIVE, UserError
+from siliconprof.hosts import machine, offload_ops
+from siliconprof.measure import worker
+from siliconprof.memory import memory_model
+from siliconprof.session import cold_launch
+from siliconprof.session.trial import Trial
+from siliconprof.store.cell import Cell
 from siliconprof.trainers.base import MOST_SKIPPED, StepSchedule
+from siliconprof.workloads import kernel_launch
 from test_plugins import tokens
 
 
@@ -80,11 +92,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 def on(project: Checkout, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """`siliconprof plan --json` on Linux with these cards, set up with the pins of envs/cuda.txt."""
 
-    def answer(*cards: Card, words: tuple[str, ...] = (), mlx: bool = True) -> Any:
+    def answer(
+        *cards: Card,
+        words: tuple[str, ...] = (),
+        mlx: bool = True,
+        visible: str | None = None,
+        probed: Mapping[str, Any] | None = None,
+    ) -> Any:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         monkeypatch.setattr(machine, "cpu", lambda: CPU)
         monkeypatch.setattr(TorchCuda, "cannot_compile", lambda device_kind: None)
-        own = {"commands": commands(*cards), "probed": answers(*cards, mlx=mlx)}
+        own = {"commands": commands(*cards), "probed": probed or answers(*cards, mlx=mlx)}
         return plan_of(project, monkeypatch, *words, system=("Linux", "x86_64"), **own)
 
     return answer
@@ -95,6 +115,59 @@ def cells_of(made: Any, **axes: Any) -> list[dict[str, Any]]:
     return [
         e for e in made["cells"] if all(e["cell"][axis] == value for axis, value in axes.items())
     ]
+
+
+# -- what a default run measures -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mlx", [True, False])
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)
+def test_the_default_run_on_a_card_is_what_the_documentation_says(
+    card: Card, mlx: bool, on: Callable[..., Any]
+) -> None:
+    """Under torch and MLX, and under torch alone."""
+    label = f"{card.name.removeprefix('NVIDIA ')}, {card.memory_gib} GB"
+    line = documented(label if mlx else f"{label}, torch alone", on(card, mlx=mlx))
+    assert line in DOCUMENTED, line
+
+
+@pytest.mark.parametrize("card", [TURING, ADA_8], ids=lambda card: card.name)
+def test_gpt2_small_trains_on_a_card_of_8_gb(card: Card, on: Callable[..., Any]) -> None:
+    """At one batch in every setup; half a GiB of its memory is the context's."""
+    cells = [e for e in on(card)["cells"] if e["cell"]["workload"].startswith("gpt2-small")]
+    trained = [e for e in cells if e["state"] != "unsupported"]
+    assert {e["cell"]["backend"] for e in trained} == {"torch-cuda", "mlx"}
+    assert {(e["state"], e["scenario_derived"]) for e in trained} == {("to measure", "fits")}
+    assert {(e["batch_size"], e["batch_size_asked"]) for e in cells} == {(4, 8)}
+    usable = {"bytes": 15 * GIB // 2, "source": memory_model.CONTEXT_SOURCE}
+    for entry in trained:
+        assert (
+            entry["cell"]["device_usable"] == usable and entry["capacity_bytes"] == usable["bytes"]
+        )
+        assert entry["predicted_memory_bytes"] < memory_model.NEAR_CAPACITY_ABOVE * usable["bytes"]
+        assert entry["smaller_batch"].startswith("batch 4 in place of 8")
+
+
+def test_what_torch_forks_is_left_out_of_mlx_alone(on: Callable[..., Any]) -> None:
+    """Of the entries of `only_forked`, on a card where MLX's processes import anew."""
+    cells = on(ADA)["cells"]
+    left_out = {e["cell"]["workload"] for e in cells if e["why"] == matrix.NOT_FORKED}
+    of_mlx = [e for e in cells if e["why"] == matrix.NOT_FORKED]
+    assert {(e["cell"]["backend"], e["cell"]["device_kind"]) for e in of_mlx} == {("mlx", "gpu")}
+    others = [e for e in cells if e["cell"]["workload"] in left_out and e not in of_mlx]
+    assert {e["cell"]["backend"] for e in others} == {"torch-cuda", "torch-cpu", "mlx"}
+    assert {e["state"] for e in others} == {"to measure"}
+
+
+def test_fp16_with_a_gradient_scaler_is_a_card_s_alone(on: Callable[..., Any]) -> None:
+    """GPT-2 small's, under both trainers; nothing of it is on a host without a card."""
+    for card in (TURING, ADA):
+        cells = cells_of(on(card), precision="amp-fp16")
+        trained = {(e["cell"]["trainer"], e["cell"]["backend"], e["state"]) for e in cells}
+        assert trained == {(trainer, "torch-cuda", "to measure") for trainer in ("plain", "hf")}
+        assert {e["cell"]["timing"]["energy_window_s"] for e in cells} == {0}
+    cells = on()["cells"]
+    assert len(cells) == 56 and "amp-fp16" not in {e["cell"]["precision"] for e in cells}
 
 
 # -- what a card cannot do, before a process starts ------------------------------------------------
@@ -183,3 +256,174 @@ def test_a_step_that_a_gradient_scaler_skips_is_not_timed(
     point = schedule.point()
     assert point["skipped_steps"] == 3 and record_problems([point], "points") == []
     assert point["trained"]["unchanged"] == []
+
+
+# -- several GPUs, and parts of one -----------------------------------------------------------------
+
+FIRST, SECOND = (
+    "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",
+    "GPU-3a1e0b5c-d72c-4106-c12f-20bd9faed9f6",
+)
+
+
+@pytest.mark.parametrize(
+    ("visible", "own"),
+    [
+        (None, ("0", "1")),
+        ("1,0", ("1", "0")),
+        ("3, 5", ("3", "5")),
+        (f"{SECOND},{FIRST}", (SECOND, FIRST)),
+        ("GPU-89,GPU-3a", ("GPU-89", "GPU-3a")),  # as many digits as tell them apart
+    ],
+)
+def test_each_of_two_equal_cards_is_seen_by_its_own_cells_alone(
+    visible: str | None, own: tuple[str, str], on: Callable[..., Any]
+) -> None:
+    """Under both frameworks, in whichever form the shell names the cards; their ids differ."""
+    made = on(ADA, ADA, visible=visible)
+    shell = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    for device, name in zip(("rtx-4090", "rtx-4090-2"), own, strict=True):
+        cells = [Cell(**entry["cell"]) for entry in cells_of(made, device=device)]
+        assert {cell.backend for cell in cells} == {"torch-cuda", "mlx"}
+        seen = {Trial(cell).environment(shell)["CUDA_VISIBLE_DEVICES"] for cell in cells}
+        assert seen == {name}
+    assert [*made["backends_unavailable"]] == ["torch-mps"]
+    assert len(cells_of(made, device="rtx-4090")) == len(cells_of(made, device="rtx-4090-2"))
+
+
+def test_a_slice_of_a_card_is_a_device_by_its_own_name(on: Callable[..., Any]) -> None:
+    """A process sees one, and its name is not taken for the whole card's."""
+    part = Card("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 5, "8.0")
+    names = [f"MIG-c7384736-a75d-5afc-978f-d2f1294409f{digit}" for digit in (1, 2)]
+    made = on(part, visible=",".join(names))
+    (device,) = {e["cell"]["device"] for e in cells_of(made, device_kind="gpu")}
+    assert device == "gpu-nvidia-a100-sxm4-40gb-mig-1g-5gb"
+    for entry in cells_of(made, device=device):
+        environment = Trial(Cell(**entry["cell"])).environment(
+            {"CUDA_VISIBLE_DEVICES": ",".join(names)}
+        )
+        assert environment["CUDA_VISIBLE_DEVICES"] == names[0]
+    reason = made["backends_unavailable"]["torch-cuda"]["reason"]
+    assert reason.startswith("CUDA_VISIBLE_DEVICES names 2 GPUs, of which CUDA finds 1")
+    assert reason.endswith("and one slice (MIG) for a process")
+
+
+def test_a_card_that_is_not_there_is_one_line(on: Callable[..., Any], tmp_path: Path) -> None:
+    """Named by CUDA_VISIBLE_DEVICES, or by the config's `devices`."""
+    made = on(ADA, visible=f"{FIRST},GPU-typo")
+    assert "backend torch-cuda: CUDA_VISIBLE_DEVICES names 2 GPUs, of which" in plan.as_text(made)
+    state = made["backends_unavailable"]["torch-cuda"]
+    assert "\n" not in state["reason"] and state["fix"] == "name those that `nvidia-smi -L` lists"
+    file = tmp_path / "devices.yaml"
+    file.write_text("devices: [rtx-4090, rtx-3090]", encoding="utf-8")
+    made = on(ADA, words=("--configfile", str(file)))
+    (missing,) = made["not_measured"]
+    assert missing["device"] == "rtx-3090" and "has no such device" in missing["reason"]
+
+
+# -- a card that one process alone may use ---------------------------------------------------------
+
+BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
+
+
+def test_a_card_that_one_process_may_use_is_asked_by_one_after_the_other(
+    on: Callable[..., Any],
+) -> None:
+    """torch's and MLX's look at it at once, and the later finds it busy."""
+
+    class Busy(dict[str, Any]):
+        """MLX's first look fails."""
+
+        looks = count()
+
+        def __getitem__(self, name: str) -> Any:
+            is_busy = name == "mlx-gpu" and not next(self.looks)
+            return {"error": f"RuntimeError: {BUSY}"} if is_busy else super().__getitem__(name)
+
+    made = on(ADA, probed=Busy(answers(ADA)))
+    assert [*made["backends_unavailable"]] == ["torch-mps"]
+    assert {e["cell"]["backend"] for e in cells_of(made, device_kind="gpu")} == {
+        "torch-cuda",
+        "mlx",
+    }
+    held = answers(ADA) | {"torch-cuda": {"error": f"RuntimeError: {BUSY}"}}
+    fix = on(ADA, probed=held)["backends_unavailable"]["torch-cuda"]["fix"]
+    assert fix == EXCLUSIVE and "`sudo nvidia-smi -c 0`" in fix
+
+
+def test_a_cell_on_a_card_that_another_process_holds_says_how_to_share_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measure(*_: Any) -> Any:
+        raise RuntimeError(f"{BUSY}\nCompile with `TORCH_USE_CUDA_DSA`")
+
+    monkeypatch.setattr(worker, "end_with", lambda pid: None)
+    monkeypatch.setattr(worker.packages, "hide_as_told", lambda: None)
+    monkeypatch.setattr(worker.measurement, "measure", measure)
+    cell = cpu_cell(
+        backend="torch-cuda", workload="launch", module="kernel_launch", device_kind="gpu"
+    )
+    job = {"cell": vars(cell), "supervisor": 0, "checkpoints": None, "expect": None}
+    worker.main(job | {name: str(tmp_path / name) for name in ("result", "progress")})
+    result = json.loads((tmp_path / "result").read_text(encoding="utf-8"))
+    assert result["status"] == "failed" and "\n" not in result["reason"]
+    assert result["reason"].endswith(f"; while: start, step 0; {EXCLUSIVE}")
+
+
+def test_cold_launches_on_a_card_that_the_cell_holds_are_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cell's own launches are measured; fresh processes come while it has the card."""
+    lines = ["Traceback (most recent call last):", f"torch.AcceleratorError: {BUSY}"]
+    lines += ["Search for `cudaErrorDevicesUnavailable' in NVIDIA's documentation.", ""]
+    one = [
+        f'{cold_launch.MARK}{{"doing": "open the device"}}',
+        *lines,
+        f'{cold_launch.MARK}{{"ended": 1}}',
+    ]
+    printed = "\n".join(kernel_launch.PROCESSES * one).encode()
+    done = SimpleNamespace(stdout=printed, returncode=0)
+    monkeypatch.setattr(cold_launch.subprocess, "run", lambda *_, **__: done)
+    cell = cpu_cell(backend="torch-cpu", workload="launch", module="kernel_launch", parameters={})
+    session = session_of(cell)
+    (_, why), *others = cold_launch.fresh(cell, 1, kernel_launch.PROCESSES)
+    assert (
+        f"torch.AcceleratorError: {BUSY}" in str(why) and len(others) == kernel_launch.PROCESSES - 1
+    )
+    assert session.workload.cold(session) == ({}, [kernel_launch.EXCLUSIVE])
+    (flag,) = session.flags
+    assert flag == {"code": "fresh_process_failed", "detail": kernel_launch.EXCLUSIVE}
+
+
+# -- DeepSpeed without a compiler for CUDA ----------------------------------------------------------
+
+NO_NVCC = "CUDA_HOME does not exist, unable to compile CUDA op(s)"
+
+
+def test_a_deepspeed_that_looks_for_nvcc_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where it is imported, and where its Adam is built."""
+
+    class MissingCUDAException(Exception):
+        """DeepSpeed's own."""
+
+    def missing(*_: Any) -> Any:
+        raise MissingCUDAException(NO_NVCC)
+
+    remedy = "pip install deepspeed==0.19.8, which does without, or install NVIDIA's compiler nvcc"
+    monkeypatch.setattr(
+        packages,
+        "_import",
+        lambda name: f"MissingCUDAException: {NO_NVCC}" if name == "deepspeed" else None,
+    )
+    assert f"deepspeed does not load (MissingCUDAException: {NO_NVCC}): {remedy}" in str(
+        packages.failure(["deepspeed"])
+    )
+    builder = ModuleType("deepspeed.ops.op_builder.cpu")
+    builder.CPUAdamBuilder = missing  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "deepspeed.ops.op_builder.cpu", builder)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    with pytest.raises(UserError, match=re.escape(f"cpu_adam was not built: {NO_NVCC}: {remedy}")):
+        offload_ops.build()

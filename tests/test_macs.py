@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from conftest import ROOT, Checkout, own_project
 from golden import update
-from hosts_by_answers import GIB, plan_of
+from hosts_by_answers import DOCUMENTED, GIB, documented, plan_of
 from siliconprof import fingerprint
 from siliconprof.cells import config, expected, matrix, plan
 from siliconprof.hosts import registry
@@ -257,7 +256,6 @@ def test_a_compiled_step_that_fails_on_mps_names_its_young_compiler(
 
 # -- what the documentation says ---------------------------------------------------------------------
 
-DOCUMENTED = (ROOT / "docs" / "developing.md").read_text(encoding="utf-8")
 PAPER = ("--configfile", "config/paper.yaml", "--replace-workflow-config")
 
 
@@ -266,14 +264,7 @@ def test_the_default_run_on_a_mac_is_what_the_documentation_says(
     mac: Mac, on: Callable[..., Any]
 ) -> None:
     """Of cells, how many in which state, how long, and at which batch."""
-    made = on(mac)
-    states = Counter(entry["state"] for entry in made["cells"])
-    (batch,) = {entry["batch_size"] for entry in small_of(made)}
-    minutes = round(made["totals"]["expected_s"] / 60)
-    counts = [states[name] for name in ("to measure", "skipped", "unsupported")]
-    assert sum(counts) == len(made["cells"])
-    row = [f"{mac.chip}, {mac.memory_gib} GB", len(made["cells"]), *counts, minutes, batch]
-    line = f"| {' | '.join(map(str, row))} |\n"
+    line = documented(f"{mac.chip}, {mac.memory_gib} GB", on(mac))
     assert line in DOCUMENTED, line
 
 

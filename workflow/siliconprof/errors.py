@@ -31,6 +31,14 @@ NO_TEXT = re.compile(f"[{_CONTROL}]")
 _NOT_SHOWN = re.compile(rf"[{_CONTROL}\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
+# In what CUDA says where another process has the GPU and its compute mode lets one alone, and what fixes it.
+BUSY = "busy or unavailable"
+EXCLUSIVE = (
+    "another process holds the GPU, whose compute mode (`nvidia-smi -q -d COMPUTE`) lets one alone use it: "
+    "end that process, or let several: `sudo nvidia-smi -c 0`"
+)
+
+
 class UserError(Exception):
     """Something the person at the keyboard can fix; the message says what, where and how."""
 

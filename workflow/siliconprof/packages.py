@@ -147,6 +147,19 @@ def remedy(distribution: str) -> str:
     return f"pip install --force-reinstall --no-deps {distribution}=={version}"
 
 
+NO_NVCC = "unable to compile CUDA op"  # of its MissingCUDAException
+
+
+def fix(distribution: str, why: str) -> str:
+    """The same of one that does not load, by why; DeepSpeed looks for CUDA's compiler in some versions."""
+    if NO_NVCC not in why:
+        return remedy(distribution)
+    return (
+        "pip install deepspeed==0.19.8, which does without, or install NVIDIA's compiler nvcc (Debian: apt-get "
+        "install nvidia-cuda-toolkit) and set CUDA_HOME to the folder above its bin/"
+    )
+
+
 def failure(distributions: Iterable[str]) -> str | None:
     """The first of some packages that this process cannot import, why, and how to fix it."""
     for name in sorted(requirements(distributions), key=lambda one: len(requirements([one]))):
@@ -155,7 +168,7 @@ def failure(distributions: Iterable[str]) -> str | None:
                 return f"needs {name}, which this Python does not have: {remedy(name)}"
             continue
         if why := _import(name):
-            return f"{name} does not load ({why}): {remedy(name)}"
+            return f"{name} does not load ({why}): {fix(name, why)}"
     return None
 
 

@@ -17,7 +17,7 @@ from siliconprof.store import record as record_file
 from siliconprof.store import table_files
 from siliconprof.store.cell import Cell
 from siliconprof.store.contents import Check, Point, Record, Scalar
-from siliconprof.store.point import WHOLE, EnergySource, Series
+from siliconprof.store.point import WHOLE, EnergySource, GpuState, Series
 from siliconprof.store.table_files import Block, Row
 
 T = TypeVar("T")
@@ -145,8 +145,7 @@ def point_rows(record: Record) -> Iterator[Row]:
             "device_peak_means": point.memory.device_peak_means,
             **faults_per_step(point, record.probed("page_faults", "page_size_bytes")),
             **{name: getattr(point, name) for name in OF_POINT},
-            **({f"gpu_{name}": value for name, value in point.gpu if name != "limits"}),
-            "gpu_limits": ", ".join(point.gpu.limits or ()) or None,
+            **_gpu_columns(point.gpu),
             "cold_reason": point.cold.reasons.get("cold_s"),
             "loss_first": point.loss[0] if point.loss else None,
             "draws": bool(point.draws),
@@ -160,6 +159,14 @@ def point_rows(record: Record) -> Iterator[Row]:
             elif name not in row:
                 row[name] = point.quantities.get(name)
         yield row | rates(row)
+
+
+def _gpu_columns(gpu: GpuState) -> Row:
+    if gpu.measured_s is None:
+        return {}
+    return {f"gpu_{name}": value for name, value in gpu} | {
+        "gpu_limits": ", ".join(gpu.limits or ()) or None
+    }
 
 
 def _study_columns(point: Point) -> Row:

@@ -1,4 +1,4 @@
-"""An empty kernel by CUDA's driver, which every host with an NVIDIA GPU has.
+"""CUDA's driver, which every host with an NVIDIA GPU has: an empty kernel, and which GPU is seen.
 
 No toolkit is needed: the driver compiles PTX. Functions and constants are those of the CUDA driver
 API, docs.nvidia.com/cuda/cuda-driver-api.
@@ -7,7 +7,7 @@ API, docs.nvidia.com/cuda/cuda-driver-api.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 LIBRARY = "libcuda.so.1"  # its soname, part of the driver
 NAME = b"siliconprof_empty"
@@ -20,6 +20,22 @@ PTX = b""".version 7.0
     ret;
 }
 """
+
+
+def only(index: int, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The variable by which a process sees one GPU, in whichever form the shell names those it has.
+
+    These are numbers, UUIDs or the beginnings of such, and slices (`MIG-…`), see the CUDA programming
+    guide, CUDA_VISIBLE_DEVICES.
+
+    Args:
+        index: of the GPU among those that a process of the shell sees.
+    """
+    own = str(index)
+    if (visible := inherited.get("CUDA_VISIBLE_DEVICES")) is not None:
+        names = [name.strip() for name in visible.split(",") if name.strip()]
+        own = names[index] if index < len(names) else ""
+    return {"CUDA_VISIBLE_DEVICES": own}
 
 
 class CudaError(Exception):

@@ -24,9 +24,8 @@ from siliconprof.memory.footprint import MemoryProfile
 # lie between the formats' unit round-offs (2^-24, 2^-11, 2^-11, 2^-9), fp16 and tf32 share one.
 ERROR_BANDS = (("fp32", 0.0, 1e-5), ("tf32-or-fp16", 1e-5, 8e-4), ("bf16", 8e-4, 2e-2))
 SAMPLED = 2**16  # values that `sampled` takes
-# Compute capability from which NVIDIA's GPUs compute in a format; before it libraries emulate it, or
-# fail. CUDA programming guide, appendix Compute Capabilities, inputs of the tensor cores.
-SINCE_CAPABILITY = {"bf16": 8, "tf32": 8}
+# What NVIDIA's GPUs compute in from compute capability 8.0 on: CUDA programming guide, appendix on it.
+SINCE_AMPERE = ("bf16", "tf32")
 
 
 class Unsupported(Exception):
@@ -69,10 +68,7 @@ class Stepper:
         return None
 
     def updates(self) -> int | None:
-        """Steps so far that have updated the weights; None where each does.
-
-        Under a gradient scaler those whose gradients overflow do not. It may wait for the device.
-        """
+        """Steps but those that a gradient scaler has skipped; None where it skips none. It may wait."""
         return None
 
     def gradient_norm(self) -> float | None:
@@ -123,9 +119,8 @@ class Backend:
     time_method: ClassVar[str]  # how phases and whole steps are timed, for the record
     precisions: ClassVar[Mapping[str, str | None]]  # precision -> reason why not, None = can
     offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
-    memory_profile: ClassVar[MemoryProfile] = (
-        MemoryProfile()
-    )  # what it keeps from a forward pass, for the memory model
+    # What it keeps from a forward pass, for the memory model.
+    memory_profile: ClassVar[MemoryProfile] = MemoryProfile()
     memory_prefix: ClassVar[str] = "device"  # of the columns that `memory_counters` fills
     writes_into: ClassVar[bool] = True  # a `Stream` writes into memory that exists already
     peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
@@ -160,14 +155,9 @@ class Backend:
 
     @classmethod
     def refuses(cls, precision: str, capability: str | None) -> str | None:
-        """Why it cannot compute in a precision, None where it can.
-
-        Args:
-            capability: compute capability of an NVIDIA GPU, as `7.5`; None = none, or unknown.
-        """
-        since = SINCE_CAPABILITY.get(precision.removeprefix("amp-"), 0)
-        if capability and float(capability) < since:
-            return f"{precision} needs compute capability {since}.0, this GPU has {capability}"
+        """Why it cannot compute in a precision, None where it can; see `memory_profile_on`."""
+        if capability and float(capability) < 8 and precision.endswith(SINCE_AMPERE):
+            return f"{precision} needs compute capability 8.0, this GPU has {capability}"
         return cls.precisions.get(precision)
 
     @classmethod

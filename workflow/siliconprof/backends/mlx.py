@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from typing import Any
 
-from siliconprof.backends import _metal, _mlx_operators
+from siliconprof.backends import _cuda_driver, _metal, _mlx_operators
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
 from siliconprof.backends.base import SAMPLED, Backend, Operator, Stepper, Unsupported
@@ -87,8 +87,9 @@ class Plugin(Backend):
     def environment(
         cls, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
-        """Read when MLX is imported; fp32 means fp32."""
-        return {"MLX_ENABLE_TF32": "1" if precision == "tf32" else "0"}
+        """Read when MLX is imported; fp32 means fp32, and of NVIDIA's GPUs it sees its own."""
+        tf32 = {"MLX_ENABLE_TF32": "1" if precision == "tf32" else "0"}
+        return _cuda_driver.only(index, inherited) | tf32
 
     @classmethod
     def cannot_compile(cls, device_kind: str) -> str | None:
@@ -124,7 +125,7 @@ class Plugin(Backend):
             return super().identity(device_kind, index)
         import mlx.core as mx
 
-        info = mx.device_info(mx.Device(mx.gpu, index))
+        info = mx.device_info(mx.Device(mx.gpu, self._place(index)))
         facts = {
             "name": info.get("device_name"),
             "memory_bytes": info.get("total_memory", info.get("memory_size")),
@@ -140,6 +141,10 @@ class Plugin(Backend):
 
         return mx.device_count(mx.gpu)
 
+    def _place(self, index: int) -> int:
+        """A cell's process sees its own GPU only, see `environment`; the detection's all of them."""
+        return index if index < self.n_gpus() else 0
+
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         import mlx.core as mx
 
@@ -147,7 +152,8 @@ class Plugin(Backend):
             raise Unsupported("tf32: a GPU format; MLX on a CPU has none")
         self.mx = mx
         self.precision = precision
-        self.device = mx.Device(mx.cpu if device_kind == "cpu" else mx.gpu, index)
+        place = 0 if device_kind == "cpu" else self._place(index)
+        self.device = mx.Device(mx.cpu if device_kind == "cpu" else mx.gpu, place)
         mx.set_default_device(self.device)
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
         self.compute_dtype = mx.bfloat16 if precision == "amp-bf16" else self.dtype

@@ -78,11 +78,7 @@ class Plugin(TorchBackend):
         """One GPU and no other, since the Trainer takes all it sees. A library that asks torch while it
         is imported whether CUDA is there opens nothing, so that the process can be forked.
         """
-        own = str(index)
-        if (visible := inherited.get("CUDA_VISIBLE_DEVICES")) is not None:
-            names = [name.strip() for name in visible.split(",") if name.strip()]
-            own = names[index] if index < len(names) else ""
-        return {"CUDA_VISIBLE_DEVICES": own, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        return _cuda_driver.only(index, inherited) | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
     @classmethod
     def may_fork(cls, device_kind: str) -> bool:

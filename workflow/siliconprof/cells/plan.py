@@ -113,7 +113,7 @@ def make(
         "data_refused": refused,
         "emulated": _emulated(host, rows) if host else [],
         "backends_unavailable": {
-            name: {"reason": entry["reason"], "fix": entry.get("fix")}
+            name: {key: entry.get(key) for key in ("available", "reason", "fix")}
             for name, entry in (host["backends"].items() if host else ())
             if entry["reason"]
         },
@@ -210,7 +210,8 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"not measured: {missing['device']}: {missing['reason']}"
     for name, entry in plan["backends_unavailable"].items():
         fix = f"; {entry['fix']}" if entry["fix"] else ""
-        yield f"backend {name} is not available: {entry['reason']}{fix}"
+        cannot = "" if entry["available"] else " is not available"
+        yield f"backend {name}{cannot}: {entry['reason']}{fix}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from siliconprof import declarations, plugins
+from siliconprof.errors import BUSY, EXCLUSIVE
 from siliconprof.hosts import blas, machine, offload_ops
 from siliconprof.hosts.frameworks import ANSWER_MARK
 from siliconprof.plugins import PACKAGE_DIR
@@ -57,7 +58,8 @@ FIXES = (
     ("no cuda gpus are available", NO_GPU),
     ("no gpu is visible", NO_GPU),
     ("out of memory", IN_USE),
-    ("busy or unavailable", IN_USE),
+    (BUSY, EXCLUSIVE),
+    ("cuda_visible_devices names", "name those that `nvidia-smi -L` lists"),
     # cudaErrorSystemNotReady: a machine with NVSwitch whose fabric manager does not run
     ("system not yet initialized", "systemctl start nvidia-fabricmanager, NVIDIA's own service"),
     ("driver", "install or update the NVIDIA driver: `nvidia-smi` must list the GPU"),
@@ -185,6 +187,17 @@ def _gpus(
     return ([*gpus.values()] or without) + others
 
 
+def _not_visible(n_gpus: int) -> str | None:
+    """That CUDA_VISIBLE_DEVICES names more GPUs than torch sees, of which there is one at least."""
+    named = [*filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))]
+    if len(named) <= n_gpus:
+        return None
+    return (
+        f"CUDA_VISIBLE_DEVICES names {len(named)} GPUs, of which CUDA finds {n_gpus}: it takes none from the "
+        "first on that is not here, and one slice (MIG) for a process"
+    )
+
+
 def _state(
     answer: Mapping[str, Any], package: str, gpus: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -198,6 +211,12 @@ def _state(
     for index, device in enumerate(gpus.get("devices", ())):
         if device["error"]:
             reasons.append(f"on GPU {index} ({device['name']}): {device['error']}")
+    if (
+        package == "torch"
+        and gpus.get("devices")
+        and (hidden := _not_visible(len(gpus["devices"])))
+    ):
+        reasons.append(hidden)
     reason = "; ".join(reasons) or None
     return {"available": True, "reason": reason, "fix": reason and fix_of(reason, package)}
 
@@ -264,6 +283,9 @@ def detect() -> dict[str, Any]:
         asked = [name for name, answer in answers.items() if answer is None]
         probes = ["mlx-gpu" if name == "mlx" else name for name in asked]
         answers |= zip(asked, pool.map(probe, probes), strict=True)
+    for name, again in zip(asked, probes, strict=True):
+        if BUSY in answers[name].get("error", ""):  # maybe the other of these processes had the GPU
+            answers[name] = probe(again)
     backends = {
         "torch-cpu": _state(torch, "torch"),
         **{name: _state(answers[name], "torch") for name in OF_TORCH},

@@ -15,13 +15,12 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from siliconprof import fingerprint, options
+from siliconprof import fingerprint, options, packages
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import machine
 
@@ -111,9 +110,11 @@ def build() -> Path:
             f"offload-ops: {error}; install this host's pins: pip install -r envs/cpu.txt "
             "(envs/cuda.txt with an NVIDIA GPU)"
         ) from None
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+    except Exception as error:  # DeepSpeed's own, such as MissingCUDAException, too
         lines = str(error).strip().splitlines() or [type(error).__name__]
         errors = [line for line in lines if "error:" in line] or lines
+        if packages.NO_NVCC in errors[0]:
+            errors = [f"{errors[0]}: {packages.fix('deepspeed', errors[0])}"]
         raise UserError(f"offload-ops: {EXTENSION} was not built: {errors[0]}") from error
     return path
 

@@ -17,7 +17,14 @@ from typing import Any
 
 from siliconprof import packages
 from siliconprof.backends.base import Unsupported
-from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, in_one_line
+from siliconprof.errors import (
+    BUSY,
+    CANNOT_WRITE_STATUS,
+    EXCLUSIVE,
+    CannotWrite,
+    UserError,
+    in_one_line,
+)
 from siliconprof.lifetime import end_with, leave
 from siliconprof.session import exhaustion, measurement, sweep
 from siliconprof.session.session import COURSE
@@ -82,7 +89,8 @@ def main(job: Mapping[str, Any]) -> int:
         traceback.print_exc()
         where = f"while: {reached['doing']}, step {reached['step']}"
         status = "oom" if exhaustion.raised(error) else "failed"
-        result = {"status": status, "reason": f"{in_one_line(error)}; {where}"}
+        fix = f"; {EXCLUSIVE}" if BUSY in str(error) else ""
+        result = {"status": status, "reason": f"{in_one_line(error)}; {where}{fix}"}
     result = partial | result
     result["python"] = platform.python_version()
     try:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ IMPORT_S, CONTEXT_S, OTHER_KERNEL_S = "import_s", "context_s", "other_kernel_s"
 DISPATCH_COLD_S = "dispatch_cold_s"
 COMPILE_AND_LOAD_S, EMPTY_COLD_S = "compile_and_load_s", "empty_cold_s"
 OTHER_SIZE = 8  # of the product that runs first
+ERROR = re.compile(r"[\w.]+(Error|Exception): ")  # after a CUDA error's own line there are more
 # Folders in which CUDA's driver (CUDA programming guide, environment variables) and MLX
 # (mlx/backend/cuda/jit_module.cpp) look for the kernel that a process before has compiled.
 KERNEL_CACHES = ("CUDA_CACHE_PATH", "MLX_PTX_CACHE_DIR")
@@ -162,11 +164,11 @@ def fresh(cell: Cell, limit_s: float, forks: int = 0) -> list[tuple[dict[str, fl
             if "ended" in message:
                 why = failure(message["ended"], False, limit_s, f"while: {doing}", last)
                 launches.append((times_s, why))
-                times_s = {}
+                times_s, last = {}, ""
             else:
                 times_s |= message
         elif text:
-            last = text
+            last = last if ERROR.match(last) else text
             print(text, flush=True)  # into the cell's log
     while len(launches) < due:
         launches.append((times_s, failure(code, late, limit_s, f"while: {doing}", last)))

@@ -215,7 +215,7 @@ class OffloadStepper(Stepper):
         return lambda: float(detached)
 
     def updates(self) -> int | None:
-        return updates(self.engine)
+        return updates(self.engine) if self.dtype == self.backend.torch.float16 else None
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
         on_device = self.on_device(batch)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.declarations import Parameter, Quantity, integer
+from siliconprof.errors import BUSY
 from siliconprof.lifetime import forks_here
 from siliconprof.session import cold_launch
 from siliconprof.session.cold_launch import COMPILE_AND_LOAD_S, DISPATCH_COLD_S, EMPTY_COLD_S
@@ -36,6 +37,10 @@ FORKED = (
     "one process imports the framework; each of its forks in turn opens the device and launches"
 )
 BEFORE = (cold_launch.IMPORT_S, cold_launch.CONTEXT_S, cold_launch.OTHER_KERNEL_S)
+EXCLUSIVE = (
+    "they cannot open the GPU while this cell's process holds it, since its compute mode lets one process alone "
+    "use it: `sudo nvidia-smi -c 0` lets several"
+)
 COMES_COMPILED = "the operator comes compiled with the framework"
 
 
@@ -112,6 +117,8 @@ class Plugin(KernelWorkload):
                 if reason:
                     failed.append(f"process {done}: {reason}")
         session.timed(sum(map(sum, all_s.values())))
+        if any(BUSY in reason for reason in failed):
+            failed = [EXCLUSIVE]
         if failed:
             session.flag("fresh_process_failed", "; ".join(failed))
         return all_s, failed
