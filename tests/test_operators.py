@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import defaults, record_problems
+from conftest import defaults, opened, record_problems
 from siliconprof import plugins
 from siliconprof.analyse import attribution
 from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
@@ -85,6 +85,22 @@ def test_a_steps_operators_do_the_work_of_the_models_formula(model: str, backend
         assert all(len(seconds) == len(times) - 1 >= 1 for seconds in timed)
     longest = max(max(row["seconds"]) for row in found["rows"])
     assert 0 < longest < 60
+
+
+def test_scores_that_attention_computes_again_are_no_work() -> None:
+    """Two products forwards and four backwards; a fused kernel does one of them twice."""
+    backend = opened("torch-cpu")
+    torch, shape = backend.torch, (2, 3, 40, 16)
+    inputs = [torch.randn(shape, requires_grad=True) for _ in range(3)]
+
+    def step() -> Any:
+        out = torch.nn.functional.scaled_dot_product_attention(*inputs)
+        return torch.autograd.grad(out.sum(), inputs)
+
+    operators = backend.operators_of(step)
+    assert "attention" in backend.kernels(operators)["attention"]
+    product = 2 * 2 * 3 * 40 * 40 * 16
+    assert backend.counted_flops((o.kind, o.flops, 1) for o in operators) == 6 * product
 
 
 def test_products_of_operators_that_a_cpu_lacks_are_counted() -> None:

@@ -180,11 +180,23 @@ class TorchBackend(Backend):
         return _torch_operators.of(launch, self.device.type)
 
     def counted_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
-        """By `torch.utils.flop_counter`, which knows no LSTM."""
+        """By `torch.utils.flop_counter`, which knows no LSTM.
+
+        Of the five products of a fused attention's backward pass one computes the scores again, which is
+        no work of the model.
+        """
         known = [*operators]
         if any(kind in _torch_operators.LSTM for kind, *_ in known):
             return None
-        return super().counted_flops(known)
+        again = (_torch_operators.FUSED_ATTENTION, "_backward")
+        return super().counted_flops(
+            (
+                kind,
+                flops * 4 // 5 if flops and all(part in kind for part in again) else flops,
+                count,
+            )
+            for kind, flops, count in known
+        )
 
     def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
         """By the operators that torch dispatches.
@@ -196,7 +208,7 @@ class TorchBackend(Backend):
         attention = sorted(
             name
             for name in seen
-            if name.startswith("_scaled_dot_product") and not name.endswith("backward")
+            if name.startswith(_torch_operators.FUSED_ATTENTION) and not name.endswith("backward")
         )
         adamw = "for-loop"
         if "_fused_adamw_" in seen:

@@ -18,7 +18,8 @@ from typing import Any
 from siliconprof.backends import _bursts
 from siliconprof.backends.base import Operator
 
-SDPA = "aten::_scaled_dot_product_flash_attention_for_cpu"
+FUSED_ATTENTION = "_scaled_dot_product"  # how the names of its operators begin
+SDPA = f"aten::{FUSED_ATTENTION}_flash_attention_for_cpu"
 # An LSTM's operators -> the arguments that are its input and its weights, from the first to the last;
 # backwards each product has one for either factor.
 LSTM: Mapping[str, tuple[int, int, int]] = {
