@@ -274,7 +274,7 @@ def test_what_the_child_loaded_was_declared(tiny):
 def test_damaged_data_leave_no_record_and_their_remedy_works(clone):
     (path,) = clone.path.glob("results/records/**/nano-2/auto/fp32.json")
     path.unlink()
-    (clone.path / "results/data/words/tokens.npy").unlink()
+    (clone.path / "results/data/words/tokens.npy").write_bytes(b"damaged")
     done = clone.snakemake("measured", check=False)
     assert done.returncode and "delete that folder and run" in done.stdout and not path.exists()
     shutil.rmtree(clone.path / "results/data/words")
