@@ -18,7 +18,7 @@ fi
 note "environment: ready, $(python -c 'from importlib.metadata import version as v; print(*[f"{n} {v(n)}" for n in ("torch", "transformers", "snakemake")])')"
 import_once
 # DeepSpeed's Adam compiles beside what is not timed.
-(timeout "$SMOKE_S" python -m siliconprof.hosts.offload_ops >"$LOGS/offload-ops.log" 2>&1) &
+timeout "$SMOKE_S" python -m siliconprof.hosts.offload_ops >"$LOGS/offload-ops.log" 2>&1 &
 ops=$!
 stage smoke "$SMOKE_S" $RUN "$SMOKE"
 # What has not compiled by then is not waited for: offloading then updates by torch's own AdamW.
