@@ -11,11 +11,13 @@ import operator
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Parameter, Quantity, integer, number, several
-from siliconprof.workloads.base import KernelWorkload
+from siliconprof.workloads.base import LATER_MODULES, KernelWorkload
 
 if TYPE_CHECKING:
     from siliconprof.backends.base import Backend
@@ -72,6 +74,11 @@ class OperationWorkload(KernelWorkload):
         "burst_mean_s": Quantity("mean of a burst", "s", "lower"),
         "result_error": Quantity("error against float64", "", "lower"),
     }
+
+    def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
+        """What would else be imported amid the first point, seconds that a search takes for its own."""
+        names = LATER_MODULES.get(framework, ())
+        return [(name, partial(import_module, name)) for name in names]
 
     def timed_point(
         self,

@@ -105,8 +105,8 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
 
 NARROW_S = 2.0  # after which an operation's interval is narrow enough, whatever its budget
 UNLABELLED = -100  # both frameworks' losses leave such labels out
-# framework -> modules that its first optimizer imports
-OPTIMIZERS_MODULES = {"torch": ("torch._dynamo",)}
+# framework -> modules that it imports with its first optimizer, and where operators are first looked at
+LATER_MODULES = {"torch": ("torch._dynamo",)}
 
 
 def only_fp32(because: str) -> dict[str, str]:
@@ -399,7 +399,7 @@ class TrainingWorkload(Workload):
         return self.MODULES.get(framework, ())
 
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        names = (*OPTIMIZERS_MODULES.get(framework, ()), *self.modules(framework))
+        names = (*LATER_MODULES.get(framework, ()), *self.modules(framework))
         return [(name, partial(import_alone, name, self.BARE)) for name in names]
 
     def torch_model(self, seed: int) -> Any:
