@@ -390,9 +390,9 @@ def test_cold_launches_on_a_card_that_the_cell_holds_are_one_line(
     assert (
         f"torch.AcceleratorError: {BUSY}" in str(why) and len(others) == kernel_launch.PROCESSES - 1
     )
-    assert session.workload.cold(session) == ({}, [kernel_launch.EXCLUSIVE])
+    assert session.workload.cold(session) == ({}, [kernel_launch.HELD_BY_CELL])
     (flag,) = session.flags
-    assert flag == {"code": "fresh_process_failed", "detail": kernel_launch.EXCLUSIVE}
+    assert flag == {"code": "fresh_process_failed", "detail": kernel_launch.HELD_BY_CELL}
 
 
 # -- DeepSpeed without a compiler for CUDA ----------------------------------------------------------

@@ -265,6 +265,7 @@ def test_the_driver_says_what_was_forked_too_late(driver: ctypes.CDLL) -> None:
     assert lifetime.in_a_fork(backend.bad_fork) == 0  # which nothing has called before
     assert not backend.bad_fork()
     assert lifetime.in_a_fork(backend.bad_fork) == 1
+    assert lifetime.in_a_fork(lambda: 1 // 0) == 1  # nor does one go on that raises
 
 
 def test_the_driver_alone_makes_an_empty_cuda_kernel(

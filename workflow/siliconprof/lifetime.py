@@ -30,15 +30,24 @@ def exists(pid: int) -> bool:
     return True
 
 
+def forks_off() -> bool:
+    """Whether a person wants no forks."""
+    return os.environ.get(FORKS_VARIABLE) == "0"
+
+
 def forks_here() -> bool:
     """Whether processes that have imported may fork others that measure: on Linux, unless turned off."""
-    return sys.platform == "linux" and os.environ.get(FORKS_VARIABLE) != "0"
+    return sys.platform == "linux" and not forks_off()
 
 
 def in_a_fork(action: Callable[[], int]) -> int:
-    """The exit status of a fork of this process that does this and nothing else."""
+    """The exit status of a fork of this process that does this and nothing else; 1 where it raises."""
     if not (pid := os.fork()):
-        os._exit(action())
+        status = 1
+        try:
+            status = action()
+        finally:  # whatever it raised: the fork must not go on as this process
+            os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

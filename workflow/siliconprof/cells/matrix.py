@@ -8,7 +8,6 @@ writes the same expansion as a file, `results/matrix.json`, which the later stag
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -285,8 +284,7 @@ def _skipped(
 def forks(host: Mapping[str, Any], device: Mapping[str, Any], backend: str) -> bool:
     """Whether the process of a cell on this host is forked from one that has imported its libraries."""
     may_fork = plugins.load("backends", backend).may_fork(device["kind"])
-    turned_off = os.environ.get(lifetime.FORKS_VARIABLE) == "0"
-    return host["os"]["system"] == "Linux" and may_fork and not turned_off
+    return host["os"]["system"] == "Linux" and may_fork and not lifetime.forks_off()
 
 
 def _emulated(

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof import declarations, packages
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine
-from siliconprof.lifetime import forks_here, in_a_fork
+from siliconprof.lifetime import forks_here, forks_off, in_a_fork
 from siliconprof.measure import inherited, leftovers
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session.trial import Trial
@@ -103,7 +103,7 @@ def start() -> int | None:
     Returns:
         A descriptor: the root ends when it is closed, as it is with this process.
     """
-    if sys.platform != "linux" or not forks_here():
+    if sys.platform != "linux" or forks_off():
         return None
     try:
         os.close(os.pidfd_open(os.getpid()))

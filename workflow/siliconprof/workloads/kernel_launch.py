@@ -37,7 +37,7 @@ FORKED = (
     "one process imports the framework; each of its forks in turn opens the device and launches"
 )
 BEFORE = (cold_launch.IMPORT_S, cold_launch.CONTEXT_S, cold_launch.OTHER_KERNEL_S)
-EXCLUSIVE = (
+HELD_BY_CELL = (
     "they cannot open the GPU while this cell's process holds it, since its compute mode lets one process alone "
     "use it: `sudo nvidia-smi -c 0` lets several"
 )
@@ -118,7 +118,7 @@ class Plugin(KernelWorkload):
                     failed.append(f"process {done}: {reason}")
         session.timed(sum(map(sum, all_s.values())))
         if any(BUSY in reason for reason in failed):
-            failed = [EXCLUSIVE]
+            failed = [HELD_BY_CELL]
         if failed:
             session.flag("fresh_process_failed", "; ".join(failed))
         return all_s, failed
