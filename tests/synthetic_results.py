@@ -9,6 +9,7 @@ import contextlib
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -469,6 +470,7 @@ def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(errors),
+        patch.dict(os.environ),  # what it sets is its own process's
         patch.object(sys, "argv", ["siliconprof", *argv]),
         patch.object(registry, "load", READ_ONCE),
     ):

@@ -200,7 +200,7 @@ def test_a_run_keeps_its_host_awake(
     (tmp_path / "mv").symlink_to(shutil.which("mv") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
     became: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda path, words: became.append(words))
+    monkeypatch.setattr(os, "execve", lambda _, words, __: became.append(words))
     with patch("siliconprof.errors.require_this_checkout"):
         command("run", "--cores", "1", "report", cwd=door.path)
     assert became == [[sys.executable, "-m", "snakemake", "--cores", "1", "report"]]

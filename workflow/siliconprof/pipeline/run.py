@@ -169,5 +169,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_target(words)
     check_options(words)
     stay_awake()
-    os.environ["PYTHONSAFEPATH"] = "1"  # a `profile.py` that lies here is not the library's
-    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])
+    # A `profile.py` that lies here is not the library's.
+    environment = os.environ | {"PYTHONSAFEPATH": "1"}
+    os.execve(sys.executable, [sys.executable, "-m", "snakemake", *words], environment)
