@@ -97,6 +97,7 @@ def test_an_experiment_on_a_simulated_gpu_reaches_the_page(run: Checkout) -> Non
     )
 
 
+@pytest.mark.alone  # it looks at times
 def test_times_on_a_simulated_gpu_are_those_of_its_work(run: Checkout) -> None:
     """Nothing lasts less than the card needs; phases, and operators, add up to the step."""
     for workload, precision in (("plain", "tf32"), ("hf", "fp32")):
@@ -243,6 +244,7 @@ def test_the_contract_of_backends_holds_on_a_simulated_gpu(
     assert int(re.search(r"(\d+) passed", said)[1]) >= 20, said
 
 
+@pytest.mark.alone  # it looks at times
 @pytest.mark.parametrize("name", ["torch-mps", "mlx"])
 def test_a_backend_keeps_its_contract_on_a_simulated_mac(
     name: str, mac: dict[str, str], tmp_path: Path
