@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -18,6 +19,7 @@ from conftest import TINY, Checkout, own_project, until
 from golden import update
 from siliconprof import __version__, options, words
 from siliconprof.hosts import environment
+from siliconprof.pipeline import run
 from synthetic_results import Page, command
 
 # A wrong file -> its text, and what its line says; see also test_config and test_fuzz.
@@ -199,11 +201,15 @@ def test_a_run_keeps_its_host_awake(
     (tmp_path / "sh").symlink_to("/bin/sh")
     (tmp_path / "mv").symlink_to(shutil.which("mv") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    became: list[list[str]] = []
-    monkeypatch.setattr(os, "execve", lambda _, words, __: became.append(words))
-    with patch("siliconprof.errors.require_this_checkout"):
-        command("run", "--cores", "1", "report", cwd=door.path)
-    assert became == [[sys.executable, "-m", "snakemake", "--cores", "1", "report"]]
+    became: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(os, "execve", lambda _, *given: became.append(given))
+    before = dict(os.environ)
+    with patch("siliconprof.errors.require_this_checkout"), contextlib.chdir(door.path):
+        run.main(["--cores", "1", "report"])
+    assert os.environ == before  # what is set is Snakemake's alone
+    ((words, variables),) = became
+    assert words == [sys.executable, "-m", "snakemake", "--cores", "1", "report"]
+    assert variables == before | {"PYTHONSAFEPATH": "1"}
     if program:
         until(told.exists)
         assert said.format(pid=os.getpid()) in told.read_text()
