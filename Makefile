@@ -37,8 +37,7 @@ unexport PYTHONOPTIMIZE
 
 report quick figures: env
 	@# PYTHONSAFEPATH: a `profile.py` that lies here is not the library's.
-	PATH="$$(cd $(BIN) && pwd):$$PATH" PYTHONPATH=workflow PYTHONSAFEPATH=1 \
-	    python -m siliconprof.pipeline.cli run --cores 1 $@ $(ARGS)
+	PATH="$$(cd $(BIN) && pwd):$$PATH" PYTHONSAFEPATH=1 python -m snakemake --cores 1 $@ $(ARGS)
 
 env: $(VENV)/.installed-$(ENV)
 dev-env: $(VENV)/.installed-dev

@@ -7,6 +7,7 @@ import compileall
 import json
 import math
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -265,8 +266,12 @@ def fork_server_of_the_tests() -> str | None:
 
     They end with it.
     """
-    fork_server.start()
-    return os.environ.pop(fork_server.VARIABLE, None)
+    address = f"siliconprof-tests-{secrets.token_hex(8)}"
+    try:
+        fork_server.start(address, os.getpid())
+    except (AttributeError, OSError):
+        return None
+    return address
 
 
 @cache

@@ -17,7 +17,8 @@ import pytest
 from conftest import TINY, Checkout, own_project, until
 from golden import update
 from siliconprof import __version__, options, words
-from siliconprof.hosts import environment
+from siliconprof.errors import UserError
+from siliconprof.hosts import environment, machine
 from synthetic_results import Page, command
 
 # A wrong file -> its text, and what its line says; see also test_config and test_fuzz.
@@ -151,7 +152,7 @@ def test_a_name_that_no_result_has_is_answered_with_the_nearest(
     assert said in refused(Checkout(golden.parent), line)
 
 
-@pytest.mark.parametrize("words", ["plan", "run", "explain a b", "predict --model gpt2-mini"])
+@pytest.mark.parametrize("words", ["plan", "explain a b", "predict --model gpt2-mini"])
 def test_a_wrong_folder_names_the_right_one(door: Checkout, words: str) -> None:
     package = str(door.path / "workflow")
     inside = Checkout(door.path / "config", door.environment)
@@ -169,18 +170,38 @@ def test_a_wrong_folder_names_the_right_one(door: Checkout, words: str) -> None:
         ("report --cores none", "must be integer"),
     ],
 )
-def test_what_only_snakemake_can_refuse_ends_without_a_traceback(
-    door: Checkout, line: str, said: str
+def test_snakemake_says_what_is_wrong(door: Checkout, line: str, said: str) -> None:
+    done = door.snakemake(*line.split(), check=False)
+    assert done.returncode and said in done.stderr
+
+
+def test_a_wrong_config_is_an_error_of_snakemake_s_interface(
+    door: Checkout, tmp_path: Path
 ) -> None:
-    done = door.stage("pipeline.cli", "run", "--cores", "1", *line.split(), check=False)
-    assert done.returncode and said in done.stderr and "Traceback" not in done.stderr + done.stdout
+    """Whoever calls it from Python, as an outer program does, catches that."""
+    (tmp_path / "wrong.yaml").write_text("hosst: a\n")
+    script = (
+        "from pathlib import Path\n"
+        "from snakemake.api import SnakemakeApi\n"
+        "from snakemake.exceptions import WorkflowError\n"
+        "from snakemake.settings.types import ConfigSettings, ResourceSettings\n"
+        "with SnakemakeApi() as api:\n"
+        "    flow = api.workflow(ResourceSettings(), snakefile=Path('Snakefile'),\n"
+        f"        config_settings=ConfigSettings(configfiles=[Path({str(tmp_path)!r}, 'wrong.yaml')]))\n"
+        "    try:\n"
+        "        flow.dag()\n"
+        "    except WorkflowError as error:\n"
+        "        print('caught', error)\n"
+    )
+    said = door.run(sys.executable, "-c", script, env={"PYTHONPATH": "workflow"}).stdout
+    assert "caught" in said and "did you mean 'host'?" in said
 
 
-def test_a_full_disk_is_said_before_snakemake_starts(door: Checkout) -> None:
-    usage = shutil.disk_usage(door.path)._replace(free=2**20)
-    with patch("shutil.disk_usage", lambda path: usage):
-        said = refused(door, "run --cores 1 report")
-    assert said.startswith(f"{door.path}: 1.0 MiB are free") and "make room there" in said
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=2**20)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    with pytest.raises(UserError, match=rf"{tmp_path}: 1.0 MiB are free .* make room there"):
+        machine.require_room(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +209,9 @@ def test_a_full_disk_is_said_before_snakemake_starts(door: Checkout) -> None:
     [("caffeinate", "-i -w {pid}"), ("systemd-inhibit", "tail --pid={pid}"), ("", "")],
 )
 def test_a_run_keeps_its_host_awake(
-    program: str, said: str, door: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as Snakemake lives, which this process becomes; where neither is there, nothing is done."""
+    """As long as Snakemake lives; where neither program is there, nothing is done."""
     told = tmp_path / "told"
     if program:
         script = tmp_path / program
@@ -199,19 +220,14 @@ def test_a_run_keeps_its_host_awake(
     (tmp_path / "sh").symlink_to("/bin/sh")
     (tmp_path / "mv").symlink_to(shutil.which("mv") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    became: list[list[str]] = []
-    monkeypatch.setattr(os, "execve", lambda _, words, __: became.append(words))
-    with patch("siliconprof.errors.require_this_checkout"):
-        command("run", "--cores", "1", "report", cwd=door.path)
-    assert became == [[sys.executable, "-m", "snakemake", "--cores", "1", "report"]]
+    environment.stay_awake(os.getpid())
     if program:
         until(told.exists)
         assert said.format(pid=os.getpid()) in told.read_text()
 
 
-@pytest.mark.parametrize("words", [(), ("run",)])
-def test_help_is_a_screen(door: Checkout, words: tuple[str, ...]) -> None:
-    lines = door.stage("pipeline.cli", *words, "--help").stdout.splitlines()
+def test_help_is_a_screen(door: Checkout) -> None:
+    lines = door.stage("pipeline.cli", "--help").stdout.splitlines()
     assert len(lines) < 40 and max(map(len, lines)) <= 110
 
 
@@ -337,7 +353,6 @@ def test_a_shell_s_settings_and_files_do_not_reach_the_run(clone: Checkout, tmp_
     hostile |= latin_1(tmp_path)
     done = clone.run(*snakemake, "report", env=hostile, check=False, errors="replace")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert not (clone.path / "results/errors.txt").read_text(encoding="utf-8")
     assert page.read_bytes() == before
     (key,) = (key for key in clone.records() if "/product-torch/" in key)
     (clone.path / f"results/records/{key}.json").unlink()
@@ -390,7 +405,7 @@ def test_a_user_whom_the_system_does_not_know(checkout: Checkout) -> None:
     checkout.configure(**TINY)
     for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
         checkout.environment[name] = ""
-    run = [sys.executable, "-m", "siliconprof.pipeline.cli", "run", "--cores", "1", "-n", "report"]
+    run = [sys.executable, "-m", "snakemake", "--cores", "1", "-n", "report"]
     env = {"PYTHONPATH": "workflow", "HOME": "/proc"}
     assert "measure" in checkout.run(*unknown, *run, env=env).stdout
 

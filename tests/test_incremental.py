@@ -102,7 +102,7 @@ ALL = MATMULS | {"mlx/launch/fp32", "mlx/nano-2/fp32"}
 def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
     checkout.configure(**TINY)
     rules, cells = due(checkout, TABLE)
-    assert rules == {"experiment", "host", "matrix", "prepare", "measure", "aggregate"}
+    assert rules == {"experiment", "host", "machine", "matrix", "prepare", "measure", "aggregate"}
     assert cells == ALL
     batches = [due(checkout, "report", "--batch", f"report={n}/4")[1] for n in (1, 2)]
     assert [len(cells) for cells in batches] == [1, 2] and not set.intersection(*batches)
@@ -115,13 +115,13 @@ def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
 @pytest.mark.parametrize(
     ("deleted", "rules"),
     [
-        ("tables/claims.csv", {"analyse", "render", "complete"}),
-        ("tables/cells.csv", {"aggregate", "analyse", "render", "complete"}),
-        ("results.csv", {"analyse", "render", "complete"}),
-        ("summary.txt", {"render", "complete"}),
-        ("figures", {"render", "complete"}),
-        ("matrix.json", {"matrix", "aggregate", "analyse", "render", "complete"}),
-        ("hosts/desk.json", {"host", "matrix", "aggregate", "analyse", "render", "complete"}),
+        ("tables/claims.csv", {"analyse", "render"}),
+        ("tables/cells.csv", {"aggregate", "analyse", "render"}),
+        ("results.csv", {"analyse", "render"}),
+        ("summary.txt", {"render"}),
+        ("figures", {"render"}),
+        ("matrix.json", {"matrix", "aggregate", "analyse", "render"}),
+        ("hosts/desk.json", {"host", "matrix", "aggregate", "analyse", "render"}),
     ],
 )
 def test_what_the_report_promises_and_somebody_deleted_is_made_again(clone, deleted, rules):
@@ -203,7 +203,7 @@ def test_new_axes_run_exactly_the_new_cells(clone):
 
 
 def test_an_edit_reruns_its_cells_and_nothing_but_their_jobs_touches_a_record(clone):
-    """That they are measured then, and given back when it is undone, test_freshness shows."""
+    """That they are measured then, test_freshness shows."""
     module = clone.path / "workflow/siliconprof/workloads/matmul.py"
     text = module.read_text()
     counted = '"flops": flops(shape)'
@@ -339,10 +339,13 @@ def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
 
 
 def test_another_config_without_snakemake_s_notes(clone):
-    """Nothing is measured again; records outside the experiment are named and used in nothing."""
+    """Nothing is measured again; records outside the experiment are named and used in nothing.
+
+    Without them it does not know that the config was another one, so the experiment is forced.
+    """
     shutil.rmtree(clone.path / ".snakemake")
     reconfigure(clone, lambda config: config["workloads"].pop("launch"))
-    assert rerun(clone, "report") == set()
+    assert rerun(clone, "report", "--forcerun", "experiment") == set()
     assert "launch" in (clone.path / "results/tables/outside.csv").read_text()
     for table in ("cells", "points", "steps", "samples"):
         with open(clone.path / f"results/tables/{table}.csv", newline="") as stream:
@@ -388,7 +391,10 @@ def test_a_run_from_elsewhere_and_one_from_an_outer_workflow(tiny, tmp_path):
     (outer.path / "config/config.yaml").write_text(json.dumps(one | {"prefix": "sp"}))
     (outer.path / "Snakefile").write_text(OUTER.format(checkout=tiny.path))
     (outer.path / "scripts").mkdir()
-    (outer.path / "scripts/mine.py").write_text("from beside import said\nprint(said)\n")
+    outer.environment["PYTHONPATH"] = str(tiny.path / "workflow")  # installed: this copy's package
+    (outer.path / "scripts/mine.py").write_text(
+        "import os\nfrom beside import said\nprint(said, os.environ)\n"
+    )
     (outer.path / "scripts/beside.py").write_text("import sys\nsaid = sys.argv[1]\n")
     before = snapshot(tiny)
     snakefile = ("-s", str(tiny.path / "Snakefile"), "-d", str(elsewhere.path))
@@ -396,14 +402,17 @@ def test_a_run_from_elsewhere_and_one_from_an_outer_workflow(tiny, tmp_path):
         "report", *snakefile, "--configfile", "own.yaml"
     )
     page = (elsewhere.path / "results/report.html").read_text(encoding="utf-8")
-    command = r"snakemake --cores 1 report --configfile (results/experiments/\w+\.json)"
-    (file,) = {*re.findall(command, page)}
-    kept = json.loads((elsewhere.path / file).read_text(encoding="utf-8"))
+    assert "snakemake --cores 1 report --configfile results/experiment.json" in page
+    kept = json.loads((elsewhere.path / "results/experiment.json").read_text(encoding="utf-8"))
     assert kept["workloads"].keys() == {"product"} and len(elsewhere.records()) == 1
     other = outer.snakemake("-n", "--config", "prefix=other", check=False)
     assert other.returncode and "give the config the same prefix" in other.stderr
     outer.snakemake()
-    assert "sp/results/tables/cells.csv" in (outer.path / "mine.txt").read_text()
+    made = (outer.path / "mine.txt").read_text()
+    assert "sp/results/tables/cells.csv" in made
+    assert {*re.findall(r"'(SILICONPROF_\w+)'", made)} == {*outer.environment} - {"PYTHONPATH"}
+    assert f"'PYTHONPATH': {outer.environment['PYTHONPATH']!r}" in made
+    assert f"'PATH': {outer.variables({})['PATH']!r}" in made
     assert {path.name for path in outer.path.iterdir()} == {
         ".snakemake", "config", "mine.txt", "scripts", "Snakefile", "sp"
     }  # fmt: skip

@@ -1,13 +1,13 @@
 # aggregate: the experiment and its cells as files, reference bundles unpacked, records into tables.
 #
 # in:   records of this run's hosts by the matrix, other hosts' by listing, config/measured/*.zip
-# out:  results/experiments/{hash}.json, results/matrix.json, results/reference/, results/tables/*.csv
+# out:  results/experiment.json, results/matrix.json, results/reference/, results/tables/*.csv
 
 
 rule experiment:
     """Write down the resolved config."""
     output:
-        EXPERIMENT.file,
+        "results/experiment.json",
     log:
         "results/logs/experiment.log",
     localrule: True
@@ -22,7 +22,7 @@ rule experiment:
 rule matrix:
     """Write down which cells this experiment has on the hosts of this run."""
     input:
-        experiment=EXPERIMENT.file,
+        experiment="results/experiment.json",
         registry=EXPERIMENT.shipped("config/devices.yaml"),
         hosts=EXPERIMENT.host_files,
         focus=EXPERIMENT.focus,
@@ -37,7 +37,8 @@ rule matrix:
         code=EXPERIMENT.code,
     shell:
         "python -P -m siliconprof.cells.matrix --experiment {input.experiment:q} "
-        "--host-file {input.hosts:q} --focus {input.focus:q} --output {output:q} 2>{log:q}"
+        "--registry {input.registry:q} --host-file {input.hosts:q} --focus {input.focus:q} "
+        "--output {output:q} 2>{log:q}"
 
 
 rule reference:
@@ -62,7 +63,6 @@ rule aggregate:
     input:
         EXPERIMENT.records,
         matrix="results/matrix.json",
-        retried=EXPERIMENT.retried,
         foreign=EXPERIMENT.foreign,
         reference=EXPERIMENT.reference,
     output:
@@ -77,6 +77,8 @@ rule aggregate:
         "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
+        results=EXPERIMENT.results,
     shell:
+        # Records are in the matrix, others' below the results: a command of them all could be too long.
         "python -P -m siliconprof.analyse.aggregate --matrix {input.matrix:q} "
-        "--reference {input.reference:q} 2>{log:q}"
+        "--results {params.results:q} --reference {input.reference:q} --output {output:q} 2>{log:q}"

@@ -25,6 +25,8 @@ rule analyse:
         "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
+        published=EXPERIMENT.shipped("config/published"),
     shell:
-        "python -P -m siliconprof.pipeline.analyse --matrix {input.matrix:q} "
-        "--registry {input.registry:q} --claims {input.claims:q} 2>{log:q}"
+        "python -P -m siliconprof.pipeline.analyse --matrix {input.matrix:q} --tables {input.tables:q} "
+        "--registry {input.registry:q} --claims {input.claims:q} --published {params.published:q} "
+        "--output {output:q} 2>{log:q}"

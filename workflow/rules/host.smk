@@ -1,4 +1,21 @@
 # host: what this host is, found out before its cells are known; auto.json beside it keeps its label.
+#
+# Cells wait for `machine`, which a library's update leaves as it is: behind a file that is due Snakemake
+# looks at no parameter of a cell. A submitted job reads there whether it runs on another machine.
+
+
+rule machine:
+    """Write down which machine has this label; no other measures under it."""
+    output:
+        "results/machines/{host}.json",
+    log:
+        "results/logs/machines/{host}.log",
+    localrule: True
+    params:
+        machine=EXPERIMENT.machine,
+    shell:
+        "python -P -m siliconprof.hosts.host_file --machine {params.machine:q} --output {output:q} "
+        "2>{log:q}"
 
 
 rule host:

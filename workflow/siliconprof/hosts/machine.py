@@ -12,13 +12,14 @@ import math
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from siliconprof.errors import in_one_line
+from siliconprof.errors import UserError, in_one_line
 
 # What the kernel reserves differs by some MiB from boot to boot, and a host file must not.
 MEMORY_STEP_BYTES = 64 * 2**20
@@ -33,6 +34,7 @@ VENDORS = ("nvidia", "intel", "amd", "apple")
 # Who makes GPUs that no backend measures, by the id of the vendor on PCI.
 UNMEASURED_VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
 MAX_CARDS = 16
+LEAST_FREE_BYTES = 16 * 2**20  # of a disk, for tables and a page
 
 T = TypeVar("T")
 
@@ -66,6 +68,20 @@ def by_psutil(read: Callable[[Any], T]) -> tuple[T | None, str | None]:
         return read(psutil)
 
     return reading(ask)
+
+
+def require_room(folder: Path) -> None:
+    """Refuse a disk that is full.
+
+    Raises:
+        UserError: it is; one line.
+    """
+    free, _ = reading(lambda: shutil.disk_usage(folder).free)
+    if free is not None and free < LEAST_FREE_BYTES:
+        raise UserError(
+            f"{folder}: {free / 2**20:.1f} MiB are free on this disk, too little for tables and a page; "
+            "make room there and run the same command again: what was measured is kept"
+        )
 
 
 # -- the boundary to the machine: tests fake these two -----------------------------------------

@@ -1,9 +1,10 @@
 """The tables of a run into one page that opens without a network, and every figure and table as a file.
 
-    python -m siliconprof.render.page --matrix results/matrix.json --output results/report.html \
-        --figures results/figures
+    python -m siliconprof.render.page --matrix results/matrix.json --page results/report.html \
+        --figures results/figures --summary results/summary.txt
 
-With `--print` every figure becomes SVG, PNG and PDF in `print/` beside the matrix, and nothing else is made.
+With `--print` every figure becomes SVG, PNG and PDF in its folder, and nothing else is made. A page that
+leaves something out is written, and the command fails with what it leaves out.
 """
 
 from __future__ import annotations
@@ -202,10 +203,14 @@ def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
 
 
 def write(arguments: argparse.Namespace) -> None:
-    """Write the page and its files beside the old ones, which they replace once they are whole."""
+    """Write the page and its files beside the old ones, which they replace once they are whole.
+
+    Raises:
+        UserError: what stopped it; or all is written, but for exhibits that could not be drawn.
+    """
     import jinja2
 
-    folder = arguments.matrix.with_name("print") if arguments.print else arguments.figures
+    folder = arguments.print or arguments.figures
     staged = temporary.beside(folder)
     try:
         captions = validation.load_yaml(REPORT / "captions.yaml")
@@ -214,7 +219,7 @@ def write(arguments: argparse.Namespace) -> None:
         )
         temporary.remove(staged)
         staged.mkdir(parents=True)
-        report = ReportBuilder(captions, staged, folder.as_posix(), arguments.print)
+        report = ReportBuilder(captions, staged, folder.as_posix(), bool(arguments.print))
         modules = islice(exhibit.modules(), arguments.most_exhibits)
         exhibits = [
             shown(module, section, number, frames, report)
@@ -225,17 +230,18 @@ def write(arguments: argparse.Namespace) -> None:
             staged.replace(folder)
             return
         text = _html(frames, exhibits, report)
-        errors = "".join(f"{one.error}\n" for one in exhibits if one.error)
-        temporary.write(arguments.output, text)
+        temporary.write(arguments.page, text)
         temporary.remove(folder)
         staged.replace(folder)
-        sys.stderr.write(errors)
-        temporary.write(arguments.output.with_name("summary.txt"), summary.text(frames))
-        temporary.write(arguments.output.with_name("errors.txt"), errors)
+        temporary.write(arguments.summary, summary.text(frames))
+        if errors := [one.error for one in exhibits if one.error]:
+            raise UserError(
+                "\n".join([*errors, f"the page stands without {len(errors)} of its exhibits"])
+            )
     except jinja2.TemplateError as error:
         raise UserError(f"{REPORT / 'page.html.j2'}: {error}") from None
     except OSError as error:
-        where = error.filename or arguments.output
+        where = error.filename or arguments.page
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None
     finally:
         temporary.remove(staged)
@@ -246,17 +252,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = options.parser("siliconprof.render.page", __doc__)
     for name in ("matrix", "tables", "published", "registry"):
         parser.add_argument(f"--{name}", type=Path, **options.OPTIONS[name])
+    defaults = {"page": "report.html", "figures": "figures", "summary": "summary.txt"}
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=Path, help=f"default: {default} beside the matrix")
     parser.add_argument(
-        "--output", type=Path, help="the page; default: report.html beside the matrix"
-    )
-    parser.add_argument("--figures", type=Path, help="folder for figures and tables as files")
-    parser.add_argument(
-        "--print", action="store_true", help="every figure as SVG, PNG and PDF, and nothing else"
+        "--print", type=Path, help="folder of every figure as SVG, PNG and PDF, and nothing else"
     )
     parser.add_argument("--most-exhibits", type=int, help="so many of the first; default: all")
     arguments = options.filled(parser.parse_args(argv))
-    arguments.output = arguments.output or arguments.matrix.with_name("report.html")
-    arguments.figures = arguments.figures or arguments.output.with_name("figures")
+    for name, default in defaults.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, arguments.matrix.with_name(default))
     write(arguments)
     return 0
 

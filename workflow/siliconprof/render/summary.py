@@ -133,5 +133,5 @@ def banners(frames: Frames) -> list[str]:
         *lines,
         f"Other processes used the processor while {len(disturbed)} of "
         f"{words.count(len(measured), 'cell')} were measured ({shown}): those times may be too long. "
-        "To measure one again: siliconprof run --cores 1 report --forcerun with its record.",
+        "To measure one again: snakemake --cores 1 report --forcerun with its record.",
     ]

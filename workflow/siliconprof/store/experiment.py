@@ -260,9 +260,9 @@ class Experiment(Part):
     )
     retry_contended_s: NotNegative = key(
         30,
-        "seconds that a run on this host may take at its end to measure once more those trainings of "
-        "the answer's table that other processes disturbed (flag `contended`); the less disturbed "
-        "record stays, `results/history` has both; cells with `capture` are left out; 0 = never",
+        "a training of the answer's table that other processes disturbed (flag `contended`) is measured "
+        "once more if it took at most so many seconds and they have ended; the less disturbed record "
+        "stays, `results/history` has both; cells with `capture` are left out; 0 = never",
     )
     datasets: dict[Label, Dataset] = key(
         {},
