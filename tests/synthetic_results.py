@@ -483,7 +483,7 @@ def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 def make_page(results: Path) -> None:
     """Make the page."""
-    files = {"matrix": results / "matrix.json", "page": results / "report.html"}
+    files = {"matrix": results / "matrix.json"}
     shipped = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
     with patch.object(registry, "load", READ_ONCE):
         assert page.main(words(**files, **shipped, tables=results / "tables")) == 0

@@ -40,6 +40,7 @@ def tiny(source: Path, target: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.campaign
+@pytest.mark.alone  # beside others a check may find its phase's time spent
 def test_the_kit_brings_back_records_and_checks(tmp_path: Path) -> None:
     """What its own phases could not do, such as a copy to a device that is none, stays a record."""
     project = own_project(tmp_path, shared=False)

@@ -10,8 +10,7 @@ import yaml
 from conftest import NANO, ROOT, Checkout
 from siliconprof import plugins
 from siliconprof.cells import config, config_docs, matrix
-from siliconprof.hosts import registry
-from siliconprof.pipeline import doctor
+from siliconprof.hosts import doctor, registry
 from siliconprof.store import record
 from siliconprof.store.experiment import Experiment, Timing
 from synthetic_results import CPU, H200, host_file

@@ -77,7 +77,7 @@ rule aggregate:
         "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
-        results=EXPERIMENT.results,
+        results=subpath(input.matrix, parent=True),
     shell:
         # Records are in the matrix, others' below the results: a command of them all could be too long.
         "python -P -m siliconprof.analyse.aggregate --matrix {input.matrix:q} "

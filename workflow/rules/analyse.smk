@@ -25,8 +25,7 @@ rule analyse:
         "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
-        published=EXPERIMENT.shipped("config/published"),
     shell:
         "python -P -m siliconprof.pipeline.analyse --matrix {input.matrix:q} --tables {input.tables:q} "
-        "--registry {input.registry:q} --claims {input.claims:q} --published {params.published:q} "
+        "--registry {input.registry:q} --claims {input.claims:q} --published {input.published:q} "
         "--output {output:q} 2>{log:q}"

@@ -32,16 +32,11 @@ rule render:
         "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
-        published=EXPERIMENT.shipped("config/published"),
-        made=lambda wildcards, output: [
-            *("--page", output.page),
-            *("--summary", output.summary),
-            *("--figures", output.figures),
-        ],
+        flags="",
     shell:
         "MPLBACKEND=agg python -P -m siliconprof.render.page --matrix {input.matrix:q} "
         "--tables {input.tables:q} {input.analysed:q} --registry {input.registry:q} "
-        "--published {params.published:q} {params.made:q} 2>{log:q}"
+        "--published {input.published:q} {params.flags} --output {output:q} 2>{log:q}"
 
 
 use rule render as figures with:
@@ -50,7 +45,7 @@ use rule render as figures with:
     log:
         "results/logs/figures.log",
     params:
-        made=lambda wildcards, output: ["--print", output[0]],
+        flags="--print",
 
 
 rule quick:
@@ -72,8 +67,7 @@ rule quick:
         "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
-        published=EXPERIMENT.shipped("config/published"),
     shell:
         "MPLBACKEND=agg python -P -m siliconprof.render.quick --matrix {input.matrix:q} "
-        "--registry {input.registry:q} --claims {input.claims:q} --published {params.published:q} "
+        "--registry {input.registry:q} --claims {input.claims:q} --published {input.published:q} "
         "--page {output.page:q} --output-dir {output.folder:q} 2>{log:q}"

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 from siliconprof.errors import nearest, printable
 from siliconprof.plugins import CHECKOUT
-from siliconprof.store import table_files
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "matrix": {"required": True, "help": "the expansion, results/matrix.json"},
@@ -23,7 +22,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "of earlier stages, their folder or files; default: tables/ beside the matrix",
     },
     "registry": {"help": "the device registry; default: the checkout's"},
-    "published": {"help": "folder of published tables; default: the checkout's"},
+    "published": {
+        "nargs": "+",
+        "help": "published tables, their folder or files; default: the checkout's",
+    },
     "claims": {"help": "default: the checkout's config/claims.yaml"},
     "results": {"help": "of a run; default: the matrix's folder"},
     "reference": {"nargs": "*", "default": [], "help": "unpacked bundles"},
@@ -85,7 +87,10 @@ def filled(arguments: argparse.Namespace) -> argparse.Namespace:
             setattr(arguments, name, path)
     for name in ("tables", "output"):
         if isinstance(paths := getattr(arguments, name, None), list):
-            setattr(arguments, name, table_files.located(paths))
+            is_folder = len(paths) == 1 and paths[0].suffix != ".csv"
+            setattr(arguments, name, paths[0] if is_folder else {p.stem: p for p in paths})
+    if isinstance(paths := getattr(arguments, "published", None), list):
+        arguments.published = paths[0] if paths[0].is_dir() else paths[0].parent
     return arguments
 
 

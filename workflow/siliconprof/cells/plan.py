@@ -47,7 +47,12 @@ def due_files(options_given: Sequence[str]) -> dict[str, str]:
     if done.returncode:
         raise UserError(done.stderr.strip() or "snakemake measured --summary: it failed")
     lines = csv.DictReader(done.stdout.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
-    return {one["output_file"]: one["status"] for one in lines if one["plan"] == "update pending"}
+    why = {"ok": "what it reads is made again"}
+    return {
+        one["output_file"]: why.get(one["status"], one["status"])
+        for one in lines
+        if one["plan"] == "update pending"
+    }
 
 
 def row(planned: matrix.PlannedCell, due: Mapping[str, str]) -> dict[str, Any]:

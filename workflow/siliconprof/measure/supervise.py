@@ -28,7 +28,7 @@ from siliconprof import fingerprint
 from siliconprof.cells import method
 from siliconprof.datasets import prepared
 from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, writing
-from siliconprof.hosts import cgroups, environment, node_check
+from siliconprof.hosts import cgroups, environment, machine, node_check
 from siliconprof.lifetime import killed_by
 from siliconprof.measure import contention, inherited, leftovers, lock, scratch
 from siliconprof.measure.child import Child, Output, PipelineGone, require_pipeline
@@ -220,7 +220,7 @@ def run(
     if report["status"] == "ok":
         scratch.give_back(code_folder, trial.compiles)
     elif report["status"] == "failed" and any(code_folder.rglob("*.so")):
-        why = scratch.not_executable(result.parent.parent)
+        why = machine.not_executable(result.parent.parent)
         report["reason"] = "; ".join([*(why or ()), report["reason"]])
     if report["status"] == "failed" and trial.compiles and trial.backend.compile_caveat:
         report["reason"] += f"; {trial.backend.compile_caveat}"

@@ -28,7 +28,7 @@ from siliconprof.errors import UserError, nearest, stage
 from siliconprof.plugins import CHECKOUT
 
 VERBS = {  # verb -> module
-    "doctor": "pipeline.doctor",
+    "doctor": "hosts.doctor",
     "plan": "cells.plan",
     "compare": "compare.compare",
     "explain": "compare.explain",

@@ -26,10 +26,10 @@ from siliconprof import fingerprint, words
 from siliconprof.cells import cluster, config, expected, matrix
 from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
-from siliconprof.hosts import detect, environment, host_file, machine, registry
+from siliconprof.hosts import detect, doctor, environment, host_file, machine, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server, scratch
-from siliconprof.pipeline import doctor, failed_jobs
+from siliconprof.pipeline import failed_jobs
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
 from siliconprof.session.timing import Plan

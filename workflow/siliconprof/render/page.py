@@ -1,10 +1,10 @@
 """The tables of a run into one page that opens without a network, and every figure and table as a file.
 
-    python -m siliconprof.render.page --matrix results/matrix.json --page results/report.html \
-        --figures results/figures --summary results/summary.txt
+    python -m siliconprof.render.page --matrix results/matrix.json \
+        --output results/report.html results/summary.txt results/figures
 
-With `--print` every figure becomes SVG, PNG and PDF in its folder, and nothing else is made. A page that
-leaves something out is written, and the command fails with what it leaves out.
+With `--print` every figure becomes SVG, PNG and PDF in the one folder of `--output`, and nothing else is
+made. A page that leaves something out is written, and the command fails with what it leaves out.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def write(arguments: argparse.Namespace) -> None:
     """
     import jinja2
 
-    folder = arguments.print or arguments.figures
+    *files, folder = arguments.made
     staged = temporary.beside(folder)
     try:
         captions = validation.load_yaml(REPORT / "captions.yaml")
@@ -219,7 +219,7 @@ def write(arguments: argparse.Namespace) -> None:
         )
         temporary.remove(staged)
         staged.mkdir(parents=True)
-        report = ReportBuilder(captions, staged, folder.as_posix(), bool(arguments.print))
+        report = ReportBuilder(captions, staged, folder.as_posix(), arguments.print)
         modules = islice(exhibit.modules(), arguments.most_exhibits)
         exhibits = [
             shown(module, section, number, frames, report)
@@ -230,10 +230,10 @@ def write(arguments: argparse.Namespace) -> None:
             staged.replace(folder)
             return
         text = _html(frames, exhibits, report)
-        temporary.write(arguments.page, text)
+        temporary.write(files[0], text)
         temporary.remove(folder)
         staged.replace(folder)
-        temporary.write(arguments.summary, summary.text(frames))
+        temporary.write(files[1], summary.text(frames))
         if errors := [one.error for one in exhibits if one.error]:
             raise UserError(
                 "\n".join([*errors, f"the page stands without {len(errors)} of its exhibits"])
@@ -241,7 +241,7 @@ def write(arguments: argparse.Namespace) -> None:
     except jinja2.TemplateError as error:
         raise UserError(f"{REPORT / 'page.html.j2'}: {error}") from None
     except OSError as error:
-        where = error.filename or arguments.page
+        where = error.filename or folder
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None
     finally:
         temporary.remove(staged)
@@ -252,17 +252,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = options.parser("siliconprof.render.page", __doc__)
     for name in ("matrix", "tables", "published", "registry"):
         parser.add_argument(f"--{name}", type=Path, **options.OPTIONS[name])
-    defaults = {"page": "report.html", "figures": "figures", "summary": "summary.txt"}
-    for name, default in defaults.items():
-        parser.add_argument(f"--{name}", type=Path, help=f"default: {default} beside the matrix")
     parser.add_argument(
-        "--print", type=Path, help="folder of every figure as SVG, PNG and PDF, and nothing else"
+        "--output",
+        dest="made",
+        type=Path,
+        nargs="+",
+        help="page, summary and the folder of figures and tables; default: report.html, summary.txt "
+        "and figures beside the matrix",
+    )
+    parser.add_argument(
+        "--print", action="store_true", help="every figure as SVG, PNG and PDF, and nothing else"
     )
     parser.add_argument("--most-exhibits", type=int, help="so many of the first; default: all")
     arguments = options.filled(parser.parse_args(argv))
-    for name, default in defaults.items():
-        if getattr(arguments, name) is None:
-            setattr(arguments, name, arguments.matrix.with_name(default))
+    if arguments.made is None:
+        names_ = ["print"] if arguments.print else ["report.html", "summary.txt", "figures"]
+        arguments.made = [arguments.matrix.with_name(name) for name in names_]
+    if len(arguments.made) != (1 if arguments.print else 3):
+        parser.error("--output: a page, a summary and a folder; with --print a folder")
     write(arguments)
     return 0
 

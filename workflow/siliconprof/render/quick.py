@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     known = {name: [f"--{name}", str(getattr(arguments, name))] for name in shipped}
     aggregate.main(of_these)
     analyse.main([*of_these, *known["registry"], *known["published"], *known["claims"]])
-    exhibits = ["--most-exhibits", str(MOST_EXHIBITS), "--page", str(arguments.page)]
+    made = map(str, (arguments.page, folder / "summary.txt", folder / "figures"))
+    exhibits = ["--most-exhibits", str(MOST_EXHIBITS), "--output", *made]
     page.main([*of_these, *known["registry"], *known["published"], *exhibits])
     return 0
 

@@ -107,13 +107,6 @@ def key_of(source: str, cell: Cell) -> Row:
     return {"source": source} | {axis: getattr(cell, axis) for axis in AXES}
 
 
-def located(paths: Sequence[Path]) -> Tables:
-    """Where tables are, of a command's words: one folder, or each one's file."""
-    if len(paths) == 1 and paths[0].suffix != ".csv":
-        return paths[0]
-    return {path.stem: path for path in paths}
-
-
 def together(tables: Tables, more: Tables) -> Tables:
     """All of two, of a stage that reads what it has written; one folder where that is one."""
     if isinstance(tables, Path) or isinstance(more, Path):
