@@ -18,7 +18,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from siliconprof import fingerprint
+from siliconprof import fingerprint, plugins
 from siliconprof.cells import cluster, config, expected, matrix
 from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
@@ -102,9 +102,9 @@ class Experiment:
     # -- files --------------------------------------------------------------------------------
 
     def shipped(self, path: str) -> str:
-        """A file of this checkout; relative in a run there, so that a moved one reruns nothing."""
-        at_home = Path.cwd() == CHECKOUT and not self.config["prefix"]
-        return path if at_home else (CHECKOUT / path).as_posix()
+        """A file that comes with this package, where a module's prefix is not put before it."""
+        own = plugins.shipped(path)
+        return (own.absolute() if self.config["prefix"] else own).as_posix()
 
     @_in_lines
     def check_prefix(self, made: str) -> None:
@@ -120,7 +120,7 @@ class Experiment:
             )
 
     def listed(self, pattern: str) -> list[str]:
-        """Files of this checkout that become inputs of rules."""
+        """Files that come with this package and become inputs of rules."""
         found = sorted(path for path in CHECKOUT.glob(pattern) if path.is_file())
         return [self.shipped(path.relative_to(CHECKOUT).as_posix()) for path in found]
 
@@ -417,7 +417,7 @@ class Experiment:
 
 
 def _environment(name: str) -> str:
-    return (CHECKOUT / "envs" / f"{name}.yaml").as_posix()
+    return f"../../envs/{name}.yaml"  # from a file of rules, which may be a URL
 
 
 def set_environment_of_jobs(experiment: Experiment) -> None:
