@@ -30,8 +30,6 @@ rule render:
     log:
         "results/logs/render.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
         flags="",
@@ -49,8 +47,6 @@ rule complete:
     log:
         "results/logs/complete.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     shell:
         "cat {input:q} | tee {log:q}; test ! -s {input:q} "
         "|| {{ echo 'the page stands, but for what could not be drawn' | tee -a {log:q}; exit 1; }}"
@@ -80,8 +76,6 @@ rule quick:
     log:
         "results/logs/quick.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
     shell:
