@@ -50,7 +50,7 @@ def hall(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 @pytest.fixture
 def lab(hall: Checkout, tmp_path: Path) -> Checkout:
     """A copy of it that a test may change."""
-    shutil.copytree(hall.path, tmp_path / "project")
+    shutil.copytree(hall.path, tmp_path / "project", symlinks=True)
     return with_own_lock(Checkout(tmp_path / "project"))
 
 

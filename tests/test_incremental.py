@@ -98,17 +98,35 @@ MATMULS = {"mlx/product/fp32", "torch-cpu/product-torch/fp32"}
 ALL = MATMULS | {"mlx/launch/fp32", "mlx/nano-2/fp32"}
 
 
+# Of the default target of each Snakefile, and of the target that the root's stands for.
+BATCHES = [("all", "Snakefile"), ("report", "Snakefile"), ("report", "workflow/Snakefile")]
+
+
 def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
     checkout.configure(**TINY)
     rules, cells = due(checkout, TABLE)
     assert rules == {"experiment", "host", "machine", "matrix", "prepare", "measure", "aggregate"}
     assert cells == ALL
-    batches = [due(checkout, "report", "--batch", f"report={n}/4")[1] for n in (1, 2)]
-    assert [len(cells) for cells in batches] == [2, 1] and not set.intersection(*batches)
+    for name, snakefile in BATCHES:
+        words = ("--snakefile", snakefile, "--batch")
+        batches = [due(checkout, *words, f"{name}={n}/3") for n in (1, 2)]
+        cells = [cells for _, cells in batches]
+        assert all(cells) and not set.intersection(*cells), (name, snakefile)
+        assert not any("render" in rules for rules, _ in batches), (name, snakefile)
     reconfigure(clone, lambda config: config["workloads"].pop("nano-2"))
     assert due(clone, TABLE) == ({"experiment", "matrix", "aggregate"}, set())
     clone.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # which may change what the host is
     assert due(clone, TABLE) == ({"experiment", "host", "matrix", "aggregate"}, set())
+
+
+def test_batches_make_the_report_between_them(clone):
+    (clone.path / "results/report.html").unlink()
+    for path in clone.path.glob("results/records/**/fp32.json"):
+        path.unlink()
+    made = [rerun(clone, "--batch", f"report={n}/2") for n in (1, 2)]
+    assert all(made) and set.union(*made) == ALL
+    assert (clone.path / "results/report.html").exists()
+    assert "Nothing to be done" in clone.snakemake("report").stderr
 
 
 @pytest.mark.parametrize(
@@ -389,10 +407,11 @@ def test_a_run_from_elsewhere_and_one_from_an_outer_workflow(tiny, tmp_path):
     )
     (outer.path / "scripts/beside.py").write_text("import sys\nsaid = sys.argv[1]\n")
     before = snapshot(tiny)
-    snakefile = ("-s", str(tiny.path / "Snakefile"), "-d", str(elsewhere.path))
-    Checkout(tmp_path, elsewhere.environment).snakemake(
-        "report", *snakefile, "--configfile", "own.yaml"
-    )
+    words = ("-d", str(elsewhere.path), "--configfile", "own.yaml")
+    beside = Checkout(tmp_path, elsewhere.environment)
+    done = beside.snakemake("-n", "-s", str(tiny.path / "workflow/Snakefile"), *words)
+    assert f"profile {tiny.path}/workflow/profiles/default" in done.stderr
+    beside.snakemake("report", "-s", str(tiny.path / "Snakefile"), *words)
     page = (elsewhere.path / "results/report.html").read_text(encoding="utf-8")
     assert "snakemake --cores 1 report --configfile results/experiment.json" in page
     kept = json.loads((elsewhere.path / "results/experiment.json").read_text(encoding="utf-8"))

@@ -11,8 +11,6 @@ rule experiment:
     log:
         "results/logs/experiment.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         text=EXPERIMENT.text,
     script:
@@ -31,8 +29,6 @@ rule matrix:
     log:
         "results/logs/matrix.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
     shell:
@@ -50,8 +46,6 @@ rule reference:
     log:
         "results/logs/reference/{bundle}.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
     shell:
@@ -73,8 +67,6 @@ rule aggregate:
     log:
         "results/logs/aggregate.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
         results=subpath(input.matrix, parent=True),

@@ -21,8 +21,6 @@ rule analyse:
     log:
         "results/logs/analyse.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
     shell:

@@ -26,8 +26,6 @@ rule host:
         "results/logs/hosts/{host}.log",
     priority: 3  # before any cell
     localrule: True
-    conda:
-        EXPERIMENT.conda
     params:
         facts=EXPERIMENT.facts,
     shell:

@@ -19,8 +19,6 @@ rule prepare:
         dataset=EXPERIMENT.datasets_of("text"),
     priority: EXPERIMENT.data_priority
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         method=EXPERIMENT.makes("text"),
         dataset=lookup(dpath="{dataset}", within=EXPERIMENT.datasets),

@@ -28,8 +28,6 @@ rule render:
     log:
         "results/logs/render.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
         flags="",
@@ -63,8 +61,6 @@ rule quick:
     log:
         "results/logs/quick.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
     shell:

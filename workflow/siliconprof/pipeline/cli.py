@@ -63,8 +63,9 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
     if verb in OF_A_CHECKOUT and not options_given & {"-h", "--help", "--configfile", "--results"}:
         if not Path("config/config.yaml").is_file() and not Path("results").is_dir():
             raise UserError(
-                f"{Path.cwd()}: has neither config/config.yaml nor results/; go to the checkout "
-                f"first: cd {CHECKOUT}"
+                f"{Path.cwd()}: has neither config/config.yaml nor results/; go to the folder of an "
+                "experiment first"
+                + (f": cd {CHECKOUT}" if (CHECKOUT / "config/config.yaml").is_file() else "")
             )
     return importlib.import_module(f"siliconprof.{VERBS[verb]}").main(arguments[1:])
 

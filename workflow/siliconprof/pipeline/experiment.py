@@ -22,7 +22,7 @@ from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
-from siliconprof import fingerprint, words
+from siliconprof import fingerprint, plugins, words
 from siliconprof.cells import cluster, config, expected, matrix
 from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
@@ -106,9 +106,9 @@ class Experiment:
     # -- files --------------------------------------------------------------------------------
 
     def shipped(self, path: str) -> str:
-        """A file of this checkout; relative in a run there, so that a moved one reruns nothing."""
-        at_home = Path.cwd() == CHECKOUT and not self.config["prefix"]
-        return path if at_home else (CHECKOUT / path).as_posix()
+        """A file that comes with this package, where a module's prefix is not put before it."""
+        own = plugins.shipped(path)
+        return (own.absolute() if self.config["prefix"] else own).as_posix()
 
     @_in_lines
     def check_prefix(self, made: str) -> None:
@@ -124,7 +124,7 @@ class Experiment:
             )
 
     def listed(self, pattern: str) -> list[str]:
-        """Files of this checkout that become inputs of rules."""
+        """Files that come with this package and become inputs of rules."""
         found = sorted(path for path in CHECKOUT.glob(pattern) if path.is_file())
         return [self.shipped(path.relative_to(CHECKOUT).as_posix()) for path in found]
 
@@ -147,6 +147,21 @@ class Experiment:
             return [] if self._workflow.dag_settings.batch else [*self.host_files, *made]
 
         return asked
+
+    def in_batches_of(self, rule: str, inputs: Iterable[Any]) -> list[Callable[[Any], list[str]]]:
+        """The inputs of a rule as those of another, which asks for them in that rule's batches too.
+
+        Snakemake does nothing about a `--batch` of a rule that is neither target nor makes a file.
+        """
+
+        def asked(part: Any, wildcards: Any) -> list[str]:
+            files = part(wildcards) if callable(part) else [part]
+            batch = self._workflow.dag_settings.batch
+            if batch is None or batch.rulename != rule:
+                return files
+            return files[batch.batches - batch.idx :: batch.batches]  # a single one in the last
+
+        return [partial(asked, part) for part in inputs]
 
     @property
     def file_of_host(self) -> str:
@@ -426,4 +441,4 @@ class Experiment:
 
 
 def _environment(name: str) -> str:
-    return (CHECKOUT / "envs" / f"{name}.yaml").as_posix()
+    return f"../../envs/{name}.yaml"  # from a file of rules, which may be a URL
