@@ -9,11 +9,13 @@ import json
 import shutil
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import PRODUCT, QUICK, ROOT, Checkout, copy_project, with_own_lock
+from siliconprof.datasets import dataset_spec
 
 OUTER = """\
 configfile: "config/config.yaml"
@@ -53,6 +55,13 @@ def served(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+def test_an_extra_has_what_data_are_prepared_with() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extra = tomllib.loads(text)["project"]["optional-dependencies"]["data"]
+    named = [*dataset_spec.LIBRARIES.values(), *dataset_spec.READERS.values()]
+    assert {*extra} == {"numpy", "pillow"}.union(*named)
 
 
 @pytest.mark.slow
