@@ -1,7 +1,4 @@
 # aggregate: the experiment and its cells as files, reference bundles unpacked, records into tables.
-#
-# in:   records of this run's hosts by the matrix, other hosts' by listing, config/measured/*.zip
-# out:  results/experiment.json, results/matrix.json, results/reference/, results/tables/*.csv
 
 
 rule experiment:

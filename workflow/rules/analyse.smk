@@ -1,7 +1,4 @@
 # analyse: ceilings, expected times, causes, predictions, verdicts on published claims.
-#
-# in:   results/tables/*.csv, results/matrix.json, config/{devices,claims}.yaml, config/published/*.csv
-# out:  more of results/tables/*.csv, results/results.csv
 
 
 rule analyse:

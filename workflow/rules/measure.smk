@@ -1,7 +1,5 @@
 # measure: one cell, one process, one record.
 #
-# in:   the facts of the data that it reads, the files of its weights where they lie in a folder
-# out:  results/records/{host}/{device}/{backend}/{workload}/{scenario}/{precision}.json
 # by:   results/history/…, results/captures/…, results/checkpoints/…: by-products that no rule owns
 
 

@@ -1,7 +1,5 @@
 # prepare: one data set in, the same arrays for every framework out.
 #
-# in:   an entry of `datasets` in the config (built-in, hub data set or folder)
-# out:  results/data/{dataset}/dataset.json with checksums, and what the kind has beside it
 # by:   sources.json, which files of a folder were read: what the next run compares those files with
 #
 # Data that cannot be prepared fail their own cells: dataset.json says why, and the next run tries again.

@@ -1,8 +1,6 @@
 # render: tables into one page that opens offline, and every figure and table of it as a file.
 #
-# in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/
-# out:  results/report.html, results/summary.txt, results/figures/ (snakemake --report)
-#       targets on request: quick: results/quick.html, results/quick/; figures: results/print/
+# On request: quick, a page of one screen; figures, all of them for print.
 
 
 rule render:

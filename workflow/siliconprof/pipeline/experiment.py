@@ -168,7 +168,9 @@ class Experiment:
         """What must be known of a cell's host before it is measured."""
         return "results/hosts/{host}.json" if self.nodes else "results/machines/{host}.json"
 
-    def focus(self, wildcards: Any) -> list[str]:
+    @property
+    @_in_lines
+    def focus(self) -> list[str]:
         """File of the host that the page is about; none where it is the first with cells."""
         asked = self.config["report"]["host"]
         known = {*self.labels, *(path.stem for path in (self._folder / "hosts").glob("*.json"))}
@@ -360,7 +362,8 @@ class Experiment:
         submitted, whose profile says what its node gives. A function, since graphs and summaries are
         made without `--cores`.
         """
-        return 1 if self.nodes else int(self._workflow.cores)
+        is_submitted = self.nodes or not self._workflow.local_exec
+        return 1 if is_submitted else int(self._workflow.cores)
 
     @property
     def time_limit_s(self) -> Any:
@@ -386,7 +389,7 @@ class Experiment:
         scratch.tidy(self._folder)
         if machine.is_mac():  # Spotlight would read what a run makes, where macOS heeds this
             temporary.write(self._folder / ".metadata_never_index", "")
-        if self.nodes and self._workflow.local_exec:
+        if self.nodes and self._workflow.local_exec and not self._workflow.touch:
             raise WorkflowError(
                 f"{', '.join(self.labels)}: labels of `cluster`, but jobs would run here; name a profile "
                 "that submits them, such as --workflow-profile profiles/slurm"
