@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import NoClock, defaults, opened
+from conftest import ROOT, NoClock, defaults, opened, own_project
 from siliconprof import plugins
-from siliconprof.cells import config, model_file
+from siliconprof.cells import config, matrix, model_file
 from siliconprof.datasets.model_facts import ModelFacts
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
@@ -306,3 +307,65 @@ def test_pretrained_weights_are_read_in_bf16_and_under_another_shape_refused(
         UserError, match=r"^model .* has shape \(100, 64\), the model's is \(96, 64\)"
     ):
         list(workload.initial_weights(0))
+
+
+# -- the front door ------------------------------------------------------------------------------
+
+
+def experiment(**own: Any) -> dict[str, Any]:
+    """The default experiment of a model, resolved."""
+    return config.resolve(config.read(str(ROOT / "config" / "config.yaml")) | own)
+
+
+def test_a_model_takes_the_place_of_the_workloads() -> None:
+    """Each trainer in the shape of each kind of device, and the operations that explain them."""
+    made = experiment(model="Qwen/Qwen3-0.6B@main", lora=8)
+    entries = made["workloads"]
+    operations = {name for name, entry in entries.items() if entry["module"] != "causal_lm"}
+    assert operations == {
+        "matmul-small",
+        "matmul-large",
+        "bandwidth",
+        "bandwidth-gpu",
+        "kernel-launch",
+    }
+    trained = {name: entries[name] for name in entries if name not in operations}
+    assert [*trained] == [
+        f"qwen3-0.6b-lora8-{shape}-{trainer}"
+        for shape in ("1x128", "8x512")
+        for trainer in ("plain", "hf")
+    ]
+    assert all(entry["lora_rank"] == 8 for entry in trained.values())
+    assert trained["qwen3-0.6b-lora8-8x512-hf"]["device_kinds"] == ["gpu"]
+    assert len(matrix.model_specs(made)) == 1  # one file tells of them all
+    own = experiment(model="Qwen/Qwen3-0.6B", batch=2, seq_len=64)["workloads"]
+    assert own["qwen3-0.6b-2x64-plain"]["device_kinds"] == ["cpu", "gpu"]
+
+
+def test_a_folder_that_is_no_model_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        experiment(model=str(tmp_path))
+    assert str(raised.value).startswith(f"model '{tmp_path}': no config.json in the folder, found")
+    assert "\n" not in str(raised.value)
+
+
+def test_make_hands_the_model_over() -> None:
+    words = ["make", "-n", "report", "MODEL=a/b", "BATCH=2", "SEQ_LEN=64", "LORA=8"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "--config model=a/b batch=2 seq_len=64 lora=8" in " ".join(done.stdout.split())
+
+
+@pytest.mark.campaign
+def test_a_report_of_a_model_answers_for_it_alone(tmp_path: Path) -> None:
+    """From its folder with a config.json to the page; the same again has nothing to do."""
+    own = SMALL | HEADS | {"model_type": "qwen3", "vocab_size": 600}
+    model = folder_of(tmp_path / "mine", **own)
+    project = own_project(tmp_path / "project")
+    arguments = ("report", "--config", f"model={model}", "host=desk", "retry_contended_s=0")
+    done = project.snakemake(*arguments)
+    assert "model " in done.stdout and "parameters in 3 layers" in done.stdout
+    summary = (project.path / "results" / "summary.txt").read_text(encoding="utf-8")
+    assert "mine-1x128: " in summary and "h per 100 million tokens" in summary
+    modules = {record["cell"]["module"] for record in project.records().values()}
+    assert modules == {"causal_lm", "matmul", "bandwidth", "kernel_launch"}
+    assert "Nothing to be done" in project.snakemake(*arguments, "-n").stdout

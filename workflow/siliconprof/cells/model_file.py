@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options, words
+from siliconprof.datasets import model_facts
 from siliconprof.datasets.model_facts import ModelFacts
 from siliconprof.errors import stage
 from siliconprof.memory.memory_model import BYTES_PER_PARAMETER, gibibytes
@@ -46,15 +47,36 @@ def line(facts: ModelFacts) -> str:
     )
 
 
+def write(spec: Mapping[str, Any], path: Path) -> str:
+    """Write a model's file; what is known of it in a line.
+
+    Raises:
+        UserError: see `made`.
+    """
+    facts = made(spec)
+    temporary.write(path, json.dumps(facts.to_document(), indent=1) + "\n")
+    return line(facts)
+
+
+def of(spec: Mapping[str, Any], results: Path) -> Path:
+    """The file of a model below a run's results, made where it is missing.
+
+    Raises:
+        UserError: see `made`.
+    """
+    path = results / model_facts.FOLDER / f"{model_facts.name(spec)}.json"
+    if not path.exists():
+        write(spec, path)
+    return path
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the file."""
     parser = options.parser("siliconprof.cells.model_file", __doc__)
     parser.add_argument("--spec", type=json.loads, required=True, help="model or config, and LoRA")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
-    facts = made(arguments.spec)
-    temporary.write(arguments.output, json.dumps(facts.to_document(), indent=1) + "\n")
-    print(line(facts))
+    print(write(arguments.spec, arguments.output))
     return 0
 
 
