@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options, words
-from siliconprof.cells import cluster, config, expected, matrix
+from siliconprof.cells import cluster, config, expected, matrix, model_file
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import host_file, registry, remedies
 from siliconprof.store import record
@@ -260,6 +260,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     experiment = config.of(arguments)
     devices = registry.load(registry.shipped())
     with options.at_work("looking at this host and its records"):
+        for spec in matrix.model_specs(experiment).values():
+            model_file.of(spec, Path(matrix.results_folder(experiment)))
         host = None
         if not experiment["cluster"]:
             host = host_file.resolve(matrix.results_folder(experiment), experiment["host"], devices)

@@ -24,7 +24,13 @@ from snakemake.exceptions import WorkflowError
 
 from siliconprof import fingerprint, plugins, words
 from siliconprof.cells import cluster, config, expected, matrix
-from siliconprof.datasets import dataset_spec, preparing, source_files
+from siliconprof.datasets import (
+    dataset_spec,
+    model_config,
+    model_facts,
+    preparing,
+    source_files,
+)
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
 from siliconprof.hosts import detect, doctor, environment, host_file, machine, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
@@ -256,6 +262,33 @@ class Experiment:
             makes["builtin"] = fingerprint.of_file(preparing.BUILTIN_TEXT)
         return canonical_json(makes)
 
+    # -- models -------------------------------------------------------------------------------
+
+    @cached_property
+    def models(self) -> dict[str, str]:
+        """Name of a model's file -> canonical JSON of what it is of."""
+        specs = matrix.model_specs(self.config).items()
+        return {name: canonical_json(spec) for name, spec in specs}
+
+    @cached_property
+    def model_sources(self) -> dict[str, str | None]:
+        """Name -> the checksum of the config.json in a person's folder; None of the hub's."""
+        specs = matrix.model_specs(self.config).items()
+        return {name: model_config.state(spec["model"]) for name, spec in specs}
+
+    @cached_property
+    def makes_models(self) -> str:
+        """What decides what is known of a model: code and libraries."""
+        packages = detect.package_versions()
+        libraries = {name: packages.get(name) for name in matrix.MODEL_LIBRARIES}
+        code = fingerprint.of(["siliconprof.cells.model_file"]).sha256
+        return canonical_json({"code": code, "libraries": libraries})
+
+    def _missing_models(self) -> list[str]:
+        """Models that no file tells of yet."""
+        folder = self._folder / model_facts.FOLDER
+        return [name for name in self.models if not (folder / f"{name}.json").exists()]
+
     # -- cells --------------------------------------------------------------------------------
 
     @property
@@ -271,6 +304,8 @@ class Experiment:
 
     def _cells(self, label: str) -> _Cells:
         """The cells of a host of this run."""
+        for name in self.models:  # raises where one must be looked at first
+            self._checkpoints.model.get(model=name)
         made, path = 0, self._folder / "hosts" / f"{label}.json"
         if self.nodes:
             # Raises where a node must be looked at first; Snakemake does that and calls this again.
@@ -399,6 +434,8 @@ class Experiment:
             return f"nodes of {', '.join(self.labels)}, each looked at before its cells are known"
         environment.stay_awake(os.getpid())
         busy_cores = self._load.cores(time.time() - self._began_s)
+        if models := self._missing_models():
+            return f"looking at {', '.join(models)}, of which the cells on {self.labels[0]} follow"
         jobs = (job for job in self._workflow.dag.needrun_jobs() if job.rule.name == "measure")
         due = [self._cells(job.wildcards[0]).planned(tuple(job.wildcards[1:])) for job in jobs]
         if not due:
