@@ -1,7 +1,4 @@
 # model: what is known of a person's model before it is built, since its cells follow from that.
-#
-# in:   an entry of `workloads` with `module: causal_lm`, in whose folder a config.json may lie, or the hub
-# out:  results/models/{model}.json
 
 
 checkpoint model:
@@ -14,8 +11,6 @@ checkpoint model:
         model="|".join(EXPERIMENT.models),
     priority: 2
     localrule: True
-    conda:
-        EXPERIMENT.conda
     params:
         spec=lookup(dpath="{model}", within=EXPERIMENT.models),
         method=EXPERIMENT.makes_models,

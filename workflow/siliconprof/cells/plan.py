@@ -265,6 +265,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         host = None
         if not experiment["cluster"]:
             host = host_file.resolve(matrix.results_folder(experiment), experiment["host"], devices)
+        if experiment["cluster"]:
+            cluster.missing(experiment, devices)
+        elif host:
+            matrix.tested(experiment, devices, host)  # says in a line what Snakemake says in ten
         given = sys.argv[1:] if argv is None else argv
         plan = make(experiment, devices, host, due_files([w for w in given if w != "--json"]))
     print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
