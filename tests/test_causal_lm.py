@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, NoClock, defaults, opened, own_project
+from conftest import ROOT, NoClock, cpu_cell, defaults, opened, own_project
 from siliconprof import plugins
 from siliconprof.cells import config, matrix, model_file
 from siliconprof.datasets.model_facts import ModelFacts
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
+from siliconprof.session.trial import Trial
 from siliconprof.store import temporary
 from siliconprof.workloads import _causal_lm_torch
 
@@ -187,6 +188,22 @@ def test_large_models_are_known_without_being_built(
     )
     assert found.n_parameters == n_parameters
     assert sum(count * stage.weights for count, stage in found.stages) == n_parameters
+
+
+def test_what_would_fit_is_said_of_what_does_not(tmp_path: Path) -> None:
+    """Too little for AdamW's state of all weights, and enough for that of adapters."""
+    workload = causal_lm("llama", tmp_path, force=False)
+    need = footprint.total(workload.memory_bytes("fp32", "torch-cpu"))
+    cell = cpu_cell(
+        backend="torch-cpu",
+        workload="mine",
+        module="causal_lm",
+        trainer="plain",
+        device_memory_bytes=need * 9 // 10,
+        parameters=workload.parameters,
+    )
+    status, reason = Trial(cell).refusal() or ("", "")
+    assert status == "skipped" and "it would fit with" in reason and "lora_rank: 8" in reason
 
 
 # -- bad input -----------------------------------------------------------------------------------
