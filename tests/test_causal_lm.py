@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, NoClock, defaults, opened, own_project
+from conftest import ROOT, NoClock, cpu_cell, defaults, opened, own_project
 from siliconprof import plugins
 from siliconprof.cells import config, matrix, model_file
 from siliconprof.datasets.model_facts import ModelFacts
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
+from siliconprof.session.trial import Trial
 from siliconprof.store import temporary
 from siliconprof.workloads import _causal_lm_torch
 
@@ -39,6 +40,7 @@ OWN: dict[str, dict[str, Any]] = {  # model_type -> what it has beside `SMALL`
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
 }
 FAST = ("llama", "qwen3")
+QUICK_CASES = [("llama", 0), ("llama", 4), ("qwen3", 0)]  # type, rank of LoRA
 TYPES = [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.campaign) for kind in OWN]
 SHAPE = {"batch_size": 4, "seq_len": 32}
 
@@ -76,18 +78,22 @@ def trained(backend: str, workload: Any) -> tuple[list[float], int]:
     return losses, stepper.dtypes(tokens(9))["trained_parameters"]
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("own", [{}, {"lora_rank": 4}], ids=["full", "lora"])
-def test_a_model_is_the_same_in_torch_and_mlx(
-    kind: str, own: dict[str, Any], tmp_path: Path
-) -> None:
-    workload = causal_lm(kind, tmp_path, **own)
+@pytest.mark.parametrize(
+    ("kind", "lora_rank"),
+    [
+        pytest.param(kind, rank, marks=[] if (kind, rank) in QUICK_CASES else pytest.mark.campaign)
+        for kind in OWN
+        for rank in (0, 4)
+    ],
+)
+def test_a_model_is_the_same_in_torch_and_mlx(kind: str, lora_rank: int, tmp_path: Path) -> None:
+    workload = causal_lm(kind, tmp_path, lora_rank=lora_rank)
     expected, in_torch = trained("torch-cpu", workload)
     losses, in_mlx = trained("mlx", workload)
     assert losses == pytest.approx(expected, rel=1e-4)
     assert len({*losses}) == 4
     assert in_torch == in_mlx == workload.n_trainable_parameters()
-    assert own or in_torch == workload.n_parameters()
+    assert lora_rank or in_torch == workload.n_parameters()
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -187,6 +193,22 @@ def test_large_models_are_known_without_being_built(
     )
     assert found.n_parameters == n_parameters
     assert sum(count * stage.weights for count, stage in found.stages) == n_parameters
+
+
+def test_what_would_fit_is_said_of_what_does_not(tmp_path: Path) -> None:
+    """Too little for AdamW's state of all weights, and enough for that of adapters."""
+    workload = causal_lm("llama", tmp_path, force=False)
+    need = footprint.total(workload.memory_bytes("fp32", "torch-cpu"))
+    cell = cpu_cell(
+        backend="torch-cpu",
+        workload="mine",
+        module="causal_lm",
+        trainer="plain",
+        device_memory_bytes=need * 9 // 10,
+        parameters=workload.parameters,
+    )
+    status, reason = Trial(cell).refusal() or ("", "")
+    assert status == "skipped" and "it would fit with" in reason and "lora_rank: 8" in reason
 
 
 # -- bad input -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options, words
-from siliconprof.datasets import model_facts
+from siliconprof.datasets import model_config, model_facts
 from siliconprof.datasets.model_facts import ModelFacts
 from siliconprof.errors import stage
 from siliconprof.memory.memory_model import BYTES_PER_PARAMETER, gibibytes
@@ -59,13 +59,14 @@ def write(spec: Mapping[str, Any], path: Path) -> str:
 
 
 def of(spec: Mapping[str, Any], results: Path) -> Path:
-    """The file of a model below a run's results, made where it is missing.
+    """The file of a model below a run's results, made where it is missing or a folder's config is another.
 
     Raises:
         UserError: see `made`.
     """
     path = results / model_facts.FOLDER / f"{model_facts.name(spec)}.json"
-    if not path.exists():
+    known = model_facts.load(path)
+    if known is None or known.source != model_config.state(spec["model"]):
         write(spec, path)
     return path
 

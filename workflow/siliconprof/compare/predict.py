@@ -2,7 +2,7 @@
 
     siliconprof predict --model gpt2-mini --batch 2
     siliconprof predict --model gpt2-tiny --batch 4 --backend mlx --faster products=2
-    siliconprof predict --model HuggingFaceTB/SmolLM2-135M --batch 1
+    siliconprof predict --model ./FOLDER --batch 1
     siliconprof predict gpt2-tiny-plain/torch-cpu/fp32 --backend torch-cpu
 
 For every device and backend whose trainings had their operators timed, see `analyse.prediction`. A

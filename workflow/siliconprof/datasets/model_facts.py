@@ -40,6 +40,7 @@ class ModelFacts:
 
     model: str | None  # hub id or folder; None = inline
     revision: str | None  # the hub's commit
+    source: str | None  # checksum of the config.json in a folder
     config: Mapping[str, Any]  # whole, in transformers' names, without dropout
     torch_module: str  # of its class
     mlx_module: str | None  # of mlx-lm's

@@ -153,6 +153,7 @@ def facts(spec: Mapping[str, Any]) -> ModelFacts:
     return ModelFacts(
         model=spec["model"],
         revision=commit,
+        source=model_config.state(spec["model"]),
         config=json.loads(config.to_json_string(use_diff=False)),
         torch_module=type(model).__module__,
         mlx_module=mlx_module,
@@ -211,7 +212,7 @@ def _layers(model: Any, config: Any) -> Any:
 
 
 def _adapters(model: Any, spec: Mapping[str, Any], has_experts: bool) -> dict[str, tuple[int, int]]:
-    """Linear layer that is adapted -> (inputs, outputs): all but the head, of a mixture the attention's.
+    """Linear layer that LoRA adapts -> (inputs, outputs): all but the head, of a mixture the attention's.
 
     Raises:
         UserError: none is.
@@ -219,8 +220,6 @@ def _adapters(model: Any, spec: Mapping[str, Any], has_experts: bool) -> dict[st
     import torch
     from transformers.pytorch_utils import Conv1D
 
-    if not spec["lora_rank"]:
-        return {}
     found, names = {}, set()
     for name, module in model.named_modules():
         if module is model.get_output_embeddings() or not isinstance(
@@ -326,7 +325,7 @@ def _kept(
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = _empty(config, "bfloat16" if precision == "bf16" else "float32").train()
         layers = _layers(model, config)
-        names = [name for name in adapters if _has(model, name)]
+        names = [name for name in adapters if spec["lora_rank"] and _has(model, name)]
         if names:
             torch.set_default_dtype(
                 model.dtype

@@ -102,9 +102,8 @@ class Plugin(TrainingWorkload):
             UserError: its file is not made yet.
         """
         if self.known is None:
-            raise UserError(
-                f"{self.parameters.get(FACTS)}: not made yet: snakemake --cores 1 {FACTS}"
-            )
+            path = self.parameters.get(FACTS)
+            raise UserError(f"{path}: not made yet; `snakemake --cores 1 {path}` makes it")
         return self.known
 
     @classmethod
