@@ -104,8 +104,6 @@ def on_cluster(
     """
     plans = []
     results = matrix.results_folder(experiment)
-    if experiment["cluster"]:
-        cluster.check(experiment, devices, host_file.label(Path(results), experiment["host"]))
     for label in cluster.chosen(experiment):
         file = Path(results) / "hosts" / f"{label}.json"
         cells: list[dict[str, Any]] | None = None
@@ -265,10 +263,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         host = None
         if not experiment["cluster"]:
             host = host_file.resolve(matrix.results_folder(experiment), experiment["host"], devices)
-        if experiment["cluster"]:
-            cluster.missing(experiment, devices)
-        elif host:
-            matrix.tested(experiment, devices, host)  # says in a line what Snakemake says in ten
+        # These say in a line what Snakemake says in ten.
+        if host:
+            matrix.tested(experiment, devices, host)
+        else:
+            results = Path(matrix.results_folder(experiment))
+            cluster.check(experiment, devices, host_file.label(results, experiment["host"]))
         given = sys.argv[1:] if argv is None else argv
         plan = make(experiment, devices, host, due_files([w for w in given if w != "--json"]))
     print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
