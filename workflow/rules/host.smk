@@ -1,7 +1,5 @@
-# host: what this host is, found out before its cells are known; auto.json beside it keeps its label.
-#
-# Cells wait for `machine`, which a library's update leaves as it is: behind a file that is due Snakemake
-# looks at no parameter of a cell. A submitted job reads there whether it runs on another machine.
+# host: what this host is; auto.json beside it keeps its label. Cells wait for `machine`, which an update
+# of a library leaves as it is: behind a file that is due Snakemake looks at no parameter of a cell.
 
 
 rule machine:

@@ -1,6 +1,4 @@
-# measure: one cell, one process, one record.
-#
-# by:   results/history/…, results/captures/…, results/checkpoints/…: by-products that no rule owns
+# measure: one cell, one process, one record; history, captures and checkpoints are owned by no rule.
 
 
 rule measure:

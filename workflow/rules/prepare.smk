@@ -1,8 +1,5 @@
-# prepare: one data set in, the same arrays for every framework out.
-#
-# by:   sources.json, which files of a folder were read: what the next run compares those files with
-#
-# Data that cannot be prepared fail their own cells: dataset.json says why, and the next run tries again.
+# prepare: one data set in, the same arrays for every framework out; sources.json says of which files. Data
+# that cannot be prepared fail their own cells: dataset.json says why, and the next run tries again.
 
 
 rule prepare:

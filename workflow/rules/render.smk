@@ -1,6 +1,4 @@
 # render: tables into one page that opens offline, and every figure and table of it as a file.
-#
-# On request: quick, a page of one screen; figures, all of them for print.
 
 
 rule render:
