@@ -105,7 +105,7 @@ BATCHES = [("all", "Snakefile"), ("report", "Snakefile"), ("report", "workflow/S
 def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
     checkout.configure(**TINY)
     rules, cells = due(checkout, TABLE)
-    assert rules == {"experiment", "host", "machine", "matrix", "prepare", "measure", "aggregate"}
+    assert rules == {"experiment", "host", "machine", "matrix", "prepare_text", "measure", "aggregate"}
     assert cells == ALL
     for name, snakefile in BATCHES:
         words = ("--snakefile", snakefile, "--batch")
@@ -183,7 +183,7 @@ def test_deleted_data_are_prepared_before_what_reads_them(clone):
     (key,) = (key for key in clone.stamps() if "/nano-2/" in key)
     record = f"results/records/{key}.json"
     rules, cells = due(clone, record, "--forcerun", record)
-    assert rules >= {"prepare", "measure"} and cells == {"mlx/nano-2/fp32"}
+    assert rules >= {"prepare_text", "measure"} and cells == {"mlx/nano-2/fp32"}
 
 
 def test_options_of_snakemake_do_what_its_manual_says(clone):
@@ -258,7 +258,7 @@ def test_an_edit_reruns_its_cells_and_nothing_but_their_jobs_touches_a_record(cl
     own = package.read_text()
     package.write_text(own.replace(__version__, "9.9.9"))  # a release: the page shows its version
     rules, cells = due(clone, "report")
-    assert "render" in rules and not cells | rules & {"prepare", "host", "measure"}
+    assert "render" in rules and not cells | rules & {"prepare_text", "host", "measure"}
     package.write_text(own)
     module.write_text(text.replace(counted, '"flops": 3.5 * flops(shape)'))
     here = snapshot(clone)
@@ -363,7 +363,7 @@ def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
     assert said() == (None, {})
 
     lines.write_bytes(before[lines].replace(b"line 7 ", b"line 8 "))
-    assert due(checkout, TABLE)[0] == {"prepare", "measure", "aggregate"}
+    assert due(checkout, TABLE)[0] == {"prepare_text", "measure", "aggregate"}
     assert said() == ("what it reads is made again", {"results/data/own": "params changed"})
     checkout.snakemake("results/tables/cells.csv")
     assert said() == (None, {})

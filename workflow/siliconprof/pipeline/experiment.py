@@ -248,6 +248,12 @@ class Experiment:
         places = (self._workload_places[n] for n, e in readers if e.get("dataset") == wildcards[0])
         return 0.5 - min(places, default=0)
 
+    kinds = dataset_spec.KINDS
+
+    def files_of(self, kind: str) -> list[str]:
+        """What is made of a kind's data sets."""
+        return [f"results/data/{{dataset}}/{name}" for name in dataset_spec.files(kind)]
+
     def datasets_of(self, kind: str) -> str:
         """A regular expression of the names of a kind's data sets."""
         return _pattern(n for n, e in self.config["datasets"].items() if e["kind"] == kind)
