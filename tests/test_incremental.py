@@ -105,7 +105,15 @@ BATCHES = [("all", "Snakefile"), ("report", "Snakefile"), ("report", "workflow/S
 def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
     checkout.configure(**TINY)
     rules, cells = due(checkout, TABLE)
-    assert rules == {"experiment", "host", "machine", "matrix", "prepare_text", "measure", "aggregate"}
+    assert rules == {
+        "experiment",
+        "host",
+        "machine",
+        "matrix",
+        "prepare_text",
+        "measure",
+        "aggregate",
+    }
     assert cells == ALL
     for name, snakefile in BATCHES:
         words = ("--snakefile", snakefile, "--batch")
