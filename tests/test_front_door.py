@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from conftest import TINY, Checkout, own_project, until
+from conftest import ROOT, TINY, Checkout, own_project, until
 from golden import update
 from siliconprof import __version__, options, words
 from siliconprof.errors import UserError
@@ -388,16 +388,20 @@ def test_a_run_writes_no_index_of_git(tmp_path: Path) -> None:
 @pytest.mark.campaign
 @pytest.mark.skipif(not shutil.which("unshare"), reason="needs Linux and unshare(1)")
 def test_a_user_whom_the_system_does_not_know(checkout: Checkout) -> None:
-    """As `docker run -u 12345` has one: without a name, and without a home that can be written."""
-    unknown = ["unshare", "-U", "--map-user=12345"]
+    """As `docker run -u 12345` has one: without a name, and without a home that can be written.
+
+    Libraries ask for both, and `make` gives them to Snakemake.
+    """
+    unknown = ["unshare", "-U", "--map-user=12345", "--map-group=12345"]
     if subprocess.run([*unknown, "true"], capture_output=True).returncode:
         pytest.skip("user namespaces are not allowed here")
     checkout.configure(**TINY)
     for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
         checkout.environment[name] = ""
-    run = [sys.executable, "-m", "snakemake", "--cores", "1", "-n", "report"]
-    env = {"PYTHONPATH": "workflow", "HOME": "/proc"}
-    assert "measure" in checkout.run(*unknown, *run, env=env).stdout
+    shutil.copy2(ROOT / "Makefile", checkout.path)
+    run = f"asked: ; @{sys.executable} -m snakemake --cores 1 -n report"
+    words = ["make", "-f", "Makefile", "--eval", run, "asked"]
+    assert "measure" in checkout.run(*unknown, *words, env={"HOME": "/proc"}).stdout
 
 
 def test_braces_in_the_folder_s_name_are_one_line(tmp_path: Path) -> None:
