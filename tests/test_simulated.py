@@ -243,6 +243,7 @@ def test_the_contract_of_backends_holds_on_a_simulated_gpu(
     assert int(re.search(r"(\d+) passed", said)[1]) >= 20, said
 
 
+@pytest.mark.alone  # it looks at times
 @pytest.mark.parametrize("name", ["torch-mps", "mlx"])
 def test_a_backend_keeps_its_contract_on_a_simulated_mac(
     name: str, mac: dict[str, str], tmp_path: Path
