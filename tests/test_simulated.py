@@ -97,6 +97,7 @@ def test_an_experiment_on_a_simulated_gpu_reaches_the_page(run: Checkout) -> Non
     )
 
 
+@pytest.mark.alone  # it looks at times
 def test_times_on_a_simulated_gpu_are_those_of_its_work(run: Checkout) -> None:
     """Nothing lasts less than the card needs; phases, and operators, add up to the step."""
     for workload, precision in (("plain", "tf32"), ("hf", "fp32")):

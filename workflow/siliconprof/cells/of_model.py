@@ -27,6 +27,8 @@ def expanded(config: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         UserError: the model is a folder without one; one line.
     """
+    if not isinstance(config, Mapping):
+        return config
     model, entries = config.get("model"), config.get("workloads")
     if not isinstance(model, str) or not isinstance(entries, Mapping):
         return config

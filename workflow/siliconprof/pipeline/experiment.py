@@ -107,6 +107,8 @@ class Experiment:
             self.labels = cluster.chosen(self.config)
         else:
             self.labels = [host_file.label(self._folder, self.config["host"])]
+        if workflow and workflow.remote_exec and workflow.modifier.is_main_snakefile():
+            self._set_paths()  # of a submitted job, which has no `onstart`
         gc.freeze()  # it all lives as long as the process, so the collector need not walk it again
 
     # -- files --------------------------------------------------------------------------------
@@ -456,20 +458,22 @@ class Experiment:
         line = f"{words.count(len(due), 'cell')} to measure on {self.labels[0]}: {about}"
         return "\n".join([line, *advice])
 
-    def _set_environment_of_jobs(self) -> None:
-        """What this process's jobs inherit.
-
-        They end with it and import this package first, whatever is installed; their `python` is the
-        one that runs Snakemake, whatever the shell's path is. Cells of this host hand on what they
-        compile, and the first that wants one starts a fork server. Whoever started this process may
-        have done both, and that serves.
-        """
+    def _set_paths(self) -> None:
+        """Have jobs import this package first, whatever is installed, by the `python` that runs Snakemake."""
         for name, first in (
             ("PYTHONPATH", str(PACKAGE_DIR.parent)),
             ("PATH", os.path.dirname(sys.executable)),
         ):
             others = [p for p in os.environ.get(name, "").split(os.pathsep) if p not in ("", first)]
             os.environ[name] = os.pathsep.join([first, *others])
+
+    def _set_environment_of_jobs(self) -> None:
+        """What this process's jobs inherit.
+
+        They end with it. Cells of this host hand on what they compile, and the first that wants one
+        starts a fork server. Whoever started this process may have done both, and that serves.
+        """
+        self._set_paths()
         if self.nodes:
             return
         os.environ[PIPELINE_VARIABLE] = str(os.getpid())
