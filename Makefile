@@ -1,4 +1,6 @@
 # make report   set up what this host needs, measure, and say where the page is
+#               MODEL=Qwen/Qwen3-0.6B: that model alone, by the hub's name or a folder with its config.json;
+#               BATCH=, SEQ_LEN= and LORA= (a rank) in the place of what suits the device
 # make quick    a first answer in half a minute; make report goes on from there
 # make figures  every figure of the report as SVG, PNG and PDF, in results/print
 # make test     set up what the tests need and run them; make test-all: the campaigns as well
@@ -20,6 +22,9 @@ OFFLOAD_OPS = PATH="$$(cd $(BIN) && pwd):$$PATH" PYTHONPATH=workflow \
     python -m siliconprof.hosts.offload_ops
 # more for snakemake: make report ARGS="--configfile config/paper.yaml --replace-workflow-config"
 ARGS ?=
+MODEL ?=
+OF_MODEL = $(if $(MODEL),--config model=$(MODEL) $(if $(BATCH),batch=$(BATCH)) \
+    $(if $(SEQ_LEN),seq_len=$(SEQ_LEN)) $(if $(LORA),lora=$(LORA)))
 
 # A user whom the system does not know, as a container's: libraries ask for name and home.
 ifeq ($(shell whoami 2>/dev/null),)
@@ -37,8 +42,8 @@ unexport PYTHONOPTIMIZE
 
 report quick figures: env
 	@# PYTHONSAFEPATH: a `profile.py` that lies here is not the library's.
-	PATH="$$(cd $(BIN) && pwd):$$PATH" PYTHONPATH=workflow PYTHONSAFEPATH=1 \
-	    python -m siliconprof.pipeline.cli run --cores 1 $@ $(ARGS)
+	PATH="$$(cd $(BIN) && pwd):$$PATH" PYTHONSAFEPATH=1 \
+	    python -m snakemake --cores 1 $@ $(OF_MODEL) $(ARGS)
 
 env: $(VENV)/.installed-$(ENV)
 dev-env: $(VENV)/.installed-dev

@@ -6,5 +6,5 @@ rule all:
     """The page, and every record of this run's hosts behind them."""
     default_target: True
     input:
-        rules.report.input,
+        EXPERIMENT.in_batches_of("report", rules.report.input),
     localrule: True

@@ -161,8 +161,9 @@ def step_of_cell(text: str, folder: Path, **more: str) -> float:
 @cache
 def forks() -> dict[str, str]:
     """The variable by which a cell is forked."""
-    fork_server.start()
-    return {fork_server.VARIABLE: os.environ.pop(fork_server.VARIABLE)}
+    address = f"siliconprof-bare-{os.getpid()}"
+    fork_server.start(address, os.getpid())
+    return {fork_server.VARIABLE: address}
 
 
 def step_of_forked(text: str, folder: Path) -> float:

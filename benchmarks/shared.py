@@ -49,10 +49,10 @@ def copied(folder: Path, *ignored: str) -> Path:
     folder.mkdir(parents=True)
     ignore = shutil.ignore_patterns("*.egg-info", "*.zip", *ignored)
     for part in PARTS:
-        if (ROOT / part).is_dir():
+        if (ROOT / part).is_dir() and not (ROOT / part).is_symlink():
             shutil.copytree(ROOT / part, folder / part, ignore=ignore)
         else:
-            shutil.copy2(ROOT / part, folder / part)
+            shutil.copy2(ROOT / part, folder / part, follow_symlinks=False)
     (folder / "results").mkdir()
     return folder
 

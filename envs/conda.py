@@ -1,6 +1,7 @@
-"""Write the conda environments of the rules from the same pins: `python envs/conda.py`.
+"""Write the conda environments of the rules that need frameworks, of the same pins: `python envs/conda.py`.
 
-What the pins pull in is constrained for pip alone, by constraints.txt. No conda has built them here.
+Local rules run in Snakemake's own environment. What the pins pull in is constrained for pip alone, by
+constraints.txt. No conda has built them here.
 """
 
 from pathlib import Path
@@ -28,5 +29,5 @@ def text(name: str) -> str:
 
 
 if __name__ == "__main__":
-    for environment in ("base", "cpu", "cuda", "apple"):
+    for environment in ("cpu", "cuda", "apple"):
         (HERE / f"{environment}.yaml").write_text(text(environment), encoding="utf-8")

@@ -7,6 +7,7 @@ import compileall
 import json
 import math
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -265,8 +266,12 @@ def fork_server_of_the_tests() -> str | None:
 
     They end with it.
     """
-    fork_server.start()
-    return os.environ.pop(fork_server.VARIABLE, None)
+    address = f"siliconprof-tests-{secrets.token_hex(8)}"
+    try:
+        fork_server.start(address, os.getpid())
+    except (AttributeError, OSError):
+        return None
+    return address
 
 
 @cache
@@ -303,10 +308,10 @@ def copy_project(target: Path, bundles: bool = False) -> Checkout:
     ignore = shutil.ignore_patterns("*.egg-info", *([] if bundles else ["*.zip"]))
     for part in PARTS:
         source = ROOT / part
-        if source.is_dir():
+        if source.is_dir() and not source.is_symlink():
             shutil.copytree(source, target / part, ignore=ignore)
         else:
-            shutil.copy2(source, target / part)
+            shutil.copy2(source, target / part, follow_symlinks=False)
     (target / "results/history").mkdir(parents=True)
     (target / "results/history" / fingerprint.CACHE).write_text(read, encoding="utf-8")
     shutil.copy2(ROOT / "results" / "README.md", target / "results" / "README.md")
@@ -369,7 +374,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 def clone(tiny: Checkout, tmp_path: Path) -> Checkout:
     """`tiny` copied into another folder, with its results and Snakemake's notes."""
     target = tmp_path / "clone"
-    shutil.copytree(tiny.path, target, ignore=shutil.ignore_patterns("log", "locks"))
+    ignore = shutil.ignore_patterns("log", "locks")
+    shutil.copytree(tiny.path, target, symlinks=True, ignore=ignore)
     return with_own_lock(Checkout(target))
 
 

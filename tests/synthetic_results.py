@@ -421,7 +421,7 @@ def make(
     for stage in STAGES[: STAGES.index(last) + 1]:
         if stage is aggregate:
             folders = {"reference": results / "reference/lab"} if reference else {}
-            folders |= {"results": results, "output-dir": tables}
+            folders |= {"results": results, "output": tables}
             stage.main(words(matrix=matrix, **folders))
         else:
             run(stage, **options_of(results))
@@ -432,7 +432,7 @@ def make(
 
 def options_of(results: Path) -> dict[str, Any]:
     """What `pipeline.analyse` is told of results."""
-    folders = {"tables": results / "tables", "output-dir": results / "tables"}
+    folders = {"tables": results / "tables", "output": results / "tables"}
     files = {"registry": CONFIG / "devices.yaml", "claims": CONFIG / "claims.yaml"}
     files |= {"matrix": results / "matrix.json", "published": CONFIG / "published"}
     return folders | files
@@ -483,7 +483,7 @@ def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 def make_page(results: Path) -> None:
     """Make the page."""
-    files = {"matrix": results / "matrix.json", "output": results / "report.html"}
+    files = {"matrix": results / "matrix.json"}
     shipped = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
     with patch.object(registry, "load", READ_ONCE):
         assert page.main(words(**files, **shipped, tables=results / "tables")) == 0

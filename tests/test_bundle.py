@@ -372,7 +372,7 @@ def test_two_references_of_one_cell_are_refused_unless_they_are_the_same(tmp_pat
 
     def aggregated(*names: str) -> int:
         folders = [str(results / "reference" / name) for name in names]
-        arguments = ["--matrix", "results/matrix.json", "--output-dir", "results/tables"]
+        arguments = ["--matrix", "results/matrix.json", "--output", "results/tables"]
         aggregate.main([*arguments, "--reference", *folders])
         return (results / "tables/cells.csv").read_text().count("\nreference,")
 

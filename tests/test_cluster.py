@@ -21,6 +21,7 @@ from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, machine, node_check, registry
 from siliconprof.pipeline.experiment import Experiment
 from siliconprof.store.cell import canonical_json
+from snakemake.exceptions import WorkflowError
 from synthetic_results import table
 
 SUBMIT = ("--workflow-profile", "profiles/slurm")
@@ -50,7 +51,7 @@ def hall(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 @pytest.fixture
 def lab(hall: Checkout, tmp_path: Path) -> Checkout:
     """A copy of it that a test may change."""
-    shutil.copytree(hall.path, tmp_path / "project")
+    shutil.copytree(hall.path, tmp_path / "project", symlinks=True)
     return with_own_lock(Checkout(tmp_path / "project"))
 
 
@@ -116,7 +117,7 @@ def test_a_label_is_no_name_of_the_submitting_host(
     monkeypatch.setattr(host_file.socket, "gethostname", lambda: "hall.example")
     experiment = Experiment(SMALL | {"host": "auto"}, checkpoints=None, workflow=None)
     assert experiment.labels == ["hall", "far.hall"]
-    with pytest.raises(SystemExit, match=r"cluster\.hall: is the label of this host"):
+    with pytest.raises(WorkflowError, match=r"cluster\.hall: is the label of this host"):
         experiment.records[0](None)
 
 
@@ -192,13 +193,34 @@ def test_the_profile_that_the_docs_print_for_pbs_submits_cells(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
+def test_no_other_machine_measures_under_a_host_s_label(tmp_path: Path) -> None:
+    """Without a `cluster`, a profile sends the cells of this host to one that is another machine."""
+    project = own_project(tmp_path, shared=False)
+    project.configure(**{k: v for k, v in SMALL.items() if k != "cluster"} | {"host": "desk"})
+    (project.path / "machine-id").write_text("0" * 31 + "7\n", encoding="utf-8")
+    there = 'unshare --mount sh -c "mount --bind machine-id /etc/machine-id && exec sh $script"'
+    qsub = project.path / "qsub"
+    qsub.write_text(QSUB.replace('sh "$script"', there), encoding="utf-8")
+    qsub.chmod(0o755)
+    profile = project.path / "workflow/profiles/there/config.yaml"
+    profile.parent.mkdir()
+    submit = {"executor": "cluster-generic", "cluster-generic-submit-cmd": str(qsub), "jobs": 1}
+    profile.write_text(yaml.safe_dump(submit), encoding="utf-8")
+    words = ("--workflow-profile", str(profile.parent), "--seconds-between-status-checks", "1")
+    done = project.run("snakemake", "measured", *words, check=False)
+    assert done.returncode and project.records() == {}
+    said = (project.path / "qsub.out").read_text(encoding="utf-8")
+    assert "results/machines/desk.json was made on another machine (host 'desk')" in said
+
+
+@pytest.mark.slow
 def test_a_label_is_not_measured_where_snakemake_was_started(lab: Checkout) -> None:
     """As a run without the profile would: a known node's cell, and another node's facts."""
     done = lab.snakemake("measured", check=False)
     assert done.returncode and lab.records() == {}
-    for label in ("hall", "far.hall"):
-        assert f"{label}: a label of `cluster`, but this job runs where" in done.stdout
-    assert "--workflow-profile profiles/slurm" in done.stdout
+    assert "hall, far.hall: labels of `cluster`, but jobs would run here" in done.stderr
+    assert "--workflow-profile profiles/slurm" in done.stderr
 
 
 def looked_at(done: Any) -> set[str]:
@@ -281,6 +303,5 @@ def test_the_page_is_about_one_host(lab: Checkout) -> None:
 
     lab.configure(**here | {"report": {"host": "hal"}})
     done = lab.snakemake("-n", check=False)
-    assert done.returncode and done.stderr.rstrip().endswith(
-        "config: report.host: nothing is known of 'hal'; known: desk, hall; did you mean 'hall'?"
-    )
+    line = "config: report.host: nothing is known of 'hal'; known: desk, hall; did you mean 'hall'?"
+    assert done.returncode and line in done.stdout + done.stderr

@@ -78,7 +78,7 @@ def test_every_command_that_is_printed_runs_on_a_finished_default_run(
         line = line.replace(said, meant)
     program, *words = shlex.split(line)
     if program == "siliconprof":
-        if words[1:] == [] and words[0] in ("explain", "pack", "predict", "run"):
+        if words[1:] == [] and words[0] in ("explain", "pack", "predict"):
             words += ["--help"]  # of the verb, in a sentence
         (finished.path / "desk.zip").unlink(missing_ok=True)
         where = finished
@@ -115,7 +115,7 @@ def test_commands_and_links_of_the_documentation_exist() -> None:
     commands = [line.split() for line in printed()]
     verbs = {words[1] for words in commands if words[0] == "siliconprof"} - {"VERB"}
     assert {"doctor", "plan", "pack", "import"} <= verbs <= set(cli.VERBS)
-    for verb in set(cli.VERBS) - {"run"}:  # which has no parser of its own
+    for verb in cli.VERBS:
         with pytest.raises(SystemExit, match="^0$"):
             cli.dispatch([verb, "--help"])
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -5,8 +5,9 @@ The workload that sleeps, and what looks for processes, are those of test_faults
 
 from __future__ import annotations
 
-import os
 import re
+import secrets
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -35,12 +36,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forke
 
 @pytest.fixture
 def forking(project: Checkout) -> Iterator[Checkout]:  # noqa: F811
-    """A copy whose cells are forked."""
-    lives = fork_server.start()
-    assert lives is not None
-    project.environment[fork_server.VARIABLE] = os.environ.pop(fork_server.VARIABLE)
+    """A copy whose cells are forked; its pipeline is a process that sleeps."""
+    pipeline = subprocess.Popen(["sleep", "600"])
+    project.environment[fork_server.VARIABLE] = f"siliconprof-{secrets.token_hex(8)}"
+    project.environment[lifetime.PIPELINE_VARIABLE] = str(pipeline.pid)
     yield project
-    os.close(lives)
+    pipeline.kill()
+    pipeline.wait()
     until(lambda: not tree(project))
 
 
@@ -76,21 +78,12 @@ def test_a_fork_measures_what_a_fresh_interpreter_measures(
     assert rss["second"] == pytest.approx(rss["fresh"], rel=0.1)
 
 
-ASKS = """
-import sys
-from siliconprof.measure import fork_server
-from siliconprof.session.trial import Trial
-from siliconprof.store.cell import Cell
-
-fork_server.prepare([Trial(Cell.from_json(text)) for text in sys.argv[1:]])
-"""
-
-
-def test_what_cells_import_is_imported_before_the_first(forking: Checkout) -> None:
-    """Their supervisors ask the same processes, whatever Snakemake adds to the environment."""
+def test_the_first_cell_starts_the_tree_and_the_next_ones_ask_it(forking: Checkout) -> None:
+    """The same processes, whatever Snakemake adds to the environment; none is the cell's own."""
     one = cell("fine")
-    forking.run(sys.executable, "-c", ASKS, one.to_json(), env={"PYTHONPATH": "workflow"})
-    until(lambda: len(tree(forking)) == 2)  # one for the environment, below it one that has MLX
+    assert not tree(forking)
+    assert measure(forking, one)["method"]["process"] == child.FORKED
+    until(lambda: len(tree(forking)) == 3)  # the root, one for the environment, one that has MLX
     before = {process.pid for process in tree(forking)}
     forking.environment |= dict.fromkeys(trial.THREAD_VARIABLES, "1")
     forking.environment |= dict.fromkeys(fork_server.OF_A_JOB, "/tmp")
@@ -99,21 +92,18 @@ def test_what_cells_import_is_imported_before_the_first(forking: Checkout) -> No
 
 
 @pytest.mark.slow
-def test_nothing_is_measured_beside_imports(forking: Checkout) -> None:
-    """Nor a cell that starts an interpreter of its own, for which nothing is imported."""
+def test_what_is_not_forked_starts_no_tree(forking: Checkout) -> None:
     fresh = cell("fine", backend="torch-cpu", capture="env")
-    texts = (fresh.to_json(), cell("fine").to_json())
-    forking.run(sys.executable, "-c", ASKS, *texts, env={"PYTHONPATH": "workflow"})
     assert measure(forking, fresh)["method"]["process"] == child.FRESH
-    assert len(tree(forking)) == 2  # one for the environment, below it one that has MLX
     forking.environment[lifetime.FORKS_VARIABLE] = "0"
     assert measure(forking, cell("fine"))["method"]["process"] == child.FRESH
+    assert not tree(forking)
 
 
 @pytest.mark.slow
 def test_where_no_process_can_fork_the_cell_starts_afresh(forking: Checkout) -> None:
     """A line in the record, and no harm."""
-    forking.environment[fork_server.VARIABLE] = "nobody"
+    del forking.environment[lifetime.PIPELINE_VARIABLE]
     made = measure(forking, cell("fine"))
     assert made["status"] == "ok"
     assert re.fullmatch(f"{child.FRESH}, since .*refused.*", made["method"]["process"])

@@ -1,4 +1,4 @@
-"""Records prove by themselves what they answer for: copied, outdated, and answering again."""
+"""Which edits measure a cell again, and that a forced or deleted record is measured, whatever else there is."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ import ast
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import TINY, Checkout
 from fuzz_inputs import put
-from siliconprof import fingerprint
-from siliconprof.cells import config, freshness, matrix
-from siliconprof.errors import UserError
-from siliconprof.session.trial import Trial
-from siliconprof.store import model, record
-from siliconprof.store.cell import Cell
-from siliconprof.store.contents import Record
+from siliconprof.store import record
 
 pytestmark = pytest.mark.slow
 
@@ -38,38 +31,34 @@ def run(checkout: Checkout, *options: str) -> set[str]:
     return {key.split("/")[3] for key in after if after[key] != before.get(key)}
 
 
-def test_without_snakemakes_notes_records_stand_and_the_plan_says_which_answer_no_more(
-    clone: Checkout,
-) -> None:
+def test_without_snakemakes_notes_records_stand(clone: Checkout) -> None:
     shutil.rmtree(clone.path / ".snakemake")
     assert run(clone) == set()
     assert "Nothing to be done" in clone.snakemake("-n", TABLES).stdout
     clone.configure(**put(TINY, ("workloads", "product", "shapes"), [[1, 4, 4, 4]]))
-    plan = json.loads(clone.stage("pipeline.cli", "plan", "--json").stdout)
-    why = "parameters.shapes changed from [[1, 16, 16, 16]] to [[1, 4, 4, 4]]"
-    assert [entry["why"] for entry in plan["cells"] if entry["due"]] == [why]
     assert run(clone) == set()
     file_of(clone, "product").unlink()
     assert run(clone) == {"product"}
 
 
-def test_what_answers_no_more_is_measured_again_and_an_edit_undone_gives_it_back(
-    clone: Checkout,
-) -> None:
+def test_what_answers_no_more_is_measured_again_and_an_edit_undone_as_well(clone: Checkout) -> None:
+    """All that was measured stays in the history, from which nothing is given back."""
     changed = put(TINY, ("workloads", "product", "shapes"), [[1, 4, 4, 4]])
     clone.configure(**put(changed, ("workloads", "more"), TINY["workloads"]["product"]))
     module = clone.path / "workflow/siliconprof/workloads/kernel_launch.py"
     text = module.read_text()
     module.write_text(text + "\nANOTHER = 1\n")
     path = clone.path / "results/hosts/desk.json"
-    was = path.read_text()
-    host = json.loads(was)
+    host = json.loads(path.read_text())
     host["packages"]["mlx-lm"] = "0.0.1"
     path.write_text(json.dumps(host))
     old = {name: file_of(clone, name).read_bytes() for name in ("product", "launch", "nano-2")}
     listed = clone.snakemake("-n", TABLES, "--quiet", "progress").stdout
     assert listed.count("output: results/records/desk/") == 4
     assert {name: file_of(clone, name).read_bytes() for name in old} == old
+    plan = json.loads(clone.stage("pipeline.cli", "plan", "--json").stdout)
+    why = {row["cell"]["workload"]: row["why"] for row in plan["cells"] if row["due"]}
+    assert why == dict.fromkeys(old, "params changed") | {"more": "never measured"}
     assert run(clone) == {"product", "launch", "nano-2", "more"}
     for entry in map(json.loads, old.values()):
         folder = clone.path / "results/history" / record.cell_path(entry)
@@ -77,15 +66,34 @@ def test_what_answers_no_more_is_measured_again_and_an_edit_undone_gives_it_back
         assert record.read(kept) == entry
 
     module.write_text(text)
+    assert run(clone) == {"launch"}
+    assert file_of(clone, "launch").read_bytes() != old["launch"]
     clone.configure(**TINY)
-    path.write_text(was)
-    said = clone.snakemake(TABLES).stdout
-    assert said.count("given back") == 3, said
-    assert {name: file_of(clone, name).read_bytes() for name in old} == old
-    # What a person wants anew is measured, whatever the history has.
+    forced = file_of(clone, "product").relative_to(clone.path).as_posix()
+    assert run(clone, "--forcerun", forced) == {"product"}
+    assert file_of(clone, "product").read_bytes() != old["product"]
     file_of(clone, "product").unlink()
     assert run(clone) == {"product"}
-    assert file_of(clone, "product").read_bytes() != old["product"]
+
+
+def test_snakemake_s_own_cache_gives_records_back(clone: Checkout, tmp_path: Path) -> None:
+    """To whoever asks by --cache: of the same cell, code, versions and data, forced ones too."""
+    clone.environment["SNAKEMAKE_OUTPUT_CACHE"] = str(tmp_path)
+    path = file_of(clone, "product")
+    path.unlink()
+    cache = ("--cache", "measure")
+    assert run(clone, *cache) == {"product"}
+    made = path.read_bytes()
+    shapes = ("workloads", "product", "shapes")
+    clone.configure(**put(TINY, shapes, [[1, 4, 4, 4]]))
+    assert run(clone, *cache) == {"product"}
+    assert path.read_bytes() != made
+    clone.configure(**TINY)
+    assert run(clone, *cache) == {"product"}
+    assert path.read_bytes() == made
+    run(clone, *cache, "--forcerun", path.relative_to(clone.path).as_posix())
+    assert path.read_bytes() == made
+    assert run(clone, "--forcerun", path.relative_to(clone.path).as_posix()) == {"product"}
 
 
 def test_comments_supervision_and_limits_measure_nothing(clone: Checkout) -> None:
@@ -98,43 +106,3 @@ def test_comments_supervision_and_limits_measure_nothing(clone: Checkout) -> Non
     validation.write_text(validation.read_text() + "\nANOTHER = 1\n")
     clone.configure(**put(TINY, ("timing", "time_limit_s"), 301))
     assert run(clone) == set()
-
-
-def test_a_record_is_held_against_the_data_here(tiny, monkeypatch):
-    monkeypatch.chdir(tiny.path)
-    data = record.read(file_of(tiny, "nano-2"))
-    cell = Cell(**data["cell"])
-    code = fingerprint.Fingerprint(data["code"]["modules"])
-    assert code.sha256 == data["code"]["fingerprint"]
-    declared = data["environment"]["declared"]
-    planned = matrix.PlannedCell(cell, "results", declared, code, Trial(cell), data=[])
-    folder, used = "results/data/words", data["dataset"]
-
-    def differences(tokens: dict[str, str], **changed: Any) -> list[str]:
-        return freshness.differences(planned, model.made(Record, data | changed), tokens)
-
-    here = {folder: used["data_sha256"]}
-    assert differences(here) == []
-    assert differences({}) == [f"its data in {folder} are not prepared here"]
-    assert differences({folder: "0" * 64}) == [f"it read other data than {folder} holds"]
-    assert differences(here, dataset=None) == ["it does not say which data it read"]
-    # a cell that never came to read them
-    assert differences(here, dataset=None, status="oom") == []
-
-
-def test_another_data_set_under_the_same_name(tiny, tmp_path):
-    entry = config.resolve(TINY)["datasets"]["words"]
-    folder = tmp_path / "words"
-    shutil.copytree(tiny.path / "results/data/words", folder)
-    facts = json.loads((folder / "dataset.json").read_text())
-    assert freshness.verify_data(folder, "words", entry) == facts["tokens_sha256"]
-    for key, value, why in (
-        ("name", "letters", "name changed from letters to words"),
-        ("vocab_size", 301, "vocab_size changed from 301 to 300"),
-        ("max_bytes", 1000, "max_bytes changed from 1000 to 20000"),
-        ("source", "hub", "source changed from hub to builtin"),
-        ("path", "a/b", "path changed from a/b to None"),
-    ):
-        (folder / "dataset.json").write_text(json.dumps(facts | {key: value}))
-        with pytest.raises(UserError, match=why):
-            freshness.verify_data(folder, "words", entry)

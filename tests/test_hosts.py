@@ -18,8 +18,7 @@ import yaml
 from conftest import ROOT, Checkout
 from siliconprof.cells import matrix
 from siliconprof.errors import UserError
-from siliconprof.hosts import detect, host_file, machine, models, registry
-from siliconprof.pipeline import doctor
+from siliconprof.hosts import detect, doctor, host_file, machine, models, registry
 from siliconprof.render import summary
 from siliconprof.store import model
 

@@ -280,7 +280,7 @@ def test_every_row_of_table_3_would_be_run_in_its_scenario() -> None:
     kinds = {one["memory_kind"] for one in present}
     assert kinds == {"dedicated", "unified"} and len(present) == 7
     experiment = config.resolve(validation.load_yaml(ROOT / "config" / "paper.yaml"))
-    made = plan.make(experiment, devices, host_of("fake", *present))
+    made = plan.make(experiment, devices, host_of("fake", *present), {})
 
     met: dict[tuple[str, ...], list[bool]] = {}
     for row in rows:

@@ -22,7 +22,6 @@ MLX = {"backend": "mlx"}
 def whole(results: Path) -> Page:
     """The page, on which every exhibit could be drawn."""
     page = made.render(results)
-    assert (results / "errors.txt").read_text(encoding="utf-8") == ""
     return page
 
 
@@ -113,7 +112,7 @@ def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> No
     (line,) = shown_table(results, "fastest")
     assert line["setup"] == "mlx · plain · fp32" and "(disturbed)" in line["against"]
     assert "1 of 2 cells were measured" in page.html
-    assert "siliconprof run --cores 1 report --forcerun" in page.html
+    assert "snakemake --cores 1 report --forcerun" in page.html
     said = [text.endswith("; disturbed by other processes") for text in page.hover("all-devices")]
     assert True in said and False in said
     assert "hollow: disturbed by other processes" in page.markup["all-devices"]
@@ -198,7 +197,7 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
         paths.append(path.as_posix())
-    gathered = {"results": results, "output-dir": results / "tables"}
+    gathered = {"results": results, "output": results / "tables"}
     aggregate.main(made.words(matrix=results / "matrix.json", **gathered))
     assert "1 of 1 cell measured, 1 record could not be read" in whole(results).html
     (outside,), (unreadable,) = table(results, "outside"), table(results, "unreadable")

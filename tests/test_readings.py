@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 from conftest import ROOT, Checkout, opened, until
 from siliconprof.errors import UserError
-from siliconprof.hosts import environment, host_file, machine, remedies
+from siliconprof.hosts import doctor, environment, host_file, machine, remedies
 from siliconprof.hosts.sensors import apple, linux
 from siliconprof.memory import footprint
-from siliconprof.pipeline import doctor, run
 from siliconprof.probes import clocks, interference, page_faults
 from siliconprof.session import inventory, sampler, thread_time
 from siliconprof.session.energy import EnergyMeter
@@ -110,7 +109,7 @@ def read(backend: Any, break_it: Callable[[], Any], late: bool) -> tuple[Figures
     facts = host_file.quick_facts()
     assert facts["cpu"]["usable_cores"] >= 1 and facts["cpu"]["model"]
     shown = doctor.as_text(DOCTOR | {"now": now})
-    run.check_room()
+    machine.require_room(Path())
     thread_time.read(0)
     thread_time.waiting_of_all_s()
     figures |= {f"now.{name}": value for name, value in now.items() if name != "reasons"}

@@ -57,15 +57,16 @@ import_once() {
     exec {imported}< <(exec python -c "
 import os, signal
 from siliconprof.measure import fork_server
-fork_server.start()
-print(os.environ[fork_server.VARIABLE], flush=True)
+address = f'siliconprof-kit-{os.getpid()}'
+fork_server.start(address, os.getpid())
+print(address, flush=True)
 signal.pause()")
     trap "kill $!" EXIT
     read -r SILICONPROF_FORK_SERVER <&"$imported" && export SILICONPROF_FORK_SERVER
 }
 
 # The pipeline by a config in place of the default one: records, and no page.
-RUN="python -m siliconprof.pipeline.cli run --cores 1 --replace-workflow-config measured --configfile"
+RUN="python -m snakemake --cores 1 --workflow-profile workflow/profiles/default --replace-workflow-config measured --configfile"
 
 # What worked so far comes back, whenever the time ends.
 keep() {

@@ -1,18 +1,13 @@
 # aggregate: the experiment and its cells as files, reference bundles unpacked, records into tables.
-#
-# in:   records of this run's hosts by the matrix, other hosts' by listing, config/measured/*.zip
-# out:  results/experiments/{hash}.json, results/matrix.json, results/reference/, results/tables/*.csv
 
 
 rule experiment:
     """Write down the resolved config."""
     output:
-        EXPERIMENT.file,
+        "results/experiment.json",
     log:
         "results/logs/experiment.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         text=EXPERIMENT.text,
     script:
@@ -22,7 +17,7 @@ rule experiment:
 rule matrix:
     """Write down which cells this experiment has on the hosts of this run."""
     input:
-        experiment=EXPERIMENT.file,
+        experiment="results/experiment.json",
         registry=EXPERIMENT.shipped("config/devices.yaml"),
         hosts=EXPERIMENT.host_files,
         focus=EXPERIMENT.focus,
@@ -31,13 +26,12 @@ rule matrix:
     log:
         "results/logs/matrix.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
     shell:
         "python -P -m siliconprof.cells.matrix --experiment {input.experiment:q} "
-        "--host-file {input.hosts:q} --focus {input.focus:q} --output {output:q} 2>{log:q}"
+        "--registry {input.registry:q} --host-file {input.hosts:q} --focus {input.focus:q} "
+        "--output {output:q} 2>{log:q}"
 
 
 rule reference:
@@ -49,8 +43,6 @@ rule reference:
     log:
         "results/logs/reference/{bundle}.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
     shell:
@@ -62,7 +54,6 @@ rule aggregate:
     input:
         EXPERIMENT.records,
         matrix="results/matrix.json",
-        retried=EXPERIMENT.retried,
         foreign=EXPERIMENT.foreign,
         reference=EXPERIMENT.reference,
     output:
@@ -73,10 +64,10 @@ rule aggregate:
     log:
         "results/logs/aggregate.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
+        results=subpath(input.matrix, parent=True),
     shell:
+        # Records are in the matrix, others' below the results: a command of them all could be too long.
         "python -P -m siliconprof.analyse.aggregate --matrix {input.matrix:q} "
-        "--reference {input.reference:q} 2>{log:q}"
+        "--results {params.results:q} --reference {input.reference:q} --output {output:q} 2>{log:q}"

@@ -1,7 +1,4 @@
 # analyse: ceilings, expected times, causes, predictions, verdicts on published claims.
-#
-# in:   results/tables/*.csv, results/matrix.json, config/{devices,claims}.yaml, config/published/*.csv
-# out:  more of results/tables/*.csv, results/results.csv
 
 
 rule analyse:
@@ -21,10 +18,9 @@ rule analyse:
     log:
         "results/logs/analyse.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
     shell:
-        "python -P -m siliconprof.pipeline.analyse --matrix {input.matrix:q} "
-        "--registry {input.registry:q} --claims {input.claims:q} 2>{log:q}"
+        "python -P -m siliconprof.pipeline.analyse --matrix {input.matrix:q} --tables {input.tables:q} "
+        "--registry {input.registry:q} --claims {input.claims:q} --published {input.published:q} "
+        "--output {output:q} 2>{log:q}"

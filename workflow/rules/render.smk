@@ -1,12 +1,8 @@
 # render: tables into one page that opens offline, and every figure and table of it as a file.
-#
-# in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/
-# out:  results/report.html, results/{errors,summary,whole}.txt, results/figures/ (snakemake --report)
-#       targets on request: quick: results/quick.html, results/quick/; figures: results/print/
 
 
 rule render:
-    """Write the page, its figures and tables."""
+    """Write the page, its figures and tables; fail with what they leave out, once they are written."""
     input:
         published=EXPERIMENT.listed("config/published/*.csv"),
         registry=EXPERIMENT.shipped("config/devices.yaml"),
@@ -15,9 +11,9 @@ rule render:
         tables=rules.aggregate.output,
         analysed=rules.analyse.output,
     output:
-        # Snakemake leaves the page where it is until the stage replaces it, so that one stands whatever
-        # happens. What else there is goes before, so that after a failure the page is due again.
-        page=update("results/report.html"),
+        # The profiles' `keep-incomplete` leaves a page that is not whole where it is.
+        page="results/report.html",
+        summary="results/summary.txt",
         figures=report(
             directory("results/figures"),
             patterns=["{name}.svg", "{name}.csv"],
@@ -25,35 +21,16 @@ rule render:
             category="Exhibits",
             labels={"exhibit": "{name}"},
         ),
-        errors="results/errors.txt",
-        summary="results/summary.txt",
     log:
         "results/logs/render.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
         flags="",
     shell:
         "MPLBACKEND=agg python -P -m siliconprof.render.page --matrix {input.matrix:q} "
-        "{params.flags} 2>{log:q}"
-
-
-rule complete:
-    """Fail, with its reasons, where the page leaves something out."""
-    input:
-        rules.render.output.errors,
-    output:
-        touch("results/whole.txt"),
-    log:
-        "results/logs/complete.log",
-    localrule: True
-    conda:
-        "../../envs/base.yaml"
-    shell:
-        "cat {input:q} | tee {log:q}; test ! -s {input:q} "
-        "|| {{ echo 'the page stands, but for what could not be drawn' | tee -a {log:q}; exit 1; }}"
+        "--tables {input.tables:q} {input.analysed:q} --registry {input.registry:q} "
+        "--published {input.published:q} {params.flags} --output {output:q} 2>{log:q}"
 
 
 use rule render as figures with:
@@ -80,10 +57,9 @@ rule quick:
     log:
         "results/logs/quick.log",
     localrule: True
-    conda:
-        "../../envs/base.yaml"
     params:
         code=EXPERIMENT.code,
     shell:
         "MPLBACKEND=agg python -P -m siliconprof.render.quick --matrix {input.matrix:q} "
-        "--output-dir {output.folder:q} 2>{log:q}"
+        "--registry {input.registry:q} --claims {input.claims:q} --published {input.published:q} "
+        "--page {output.page:q} --output-dir {output.folder:q} 2>{log:q}"

@@ -17,13 +17,22 @@ from siliconprof.plugins import CHECKOUT
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "matrix": {"required": True, "help": "the expansion, results/matrix.json"},
-    "tables": {"help": "folder of the tables of earlier stages; default: beside the matrix"},
+    "tables": {
+        "nargs": "+",
+        "help": "of earlier stages, their folder or files; default: tables/ beside the matrix",
+    },
     "registry": {"help": "the device registry; default: the checkout's"},
-    "published": {"help": "folder of published tables; default: the checkout's"},
+    "published": {
+        "nargs": "+",
+        "help": "published tables, their folder or files; default: the checkout's",
+    },
     "claims": {"help": "default: the checkout's config/claims.yaml"},
     "results": {"help": "of a run; default: the matrix's folder"},
     "reference": {"nargs": "*", "default": [], "help": "unpacked bundles"},
-    "output-dir": {"help": "folder for what is written; default: the tables' beside the matrix"},
+    "output": {
+        "nargs": "+",
+        "help": "tables that are written, their folder or files; default: tables/ beside the matrix",
+    },
 }
 SHIPPED = {
     "registry": CHECKOUT / "config" / "devices.yaml",
@@ -72,10 +81,16 @@ def parsed(main: Callable[..., int], argv: Sequence[str] | None, *names: str) ->
 def filled(arguments: argparse.Namespace) -> argparse.Namespace:
     """The same, with folders beside the matrix and files of this checkout where none is named."""
     folder = arguments.matrix.parent
-    beside = {"results": folder, "tables": folder / "tables", "output_dir": folder / "tables"}
+    beside = {"results": folder, "tables": [folder / "tables"], "output": [folder / "tables"]}
     for name, path in (beside | SHIPPED).items():
         if getattr(arguments, name, path) is None:
             setattr(arguments, name, path)
+    for name in ("tables", "output"):
+        if isinstance(paths := getattr(arguments, name, None), list):
+            is_folder = len(paths) == 1 and paths[0].suffix != ".csv"
+            setattr(arguments, name, paths[0] if is_folder else {p.stem: p for p in paths})
+    if isinstance(paths := getattr(arguments, "published", None), list):
+        arguments.published = paths[0] if paths[0].is_dir() else paths[0].parent
     return arguments
 
 

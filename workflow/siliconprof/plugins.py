@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError, in_one_line
 
-PACKAGE_DIR = Path(__file__).resolve().parent
-CHECKOUT = PACKAGE_DIR.parent.parent
+PACKAGE_DIR = Path(str(files("siliconprof"))).resolve()
+_COPY = PACKAGE_DIR / "shipped"
+# Where tables, registry, claims and templates lie: of a wheel, in the copy that setup.py makes.
+CHECKOUT = _COPY if _COPY.is_dir() else PACKAGE_DIR.parent.parent
 KINDS = ("backends", "workloads", "trainers", "probes")
+
+
+def shipped(path: str) -> Path:
+    """A file or folder that comes with this package: of its checkout, or within the wheel.
+
+    A short name in the checkout itself, so that a moved one reruns nothing.
+    """
+    return Path(path) if Path.cwd() == CHECKOUT else CHECKOUT / path
 
 
 def names(kind: str) -> list[str]:
@@ -26,9 +37,9 @@ def names(kind: str) -> list[str]:
 
 @cache
 def _names(kind: str) -> tuple[str, ...]:
-    files = (path.stem for path in PACKAGE_DIR.joinpath(*kind.split(".")).glob("*.py"))
+    modules = (path.stem for path in PACKAGE_DIR.joinpath(*kind.split(".")).glob("*.py"))
     separator = "-" if kind == "backends" else "_"
-    stems = (stem for stem in files if stem != "base" and not stem.startswith("_"))
+    stems = (stem for stem in modules if stem != "base" and not stem.startswith("_"))
     return tuple(sorted(stem.replace("_", separator) for stem in stems))
 
 

@@ -1,7 +1,7 @@
 """Records -> tidy tables: one line per cell, point, iteration, training step, sample, source of
 energy, probe, operator and model, per earlier record, and per step, evaluation and text of a whole training.
 
-    python -m siliconprof.analyse.aggregate --matrix results/matrix.json --output-dir results/tables
+    python -m siliconprof.analyse.aggregate --matrix results/matrix.json --output results/tables
 
 Own records, of the hosts that this run measures, come from the matrix, those of other hosts from a
 listing of the results, reference bundles from `--reference`. `this host` is the one that the page
@@ -24,7 +24,7 @@ from siliconprof.store import matrix_file, record, table_files
 from siliconprof.store.contents import Point
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.record import HERE, IMPORTED, REFERENCE, foreign_records
-from siliconprof.store.table_files import Block, Row
+from siliconprof.store.table_files import Block, Row, Tables
 
 # What a table has of each point; the lines of others are of a record.
 BLOCKS_OF: Mapping[str, Callable[[Point], Iterator[Block]]] = {
@@ -74,7 +74,7 @@ def outside(matrix: Matrix, results: Path) -> dict[str, str]:
 
 
 def write_tables(
-    records: Sequence[tuple[str, Path]], outsiders: Mapping[str, str], history: Path, output: Path
+    records: Sequence[tuple[str, Path]], outsiders: Mapping[str, str], history: Path, output: Tables
 ) -> None:
     """Read every record, checked, and write the tables; one that cannot be read is in its own.
 
@@ -117,22 +117,22 @@ def write_tables(
     for name, lines in tables.items():
         in_blocks = name == "samples" or name in BLOCKS_OF
         write = table_files.write_blocks if in_blocks else table_files.write
-        write(output / f"{name}.csv", lines)
+        write(table_files.path(output, name), lines)
     notes = [{"record": path, "note": reason} for path, reason in outsiders.items()]
-    table_files.write(output / "outside.csv", notes)
-    table_files.write(output / "models.csv", memory_model.model_table())
+    table_files.write(table_files.path(output, "outside"), notes)
+    table_files.write(table_files.path(output, "models"), memory_model.model_table())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the tables."""
-    arguments = options.parsed(main, argv, "matrix", "results", "reference", "output-dir")
+    arguments = options.parsed(main, argv, "matrix", "results", "reference", "output")
     matrix = matrix_file.read(arguments.matrix)
     results = arguments.results
     write_tables(
         list(gather(matrix, results, arguments.reference)),
         outside(matrix, results),
         results / "history",
-        arguments.output_dir,
+        arguments.output,
     )
     return 0
 

@@ -245,4 +245,4 @@ def write(results: Results, _: DataSheets, arguments: argparse.Namespace) -> Non
     """Compute and write: the table."""
     points = results.of_ok_cells()
     table = lines(points, pairs(points), results.step_parts)
-    table_files.write_frame(arguments.output_dir / "attribution.csv", table)
+    table_files.write_frame(table_files.path(arguments.output, "attribution"), table)

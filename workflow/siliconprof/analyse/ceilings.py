@@ -163,4 +163,4 @@ def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -
         "results": results_table.lines(cells, every, checks, results.frame("energy"), sheets),
     }
     for name, frame in tables.items():
-        table_files.write_frame(table_files.path(arguments.output_dir, name), frame)
+        table_files.write_frame(table_files.path(arguments.output, name), frame)

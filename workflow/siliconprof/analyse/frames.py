@@ -35,7 +35,7 @@ from siliconprof.store import matrix_file, published, table_files
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.record import HERE
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import KEY
+from siliconprof.store.table_files import KEY, Tables
 
 CELL = list(KEY)
 POINT = [*CELL, "point"]
@@ -87,7 +87,7 @@ class Frames:
     _tables: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
 
     @classmethod
-    def load(cls, matrix: Path, tables: Path, published: Path, devices: Path) -> Frames:
+    def load(cls, matrix: Path, tables: Tables, published: Path, devices: Path) -> Frames:
         """Everything, checked as far as a page needs it.
 
         Raises:

@@ -347,4 +347,5 @@ def lines(measured: Timed) -> pd.DataFrame:
 
 def write(results: Results, _: DataSheets, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    table_files.write_frame(arguments.output_dir / "predicted.csv", lines(trainings(results)))
+    path = table_files.path(arguments.output, "predicted")
+    table_files.write_frame(path, lines(trainings(results)))

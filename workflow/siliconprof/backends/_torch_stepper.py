@@ -218,10 +218,12 @@ def first_activation(model: Any, forward: Callable[[], Any]) -> str:
         and getattr(module, "weight", None) is not None
         and not any(part in type(module).__name__ for part in ("Embedding", "Norm"))
     ]
-    hooks = [
-        layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output.dtype))
-        for layer in layers
-    ]
+
+    def note(_layer: Any, _inputs: Any, output: Any) -> None:
+        if hasattr(output, "dtype"):  # a router's is a tuple
+            outputs.append(output.dtype)
+
+    hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
         forward()
     finally:

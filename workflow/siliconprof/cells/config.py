@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.cells import cluster
+from siliconprof.cells import cluster, of_model
 from siliconprof.datasets import dataset_spec
 from siliconprof.errors import UserError, nearest
 from siliconprof.store import model
@@ -70,6 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replace-workflow-config", action="store_true", help=f"in place of {DEFAULT}"
     )
+    parser.add_argument("--model", help="of yours, in the place of the workloads: hub id or folder")
 
 
 def of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -85,6 +86,8 @@ def of(arguments: argparse.Namespace) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for file in files:
         update_config(merged, read(file))
+    if arguments.model:
+        merged["model"] = arguments.model
     return resolve(merged, files[-1])
 
 
@@ -201,6 +204,7 @@ def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
     Raises:
         UserError: all mistakes, one line each, each beginning with `name`.
     """
+    config = of_model.expanded(config)
     if mistakes := check(config):
         raise UserError("\n".join(f"{name}: {line}" for line in mistakes))
     resolved = model.made(Experiment, config).model_dump()

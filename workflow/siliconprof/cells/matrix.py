@@ -19,7 +19,7 @@ from typing import Any
 
 from siliconprof import fingerprint, lifetime, options, plugins
 from siliconprof.cells import cluster, method
-from siliconprof.datasets import dataset_spec, weights
+from siliconprof.datasets import dataset_spec, model_facts, weights
 from siliconprof.errors import stage
 from siliconprof.hosts import node_check, remedies
 from siliconprof.memory import memory_model
@@ -38,6 +38,7 @@ NO_DEEPSPEED = (
     "ZeRO-Offload needs DeepSpeed, which is in no pin of envs/apple.txt, since it was never tried on a "
     "Mac: pip install deepspeed==0.19.8 measures it"
 )
+MODEL_LIBRARIES = ("mlx-lm", "peft", "torch", "transformers")  # by which a model is looked at
 Axes = tuple[str, str, str, str, str]  # device, backend, workload, scenario, precision
 
 
@@ -77,6 +78,15 @@ class PlannedCell:
     def to_document(self) -> dict[str, Any]:
         """What later stages read of it, see `matrix_file`."""
         return {"cell": asdict(self.cell), "record": self.record, "expected": self.expected}
+
+
+def model_specs(experiment: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Name of a model's file -> what it is of, for the entries of a resolved experiment that need one."""
+    found = {}
+    for entry in experiment["workloads"].values():
+        if spec := plugins.load("workloads", entry["module"]).model_spec(entry):
+            found[model_facts.name(spec)] = spec
+    return found
 
 
 @dataclass(frozen=True)
@@ -212,11 +222,12 @@ def planned(
 
 
 def _data(experiment: Mapping[str, Any], cell: Cell) -> list[str]:
-    """The files of a cell's data, all that `prepare` makes of them."""
+    """The files of a cell's data, all that `prepare` makes of them, and that of its model."""
+    of_model = filter(None, [cell.parameters.get("model_file")])
     if not cell.dataset:
-        return []
+        return [*of_model]
     kind = experiment["datasets"][experiment["workloads"][cell.workload]["dataset"]]["kind"]
-    return [f"{cell.dataset}/{name}" for name in dataset_spec.files(kind)]
+    return [*(f"{cell.dataset}/{name}" for name in dataset_spec.files(kind)), *of_model]
 
 
 def _device(host: Mapping[str, Any], device_id: str) -> Mapping[str, Any]:
@@ -309,8 +320,12 @@ def _emulated(
 def _parameters(experiment: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     """What a workload entry tells its module, with the shapes of its data as `dataset_KEY`."""
     parameters = {key: value for key, value in entry.items() if key not in Workload.model_fields}
-    for name in plugins.load("workloads", entry["module"]).swept:
+    plugin = plugins.load("workloads", entry["module"])
+    for name in plugin.swept:
         parameters[name] = _ordered(parameters[name])
+    if spec := plugin.model_spec(parameters):
+        name = f"{model_facts.name(spec)}.json"
+        parameters["model_file"] = f"{results_folder(experiment)}/{model_facts.FOLDER}/{name}"
     if entry.get("dataset"):
         asked = experiment["datasets"][entry["dataset"]]
         for key in dataset_spec.SHAPES[asked["kind"]]:

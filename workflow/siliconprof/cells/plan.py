@@ -1,13 +1,14 @@
 """What a run would do, before it does it: cells, scenario, memory and time.
 
-`siliconprof plan` prints tables of 100 columns, `--json` the same as data. A cell is due when its
-record differs from the cell's description, code or versions of today; `snakemake -n report` shows
-Snakemake's decision.
+`siliconprof plan` prints tables of 100 columns, `--json` the same as data. Which cells are due, and
+why, is Snakemake's answer (`snakemake measured --summary`).
 """
 
 from __future__ import annotations
 
+import csv
 import json
+import subprocess
 import sys
 import textwrap
 from collections import Counter
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import options, words
-from siliconprof.cells import cluster, config, expected, freshness, matrix
+from siliconprof.cells import cluster, config, expected, matrix, model_file
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import host_file, registry, remedies
 from siliconprof.store import record
@@ -32,23 +33,48 @@ WIDTH = 100  # columns of the text
 HEAD = ("backend", "workload", "precision", "scenario", "batch", "MiB", "s", "state")
 
 
-def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any]:
-    """One cell of the plan; `tokens` as `freshness.verified_data` gives them."""
+def due_files(options_given: Sequence[str]) -> dict[str, str]:
+    """File -> why Snakemake would make it, of all that records need.
+
+    Args:
+        options_given: of `config.add_options`, as they were written.
+
+    Raises:
+        UserError: Snakemake cannot tell; its own lines.
+    """
+    command = [sys.executable, "-m", "snakemake", "measured", "--summary", *options_given]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(done.stderr.strip() or "snakemake measured --summary: it failed")
+    lines = csv.DictReader(done.stdout.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    why = {"ok": "what it reads is made again"}
+    return {
+        one["output_file"]: why.get(one["status"], one["status"])
+        for one in lines
+        if one["plan"] == "update pending"
+    }
+
+
+def row(planned: matrix.PlannedCell, due: Mapping[str, str]) -> dict[str, Any]:
+    """One cell of the plan; `due` as `due_files` gives it."""
     cell = planned.cell
     path = Path(planned.record)
     earlier: Record | None = None
-    reasons = [NEVER]
-    if path.exists():
+    why = due.get(planned.record)
+    if not path.exists():
+        why = NEVER
+    else:
         try:
             earlier = record.load(path, in_place=True)
-            reasons = freshness.differences(planned, earlier, tokens)
         except UserError as error:
-            reasons = [str(error)]
+            damaged = str(error)
     refusal = planned.trial.refusal()
     if refusal:
         state = refusal[0]
-    elif reasons or earlier is None:
+    elif why:
         state = "to measure"
+    elif earlier is None:
+        state = "damaged"
     else:
         state = "measured" if earlier.status == "ok" else earlier.status
     scenario = planned.trial.scenario()
@@ -57,10 +83,8 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "environment": dict(planned.environment),
         "record": path.as_posix(),
         "state": state,
-        "due": bool(reasons),
-        "why": (refusal[1] if refusal else None)
-        or "; ".join(reasons)
-        or (earlier.reason if earlier else None),
+        "due": why is not None,
+        "why": refusal[1] if refusal else why or (earlier.reason if earlier else damaged),
         "scenario_derived": scenario["derived"],
         "scenario_applied": scenario["applied"],
         "predicted_memory_bytes": scenario["predicted_bytes"],
@@ -71,24 +95,22 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
 
 
 def on_cluster(
-    experiment: Mapping[str, Any], devices: registry.Registry, tokens: Mapping[str, str]
+    experiment: Mapping[str, Any], devices: registry.Registry, due: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """What a run through a profile would measure, by label; `tokens` as for `row`.
+    """What a run through a profile would measure, by label; `due` as for `row`.
 
     `cells` is None where no node has been detected yet; `not_measured` says why a detected node
     has no cells.
     """
     plans = []
     results = matrix.results_folder(experiment)
-    if experiment["cluster"]:
-        cluster.check(experiment, devices, host_file.label(Path(results), experiment["host"]))
     for label in cluster.chosen(experiment):
         file = Path(results) / "hosts" / f"{label}.json"
         cells: list[dict[str, Any]] | None = None
         missing: list[dict[str, str]] = []
         if file.exists():
             expansion = matrix.expand(experiment, devices, host_file.load(file))
-            cells = [row(planned, tokens) for planned in expansion.cells]
+            cells = [row(planned, due) for planned in expansion.cells]
             missing = expansion.not_measured
         device = experiment["cluster"][label]["device"]
         about = {"label": label, "device": device, "how": cluster.HOW}
@@ -97,20 +119,33 @@ def on_cluster(
 
 
 def make(
-    experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any] | None
+    experiment: Mapping[str, Any],
+    devices: registry.Registry,
+    host: Mapping[str, Any] | None,
+    due_files: Mapping[str, str],
 ) -> Any:
-    """The whole plan as data; without a host for a run on a cluster."""
+    """The whole plan as data; without a host for a run on a cluster.
+
+    Args:
+        due_files: what Snakemake would make, and why.
+    """
     expansion = matrix.expand(experiment, devices, host) if host else matrix.Matrix()
-    tokens, refused = freshness.verified_data(experiment)
-    rows = [row(planned, tokens) for planned in expansion.cells]
+    rows = [row(planned, due_files) for planned in expansion.cells]
+    data = (
+        Path(matrix.results_folder(experiment)) / "data" / name for name in experiment["datasets"]
+    )
     due = [entry for entry in rows if entry["due"]]
     return {
         "experiment": experiment["experiment"],
         "host": host["label"] if host else None,
         "cells": rows,
         "not_measured": expansion.not_measured,
-        "cluster": on_cluster(experiment, devices, tokens),
-        "data_refused": refused,
+        "cluster": on_cluster(experiment, devices, due_files),
+        "data_due": {
+            folder.as_posix(): due_files[file]
+            for folder in data
+            if (file := (folder / "dataset.json").as_posix()) in due_files and folder.exists()
+        },
         "emulated": _emulated(host, rows) if host else [],
         "backends_unavailable": {
             name: {key: entry.get(key) for key in ("available", "reason", "fix")}
@@ -194,9 +229,9 @@ def _summary(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Limits of memory, data that are refused, nodes of a cluster, devices and backends not here."""
+    """Limits of memory, data that are made again, nodes of a cluster, devices and backends not here."""
     yield from plan["emulated"]
-    for folder, reason in plan["data_refused"].items():
+    for folder, reason in plan["data_due"].items():
         yield f"prepared again: {folder}: {reason}"
     for nodes in plan["cluster"]:
         cells = nodes["cells"]
@@ -223,10 +258,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     experiment = config.of(arguments)
     devices = registry.load(registry.shipped())
     with options.at_work("looking at this host and its records"):
+        for spec in matrix.model_specs(experiment).values():
+            model_file.of(spec, Path(matrix.results_folder(experiment)))
         host = None
         if not experiment["cluster"]:
             host = host_file.resolve(matrix.results_folder(experiment), experiment["host"], devices)
-        plan = make(experiment, devices, host)
+        # These say in a line what Snakemake says in ten.
+        if host:
+            matrix.tested(experiment, devices, host)
+        else:
+            results = Path(matrix.results_folder(experiment))
+            cluster.check(experiment, devices, host_file.label(results, experiment["host"]))
+        given = sys.argv[1:] if argv is None else argv
+        plan = make(experiment, devices, host, due_files([w for w in given if w != "--json"]))
     print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
     return 0
 

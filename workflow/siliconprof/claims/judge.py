@@ -154,4 +154,4 @@ def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -
     lines = [
         row_of(claim) | (judged(claim, evidence) if claim.questions else {}) for claim in claims
     ]
-    table_files.write_frame(arguments.output_dir / "claims.csv", pd.DataFrame(lines))
+    table_files.write_frame(table_files.path(arguments.output, "claims"), pd.DataFrame(lines))

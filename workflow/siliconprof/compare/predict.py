@@ -2,6 +2,7 @@
 
     siliconprof predict --model gpt2-mini --batch 2
     siliconprof predict --model gpt2-tiny --batch 4 --backend mlx --faster products=2
+    siliconprof predict --model ./FOLDER --batch 1
     siliconprof predict gpt2-tiny-plain/torch-cpu/fp32 --backend torch-cpu
 
 For every device and backend whose trainings had their operators timed, see `analyse.prediction`. A
@@ -27,12 +28,14 @@ from siliconprof import options, plugins
 from siliconprof.analyse import attribution, prediction
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
 from siliconprof.analyse.prediction import MODEL, PLACE, Timed
+from siliconprof.cells import model_file
 from siliconprof.compare import explain
 from siliconprof.errors import UserError, nearest, stage
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
 from siliconprof.store import model, results, table_files
 from siliconprof.store.cell import PRECISIONS
+from siliconprof.workloads import causal_lm
 
 MS = 1e-3
 SPEECH = {"dataset_clip_seconds": 30, "dataset_n_mels": 80}  # what Whisper is made for
@@ -66,17 +69,21 @@ def of_model(arguments: argparse.Namespace) -> Asked:
         if plugin.kind == "training" and "size" in plugin.PARAMETERS
         for size in plugin.PARAMETERS["size"]["enum"]
     }
-    if arguments.model not in known:
+    is_yours = arguments.model not in known and "/" in arguments.model
+    if arguments.model not in known and not is_yours:
         raise UserError(
-            f"--model: is '{arguments.model}'; expected one of: {', '.join(known)}"
-            f"{nearest(arguments.model, known)}"
+            f"--model: is '{arguments.model}'; expected a hub id, a folder as ./{arguments.model}, or one "
+            f"of: {', '.join(known)}{nearest(arguments.model, known)}"
         )
-    module, size = known[arguments.model]
+    module, size = ("causal_lm", None) if is_yours else known[arguments.model]
     plugin, precision = loaded[module], arguments.precision
-    own = {"size": size, "batch_size": arguments.batch, "lora_rank": arguments.lora}
+    named = {"model": arguments.model} if is_yours else {"size": size}
+    own = named | {"batch_size": arguments.batch, "lora_rank": arguments.lora}
     own |= {key: arguments.seq_len for key in ("seq_len", "target_len") if key in plugin.PARAMETERS}
     model.checked(model.model_of(plugin.PARAMETERS, (), model.Open), own, f"{arguments.model}: ")
     own = plugin.defaults() | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE}
+    if spec := plugin.model_spec(own):
+        own |= {causal_lm.FACTS: str(model_file.of(spec, arguments.results))}
 
     @cache
     def read(backend: str, threads: float) -> pd.DataFrame:
@@ -207,7 +214,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print it."""
     parser = options.parser("siliconprof predict", __doc__)
     parser.add_argument("training", nargs="?", help="of the results; else --model")
-    parser.add_argument("--model", help="such as gpt2-large or whisper-medium")
+    parser.add_argument(
+        "--model", help="such as gpt2-large, a hub id or a folder with a config.json"
+    )
     parser.add_argument("--batch", type=int, help="samples per training step, with --model")
     parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="with --model")
     parser.add_argument(

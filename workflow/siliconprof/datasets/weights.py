@@ -6,12 +6,13 @@ or the parts that `model.safetensors.index.json` lists. Reading needs safetensor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from siliconprof import words
-from siliconprof.datasets import user_files
+from siliconprof.datasets import model_config, user_files
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.fingerprint import of_file
 
@@ -23,14 +24,18 @@ PREFIXES = ("", "transformer.", "model.")
 class Checkpoint:
     """Pretrained weights on disk: their description, and their arrays one by one."""
 
-    def __init__(self, path: str) -> None:
-        """Find the files; a hub name's main branch is downloaded, or taken from the hub's cache.
+    def __init__(self, path: str, revision: str | None = None, key: str = "weights_path") -> None:
+        """Find the files; a hub name's are downloaded, or taken from the hub's cache.
+
+        Args:
+            revision: of the hub; None = that after an @ in the name, or the main branch.
+            key: of the config that names it.
 
         Raises:
             UserError: there is no such checkpoint, or it has no safetensors files.
         """
-        self.path = path
-        self.folder, self.revision = _located(path)
+        self.path, self.key = path, key
+        self.folder, self.revision = _located(path, revision)
         self.files = self._files()
 
     def describe(self) -> dict[str, Any]:
@@ -100,12 +105,15 @@ class Checkpoint:
             file, key = locations[name]
             with safe_open(file, framework="np") as tensors:
                 dtype = tensors.get_slice(key).get_dtype()
-                if dtype not in ("F32", "F16", "F64"):
+                if dtype == "BF16":
+                    array = _bf16(file, key)
+                elif dtype in ("F32", "F16", "F64"):
+                    array = tensors.get_tensor(key)
+                else:
                     raise self._error(
                         f"'{key}' is stored as {dtype}, which numpy cannot read; save the checkpoint "
-                        "in fp32 or fp16"
+                        "in fp32, fp16 or bf16"
                     )
-                array = tensors.get_tensor(key)
             if name in first_rows:
                 array = array[: shape[0]]
             if tuple(array.shape) != tuple(shape):
@@ -141,12 +149,26 @@ class Checkpoint:
             return user_files.read_object(file)
 
     def _error(self, message: str) -> UserError:
-        return UserError(f"weights_path '{self.path}': {message}")
+        return UserError(f"{self.key} '{self.path}': {message}")
+
+
+def _bf16(file: Path, key: str) -> Any:
+    """A tensor that numpy has no type for, as float32: its 16 bits are the upper ones of that."""
+    import numpy as np
+
+    with open(file, "rb") as stream:
+        n_header = int.from_bytes(stream.read(8), "little")
+        entry = json.loads(stream.read(n_header))[key]
+        begin, end = entry["data_offsets"]
+        stream.seek(8 + n_header + begin)
+        bits = np.frombuffer(stream.read(end - begin), "<u2")
+    return (bits.astype("<u4") << 16).view("<f4").reshape(entry["shape"])
 
 
 def local_files(parameters: Mapping[str, Any]) -> list[str]:
     """The local files from which a workload reads its weights; none for the hub's or missing ones."""
-    folder = Path(parameters.get("weights_path") or "").expanduser()
+    path = parameters.get("weights_path") or parameters.get("model") or ""
+    folder = Path(path).expanduser()
     if parameters.get("weights") != "pretrained" or not folder.is_dir():
         return []
     try:
@@ -157,7 +179,7 @@ def local_files(parameters: Mapping[str, Any]) -> list[str]:
     return [str(file) for file in [*files, *([index] if index.is_file() else [])]]
 
 
-def _located(path: str) -> tuple[Path, str | None]:
+def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
     """(folder, commit or None) of a checkpoint."""
     folder = Path(path).expanduser()
     if folder.is_dir():
@@ -166,7 +188,9 @@ def _located(path: str) -> tuple[Path, str | None]:
         from huggingface_hub import snapshot_download
 
         patterns = ["*.safetensors", "*.json"]
-        snapshot = Path(snapshot_download(path, allow_patterns=patterns))
+        name, asked = model_config.parts(path)
+        revision = revision or asked
+        snapshot = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except Exception as error:  # no client, or an HTTP error, which change from version to version
         raise UserError(
             f"weights_path '{path}': neither a folder (relative to {Path.cwd()}) nor available "

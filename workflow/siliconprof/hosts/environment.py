@@ -6,6 +6,7 @@ import hmac
 import os
 import platform
 import re
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -88,6 +89,36 @@ def power_mode() -> tuple[str | None, bool | None, str]:
     if not profile:
         return None, None, f"no {PLATFORM_PROFILE}"
     return profile, profile in SAVING_PROFILES, f"platform_profile is '{profile}'"
+
+
+def stay_awake(pid: int) -> None:
+    """Keep the system from going to sleep as long as a process lives.
+
+    By caffeinate(8) on a Mac, else by systemd-inhibit(1), in a session of its own, where nothing can
+    ask for a password; who may not inhibit is refused.
+    """
+    own = str(pid)
+    waits = ["tail", f"--pid={own}", "--follow", os.devnull]
+    programs = {
+        "caffeinate": ["-i", "-w", own],
+        "systemd-inhibit": [
+            "--what=idle:sleep",
+            "--who=siliconprof",
+            "--why=a measurement",
+            *waits,
+        ],
+    }
+    program = next(filter(shutil.which, programs), None)
+    if program is None:
+        return
+    subprocess.Popen(
+        [program, *programs[program]],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
 
 
 def node_id() -> str:

@@ -3,9 +3,9 @@
     python -m siliconprof.hosts.host_file --facts JSON --output F
 
 writes what `resolve` has found, which Snakemake's process calls while it plans; with `--label` this
-node of a cluster is detected, whichever machine the label led to before. No framework is
-imported here: the file is used as it is while the quick facts are those that it was made from;
-otherwise `detect` runs again.
+node of a cluster is detected, whichever machine the label led to before; with `--machine` only which
+machine has a label is written, results/machines/{label}.json. No framework is imported here: the file
+is used as it is while the quick facts are those that it was made from; otherwise `detect` runs again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from typing import Any
 from siliconprof import options, plugins
 from siliconprof.errors import UserError, printable_texts, stage
 from siliconprof.fingerprint import of as code_fingerprint
-from siliconprof.hosts import blas, detect, machine, mlx_blas, node_check, offload_ops, registry
+from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
 from siliconprof.store import documents, names, temporary
 from siliconprof.store.cell import canonical_sha256
 
 SCHEMA_VERSION = 2
+MACHINES = "machines"  # folder of the results: which machine has a label
 AUTO = "auto.json"  # which label this host has where the config says `auto`, whatever it is called
 AGAIN = "delete it to have it made again"
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
@@ -144,6 +145,11 @@ def auto(results_dir: Path | str) -> dict[str, str]:
     path = Path(results_dir) / "hosts" / AUTO
     if not path.exists():
         return {"label": default_label(), "fingerprint": fingerprint()}
+    return _machine(path)
+
+
+def _machine(path: Path) -> dict[str, str]:
+    """`label` and `fingerprint` of a file."""
     saved = _read(path)
     if not isinstance(saved, dict) or not {"label", "fingerprint"} <= saved.keys():
         raise UserError(f"{path}: damaged; {AGAIN}")
@@ -174,6 +180,8 @@ def label(results_dir: Path | str, configured_label: str) -> str:
                 f"host: is '{configured_label}', and {results_dir} has '{other}', which differs in "
                 "case alone: not every file system keeps them apart; choose another label"
             )
+    if (path := Path(results_dir) / MACHINES / f"{configured_label}.json").exists():
+        _require_this_machine(path, _machine(path))
     return configured_label
 
 
@@ -311,12 +319,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write a host file, and which label this host has from now on; of a node its file alone."""
     parser = options.parser("siliconprof.hosts.host_file", __doc__)
     parser.add_argument("--facts", type=json.loads, help="the file's content")
+    parser.add_argument(
+        "--machine", type=json.loads, help="in its place: a label and a fingerprint"
+    )
     parser.add_argument("--label", help="in its place: of a cluster's nodes, of which this is one")
     parser.add_argument("--registry", type=Path, default=registry.shipped())
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
+    if arguments.machine:
+        temporary.write(arguments.output, json.dumps(arguments.machine))
+        return 0
     if arguments.label:
-        node_check.require_submitted(arguments.label)
         quick_sha256, known = canonical_sha256(quick_facts()), registry.load(arguments.registry)
         host = assemble(detect.detect(), arguments.label, quick_sha256, known)
         store(arguments.output, host)

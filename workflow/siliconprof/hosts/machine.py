@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import math
+import mmap
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from siliconprof.errors import in_one_line
+from siliconprof.errors import UserError, in_one_line
 
 # What the kernel reserves differs by some MiB from boot to boot, and a host file must not.
 MEMORY_STEP_BYTES = 64 * 2**20
@@ -33,6 +36,7 @@ VENDORS = ("nvidia", "intel", "amd", "apple")
 # Who makes GPUs that no backend measures, by the id of the vendor on PCI.
 UNMEASURED_VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
 MAX_CARDS = 16
+LEAST_FREE_BYTES = 16 * 2**20  # of a disk, for tables and a page
 
 T = TypeVar("T")
 
@@ -66,6 +70,41 @@ def by_psutil(read: Callable[[Any], T]) -> tuple[T | None, str | None]:
         return read(psutil)
 
     return reading(ask)
+
+
+def require_room(folder: Path) -> None:
+    """Refuse a disk that is full.
+
+    Raises:
+        UserError: it is; one line.
+    """
+    free, _ = reading(lambda: shutil.disk_usage(folder).free)
+    if free is not None and free < LEAST_FREE_BYTES:
+        raise UserError(
+            f"{folder}: {free / 2**20:.1f} MiB are free on this disk, too little for tables and a page; "
+            "make room there and run the same command again: what was measured is kept"
+        )
+
+
+def not_executable(folder: Path) -> tuple[str, str] | None:
+    """Why no code in this folder can be loaded and how to fix it, or None; it is tried on Linux."""
+    if sys.platform != "linux":
+        return None
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\0")
+            file.flush()
+            mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+    except PermissionError as error:
+        why = (
+            f"nothing may be executed in {folder.absolute()} (mounted noexec), so code that MLX and "
+            "torch.compile make there cannot be loaded"
+        )
+        fix = "work in a folder on a disk that is mounted without noexec"
+        return None if error.filename else (why, fix)  # a name: nothing may be written there
+    except OSError:  # a full disk
+        return None
+    return None
 
 
 # -- the boundary to the machine: tests fake these two -----------------------------------------

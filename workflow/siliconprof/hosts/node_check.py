@@ -5,33 +5,15 @@ Checked in the measuring process before it measures, since two nodes of one part
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Mapping
 from typing import Any
 
 from siliconprof.errors import UserError
-from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.store.cell import Cell
 
-SUBMITTER = "SILICONPROF_SUBMITTER"  # variable: which Snakemake sends the jobs of a cluster
 WRONG_NODE = "another device than this label stands for"  # how the reason of such a failure begins
 # Frameworks and nvidia-smi differ in whether they count a GPU's reserved memory.
 MEMORY_TOLERANCE = 0.05
-
-
-def runs_in() -> str:
-    """The Snakemake that this process is or works for, by host and process."""
-    return f"{socket.gethostname()}:{os.environ.get(PIPELINE_VARIABLE)}"
-
-
-def require_submitted(label: str) -> None:
-    """Refuse a job for a label's node that was started where Snakemake was, as without a profile."""
-    if os.environ.get(SUBMITTER) == runs_in():
-        raise UserError(
-            f"{label}: a label of `cluster`, but this job runs where Snakemake was started; name a "
-            "profile that submits jobs, such as --workflow-profile profiles/slurm"
-        )
 
 
 def expectation(device: Mapping[str, Any]) -> dict[str, Any]:

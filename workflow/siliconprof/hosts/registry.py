@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from siliconprof import plugins
 from siliconprof.errors import UserError
-from siliconprof.plugins import CHECKOUT
 from siliconprof.store import names
 from siliconprof.store.cell import PRECISIONS
 
@@ -25,9 +25,8 @@ CPU_NAME_NOISE = re.compile(r"\(r\)|\(tm\)|\bcpu\b|\b\d+-core\b|\bprocessor\b|\b
 
 
 def shipped() -> Path:
-    """The registry of this checkout, by a short name in the checkout itself."""
-    path = Path("config", "devices.yaml")
-    return path if Path.cwd() == CHECKOUT else CHECKOUT / path
+    """The registry that comes with this package."""
+    return plugins.shipped("config/devices.yaml")
 
 
 def load(path: Path | str) -> dict[str, Any]:

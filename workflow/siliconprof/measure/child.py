@@ -196,8 +196,6 @@ def _start(
         except fork_server.NoFork as error:
             started = f"{FRESH}, since {error}"
             print(f"not forked: {error}; starts {FRESH}", file=sys.stderr)
-    else:
-        fork_server.await_imports(require_pipeline)
     leftovers.adopt()
     process = subprocess.Popen(
         [*under, sys.executable, "-m", fork_server.WORKER, json.dumps(job)],

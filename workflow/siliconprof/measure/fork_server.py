@@ -13,8 +13,8 @@ Each process ends when the socket to the one above it closes, and the root with 
 whatever kills that. A measuring process ends with its supervisor, which holds the other end of the
 socket that came with the request.
 
-What a run's cells import is imported before the first of them is measured, while the run prepares
-its data (`prepare`).
+The first cell of a run that wants one starts the root. What a cell imports is imported when it asks,
+while it has the host's lock, so beside no other one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import gc
 import json
 import os
 import runpy
-import secrets
 import select
 import signal
 import socket
@@ -44,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof import declarations, packages
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine
-from siliconprof.lifetime import forks_here, forks_off, in_a_fork
+from siliconprof.lifetime import PIPELINE_VARIABLE, forks_here, in_a_fork
 from siliconprof.measure import inherited, leftovers
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session.trial import Trial
@@ -92,46 +91,49 @@ def _pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-# -- in the pipeline's main process ----------------------------------------------------------------
+# -- in a supervisor -------------------------------------------------------------------------------
 
 
-def start() -> int | None:
-    """Start the root for the cells that this process has measured; None where there is none.
+def start(address: str, pipeline: int) -> None:
+    """Start a root for the cells of a process, unless somebody has.
 
-    Whoever started this process may have started a root, and that one serves.
+    Args:
+        address: of its socket, an abstract one, which leaves no file.
+        pipeline: the process with which it ends.
 
-    Returns:
-        A descriptor: the root ends when it is closed, as it is with this process.
+    Raises:
+        OSError: there can be none.
     """
-    if sys.platform != "linux" or forks_off():
-        return None
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except OSError:  # before 5.3
-        return None
-    with suppress(KeyError, OSError), _connected():
-        return None
-    address = f"siliconprof-{secrets.token_hex(8)}"  # an abstract one leaves no file
+    if sys.platform != "linux":
+        raise OSError("this system has no abstract sockets")
+    lives = os.pidfd_open(pipeline)  # from Linux 5.3
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(f"\0{address}")
         listener.listen()
-        ends, lives = os.pipe()
         environment = os.environ | {"PYTHONPATH": str(PACKAGE_DIR.parent), "PYTHONSAFEPATH": "1"}
-        _started(environment, [listener.fileno(), ends])
-        os.close(ends)
-    os.environ[VARIABLE] = address
-    return lives
+        descriptors = [listener.fileno(), lives]
+        # No child of this supervisor, which ends what its cell has left
+        if in_a_fork(lambda: _started(environment, descriptors)):
+            raise OSError("no process can be started")
+    os.close(lives)
 
 
 def _connected() -> socket.socket:
-    """A connection to the root that the environment names."""
+    """A connection to the root that the environment names, which the first cell of a run starts."""
+    address, pipeline = os.environ[VARIABLE], os.environ.get(PIPELINE_VARIABLE)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.connect(f"\0{os.environ[VARIABLE]}")
+    try:
+        connection.connect(f"\0{address}")
+    except ConnectionRefusedError:
+        if not pipeline:
+            raise
+        start(address, int(pipeline))
+        connection.connect(f"\0{address}")
     return connection
 
 
-def _started(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
-    """Start a process of the tree, out of reach of the terminal's signals."""
+def _started(environment: Mapping[str, str], descriptors: Sequence[int]) -> int:
+    """Start a process of the tree, out of reach of the terminal's signals; 0."""
     subprocess.Popen(
         [sys.executable, "-m", MODULE, *map(str, descriptors)],
         env=environment,
@@ -141,6 +143,7 @@ def _started(environment: Mapping[str, str], descriptors: Sequence[int]) -> None
         pass_fds=descriptors,
         start_new_session=True,
     )
+    return 0
 
 
 def child_environment(trial: Trial, code: Path) -> dict[str, str]:
@@ -168,38 +171,6 @@ def may_fork(trial: Trial) -> bool:
     return able and not cell.parameters.get("capture")
 
 
-def prepare(trials: Sequence[Trial]) -> None:
-    """Have the tree import what those of these cells import that are forked; until it has, none is
-    measured.
-    """
-    if VARIABLE not in os.environ:
-        return
-    requests, nowhere = {}, Path(tempfile.gettempdir())
-    for trial in trials:
-        if may_fork(trial) and not trial.refusal():
-            request = _request(trial, child_environment(trial, nowhere))
-            requests[json.dumps([request["branch"], request["imports"]])] = request
-    # without a root every cell starts an interpreter of its own
-    with suppress(OSError), _connected() as root:
-        for request in requests.values():
-            _send(root, request)
-
-
-def await_imports(check: Callable[[], None]) -> None:
-    """Wait until the tree imports nothing, beside which an interpreter's cell would be measured.
-
-    Args:
-        check: called meanwhile; what it raises ends the wait.
-    """
-    if VARIABLE not in os.environ:
-        return
-    until = time.monotonic() + STARTS_WITHIN_S
-    with suppress(OSError), _connected() as root:  # which answers one after the other
-        root.shutdown(socket.SHUT_WR)
-        while not select.select([root], [], [], POLL_S)[0] and time.monotonic() < until:
-            check()
-
-
 def _request(trial: Trial, environment: Mapping[str, str]) -> Message:
     """What the tree needs to know of a cell; its branch is what libraries may read when loaded.
 
@@ -216,9 +187,6 @@ def _request(trial: Trial, environment: Mapping[str, str]) -> Message:
         "cell": trial.cell.to_json(),
         "imports": [name for name, _ in trial.imports()],
     }
-
-
-# -- in a supervisor -------------------------------------------------------------------------------
 
 
 def forked(
@@ -300,8 +268,8 @@ class Branch:
             try:
                 if self.failed:
                     _refuse(descriptors[0], self.failed)
-                elif not missing:  # and with a job it is to be measured
-                    if "job" in request and self._forked(*descriptors):
+                elif not missing:
+                    if self._forked(*descriptors):
                         return request
                 elif missing[0] in self.below or not self._branched_off(request):
                     _send(self.below[missing[0]], request, descriptors)
@@ -398,25 +366,15 @@ def root(listener: socket.socket, life: int) -> None:
         return
     below: dict[str, socket.socket] = {}
     while life not in select.select([listener.fileno(), life], [], [])[0]:
-        importing = []  # closed at the other end once what was asked for is there
         with listener.accept()[0] as connection:
             user = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
             if PEER.unpack(user)[1] != os.getuid():
                 continue  # anybody may connect to an abstract address
-            while (received := _receive(connection))[0]:
-                request, descriptors = received
-                if "job" in request:
-                    _hand_down(below, request, [connection.fileno(), *descriptors])
-                    for descriptor in descriptors:
-                        os.close(descriptor)
-                    break
-                ours, theirs = _pair()
-                importing.append(ours)
-                with theirs:
-                    _hand_down(below, request, [theirs.fileno()])
-        for ours in importing:  # nothing runs beside a cell
-            with ours:
-                _receive(ours)
+            request, descriptors = _receive(connection)
+            if request:
+                _hand_down(below, request, [connection.fileno(), *descriptors])
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
 def _hand_down(below: dict[str, socket.socket], request: Message, descriptors: list[int]) -> None:

@@ -10,11 +10,9 @@ for itself and gives it back once it has ended well, so what kills a cell is not
 from __future__ import annotations
 
 import atexit
-import mmap
 import os
 import re
 import secrets
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -80,24 +78,3 @@ def give_back(own: Path, compiles: bool) -> None:
     if not compiles and (shared := os.environ.get(VARIABLE)):
         with suppress(OSError):  # on another disk
             os.rename(own, shared)
-
-
-def not_executable(folder: Path) -> tuple[str, str] | None:
-    """Why no code in this folder can be loaded and how to fix it, or None; it is tried on Linux."""
-    if sys.platform != "linux":
-        return None
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"\0")
-            file.flush()
-            mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
-    except PermissionError as error:
-        why = (
-            f"nothing may be executed in {folder.absolute()} (mounted noexec), so code that MLX and "
-            "torch.compile make there cannot be loaded"
-        )
-        fix = "work in a folder on a disk that is mounted without noexec"
-        return None if error.filename else (why, fix)  # a name: nothing may be written there
-    except OSError:  # a full disk
-        return None
-    return None

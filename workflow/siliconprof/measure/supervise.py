@@ -28,9 +28,9 @@ from siliconprof import fingerprint
 from siliconprof.cells import method
 from siliconprof.datasets import prepared
 from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, writing
-from siliconprof.hosts import cgroups, environment, node_check
+from siliconprof.hosts import cgroups, environment, machine, node_check
 from siliconprof.lifetime import killed_by
-from siliconprof.measure import inherited, leftovers, lock, reuse, scratch
+from siliconprof.measure import contention, inherited, leftovers, lock, scratch
 from siliconprof.measure.child import Child, Output, PipelineGone, require_pipeline
 from siliconprof.plugins import CHECKOUT
 from siliconprof.session import exhaustion, memory_limit
@@ -220,7 +220,7 @@ def run(
     if report["status"] == "ok":
         scratch.give_back(code_folder, trial.compiles)
     elif report["status"] == "failed" and any(code_folder.rglob("*.so")):
-        why = scratch.not_executable(result.parent.parent)
+        why = machine.not_executable(result.parent.parent)
         report["reason"] = "; ".join([*(why or ()), report["reason"]])
     if report["status"] == "failed" and trial.compiles and trial.backend.compile_caveat:
         report["reason"] += f"; {trial.backend.compile_caveat}"
@@ -356,18 +356,18 @@ def trial_of(text: str, time_limit_s: float | None) -> Trial:
 
 def interrupt(signum: int, frame: object) -> None:
     """End the cell; a second signal does not disturb that."""
-    hear(signal.SIG_IGN)
+    hear(signal.SIG_IGN, ENDINGS)
     raise KeyboardInterrupt
 
 
-def hear(handler: Any) -> None:
-    """What an interrupt does from now on; what the caller has us ignore stays ignored.
+def hear(handler: Any, numbers: Sequence[signal.Signals]) -> None:
+    """What an interrupt does from now on.
 
-    SIGTERM, and a terminal that is closed, end a cell as Ctrl-C does.
+    Args:
+        numbers: of `ENDINGS`: SIGTERM, and a terminal that is closed, end a cell as Ctrl-C does.
     """
-    for number in ENDINGS:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, handler)
+    for number in numbers:
+        signal.signal(number, handler)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -396,52 +396,65 @@ def main(argv: Sequence[str] | None = None) -> int:
         "checkpoints, and captures in results",
     )
     parser.add_argument(
-        "--instead-of", metavar="SHA256", help="the disturbed record after which this one is made"
+        "--retry-within",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="measure a training that other processes disturbed once more if it took no longer",
     )
     arguments = parser.parse_args(argv)
     trial = trial_of(arguments.cell, arguments.time_limit)
     cell = trial.cell
-    hear(interrupt)
-    # Durations come from a clock that nobody sets, the date from the one that people read.
-    started, began_s = datetime.now(UTC), time.monotonic()
+    heard = [number for number in ENDINGS if signal.getsignal(number) != signal.SIG_IGN]
+    hear(interrupt, heard)
     declared = json.loads(arguments.environment)
     results, history = arguments.results, None
-    if arguments.expect:
-        node_check.require_submitted(cell.host)
     if results:
         history = results / "history"
         fingerprint.load_cache(history / fingerprint.CACHE)
-        if not arguments.instead_of:
-            earlier = reuse.find(cell, method_code(cell), declared, history)
-            if earlier:
-                record.restore(arguments.output, earlier)
-                print(f"{cell.path}: given back from results/history, not measured again")
-                return 0
-    try:
-        beside = results / scratch.FOLDER if results else arguments.output.parent
+    beside = results / scratch.FOLDER if results else arguments.output.parent
+
+    def measured() -> dict[str, Any]:
+        # Durations come from a clock that nobody sets, the date from the one that people read.
+        started, began_s = datetime.now(UTC), time.monotonic()
         result = supervise(trial, results, beside, declared, arguments.expect)
+        if node_check.refused(result.get("reason")) or prepared.FIX in str(result.get("reason")):
+            raise UserError(
+                result["reason"]
+            )  # no record: the next run has another node, or the data
+        wall_s = time.monotonic() - began_s
+        result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
+        # The log stays on this host: it has the reason as it was.
+        reason = f": {result['reason']}" if result.get("reason") else ""
+        print(f"{cell.path}: {result['status']}{reason}", file=sys.stderr)
+        return compose(trial, result, declared, started, arguments.method)
+
+    stands: dict[str, Any] = {}
+    try:
+        made = measured()
+        hear(signal.SIG_IGN, heard)  # an interrupt while the record is written would lose the cell
+        record.write(made, arguments.output, history)
+        stands = made
+        if contention.is_over(stands, arguments.retry_within):
+            hear(interrupt, heard)
+            again = measured()
+            hear(signal.SIG_IGN, heard)
+            again["method"]["instead_of"] = stands["sha256"]
+            place = arguments.output if contention.is_less(again, stands) else None
+            record.write(again, place, history)
     except PipelineGone:
         print("the pipeline has died: the cell ended without a record", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: the cell ended without a record", file=sys.stderr)
-        return 130
-    if node_check.refused(result.get("reason")) or prepared.FIX in str(result.get("reason")):
-        raise UserError(result["reason"])  # no record: the next run has another node, or the data
-    wall_s = time.monotonic() - began_s
-    result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
-    if arguments.instead_of:
-        result["method"] = (result.get("method") or {}) | {"instead_of": arguments.instead_of}
-    # An interrupt during the moment that writing the record takes would lose the cell.
-    hear(signal.SIG_IGN)
-    composed = compose(trial, result, declared, started, arguments.method)
-    record.write(composed, arguments.output, history)
-    line = f"{cell.path}: {composed['status']}"
-    # The log stays on this host: it has the reason as it was.
-    print(line + (f": {result['reason']}" if composed["reason"] else ""), file=sys.stderr)
+        if not stands:
+            print("interrupted: the cell ended without a record", file=sys.stderr)
+            return 130
+    except UserError:
+        if not stands:
+            raise
     if results:  # a cell of a pipeline, which has what a bare host need not have
         from siliconprof.measure import cell_line
 
-        made = record.load(arguments.output)
-        print(cell_line.of(made, cell_line.beside(results, made)))
+        whole = record.load(arguments.output)
+        print(cell_line.of(whole, cell_line.beside(results, whole)))
     return 0

@@ -121,6 +121,7 @@ class Question:
     force: bool | float = False  # a number: up to that many times the capacity
     share: float = 0.9  # of the capacity, at which near-capacity aims
     largest_batch: int | None = None  # the largest within that share; None when unknown
+    would_do: tuple[str, ...] = ()  # settings with which it would fit
     auto_batch: bool = False  # the cell takes that batch instead of one of its own
 
     def forced(self, need_bytes: int) -> bool:
@@ -161,7 +162,10 @@ def decide(question: Question) -> Decision:
         if question.predicted_bytes is not None and question.forced(question.predicted_bytes):
             return Decision("fits")
         smaller = f"; batch_size {batch} would do" if (batch := question.largest_batch) else ""
-        reason = f"{_sizes(question)}: it does not fit{because}{smaller}; force: true measures it all the same"
+        others = (
+            f"; it would fit with {' or '.join(question.would_do)}" if question.would_do else ""
+        )
+        reason = f"{_sizes(question)}: it does not fit{because}{smaller}; force: true measures it all the same{others}"
         return Decision("fits", "skipped", reason)
     return Decision("fits" if requested == "fits" else derived or "fits")
 

@@ -2,7 +2,7 @@
 
     python -m siliconprof.pipeline.analyse --matrix results/matrix.json --tables results/tables \
         --registry config/devices.yaml --claims config/claims.yaml --published config/published \
-        --output-dir results/tables
+        --output results/tables
 
 The parts stand in `siliconprof.analyse` and `siliconprof.claims`.
 """
@@ -18,7 +18,7 @@ from siliconprof.claims import judge
 from siliconprof.errors import stage
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import matrix_file
+from siliconprof.store import matrix_file, table_files
 from siliconprof.store.results import Results
 
 # In this order: later ones read what earlier ones have written.
@@ -27,10 +27,13 @@ STAGES = (ceilings.write, attribution.write, prediction.write, judge.write)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write all tables."""
-    names = ("matrix", "tables", "registry", "claims", "published", "output-dir")
+    names = ("matrix", "tables", "registry", "claims", "published", "output")
     arguments = options.parsed(main, argv, *names)
     devices, matrix = registry.load(arguments.registry), matrix_file.read(arguments.matrix)
-    results, sheets = Results(arguments.tables), DataSheets(devices, matrix.host)
+    tables = table_files.together(
+        arguments.tables, arguments.output
+    )  # later stages read earlier ones'
+    results, sheets = Results(tables), DataSheets(devices, matrix.host)
     for write in STAGES:
         write(results, sheets, arguments)
     return 0

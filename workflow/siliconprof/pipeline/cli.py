@@ -1,6 +1,5 @@
 """`siliconprof`: how fast this machine trains models, and why it is slower than that one.
 
-  run        measure and make the report: `siliconprof run --cores 1 report`, or `make report`
   doctor     what this host is, what works, and how to fix what does not
   plan       cells that would run, have run, cannot run here and why
   compare    say which points of two result sets are faster or slower
@@ -12,7 +11,7 @@ more:
   import     add the records of a bundle
   collect    measure on other hosts over ssh and bring their records here
 
-`siliconprof VERB --help` explains each.
+`siliconprof VERB --help` explains each. `snakemake --cores 1 report`, or `make report`, measures.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ from siliconprof.errors import UserError, nearest, stage
 from siliconprof.plugins import CHECKOUT
 
 VERBS = {  # verb -> module
-    "run": "pipeline.run",
-    "doctor": "pipeline.doctor",
+    "doctor": "hosts.doctor",
     "plan": "cells.plan",
     "compare": "compare.compare",
     "explain": "compare.explain",
@@ -40,7 +38,7 @@ VERBS = {  # verb -> module
     "collect": "remote.collect",
 }
 OWN_OPTIONS = ("-h", "--help", "--version")
-OF_A_CHECKOUT = ("run", "plan", "explain", "predict", "collect")
+OF_A_CHECKOUT = ("plan", "explain", "predict", "collect")
 
 
 def dispatch(argv: Sequence[str] | None = None) -> int:
@@ -65,8 +63,9 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
     if verb in OF_A_CHECKOUT and not options_given & {"-h", "--help", "--configfile", "--results"}:
         if not Path("config/config.yaml").is_file() and not Path("results").is_dir():
             raise UserError(
-                f"{Path.cwd()}: has neither config/config.yaml nor results/; go to the checkout "
-                f"first: cd {CHECKOUT}"
+                f"{Path.cwd()}: has neither config/config.yaml nor results/; go to the folder of an "
+                "experiment first"
+                + (f": cd {CHECKOUT}" if (CHECKOUT / "config/config.yaml").is_file() else "")
             )
     return importlib.import_module(f"siliconprof.{VERBS[verb]}").main(arguments[1:])
 

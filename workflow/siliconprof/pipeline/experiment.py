@@ -1,8 +1,9 @@
 """What the rules look up: hosts, cells, resources and fingerprints, each made when a rule asks for it.
 
 A run measures the host that it runs on or, where the config has a `cluster`, the nodes of its labels.
-Reading this writes nothing, since Snakemake reads the Snakefile for a dry run, a list of rules and
-every submitted job as well. What a person can fix ends Snakemake with its lines, see `_in_lines`.
+Reading this writes nothing and changes no variable, since Snakemake reads the Snakefile for a dry run,
+a list of rules, every submitted job and another workflow's module as well. What a person can fix is a
+`WorkflowError` of its lines, see `_in_lines`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 import gc
 import os
 import re
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,30 +20,38 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from siliconprof import fingerprint
+from snakemake.exceptions import WorkflowError
+
+from siliconprof import fingerprint, plugins, words
 from siliconprof.cells import cluster, config, expected, matrix
-from siliconprof.datasets import dataset_spec, preparing, source_files
+from siliconprof.datasets import (
+    dataset_spec,
+    model_config,
+    model_facts,
+    preparing,
+    source_files,
+)
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
-from siliconprof.hosts import detect, environment, host_file, machine, node_check, registry
+from siliconprof.hosts import detect, doctor, environment, host_file, machine, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server, scratch
-from siliconprof.pipeline import doctor, failed_jobs
+from siliconprof.pipeline import failed_jobs
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
-from siliconprof.store import matrix_file, record, temporary
+from siliconprof.store import record, temporary
 from siliconprof.store.cell import AXES, canonical_json
 
 
 def _in_lines(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Ends Snakemake with the lines of a `UserError`, as a stage ends, in place of a traceback."""
+    """Has Snakemake answer with the lines of a `UserError`."""
 
     @functools.wraps(function)
     def called(*arguments: Any, **named: Any) -> Any:
         try:
             return function(*arguments, **named)
         except UserError as error:
-            raise SystemExit(printable(str(error))) from None
+            raise WorkflowError(printable(str(error))) from None
 
     return called
 
@@ -80,10 +90,10 @@ class Experiment:
                     f"{folder}: Snakemake takes a name in braces for a variable; rename the folder, or "
                     "move the project into another one"
                 )
+        machine.require_room(Path.cwd())
         self._began_s, self._load = time.time(), interference.ForeignLoad()
         self._checkpoints, self._workflow = checkpoints, workflow
         self._known: dict[str, tuple[int, _Cells]] = {}
-        self._asked: set[tuple[str, ...]] = set()  # axes of the cells that this run is about
         given = workflow.config_settings.config if workflow else {}
         nested = {name: value for name, value in given.items() if not isinstance(value, str)}
         raw = config.with_types(raw, nested)
@@ -97,14 +107,16 @@ class Experiment:
             self.labels = cluster.chosen(self.config)
         else:
             self.labels = [host_file.label(self._folder, self.config["host"])]
+        if workflow and workflow.remote_exec and workflow.modifier.is_main_snakefile():
+            self._set_paths()  # of a submitted job, which has no `onstart`
         gc.freeze()  # it all lives as long as the process, so the collector need not walk it again
 
     # -- files --------------------------------------------------------------------------------
 
     def shipped(self, path: str) -> str:
-        """A file of this checkout; relative in a run there, so that a moved one reruns nothing."""
-        at_home = Path.cwd() == CHECKOUT and not self.config["prefix"]
-        return path if at_home else (CHECKOUT / path).as_posix()
+        """A file that comes with this package, where a module's prefix is not put before it."""
+        own = plugins.shipped(path)
+        return (own.absolute() if self.config["prefix"] else own).as_posix()
 
     @_in_lines
     def check_prefix(self, made: str) -> None:
@@ -120,14 +132,9 @@ class Experiment:
             )
 
     def listed(self, pattern: str) -> list[str]:
-        """Files of this checkout that become inputs of rules."""
+        """Files that come with this package and become inputs of rules."""
         found = sorted(path for path in CHECKOUT.glob(pattern) if path.is_file())
         return [self.shipped(path.relative_to(CHECKOUT).as_posix()) for path in found]
-
-    @cached_property
-    def file(self) -> str:
-        """The file of the resolved config."""
-        return matrix_file.experiment_file(self.config)
 
     def text(self, wildcards: Any) -> str:
         """The resolved config as JSON, as a function: in a plain text `{x}` would be a wildcard."""
@@ -149,13 +156,29 @@ class Experiment:
 
         return asked
 
-    @property
-    def node_file(self) -> list[str]:
-        """Of a cell's node; none here: Snakemake looks at no parameter behind a due ancient input."""
-        return ["results/hosts/{host}.json"] if self.nodes else []
+    def in_batches_of(self, rule: str, inputs: Iterable[Any]) -> list[Callable[[Any], list[str]]]:
+        """The inputs of a rule as those of another, which asks for them in that rule's batches too.
 
+        Snakemake does nothing about a `--batch` of a rule that is neither target nor makes a file.
+        """
+
+        def asked(part: Any, wildcards: Any) -> list[str]:
+            files = part(wildcards) if callable(part) else [part]
+            batch = self._workflow.dag_settings.batch
+            if batch is None or batch.rulename != rule:
+                return files
+            return files[batch.batches - batch.idx :: batch.batches]  # a single one in the last
+
+        return [partial(asked, part) for part in inputs]
+
+    @property
+    def file_of_host(self) -> str:
+        """What must be known of a cell's host before it is measured."""
+        return "results/hosts/{host}.json" if self.nodes else "results/machines/{host}.json"
+
+    @property
     @_in_lines
-    def focus(self, wildcards: Any) -> list[str]:
+    def focus(self) -> list[str]:
         """File of the host that the page is about; none where it is the first with cells."""
         asked = self.config["report"]["host"]
         known = {*self.labels, *(path.stem for path in (self._folder / "hosts").glob("*.json"))}
@@ -178,12 +201,6 @@ class Experiment:
     def _without_prefix(self, path: str) -> str:
         """A path below the results as a rule has it: Snakemake puts the module's prefix before it."""
         return path[len(self.results) - len("results") :]
-
-    @property
-    def retried(self) -> list[str]:
-        """Made when disturbed cells were measured again; none where none ever is."""
-        again = self.config["retry_contended_s"] and not self.nodes
-        return ["results/retried.txt"] if again else []
 
     @property
     def reference(self) -> list[str]:
@@ -233,6 +250,12 @@ class Experiment:
         places = (self._workload_places[n] for n, e in readers if e.get("dataset") == wildcards[0])
         return 0.5 - min(places, default=0)
 
+    kinds = dataset_spec.KINDS
+
+    def files_of(self, kind: str) -> list[str]:
+        """What is made of a kind's data sets."""
+        return [f"results/data/{{dataset}}/{name}" for name in dataset_spec.files(kind)]
+
     def datasets_of(self, kind: str) -> str:
         """A regular expression of the names of a kind's data sets."""
         return _pattern(n for n, e in self.config["datasets"].items() if e["kind"] == kind)
@@ -246,6 +269,33 @@ class Experiment:
         if kind == "text":  # of the package's own data sets
             makes["builtin"] = fingerprint.of_file(preparing.BUILTIN_TEXT)
         return canonical_json(makes)
+
+    # -- models -------------------------------------------------------------------------------
+
+    @cached_property
+    def models(self) -> dict[str, str]:
+        """Name of a model's file -> canonical JSON of what it is of."""
+        specs = matrix.model_specs(self.config).items()
+        return {name: canonical_json(spec) for name, spec in specs}
+
+    @cached_property
+    def model_sources(self) -> dict[str, str | None]:
+        """Name -> the checksum of the config.json in a person's folder; None of the hub's."""
+        specs = matrix.model_specs(self.config).items()
+        return {name: model_config.state(spec["model"]) for name, spec in specs}
+
+    @cached_property
+    def makes_models(self) -> str:
+        """What decides what is known of a model: code and libraries."""
+        packages = detect.package_versions()
+        libraries = {name: packages.get(name) for name in matrix.MODEL_LIBRARIES}
+        code = fingerprint.of(["siliconprof.cells.model_file"]).sha256
+        return canonical_json({"code": code, "libraries": libraries})
+
+    def _missing_models(self) -> list[str]:
+        """Models that no file tells of yet."""
+        folder = self._folder / model_facts.FOLDER
+        return [name for name in self.models if not (folder / f"{name}.json").exists()]
 
     # -- cells --------------------------------------------------------------------------------
 
@@ -262,6 +312,8 @@ class Experiment:
 
     def _cells(self, label: str) -> _Cells:
         """The cells of a host of this run."""
+        for name in self.models:  # raises where one must be looked at first
+            self._checkpoints.model.get(model=name)
         made, path = 0, self._folder / "hosts" / f"{label}.json"
         if self.nodes:
             # Raises where a node must be looked at first; Snakemake does that and calls this again.
@@ -283,7 +335,6 @@ class Experiment:
                 what = f"{'/'.join(wildcards)}: no cell of this experiment"
                 raise UserError(f"{what}; `siliconprof plan` lists them")
             planned = cells.planned(axes)
-            self._asked.add(axes)
             if key == "priority":  # as in the config, a workload's cells one after the other
                 place = cells.places[axes] / len(cells.places)
                 return -self._workload_places[planned.cell.workload] - place
@@ -328,6 +379,10 @@ class Experiment:
         entry, packages = self.config["cluster"][wildcards.host], detect.package_versions()
         return canonical_json({"entry": entry, "packages": packages, "method": method})
 
+    def machine(self, wildcards: Any) -> str:
+        """Which machine this label stands for, as JSON."""
+        return canonical_json({key: self._host[key] for key in ("label", "fingerprint")})
+
     # -- jobs ---------------------------------------------------------------------------------
 
     def resources(self, **fixed: Any) -> dict[str, Any]:
@@ -350,7 +405,8 @@ class Experiment:
         submitted, whose profile says what its node gives. A function, since graphs and summaries are
         made without `--cores`.
         """
-        return 1 if self.nodes else int(self._workflow.cores)
+        is_submitted = self.nodes or not self._workflow.local_exec
+        return 1 if is_submitted else int(self._workflow.cores)
 
     @property
     def time_limit_s(self) -> Any:
@@ -360,37 +416,70 @@ class Experiment:
         one = set(limits.values())
         return one.pop() if len(one) == 1 else lambda wildcards: limits[wildcards.workload]
 
+    @property
+    def retry_within_s(self) -> str:
+        """How long a disturbed training may have taken that is measured once more."""
+        return str(self.config["retry_contended_s"])
+
     # -- the run ------------------------------------------------------------------------------
 
     def started(self) -> str:
         """Prepare a run whose jobs are about to start; what there is to say of it."""
         failed_jobs.watch()
+        replace_what_cannot_be_shown()
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE, text)
         scratch.tidy(self._folder)
         if machine.is_mac():  # Spotlight would read what a run makes, where macOS heeds this
             temporary.write(self._folder / ".metadata_never_index", "")
+        if self.nodes and self._workflow.local_exec and not self._workflow.touch:
+            raise WorkflowError(
+                f"{', '.join(self.labels)}: labels of `cluster`, but jobs would run here; name a profile "
+                "that submits them, such as --workflow-profile profiles/slurm"
+            )
+        self._set_environment_of_jobs()
         if self.nodes:
-            os.environ[node_check.SUBMITTER] = node_check.runs_in()
             return f"nodes of {', '.join(self.labels)}, each looked at before its cells are known"
+        environment.stay_awake(os.getpid())
         busy_cores = self._load.cores(time.time() - self._began_s)
-        fork_server.start()
-        (label,) = self.labels
-        cells = self._cells(label)
-        asked = [cells.planned(axes) for axes in cells.places if axes in self._asked]
-        due = [planned for planned in asked if not Path(planned.record).exists()]
-        line = f"{len(asked)} cells on {label}, {len(due)} of them without a record"
-        minutes = sum(expected.seconds(planned, None) for planned in due or asked) / 60
-        about = f"about {minutes:.0f} min" if minutes >= 1 else "under a minute"
+        if models := self._missing_models():
+            return f"looking at {', '.join(models)}, of which the cells on {self.labels[0]} follow"
+        jobs = (job for job in self._workflow.dag.needrun_jobs() if job.rule.name == "measure")
+        due = [self._cells(job.wildcards[0]).planned(tuple(job.wildcards[1:])) for job in jobs]
         if not due:
-            return f"{line}; {about} if all are measured again" if asked else line
-        fork_server.prepare([planned.trial for planned in due])
+            return ""
+        minutes = sum(expected.seconds(planned, None) for planned in due) / 60
+        about = f"about {minutes:.0f} min" if minutes >= 1 else "under a minute"
         on_cpu = {p.cell.precision for p in due if p.cell.device_kind == "cpu"}
         advice = [*doctor.before_a_run(self._host, busy_cores, on_cpu)]
         commit, reason = environment.git_commit(CHECKOUT)
         if commit is None:
             advice.append(f"no commit in the records ({reason}): they have the code's hash alone")
-        return "\n".join([f"{line}: {about}", *advice])
+        line = f"{words.count(len(due), 'cell')} to measure on {self.labels[0]}: {about}"
+        return "\n".join([line, *advice])
+
+    def _set_paths(self) -> None:
+        """Have jobs import this package first, whatever is installed, by the `python` that runs Snakemake."""
+        for name, first in (
+            ("PYTHONPATH", str(PACKAGE_DIR.parent)),
+            ("PATH", os.path.dirname(sys.executable)),
+        ):
+            others = [p for p in os.environ.get(name, "").split(os.pathsep) if p not in ("", first)]
+            os.environ[name] = os.pathsep.join([first, *others])
+
+    def _set_environment_of_jobs(self) -> None:
+        """What this process's jobs inherit.
+
+        They end with it. Cells of this host hand on what they compile, and the first that wants one
+        starts a fork server. Whoever started this process may have done both, and that serves.
+        """
+        self._set_paths()
+        if self.nodes:
+            return
+        os.environ[PIPELINE_VARIABLE] = str(os.getpid())
+        os.environ.setdefault(fork_server.VARIABLE, f"siliconprof-{secrets.token_hex(8)}")
+        if scratch.VARIABLE not in os.environ:
+            scratch.of_a_run(self._folder)
 
     def ended(self) -> str:
         """The page in a dozen lines, where this run has made it."""
@@ -402,22 +491,4 @@ class Experiment:
 
 
 def _environment(name: str) -> str:
-    return (CHECKOUT / "envs" / f"{name}.yaml").as_posix()
-
-
-def set_environment_of_jobs(experiment: Experiment) -> None:
-    """Have jobs end with this process, and import this package first; no rule has its path."""
-    replace_what_cannot_be_shown()
-    own = str(PACKAGE_DIR.parent)
-    others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", own)]
-    os.environ["PYTHONPATH"] = os.pathsep.join([own, *others])
-    os.environ[PIPELINE_VARIABLE] = str(os.getpid())
-    # The rules' `python` is the one that runs Snakemake, whatever the shell's path is.
-    os.environ["PATH"] = os.pathsep.join(
-        [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
-    )
-    if experiment.nodes:
-        os.environ.pop(fork_server.VARIABLE, None)  # of the host that has submitted this job
-    # Whoever started this process may have a folder of code already, and that serves.
-    if experiment.nodes or scratch.VARIABLE not in os.environ:
-        scratch.of_a_run(Path(experiment.results))
+    return f"../../envs/{name}.yaml"  # from a file of rules, which may be a URL

@@ -1,9 +1,10 @@
 """The tables of a run into one page that opens without a network, and every figure and table as a file.
 
-    python -m siliconprof.render.page --matrix results/matrix.json --output results/report.html \
-        --figures results/figures
+    python -m siliconprof.render.page --matrix results/matrix.json \
+        --output results/report.html results/summary.txt results/figures
 
-With `--print` every figure becomes SVG, PNG and PDF in `print/` beside the matrix, and nothing else is made.
+With `--print` every figure becomes SVG, PNG and PDF in the one folder of `--output`, and nothing else is
+made. A page that leaves something out is written, and the command fails with what it leaves out.
 """
 
 from __future__ import annotations
@@ -202,10 +203,14 @@ def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
 
 
 def write(arguments: argparse.Namespace) -> None:
-    """Write the page and its files beside the old ones, which they replace once they are whole."""
+    """Write the page and its files beside the old ones, which they replace once they are whole.
+
+    Raises:
+        UserError: what stopped it; or all is written, but for exhibits that could not be drawn.
+    """
     import jinja2
 
-    folder = arguments.matrix.with_name("print") if arguments.print else arguments.figures
+    *files, folder = arguments.made
     staged = temporary.beside(folder)
     try:
         captions = validation.load_yaml(REPORT / "captions.yaml")
@@ -225,17 +230,18 @@ def write(arguments: argparse.Namespace) -> None:
             staged.replace(folder)
             return
         text = _html(frames, exhibits, report)
-        errors = "".join(f"{one.error}\n" for one in exhibits if one.error)
-        temporary.write(arguments.output, text)
+        temporary.write(files[0], text)
         temporary.remove(folder)
         staged.replace(folder)
-        sys.stderr.write(errors)
-        temporary.write(arguments.output.with_name("summary.txt"), summary.text(frames))
-        temporary.write(arguments.output.with_name("errors.txt"), errors)
+        temporary.write(files[1], summary.text(frames))
+        if errors := [one.error for one in exhibits if one.error]:
+            raise UserError(
+                "\n".join([*errors, f"the page stands without {len(errors)} of its exhibits"])
+            )
     except jinja2.TemplateError as error:
         raise UserError(f"{REPORT / 'page.html.j2'}: {error}") from None
     except OSError as error:
-        where = error.filename or arguments.output
+        where = error.filename or folder
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None
     finally:
         temporary.remove(staged)
@@ -247,16 +253,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("matrix", "tables", "published", "registry"):
         parser.add_argument(f"--{name}", type=Path, **options.OPTIONS[name])
     parser.add_argument(
-        "--output", type=Path, help="the page; default: report.html beside the matrix"
+        "--output",
+        dest="made",
+        type=Path,
+        nargs="+",
+        help="page, summary and the folder of figures and tables; default: report.html, summary.txt "
+        "and figures beside the matrix",
     )
-    parser.add_argument("--figures", type=Path, help="folder for figures and tables as files")
     parser.add_argument(
         "--print", action="store_true", help="every figure as SVG, PNG and PDF, and nothing else"
     )
     parser.add_argument("--most-exhibits", type=int, help="so many of the first; default: all")
     arguments = options.filled(parser.parse_args(argv))
-    arguments.output = arguments.output or arguments.matrix.with_name("report.html")
-    arguments.figures = arguments.figures or arguments.output.with_name("figures")
+    if arguments.made is None:
+        names_ = ["print"] if arguments.print else ["report.html", "summary.txt", "figures"]
+        arguments.made = [arguments.matrix.with_name(name) for name in names_]
+    if len(arguments.made) != (1 if arguments.print else 3):
+        parser.error("--output: a page, a summary and a folder; with --print a folder")
     write(arguments)
     return 0
 

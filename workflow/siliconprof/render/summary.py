@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from siliconprof.hosts import remedies
 
 MOST_TRAININGS = 6  # the largest models
 MOST_FINDINGS = 2
+MANY_TOKENS = 1e8
 MOST_LINES = 12  # what failed aside
 MOST_COLUMNS = 110
 HEADER = ("training", "fastest setup", "time per step", "samples/s", "faster than")
@@ -38,7 +40,7 @@ def text(frames: Frames) -> str:
     if more := len(rows) - len(shown):
         lines.append(f"and {words.count(more, 'more training')}: see the page")
     lines = [words.shortened(line, MOST_COLUMNS) for line in lines]
-    last = emulated(frames)
+    last = [*of_model(frames), *emulated(frames)]
     most = MOST_LINES - len(last) + len(told)
     sentences = findings.sentences(frames).head(MOST_FINDINGS)
     for name, sentence in sentences[["name", "sentence"]].itertuples(index=False):
@@ -46,6 +48,38 @@ def text(frames: Frames) -> str:
         lines += wrapped if len(lines) + len(wrapped) <= most else []
     lines += last
     return "".join(f"{line.replace(words.THIN, ' ')}\n" for line in lines)
+
+
+def of_model(frames: Frames) -> list[str]:
+    """A line for each training of the model that the run is about, and for what does not fit."""
+    if not frames.matrix.experiment.get("model"):
+        return []
+    rows = answer.fastest(frames)
+    checks = frames.table("checks")
+    shares = checks[checks["quantity"].eq("flop_per_s")].set_index("order")["of_ceiling"]
+    lines = []
+    for row in records(rows[rows["module"].eq("causal_lm") & rows["tokens_per_s"].gt(0)]):
+        share = shares.get(row["point_index"], math.nan)
+        hours = MANY_TOKENS / row["tokens_per_s"] / 3600
+        need = row["predicted_memory_bytes"]
+        told = [
+            f"{words.significant(row['tokens_per_s'])} tokens/s",
+            f"{words.whole_percent(share)} of the ceiling of products" if share == share else "",
+            f"{words.significant(hours)} h per 100 million tokens",
+            f"it fits: {words.mebibytes(need)} of {words.mebibytes(row['capacity_bytes'])}"
+            if need and row["capacity_bytes"]
+            else "",
+        ]
+        lines.append(f"{row['training']}: {', '.join(filter(None, told))}")
+    cells = frames.cells[frames.cells["here"] & frames.cells["module"].eq("causal_lm")]
+    unfit = cells[cells["status"].eq("skipped") & cells["reason"].str.contains("predicted")]
+    reasons = unfit["model"] + " under " + unfit["backend"] + ": " + unfit["reason"]
+    lines += [*reasons.drop_duplicates()]
+    return [
+        wrapped
+        for line in lines
+        for wrapped in textwrap.wrap(line, MOST_COLUMNS, subsequent_indent="  ")
+    ]
 
 
 def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -122,7 +156,7 @@ def banners(frames: Frames) -> list[str]:
     measured = frames.cells[frames.cells["here"] & frames.cells["status"].eq("ok")]
     disturbed = measured[measured["disturbed"]]
     common = sorted(frames.flags_of_all - words.STATISTICS - {DISTURBED})
-    lines = answer.failures(frames)
+    lines = [*of_model(frames), *answer.failures(frames)]
     lines += [f"Every cell: {words.FLAG_WORDS.get(code, code)}" for code in common]
     lines += smaller_batches(measured)
     if disturbed.empty:
@@ -133,5 +167,5 @@ def banners(frames: Frames) -> list[str]:
         *lines,
         f"Other processes used the processor while {len(disturbed)} of "
         f"{words.count(len(measured), 'cell')} were measured ({shown}): those times may be too long. "
-        "To measure one again: siliconprof run --cores 1 report --forcerun with its record.",
+        "To measure one again: snakemake --cores 1 report --forcerun with its record.",
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from siliconprof.backends.base import Backend
     from siliconprof.trainers.base import Trainer
 
+# Settings that need less memory: key, value, in words.
+OTHERWISE = (
+    ("gradient_checkpointing", True, "gradient_checkpointing: true"),
+    ("lora_rank", 8, "lora_rank: 8"),
+)
 AUTO = "auto"  # a batch size that the memory model finds
 ASKED = (
     "batch_size_asked"  # parameter of a cell: the config's, where a smaller one fits in its place
@@ -207,8 +212,18 @@ class Trial:
             force=cell.parameters.get("force", False),
             share=cell.parameters["near_capacity_share"] if near else 1.0,
             largest_batch=self._largest_batch if near or self._exceeds(predicted) else None,
+            would_do=tuple(self._would_do()) if self._exceeds(predicted) else (),
             auto_batch=self._auto_batch,
         )
+
+    def _would_do(self) -> Iterator[str]:
+        """Settings, one each, with which a training would fit that does not."""
+        for key, value, text in OTHERWISE:
+            own = {**self._plugin.defaults(), **self.cell.parameters}
+            if key in own and not own[key]:
+                need = self._plugin({**own, key: value}).memory_bytes(*self._device)
+                if footprint.total(need) <= (self._capacity[0] or 0):
+                    yield text
 
     def _exceeds(self, predicted: Mapping[str, int]) -> bool:
         """Whether a training of one batch is predicted to need more than it may use."""

@@ -260,13 +260,28 @@ class Experiment(Part):
     )
     retry_contended_s: NotNegative = key(
         30,
-        "seconds that a run on this host may take at its end to measure once more those trainings of "
-        "the answer's table that other processes disturbed (flag `contended`); the less disturbed "
-        "record stays, `results/history` has both; cells with `capture` are left out; 0 = never",
+        "a training of the answer's table that other processes disturbed (flag `contended`) is measured "
+        "once more if it took at most so many seconds and they have ended; the less disturbed record "
+        "stays, `results/history` has both; cells with `capture` are left out; 0 = never",
     )
     datasets: dict[Label, Dataset] = key(
         {},
         "data sets by name, prepared once and given to all frameworks as the same arrays",
+    )
+    model: str | None = key(
+        None,
+        "a model of yours, a hub id (with `@revision`) or a folder with a config.json: it is trained in the "
+        "place of `workloads`, of which the operations of `quick` stay, since they explain its speed; "
+        "`make report MODEL=…`",
+    )
+    batch: Count | None = key(
+        None, "with `model`: samples per training step; null = 1 on a processor, 8 on a GPU"
+    )
+    seq_len: Annotated[int, Field(ge=2)] | None = key(
+        None, "with `model`: tokens per sequence; null = 128 on a processor, 512 on a GPU"
+    )
+    lora: Annotated[int, Field(ge=0)] | None = key(
+        None, "with `model`: rank of LoRA adapters; null or 0 = train every parameter"
     )
     workloads: Annotated[dict[Label, dict[str, Any]], Field(min_length=1)] = required(
         "what is trained or computed, by name; the keys that a module adds are listed below"

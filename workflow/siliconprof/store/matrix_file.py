@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError
 from siliconprof.store import documents, model
-from siliconprof.store.cell import Cell, canonical_sha256
-
-
-def experiment_file(experiment: Mapping[str, Any]) -> str:
-    """Where a resolved config lies: named by its content, so that another is a newer file in any case."""
-    return f"results/experiments/{canonical_sha256(experiment)[:16]}.json"
+from siliconprof.store.cell import Cell
 
 
 class Planned(model.Part, extra="ignore", strict=False):

@@ -163,6 +163,8 @@ def _of_kind(kind: str, schema: Schema) -> Any:
         lengths = Field(min_length=schema.get("minItems"), max_length=schema.get("maxItems"))
         once = EachOnce if schema.get("uniqueItems") else None
         return Annotated[list[type_of(schema["items"])], lengths, once]  # type: ignore[misc]
+    if kind == "object" and "properties" not in schema:
+        return dict[str, Any]
     if kind == "object":
         return model_of(schema["properties"], (), Part)
     return {"string": str, "boolean": bool, "null": type(None)}[kind]

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.errors import UserError, writing
+from siliconprof.errors import UserError
 from siliconprof.store import documents, temporary
 from siliconprof.store.cell import AXES, RECORD, canonical_sha256
 
@@ -64,10 +64,11 @@ def typed(record: Mapping[str, Any]) -> Record:
     return model.checked(contents.Record, record, "")
 
 
-def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
+def write(record: dict[str, Any], path: Path | None, history: Path | None) -> str:
     """Seal and store a record; returns its SHA-256.
 
     Args:
+        path: of its cell; None where another record stands there.
         history: the folder `results/history`, or None to save no second copy.
 
     Raises:
@@ -80,7 +81,8 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
     if history is not None:
         keep_in_history(history / cell_path(record), record["sha256"], text)
-    temporary.write(path, text)
+    if path is not None:
+        temporary.write(path, text)
     return record["sha256"]
 
 
@@ -158,19 +160,8 @@ def keep_in_history(folder: Path, sha256: str, text: str) -> None:
         temporary.write(copy, text)
 
 
-def restore(path: Path, copy: Path) -> None:
-    """Put a record of the history back at its cell's path; it is the latest from now on.
-
-    Raises:
-        CannotWrite: one line.
-    """
-    with writing(copy):
-        os.utime(copy)
-    temporary.write(path, copy.read_text(encoding="utf-8"))
-
-
 def earlier(folder: Path, sha256: str = "") -> list[Path]:
-    """The records of a cell in the history but for this one, the last saved or given back first."""
+    """The records of a cell in the history but for this one, the last saved first."""
     others = (path for path in folder.glob("*.json") if path.stem != sha256)
     return sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 

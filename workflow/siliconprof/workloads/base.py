@@ -179,6 +179,11 @@ class Workload:
         """A cell's settings, of any version, that all points share; their `params` go first."""
         return parameters
 
+    @classmethod
+    def model_spec(cls, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What a file of `results/models/` is of, where one is needed; see `model_facts`."""
+        return None
+
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
         """What it imports beside the framework, in order: (name, what imports it)."""
         return []

@@ -6,9 +6,8 @@ from siliconprof import __version__, words
 from siliconprof.analyse.frames import Frames
 from siliconprof.render import summary
 from siliconprof.render.exhibit import Exhibit
-from siliconprof.store import matrix_file
 
-AGAIN = "snakemake --cores 1 report --configfile {file} --replace-workflow-config"
+AGAIN = "snakemake --cores 1 report --configfile results/experiment.json --replace-workflow-config"
 
 
 def rows(frames: Frames) -> pd.DataFrame:
@@ -16,7 +15,7 @@ def rows(frames: Frames) -> pd.DataFrame:
     own, others = cells[cells["here"]], cells[~cells["here"]]
     machine = host["os"]
     facts = {
-        "Command": AGAIN.format(file=matrix_file.experiment_file(experiment)),
+        "Command": AGAIN,
         "Experiment": str(experiment.get("experiment") or ""),
         "Code": _commits(own),
         "Measured": summary.when(own),

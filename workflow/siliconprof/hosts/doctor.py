@@ -19,7 +19,6 @@ from siliconprof import declarations, options, packages, plugins, words
 from siliconprof.errors import stage
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
 from siliconprof.hosts.remedies import Remedy, remedy
-from siliconprof.measure import scratch
 
 GIB = 2**30
 LITTLE_DISK_BYTES = 2 * GIB
@@ -144,7 +143,7 @@ def _now_advice(
             "close other programs",
         )
     results = Path("results")
-    if not_executable := scratch.not_executable(results if results.is_dir() else Path()):
+    if not_executable := machine.not_executable(results if results.is_dir() else Path()):
         yield remedy("run folder", *not_executable)
     if free is not None and free < LITTLE_DISK_BYTES:
         yield remedy(

@@ -1,0 +1,393 @@
+"""Causal language models of any architecture: equal in torch and MLX, and known before they are built."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, NoClock, cpu_cell, defaults, opened, own_project
+from siliconprof import plugins
+from siliconprof.cells import config, matrix, model_file
+from siliconprof.datasets.model_facts import ModelFacts
+from siliconprof.errors import UserError
+from siliconprof.memory import footprint
+from siliconprof.session.trial import Trial
+from siliconprof.store import temporary
+from siliconprof.workloads import _causal_lm_torch
+
+SMALL = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3}
+SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256}
+HEADS = {"head_dim": 16}
+OWN: dict[str, dict[str, Any]] = {  # model_type -> what it has beside `SMALL`
+    "llama": {"tie_word_embeddings": True},
+    "qwen3": HEADS,
+    "mistral": HEADS,
+    "qwen2": {},
+    "gemma3_text": HEADS | {"num_hidden_layers": 6},
+    "phi3": {},
+    "olmo2": {},
+    "smollm3": {},
+    "granite": {},
+    "starcoder2": {},
+    "glm4": HEADS,
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+}
+FAST = ("llama", "qwen3")
+QUICK_CASES = [("llama", 0), ("llama", 4), ("qwen3", 0)]  # type, rank of LoRA
+TYPES = [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.campaign) for kind in OWN]
+SHAPE = {"batch_size": 4, "seq_len": 32}
+
+
+@cache
+def facts(kind: str, lora_rank: int = 0) -> ModelFacts:
+    """What is known of a small model of a type."""
+    own = SMALL | OWN[kind] | {"model_type": kind}
+    return model_file.made(
+        {"model": None, "config": own, "lora_rank": lora_rank, "lora_targets": None}
+    )
+
+
+def causal_lm(kind: str, folder: Path, **own: Any) -> Any:
+    """A small model of a type as a cell has it; its file is in a folder."""
+    path = folder / f"{kind}-{own.get('lora_rank', 0)}.json"
+    known = facts(kind, own.get("lora_rank", 0)).to_document()
+    temporary.write(path, json.dumps(known))
+    chosen = {"config": {"model_type": kind}, "dataset_vocab_size": 512, "model_file": str(path)}
+    return plugins.load("workloads", "causal_lm")(defaults("causal_lm", **chosen, **SHAPE, **own))
+
+
+def tokens(seed: int) -> dict[str, np.ndarray]:
+    """A batch of random token ids."""
+    drawn = np.random.default_rng(seed).integers(0, 512, (4, 32), dtype=np.int32)
+    labels = drawn.copy()
+    labels[:, 0] = -100
+    return {"input_ids": drawn, "labels": labels}
+
+
+def trained(backend: str, workload: Any) -> tuple[list[float], int]:
+    """(the losses of four whole steps, the parameters that they train)."""
+    stepper = opened(backend).stepper(workload, 5)
+    losses = [stepper.step(tokens(seed), NoClock())() for seed in range(4)]
+    return losses, stepper.dtypes(tokens(9))["trained_parameters"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lora_rank"),
+    [
+        pytest.param(kind, rank, marks=[] if (kind, rank) in QUICK_CASES else pytest.mark.campaign)
+        for kind in OWN
+        for rank in (0, 4)
+    ],
+)
+def test_a_model_is_the_same_in_torch_and_mlx(kind: str, lora_rank: int, tmp_path: Path) -> None:
+    workload = causal_lm(kind, tmp_path, lora_rank=lora_rank)
+    expected, in_torch = trained("torch-cpu", workload)
+    losses, in_mlx = trained("mlx", workload)
+    assert losses == pytest.approx(expected, rel=1e-4)
+    assert len({*losses}) == 4
+    assert in_torch == in_mlx == workload.n_trainable_parameters()
+    assert lora_rank or in_torch == workload.n_parameters()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16", "bf16"])
+def test_what_torch_keeps_is_counted_without_memory(
+    kind: str, precision: str, tmp_path: Path
+) -> None:
+    """By fake tensors, at a shape that was not looked at, against what a forward pass really left."""
+    workload = causal_lm(kind, tmp_path)
+    backend = opened("torch-cpu", precision)
+    estimator = footprint.MemoryEstimator(backend.memory_profile, precision)
+    predicted = sum(estimator.saved_bytes(stage) for stage in workload.stages(estimator))
+    within = 0.25 if workload.facts.n_experts else 0.01  # of a mixture by formula
+    assert predicted == pytest.approx(kept_in_torch(backend, workload, tokens(3)), rel=within)
+
+
+def kept_in_torch(backend: Any, workload: Any, batch: dict[str, np.ndarray]) -> int:
+    """Bytes of all storages that autograd saves, weights left out."""
+    import torch
+
+    stepper = backend.stepper(workload, 0)
+    on_device = backend.on_device(batch)
+    weights = {p.untyped_storage().data_ptr() for p in stepper.model.parameters()}
+    saved: dict[int, Any] = {}
+
+    def pack(tensor: Any) -> Any:
+        if tensor.untyped_storage().data_ptr() not in weights:
+            saved[tensor.untyped_storage().data_ptr()] = tensor  # kept alive: no address twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), backend.autocast():
+        stepper.loss(stepper.model, on_device)
+    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
+def test_the_peak_of_a_step_is_predicted(kind: str, backend: str, tmp_path: Path) -> None:
+    """Within 10 % of what the framework counts, of dense models."""
+    if facts(kind).n_experts:
+        pytest.skip("a mixture of experts")
+    workload = causal_lm(kind, tmp_path)
+    opened_backend = opened(backend)
+    gc.collect()
+    before = opened_backend.memory_bytes() or 0  # of other tests
+    stepper = opened_backend.stepper(workload, 0)
+
+    def step() -> Any:
+        return stepper.step(tokens(3), NoClock())()
+
+    step()
+    opened_backend.reset_peak_memory()
+    step()
+    peak, _ = opened_backend.step_peak_bytes(step, stepper.standing())
+    predicted = footprint.total(workload.memory_bytes("fp32", backend))
+    assert predicted == pytest.approx(peak - before, rel=0.1)
+
+
+def test_operations_of_a_step_are_those_that_torch_counts(tmp_path: Path) -> None:
+    """Of products, which `flop_counter` knows; the CPU's attention it does not. Norms are 0.1 %."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    for kind in FAST:
+        workload = causal_lm(kind, tmp_path)
+        stepper = opened("torch-cpu").stepper(workload, 0)
+        with FlopCounterMode(display=False) as counter:
+            stepper.step(tokens(3), NoClock())
+        known = workload.facts
+        attention = 12 * known.n_layer * known.n_head * known.head_dim * 32 * 4 * 32
+        flops, source = workload.flops_per_step()
+        assert flops - attention == pytest.approx(counter.get_total_flops(), rel=0.01)
+        assert source.startswith("6N + 12 n_layer n_head head_dim seq_len")
+
+
+SMOLLM2 = {"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536}
+SMOLLM2 |= {"num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3}
+SMOLLM2 |= {"vocab_size": 49152, "tie_word_embeddings": True}
+QWEN3 = {"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "head_dim": 128}
+QWEN3 |= {"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
+QWEN3 |= {"vocab_size": 151936, "tie_word_embeddings": True}
+LLAMA1B = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192}
+LLAMA1B |= {"num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+LLAMA1B |= {"vocab_size": 128256, "tie_word_embeddings": True}
+
+
+@pytest.mark.parametrize(
+    ("of_model", "n_parameters"),
+    [(SMOLLM2, 134_515_008), (QWEN3, 596_049_920), (LLAMA1B, 1_235_814_400)],
+    ids=["SmolLM2-135M", "Qwen3-0.6B", "Llama-3.2-1B"],
+)
+@pytest.mark.campaign
+def test_large_models_are_known_without_being_built(
+    of_model: dict[str, Any], n_parameters: int
+) -> None:
+    found = model_file.made(
+        {"model": None, "config": of_model, "lora_rank": 0, "lora_targets": None}
+    )
+    assert found.n_parameters == n_parameters
+    assert sum(count * stage.weights for count, stage in found.stages) == n_parameters
+
+
+def test_what_would_fit_is_said_of_what_does_not(tmp_path: Path) -> None:
+    """Too little for AdamW's state of all weights, and enough for that of adapters."""
+    workload = causal_lm("llama", tmp_path, force=False)
+    need = footprint.total(workload.memory_bytes("fp32", "torch-cpu"))
+    cell = cpu_cell(
+        backend="torch-cpu",
+        workload="mine",
+        module="causal_lm",
+        trainer="plain",
+        device_memory_bytes=need * 9 // 10,
+        parameters=workload.parameters,
+    )
+    status, reason = Trial(cell).refusal() or ("", "")
+    assert status == "skipped" and "it would fit with" in reason and "lora_rank: 8" in reason
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+def folder_of(path: Path, **content: Any) -> str:
+    """A folder with a config.json."""
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def refused(model: str | None, inline: dict[str, Any] | None = None, **lora: Any) -> str:
+    """The one line by which a model is refused."""
+    spec = {"model": model, "config": inline, "lora_rank": 0, "lora_targets": None} | lora
+    with pytest.raises(UserError) as raised:
+        model_file.made(spec)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_what_is_no_causal_language_model_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "model.safetensors.incomplete").touch()
+    wrong = refused(str(tmp_path / "empty"))
+    assert "no config.json in the folder, found model.safetensors.incomplete" in wrong
+    assert "no such folder" in refused(str(tmp_path / "nowhere"))
+    gone = refused("nobody/nothing@v1")
+    assert "download https://huggingface.co/nobody/nothing/resolve/v1/config.json by hand" in gone
+    cases = {
+        "half": ({"vocab_size": 3}, "has no model_type"),
+        "quantised": ({"model_type": "llama", "quantization_config": {"bits": 4}}, "quantised"),
+        "seeing": ({"model_type": "gemma3", "vision_config": {"x": 1}}, "a vision model"),
+        "encoder": (
+            {"model_type": "bert", "architectures": ["BertForMaskedLM"]},
+            "it is BertForMaskedLM, no causal language model",
+        ),
+        "both": ({"model_type": "t5", "is_encoder_decoder": True}, "no causal language model"),
+        "unknown": (
+            {"model_type": "lama"},
+            "of model_type 'lama', and code that comes with a model",
+        ),
+    }
+    for name, (content, said) in cases.items():
+        assert said in refused(folder_of(tmp_path / name, **content)), name
+    assert "did you mean 'llama'?" in refused(None, {"model_type": "lama"})
+    assert "transformers refuses its config" in refused(
+        None, {"model_type": "llama", "vocab_size": "x"}
+    )
+    small = SMALL | {"model_type": "llama"}
+    wrong = refused(None, small, lora_rank=2, lora_targets=["q_prj"])
+    assert "no linear layers 'q_prj'" in wrong and "did you mean 'q_proj'?" in wrong
+
+
+def test_a_config_says_what_is_wrong_with_a_model(tmp_path: Path) -> None:
+    """Before anything runs, where it can be known then."""
+    entry = {"module": "causal_lm", "trainer": "plain", "batch_size": 1, "dataset": "words"}
+    words = {"words": {"source": "builtin", "vocab_size": 300}}
+
+    def mistakes(**own: Any) -> list[str]:
+        return config.check({"datasets": words, "workloads": {"mine": entry | own}})
+
+    assert mistakes(config={"model_type": "llama"}) == []
+    assert mistakes(model="owner/name@main") == []
+    (neither,) = mistakes()
+    assert neither == (
+        "workloads.mine.model: neither is set; expected a hub id or folder, or an inline `config`"
+    )
+    (both,) = mistakes(config={"model_type": "llama"}, model="owner/name")
+    assert "both are set" in both
+    (absent,) = mistakes(model=f"{tmp_path}/nowhere")
+    assert "no such folder" in absent
+
+
+def test_an_architecture_that_mlx_lacks_is_skipped_there_with_the_reason(tmp_path: Path) -> None:
+    workload = causal_lm("llama", tmp_path)
+    assert workload.supports("mlx", "fp32") is None and workload.supports("torch", "fp32") is None
+    name, missing = _causal_lm_torch.in_mlx("biogpt")
+    assert name is None and missing is not None and "has no model of type 'biogpt'" in missing
+    workload.known = replace(workload.facts, mlx_module=None, mlx_missing=missing)
+    assert workload.supports("mlx", "fp32") == missing
+    assert workload.supports("torch", "fp32") is None
+    longer = causal_lm("llama", tmp_path)
+    longer.seq_len = 512
+    assert "the model has 256 positions" in str(longer.supports("torch", "fp32"))
+
+
+def test_pretrained_weights_are_read_in_bf16_and_under_another_shape_refused(
+    tmp_path: Path,
+) -> None:
+    """A folder as the hub has it: config.json, and weights in bf16, which numpy has no type for."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(3)
+    folder = tmp_path / "mine"
+    model = LlamaForCausalLM(LlamaConfig(**SMALL)).to(torch.bfloat16)
+    model.save_pretrained(folder)
+    spec = {"model": str(folder), "config": None, "lora_rank": 0, "lora_targets": None}
+    path = tmp_path / "mine.json"
+    temporary.write(path, json.dumps(model_file.made(spec).to_document()))
+    own = {"model": str(folder), "weights": "pretrained", "model_file": str(path)}
+    own |= {"dataset_vocab_size": 512, **SHAPE}
+    workload = plugins.load("workloads", "causal_lm")(defaults("causal_lm", **own))
+    batch = {name: torch.from_numpy(value).long() for name, value in tokens(1).items()}
+    with torch.no_grad():
+        expected = float(model.float()(**batch).loss)
+    for backend in ("torch-cpu", "mlx"):
+        stepper = opened(backend).stepper(workload, 0)
+        assert stepper.evaluate(tokens(1)) == pytest.approx(expected, rel=1e-5)
+    assert workload.weights_origin()["weights_path"] == str(folder)
+    LlamaForCausalLM(LlamaConfig(**SMALL | {"intermediate_size": 100})).save_pretrained(folder)
+    with pytest.raises(
+        UserError, match=r"^model .* has shape \(100, 64\), the model's is \(96, 64\)"
+    ):
+        list(workload.initial_weights(0))
+
+
+# -- the front door ------------------------------------------------------------------------------
+
+
+def experiment(**own: Any) -> dict[str, Any]:
+    """The default experiment of a model, resolved."""
+    return config.resolve(config.read(str(ROOT / "config" / "config.yaml")) | own)
+
+
+def test_a_model_takes_the_place_of_the_workloads() -> None:
+    """Each trainer in the shape of each kind of device, and the operations that explain them."""
+    made = experiment(model="Qwen/Qwen3-0.6B@main", lora=8)
+    entries = made["workloads"]
+    operations = {name for name, entry in entries.items() if entry["module"] != "causal_lm"}
+    assert operations == {
+        "matmul-small",
+        "matmul-large",
+        "bandwidth",
+        "bandwidth-gpu",
+        "kernel-launch",
+    }
+    trained = {name: entries[name] for name in entries if name not in operations}
+    assert [*trained] == [
+        f"qwen3-0.6b-lora8-{shape}-{trainer}"
+        for shape in ("1x128", "8x512")
+        for trainer in ("plain", "hf")
+    ]
+    assert all(entry["lora_rank"] == 8 for entry in trained.values())
+    assert trained["qwen3-0.6b-lora8-8x512-hf"]["device_kinds"] == ["gpu"]
+    assert len(matrix.model_specs(made)) == 1  # one file tells of them all
+    own = experiment(model="Qwen/Qwen3-0.6B", batch=2, seq_len=64)["workloads"]
+    assert own["qwen3-0.6b-2x64-plain"]["device_kinds"] == ["cpu", "gpu"]
+
+
+def test_a_folder_that_is_no_model_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        experiment(model=str(tmp_path))
+    assert str(raised.value).startswith(f"model '{tmp_path}': no config.json in the folder, found")
+    assert "\n" not in str(raised.value)
+
+
+def test_make_hands_the_model_over() -> None:
+    words = ["make", "-n", "report", "MODEL=a/b", "BATCH=2", "SEQ_LEN=64", "LORA=8"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "--config model=a/b batch=2 seq_len=64 lora=8" in " ".join(done.stdout.split())
+
+
+@pytest.mark.campaign
+def test_a_report_of_a_model_answers_for_it_alone(tmp_path: Path) -> None:
+    """From its folder with a config.json to the page; the same again has nothing to do."""
+    own = SMALL | HEADS | {"model_type": "qwen3", "vocab_size": 600}
+    model = folder_of(tmp_path / "mine", **own)
+    project = own_project(tmp_path / "project")
+    arguments = ("report", "--config", f"model={model}", "host=desk", "retry_contended_s=0")
+    done = project.snakemake(*arguments)
+    assert "model " in done.stdout and "parameters in 3 layers" in done.stdout
+    summary = (project.path / "results" / "summary.txt").read_text(encoding="utf-8")
+    assert "mine-1x128: " in summary and "h per 100 million tokens" in summary
+    modules = {record["cell"]["module"] for record in project.records().values()}
+    assert modules == {"causal_lm", "matmul", "bandwidth", "kernel_launch"}
+    assert "Nothing to be done" in project.snakemake(*arguments, "-n").stdout

@@ -1,0 +1,361 @@
+"""Causal language models in transformers: built, given LoRA adapters, and looked at without memory."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from siliconprof import declarations
+from siliconprof.datasets import model_config
+from siliconprof.datasets.model_facts import SHAPES, Kept, ModelFacts, StageFacts
+from siliconprof.errors import UserError, in_one_line, nearest
+
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")  # as configs call their number
+COUNTED = ("fp32", "amp-bf16", "bf16")  # precisions whose kept bytes are counted
+OF_EMBEDDING, OF_HEAD = 0, -1  # stages
+
+
+def configured(config: Mapping[str, Any], called: str) -> Any:
+    """transformers' config of a config.json, without dropout, cache and padding.
+
+    Args:
+        called: the model, for errors.
+
+    Raises:
+        UserError: transformers has no such architecture as a causal language model, or refuses a value.
+    """
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+    kind = config["model_type"]
+    if kind not in CAUSAL or kind not in CONFIG_MAPPING:
+        version = declarations.installed_version("transformers")
+        raise model_config.error(
+            called,
+            f"transformers {version} has no causal language model of model_type '{kind}', and code that "
+            f"comes with a model is not run{nearest(kind, CAUSAL)}",
+        )
+    try:
+        made = CONFIG_MAPPING[kind].from_dict(dict(config))
+    except Exception as error:  # of its own checks
+        raise model_config.error(
+            called, f"transformers refuses its config ({in_one_line(error)})"
+        ) from error
+    for key, value in made.to_dict().items():
+        if key.endswith(("dropout", "pdrop")) and isinstance(value, float):
+            setattr(made, key, 0.0)
+    made.use_cache = False
+    made.pad_token_id = None  # its embedding would get no gradient
+    return made
+
+
+def loaded(facts: ModelFacts, weights: Iterator[tuple[str, Any]]) -> Any:
+    """The model with weights under the hub's names, which transformers converts to its own."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    config = configured(facts.config, facts.model or "config")
+    kind = AutoModelForCausalLM._model_mapping[type(config)]
+    arrays = {name: torch.from_numpy(array) for name, array in weights}
+    logging.disable_progress_bar()
+    given = {"config": config, "state_dict": arrays, "dtype": torch.float32}
+    model, info = kind.from_pretrained(None, **given, output_loading_info=True)
+    if wrong := {key: names for key, names in info.items() if names}:
+        raise RuntimeError(f"transformers has not taken all weights: {wrong}")
+    model.loss_type = "ForCausalLM"
+    return model
+
+
+def _empty(config: Any, dtype: str = "float32") -> Any:
+    """The model without initial values, on the device of the context."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    model.tie_weights()
+    return model
+
+
+def adapted(model: Any, names: Sequence[str], rank: int, alpha: Any) -> Any:
+    """The model with LoRA adapters on some linear layers; everything else is frozen."""
+    from peft import LoraConfig, get_peft_model
+    from transformers.pytorch_utils import Conv1D
+
+    return get_peft_model(
+        model,
+        LoraConfig(
+            task_type="CAUSAL_LM",
+            r=rank,
+            lora_alpha=alpha,
+            lora_dropout=0.0,
+            target_modules=list(names),
+            fan_in_fan_out=isinstance(model.get_submodule(names[0]), Conv1D),
+        ),
+        autocast_adapter_dtype=False,
+    )
+
+
+# -- facts -----------------------------------------------------------------------------------------
+
+
+def facts(spec: Mapping[str, Any]) -> ModelFacts:
+    """All that is known of a model by its config, on torch's devices `meta` and fake: no memory.
+
+    Args:
+        spec: see `causal_lm.Plugin.model_spec`.
+
+    Raises:
+        UserError: one line.
+    """
+    import torch
+    from transformers.core_model_loading import revert_weight_conversion
+
+    called, commit, content = spec["model"] or "config", None, spec["config"]
+    if spec["model"]:
+        content, commit = model_config.read(spec["model"])
+    model_config.check(content, called)
+    config = configured(content, called)
+    try:
+        with torch.device("meta"):
+            model = _empty(config)
+    except Exception as error:
+        raise model_config.error(
+            called, f"transformers cannot build it ({in_one_line(error)})"
+        ) from error
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    is_tied = head.weight is table.weight
+    tied = set(getattr(model, "_tied_weights_keys", None) or ()) if is_tied else set()
+    state = {name: value for name, value in model.state_dict().items() if name not in tied}
+    weights = {n: tuple(v.shape) for n, v in revert_weight_conversion(model, state).items()}
+    n_experts = next((n for key in EXPERTS if (n := getattr(config, key, None))), 0)
+    adapters = _adapters(model, spec, bool(n_experts))
+    lookups = [m for m in model.modules() if isinstance(m, torch.nn.Embedding)]
+    looked_up = sum(m.weight.numel() for m in lookups if m.weight is not head.weight)
+    experts = (p.numel() for name, p in model.named_parameters() if ".experts." in name)
+    mlx_module, mlx_missing = in_mlx(config.model_type)
+    layer = _layers(model, config)[-1]
+    n_head, n_embd = config.num_attention_heads, config.hidden_size
+    head_dim = getattr(config, "head_dim", None) or n_embd // n_head
+    d_ff = getattr(config, "moe_intermediate_size", None) if n_experts else None
+    d_ff = d_ff or getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
+    norms = [p.shape[-1] for n, p in layer.named_parameters() if "norm" in n or "ln_" in n]
+    return ModelFacts(
+        model=spec["model"],
+        revision=commit,
+        source=model_config.state(spec["model"]),
+        config=json.loads(config.to_json_string(use_diff=False)),
+        torch_module=type(model).__module__,
+        mlx_module=mlx_module,
+        mlx_missing=mlx_missing,
+        weights=weights,
+        looked_up=looked_up,
+        n_experts=n_experts,
+        n_experts_used=getattr(config, "num_experts_per_tok", 0) if n_experts else 0,
+        expert_parameters=sum(experts),
+        adapters=adapters,
+        stages=tuple(_stages(model, config, spec, adapters, countable=not n_experts)),
+        norms=sum(width == n_embd for width in norms),
+        head_norms=head_dim in norms and head_dim != n_embd,
+        is_gated=any("gate" in name for name, _ in layer.named_modules()),
+        is_tied=is_tied,
+        n_layer=config.num_hidden_layers,
+        n_embd=n_embd,
+        n_head=n_head,
+        n_kv_head=getattr(config, "num_key_value_heads", None) or n_head,
+        head_dim=head_dim,
+        d_ff=d_ff or 4 * n_embd,
+        vocab_size=config.vocab_size,
+        n_positions=getattr(config, "max_position_embeddings", None) or 2**31 - 1,
+    )
+
+
+def in_mlx(kind: str) -> tuple[str | None, str | None]:
+    """(mlx-lm's module of an architecture, why there is none); nothing of it is imported."""
+    package = find_spec("mlx_lm")
+    if package is None or not package.submodule_search_locations:
+        return None, "mlx-lm is not installed where the model was looked at"
+    folder = Path(package.submodule_search_locations[0])
+    tree = ast.parse((folder / "utils.py").read_text(encoding="utf-8"))
+    named = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODEL_REMAPPING"
+    )
+    remapped: dict[str, str] = next((ast.literal_eval(value) for value in named), {})
+    name = remapped.get(kind, kind)
+    if not (folder / "models" / f"{name}.py").is_file():
+        version = declarations.installed_version("mlx-lm")
+        return None, f"mlx-lm {version} has no model of type '{kind}'"
+    return f"mlx_lm.models.{name}", None
+
+
+def _layers(model: Any, config: Any) -> Any:
+    """The list of the model's layers."""
+    import torch
+
+    return next(
+        module
+        for module in model.modules()
+        if isinstance(module, torch.nn.ModuleList) and len(module) == config.num_hidden_layers
+    )
+
+
+def _adapters(model: Any, spec: Mapping[str, Any], has_experts: bool) -> dict[str, tuple[int, int]]:
+    """Linear layer that LoRA adapts -> (inputs, outputs): all but the head, of a mixture the attention's.
+
+    Raises:
+        UserError: none is.
+    """
+    import torch
+    from transformers.pytorch_utils import Conv1D
+
+    found, names = {}, set()
+    for name, module in model.named_modules():
+        if module is model.get_output_embeddings() or not isinstance(
+            module, torch.nn.Linear | Conv1D
+        ):
+            continue
+        last = name.rpartition(".")[2]
+        names.add(last)
+        if last in (spec["lora_targets"] or names) and not (has_experts and "attn" not in name):
+            rows, columns = module.weight.shape
+            found[name] = (rows, columns) if isinstance(module, Conv1D) else (columns, rows)
+    if unknown := sorted({*(spec["lora_targets"] or ())} - names):
+        raise UserError(
+            f"lora_targets: the model has no linear layers '{unknown[0]}'; expected some of: "
+            f"{', '.join(sorted(names))}{nearest(unknown[0], names)}"
+        )
+    return found
+
+
+def _stages(
+    model: Any,
+    config: Any,
+    spec: Mapping[str, Any],
+    adapters: Mapping[str, tuple[int, int]],
+    countable: bool,
+) -> Iterator[tuple[int, StageFacts]]:
+    """The stages in order, alike ones in a row together."""
+    layers = list(_layers(model, config))
+    types = getattr(config, "layer_types", None) or [""] * len(layers)
+    kinds = [_kind(layer, of_type) for layer, of_type in zip(layers, types, strict=True)]
+    depth = min(len(kinds), max(map(kinds.index, kinds)) + 2)  # has each kind; the last is like all
+    counted: Sequence[dict[str, Kept] | None] = [None] * (depth + 2)
+    if countable:
+        counted = _counted(config, depth, spec, adapters)
+    prefix = next(name for name, m in model.named_modules() if m is layers[0]).removesuffix("0")
+    added: dict[int, int] = dict.fromkeys(range(len(layers)), 0)
+    for name, (inputs, outputs) in adapters.items():
+        layer = int(name.removeprefix(prefix).partition(".")[0])
+        added[layer] += spec["lora_rank"] * (inputs + outputs)
+    sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+    lookups = sum(p.numel() for p in model.get_input_embeddings().parameters())
+    everything = sum(p.numel() for p in model.parameters())
+    yield 1, StageFacts(lookups, 0, counted[OF_EMBEDDING])
+    stages = []
+    for index, kind in enumerate(kinds):
+        place = 1 + max(at for at in range(depth) if kinds[at] == kind)
+        stages.append(StageFacts(sizes[index], added[index], counted[place]))
+    for stage, alike in groupby(stages):
+        yield len([*alike]), stage
+    rest = everything - lookups - sum(sizes)
+    yield 1, StageFacts(rest, 0, counted[OF_HEAD])
+
+
+def _kind(layer: Any, of_type: str) -> tuple[Any, ...]:
+    """What two layers that keep and compute the same have in common."""
+    shapes = tuple((name, tuple(p.shape)) for name, p in layer.named_parameters())
+    return type(layer).__name__, of_type, shapes
+
+
+def _counted(
+    config: Any, depth: int, spec: Mapping[str, Any], adapters: Mapping[str, tuple[int, int]]
+) -> list[dict[str, Kept]]:
+    """What each stage of a model of the first layers keeps, by precision, as coefficients of `SHAPES`."""
+    import numpy as np
+
+    short = copy.deepcopy(config)
+    for key, value in config.to_dict().items():  # such as layer_types
+        if isinstance(value, list) and len(value) == config.num_hidden_layers:
+            setattr(short, key, value[:depth])
+    short.num_hidden_layers = depth
+    terms = np.array([(b * t, b * t * t, t, 1) for b, t in SHAPES], float)
+    found: list[dict[str, Kept]] = [{} for _ in range(depth + 2)]
+    for precision in COUNTED:
+        rows = np.array([*_kept(short, precision, spec, adapters)], float)
+        for stage, coefficients in zip(found, np.linalg.solve(terms, rows).T, strict=True):
+            stage[precision] = tuple(round(float(value), 3) for value in coefficients)  # type: ignore[assignment]
+    return found
+
+
+def _kept(
+    config: Any,
+    precision: str,
+    spec: Mapping[str, Any],
+    adapters: Mapping[str, tuple[int, int]],
+) -> Iterator[list[int]]:
+    """Bytes that autograd keeps of each stage's forward pass, weights left out, for each of `SHAPES`.
+
+    On fake tensors, so without memory.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from transformers import masking_utils
+
+    kept: list[dict[int, Any]] = []
+    at = [OF_EMBEDDING]
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if not any(storage._cdata in one for one in (held, *kept)):
+            kept[at[0]][storage._cdata] = tensor  # kept alive: no address twice
+        return tensor
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = _empty(config, "bfloat16" if precision == "bf16" else "float32").train()
+        layers = _layers(model, config)
+        names = [name for name in adapters if spec["lora_rank"] and _has(model, name)]
+        if names:
+            torch.set_default_dtype(
+                model.dtype
+            )  # of adapters, which a fake one cannot change later
+            with mock.patch.object(torch.nn.Module, "to", lambda layer, *_, **__: layer):
+                model = adapted(model, names, spec["lora_rank"], spec["lora_rank"])
+            torch.set_default_dtype(torch.float32)
+        held = {v.untyped_storage()._cdata for v in (*model.parameters(), *model.buffers())}
+        for place, layer in enumerate(layers, 1):
+            layer.register_forward_pre_hook(lambda *_, place=place: at.__setitem__(0, place))
+            layer.register_forward_hook(lambda *_: at.__setitem__(0, OF_HEAD))
+        amp = torch.autocast("cpu", torch.bfloat16) if precision == "amp-bf16" else nullcontext()
+        # It looks at values, which are not there, and takes kernels without a mask where all is one text.
+        unpacked = mock.patch.object(
+            masking_utils, "find_packed_sequence_indices", lambda position_ids: None
+        )
+        hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+        for shape in SHAPES:
+            kept[:] = [{} for _ in range(len(layers) + 2)]
+            at[0] = OF_EMBEDDING
+            tokens = torch.zeros(shape, dtype=torch.long)
+            with hooks, amp, unpacked:
+                _ = model(input_ids=tokens, labels=tokens).loss
+            yield [sum(value.untyped_storage().nbytes() for value in one.values()) for one in kept]
+
+
+def _has(model: Any, name: str) -> bool:
+    """Whether a model, which may have fewer layers, has a module."""
+    try:
+        model.get_submodule(name)
+    except AttributeError:
+        return False
+    return True
