@@ -149,7 +149,8 @@ def facts(spec: Mapping[str, Any]) -> ModelFacts:
     head_dim = getattr(config, "head_dim", None) or n_embd // n_head
     d_ff = getattr(config, "moe_intermediate_size", None) if n_experts else None
     d_ff = d_ff or getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
-    norms = [p.shape[-1] for n, p in layer.named_parameters() if "norm" in n or "ln_" in n]
+    named = layer.named_parameters()
+    norms = [p.shape[-1] for n, p in named if ("norm" in n or "ln_" in n) and n.endswith("weight")]
     return ModelFacts(
         model=spec["model"],
         revision=commit,

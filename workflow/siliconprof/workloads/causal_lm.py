@@ -264,7 +264,7 @@ class Plugin(TrainingWorkload):
         if facts.is_gated:
             saved += estimator.swiglu(tokens, ff)
         else:
-            saved += estimator.gelu(tokens, ff, tanh=True)
+            saved += estimator.gelu(tokens, ff, tanh=False)
         return saved + estimator.linear(tokens, ff, full or bool(facts.adapters))
 
     def smallest(self) -> TrainingWorkload:
