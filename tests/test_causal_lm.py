@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT, NoClock, cpu_cell, defaults, opened, own_project
-from siliconprof import plugins
+from siliconprof import plugins, words
 from siliconprof.cells import config, matrix, model_file
 from siliconprof.datasets.model_facts import ModelFacts
 from siliconprof.errors import UserError
@@ -381,8 +382,8 @@ def test_a_folder_that_is_no_model_is_one_line(tmp_path: Path) -> None:
 
 
 def test_make_hands_the_model_over() -> None:
-    words = ["make", "-n", "report", "MODEL=a/b", "BATCH=2", "SEQ_LEN=64", "LORA=8"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    command = ["make", "-n", "report", "MODEL=a/b", "BATCH=2", "SEQ_LEN=64", "LORA=8"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "--config model=a/b batch=2 seq_len=64 lora=8" in " ".join(done.stdout.split())
 
 
@@ -393,10 +394,17 @@ def test_a_report_of_a_model_answers_for_it_alone(tmp_path: Path) -> None:
     model = folder_of(tmp_path / "mine", **own)
     project = own_project(tmp_path / "project")
     arguments = ("report", "--config", f"model={model}", "host=desk", "retry_contended_s=0")
-    done = project.snakemake(*arguments)
-    assert "model " in done.stdout and "parameters in 3 layers" in done.stdout
-    summary = (project.path / "results" / "summary.txt").read_text(encoding="utf-8")
-    assert "mine-1x128: " in summary and "h per 100 million tokens" in summary
+    plan = project.stage("pipeline.cli", "plan", "--config", *arguments[2:]).stdout
+    assert "mine-1x128-plain" in plan
+    said = project.snakemake(*arguments).stdout
+    before, _, after = said.partition(" cells to measure on desk: ")
+    assert "mine-1x128: 0.1" in before and " M parameters, " in before and " MiB of " in before
+    assert "min" in after.partition("\n")[0]
+    told = r"mine-1x128: [\d,.]+ tokens/s, [\d,.]+ h per 100 million tokens, .* it fits: "
+    for name in ("summary.txt", "report.html"):
+        text = (project.path / "results" / name).read_text(encoding="utf-8")
+        told = told if name == "summary.txt" else told.partition(": ")[2]
+        assert re.search(told, " ".join(text.replace(words.THIN, " ").split()))
     modules = {record["cell"]["module"] for record in project.records().values()}
     assert modules == {"causal_lm", "matmul", "bandwidth", "kernel_launch"}
     assert "Nothing to be done" in project.snakemake(*arguments, "-n").stdout

@@ -16,6 +16,7 @@ ELSE = [*DEVICE, "backend"]  # a rival is another backend, device or host
 STEP = "whole_step_ms"
 FAILED = ("failed", "oom", "timeout")
 ONLY_ONE = " (the only one)"  # setup that was measured of a training: the fastest of nothing
+MANY_TOKENS = 1e8  # that a training of the user's model is told in hours of
 MOST_LETTERS = 240  # of a reason; the table of all cells has the whole
 ENDS = (("", "", ""), ("_low", "_low", "_high"), ("_high", "_high", "_low"))  # of a ratio
 
@@ -43,7 +44,8 @@ def fastest(frames: Frames) -> pd.DataFrame:
     interval; for the fastest of them in the same precision the same as `same_…`; `comparison`, in
     words; `names_device`, whether these name the device too, as they do where a run has several or a
     reference's is one of both; `training`, its name; `cause`, the largest of that gap, with its `cause_share`, in `cause_of` of which gap, that
-    of `cause_pair` in `Frames.gaps`; `per_1000_usd`, samples/s, where a source has the device's price.
+    of `cause_pair` in `Frames.gaps`; `per_1000_usd`, samples/s, where a source has the device's price;
+    `of_model`, of the model that the run is about how fast it learns and whether it fits, in words.
     """
     trainings = timed(frames)
     trainings = trainings.assign(remark=_remarks(trainings))
@@ -79,8 +81,29 @@ def fastest(frames: Frames) -> pd.DataFrame:
     frame = _with_causes(frame, frames)
     price = [frames.sheets.price_usd(row) for row in records(frame[DEVICE])]
     frame["per_1000_usd"] = 1e3 * frame["samples_per_s"] / pd.Series(price, frame.index, float)
+    frame["of_model"] = _of_model(frame, frames)
     by = ["n_parameters", "family_order"]
     return frame.sort_values(by, ascending=False, kind="stable", ignore_index=True)
+
+
+def _of_model(frame: pd.DataFrame, frames: Frames) -> pd.Series:
+    """`76.3 tokens/s, 364 h per 100 million tokens, 69 % of the ceiling …`; NA of other trainings."""
+    checks = frames.table("checks")
+    shares = checks[checks["quantity"].eq("flop_per_s")].set_index("order")["of_ceiling"]
+    told: list[str | None] = []
+    for row in records(frame):
+        if row["module"] != "causal_lm" or not frames.matrix.experiment.get("model"):
+            told.append(None)
+            continue
+        rate, share = row["tokens_per_s"], shares.get(row["point_index"], float("nan"))
+        need, capacity = row["predicted_memory_bytes"], row["capacity_bytes"]
+        parts = [f"{words.significant(rate)} tokens/s"]
+        parts += [f"{words.significant(MANY_TOKENS / rate / 3600)} h per 100 million tokens"]
+        parts += [f"{words.whole_percent(share)} of the ceiling of products"] * (share == share)
+        if need and capacity:
+            parts += [f"it fits: {words.mebibytes(need)} of {words.mebibytes(capacity)}"]
+        told.append(", ".join(parts))
+    return pd.Series(told, frame.index, "str")
 
 
 def failures(frames: Frames) -> list[str]:
@@ -99,6 +122,11 @@ def failures(frames: Frames) -> list[str]:
             why = words.shortened(reasons.index[0], MOST_LETTERS)
             cells_ = words.count(len(rows), "cell")
             sentences.append(f"{whose}{backend}: {len(lost)} of {cells_} failed: {why}{others}")
+    if frames.matrix.experiment.get("model"):
+        unfit = cells[cells["status"].eq("skipped") & cells["module"].eq("causal_lm")]
+        unfit = unfit[unfit["reason"].str.contains("predicted")]
+        whys = unfit["model"] + " under " + unfit["backend"] + ": " + unfit["reason"]
+        sentences += [*whys.drop_duplicates()]
     absent: dict[str, list[str]] = {}
     asked = frames.matrix.experiment.get("backends", ())
     for name, state in frames.matrix.host["backends"].items():

@@ -70,7 +70,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replace-workflow-config", action="store_true", help=f"in place of {DEFAULT}"
     )
-    parser.add_argument("--model", help="of yours, in the place of the workloads: hub id or folder")
+    parser.add_argument(
+        "--config",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="laid over the files, such as model=Qwen/Qwen3-0.6B lora=8",
+    )
 
 
 def of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -79,15 +85,19 @@ def of(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         UserError: one line for each mistake.
     """
-    from snakemake.utils import update_config  # 0.3 s, which no parse of the Snakefile needs
+    # 0.3 s, which no parse of the Snakefile needs
+    from snakemake.cli import parse_config
+    from snakemake.utils import update_config
 
     replaced = arguments.replace_workflow_config and arguments.configfile
     files = [*([] if replaced else [DEFAULT]), *arguments.configfile]
     merged: dict[str, Any] = {}
     for file in files:
         update_config(merged, read(file))
-    if arguments.model:
-        merged["model"] = arguments.model
+    try:
+        update_config(merged, parse_config(arguments.config))
+    except ValueError as error:
+        raise UserError(f"--config {' '.join(arguments.config)}: {error}") from None
     return resolve(merged, files[-1])
 
 

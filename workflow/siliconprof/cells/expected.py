@@ -5,6 +5,9 @@ Nobody knows beforehand how fast a device is: where a step lasts longer than the
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from siliconprof import words
 from siliconprof.cells import matrix
 from siliconprof.session.energy import LEAST_WINDOW_S, SETTLE_S
 from siliconprof.session.timing import GPU_WARM_UP_S
@@ -46,6 +49,33 @@ def seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
         once = 1 if planned.forked else fresh
         work_s += once * (INTERPRETER_S + import_s(trial.backend.framework))
     return cell.parameters.get("repeats", 1) * (PROCESS_S + own_s + work_s)
+
+
+def announced(due: Sequence[matrix.PlannedCell]) -> list[str]:
+    """What there is to say before these cells of a host are measured: needs of models, and how long."""
+    minutes = sum(seconds(one, None) for one in due if not one.trial.refusal()) / 60
+    about = f"about {minutes:.0f} min" if minutes >= 1 else "under a minute"
+    labels = {one.cell.host for one in due}
+    cells = f"{words.count(len(due), 'cell')} to measure on {words.listing(labels)}: {about}"
+    return [*_needs_of_models(due), cells]
+
+
+def _needs_of_models(due: Sequence[matrix.PlannedCell]) -> Iterator[str]:
+    """`smollm2-135m-1x128: 134.5 M parameters, 2,269 to 2,471 MiB of 23.5 GiB` of each and each device."""
+    needs: dict[tuple[str, str], list[matrix.PlannedCell]] = {}
+    for one in due:
+        if one.cell.module == "causal_lm":
+            name = one.cell.workload.removesuffix(f"-{one.cell.trainer}")
+            needs.setdefault((name, one.cell.device), []).append(one)
+    for (name, device), cells in needs.items():
+        scenarios = [one.trial.scenario() for one in cells]
+        predicted = sorted({one["predicted_bytes"] for one in scenarios if one["predicted_bytes"]})
+        ends = dict.fromkeys(words.mebibytes(bound) for bound in [*predicted[:1], *predicted[-1:]])
+        capacity = scenarios[0]["capacity_bytes"]
+        of = f" of {words.mebibytes(capacity)}" if capacity else ""
+        millions = cells[0].trial.workload.n_parameters() / 1e6
+        parameters = f"{words.significant(millions, 4)} M parameters"
+        yield f"{name}: {parameters}, {' to '.join(ends)}{of} on {device}"
 
 
 def names(trial: Trial) -> list[str]:

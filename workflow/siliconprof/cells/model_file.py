@@ -14,14 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import options, words
+from siliconprof import options
 from siliconprof.datasets import model_config, model_facts
 from siliconprof.datasets.model_facts import ModelFacts
 from siliconprof.errors import stage
-from siliconprof.memory.memory_model import BYTES_PER_PARAMETER, gibibytes
 from siliconprof.store import temporary
-
-MILLION = 1e6
 
 
 def made(spec: Mapping[str, Any]) -> ModelFacts:
@@ -36,26 +33,13 @@ def made(spec: Mapping[str, Any]) -> ModelFacts:
     return _causal_lm_torch.facts(spec)
 
 
-def line(facts: ModelFacts) -> str:
-    """What is known of it, for a terminal."""
-    parameters, name = facts.n_parameters, facts.model or facts.config["model_type"]
-    memory = gibibytes(parameters * BYTES_PER_PARAMETER)
-    others = f"; not under MLX: {facts.mlx_missing}" if facts.mlx_missing else ""
-    return (
-        f"model {name}: {parameters / MILLION:.1f} M parameters in {words.count(facts.n_layer, 'layer')}, "
-        f"vocabulary {facts.vocab_size}; {memory} for weights, gradients and AdamW's state in fp32{others}"
-    )
-
-
-def write(spec: Mapping[str, Any], path: Path) -> str:
-    """Write a model's file; what is known of it in a line.
+def write(spec: Mapping[str, Any], path: Path) -> None:
+    """Write a model's file.
 
     Raises:
         UserError: see `made`.
     """
-    facts = made(spec)
-    temporary.write(path, json.dumps(facts.to_document(), indent=1) + "\n")
-    return line(facts)
+    temporary.write(path, json.dumps(made(spec).to_document(), indent=1) + "\n")
 
 
 def of(spec: Mapping[str, Any], results: Path) -> Path:
@@ -77,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--spec", type=json.loads, required=True, help="model or config, and LoRA")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
-    print(write(arguments.spec, arguments.output))
+    write(arguments.spec, arguments.output)
     return 0
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
-from siliconprof import fingerprint, plugins, words
+from siliconprof import fingerprint, plugins
 from siliconprof.cells import cluster, config, expected, matrix
 from siliconprof.datasets import (
     dataset_spec,
@@ -94,6 +94,7 @@ class Experiment:
         self._began_s, self._load = time.time(), interference.ForeignLoad()
         self._checkpoints, self._workflow = checkpoints, workflow
         self._known: dict[str, tuple[int, _Cells]] = {}
+        self._announces_cells = False  # as soon as they are known
         given = workflow.config_settings.config if workflow else {}
         nested = {name: value for name, value in given.items() if not isinstance(value, str)}
         raw = config.with_types(raw, nested)
@@ -322,6 +323,10 @@ class Experiment:
         if label not in self._known or self._known[label][0] != made:
             host = host_file.load(path) if self.nodes else self._host
             self._known[label] = made, _Cells(self.config, self._devices, host)
+            if self._announces_cells:
+                planned = map(self._known[label][1].planned, self._known[label][1].places)
+                print("\n".join(expected.announced([*planned])), flush=True)
+                self._announces_cells = False
         return self._known[label][1]
 
     def of_cell(self, key: str) -> Callable[[Any], Any]:
@@ -443,20 +448,18 @@ class Experiment:
         environment.stay_awake(os.getpid())
         busy_cores = self._load.cores(time.time() - self._began_s)
         if models := self._missing_models():
+            self._announces_cells = True
             return f"looking at {', '.join(models)}, of which the cells on {self.labels[0]} follow"
         jobs = (job for job in self._workflow.dag.needrun_jobs() if job.rule.name == "measure")
         due = [self._cells(job.wildcards[0]).planned(tuple(job.wildcards[1:])) for job in jobs]
         if not due:
             return ""
-        minutes = sum(expected.seconds(planned, None) for planned in due) / 60
-        about = f"about {minutes:.0f} min" if minutes >= 1 else "under a minute"
         on_cpu = {p.cell.precision for p in due if p.cell.device_kind == "cpu"}
         advice = [*doctor.before_a_run(self._host, busy_cores, on_cpu)]
         commit, reason = environment.git_commit(CHECKOUT)
         if commit is None:
             advice.append(f"no commit in the records ({reason}): they have the code's hash alone")
-        line = f"{words.count(len(due), 'cell')} to measure on {self.labels[0]}: {about}"
-        return "\n".join([line, *advice])
+        return "\n".join([*expected.announced(due), *advice])
 
     def _set_paths(self) -> None:
         """Have jobs import this package first, whatever is installed, by the `python` that runs Snakemake."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +16,6 @@ from siliconprof.hosts import remedies
 
 MOST_TRAININGS = 6  # the largest models
 MOST_FINDINGS = 2
-MANY_TOKENS = 1e8
 MOST_LINES = 12  # what failed aside
 MOST_COLUMNS = 110
 HEADER = ("training", "fastest setup", "time per step", "samples/s", "faster than")
@@ -40,7 +38,7 @@ def text(frames: Frames) -> str:
     if more := len(rows) - len(shown):
         lines.append(f"and {words.count(more, 'more training')}: see the page")
     lines = [words.shortened(line, MOST_COLUMNS) for line in lines]
-    last = [*of_model(frames), *emulated(frames)]
+    last = [*of_model(rows), *emulated(frames)]
     most = MOST_LINES - len(last) + len(told)
     sentences = findings.sentences(frames).head(MOST_FINDINGS)
     for name, sentence in sentences[["name", "sentence"]].itertuples(index=False):
@@ -50,31 +48,10 @@ def text(frames: Frames) -> str:
     return "".join(f"{line.replace(words.THIN, ' ')}\n" for line in lines)
 
 
-def of_model(frames: Frames) -> list[str]:
-    """A line for each training of the model that the run is about, and for what does not fit."""
-    if not frames.matrix.experiment.get("model"):
-        return []
-    rows = answer.fastest(frames)
-    checks = frames.table("checks")
-    shares = checks[checks["quantity"].eq("flop_per_s")].set_index("order")["of_ceiling"]
-    lines = []
-    for row in records(rows[rows["module"].eq("causal_lm") & rows["tokens_per_s"].gt(0)]):
-        share = shares.get(row["point_index"], math.nan)
-        hours = MANY_TOKENS / row["tokens_per_s"] / 3600
-        need = row["predicted_memory_bytes"]
-        told = [
-            f"{words.significant(row['tokens_per_s'])} tokens/s",
-            f"{words.whole_percent(share)} of the ceiling of products" if share == share else "",
-            f"{words.significant(hours)} h per 100 million tokens",
-            f"it fits: {words.mebibytes(need)} of {words.mebibytes(row['capacity_bytes'])}"
-            if need and row["capacity_bytes"]
-            else "",
-        ]
-        lines.append(f"{row['training']}: {', '.join(filter(None, told))}")
-    cells = frames.cells[frames.cells["here"] & frames.cells["module"].eq("causal_lm")]
-    unfit = cells[cells["status"].eq("skipped") & cells["reason"].str.contains("predicted")]
-    reasons = unfit["model"] + " under " + unfit["backend"] + ": " + unfit["reason"]
-    lines += [*reasons.drop_duplicates()]
+def of_model(rows: pd.DataFrame) -> list[str]:
+    """A line for each training of the model that the run is about."""
+    told = rows.dropna(subset="of_model")
+    lines = told["training"] + ": " + told["of_model"]
     return [
         wrapped
         for line in lines
@@ -156,7 +133,7 @@ def banners(frames: Frames) -> list[str]:
     measured = frames.cells[frames.cells["here"] & frames.cells["status"].eq("ok")]
     disturbed = measured[measured["disturbed"]]
     common = sorted(frames.flags_of_all - words.STATISTICS - {DISTURBED})
-    lines = [*of_model(frames), *answer.failures(frames)]
+    lines = answer.failures(frames)
     lines += [f"Every cell: {words.FLAG_WORDS.get(code, code)}" for code in common]
     lines += smaller_batches(measured)
     if disturbed.empty:

@@ -45,7 +45,7 @@ EXHIBIT = Exhibit(
     table=(
         Text("training", "Training", below="amount", prose=True),
         Text("place", "Device", folds=True, prose=True),
-        Num("samples_per_s", "Speed", "samples/s"),
+        Num("samples_per_s", "Speed", "samples/s", below="of_model"),
         Num(answer.STEP, "Time per step", "ms"),
         Text("setup", "Fastest setup", badge="remark", prose=True),
         Text("against", "Against the best other backend or device", prose=True),
