@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse.equal_work import DISTURBED, NO_GAP, NO_SPEED_FLAG, WORK, flagged
-from siliconprof.analyse.frames import CELL, POINT, by_phases, holds
+from siliconprof.analyse.frames import CELL, POINT, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns, table_files
@@ -45,7 +45,7 @@ def has_parts(points: pd.DataFrame) -> pd.Series:
 
     A check of a mechanism has no speed, and a compiled step has no phases.
     """
-    eager = by_phases(points) & ~holds(points, "compile") & ~flagged(points, NO_SPEED_FLAG)
+    eager = points["trainer"].notna() & ~holds(points, "compile") & ~flagged(points, NO_SPEED_FLAG)
     return eager & points[STEP].gt(0)
 
 

@@ -4,10 +4,10 @@
     siliconprof explain gpt2-tiny-hf/fp32 gpt2-tiny-plain/torch-cpu/fp32
 
 A training is named by words that it alone has, in any order, with `/` between: its workload,
-backend, precision, scenario, trainer, device, host. Where this host has a training of that name, those
-of other hosts and of reference bundles are not meant. Both must have done the same work a step. Where
-the operators of a step were not timed, its gap is split by phase alone. Nothing is measured: the
-numbers are those of results/tables.
+backend, precision, scenario, trainer, device, host, and of several batches `batch=128`. Where this host
+has a training of that name, those of other hosts and of reference bundles are not meant. Both must
+have done the same work a step. Where the operators of a step were not timed, its gap is split by phase
+alone. Nothing is measured: the numbers are those of results/tables.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ from siliconprof.words import aligned
 NAMING = ["workload", "backend", "precision", "scenario", "trainer", "device", "host"]
 WIDTH = 110  # columns of a terminal
 ASKED = "asked for"  # why the two are a pair
-NO_PARTS = (
-    "it was measured, but its step is not taken apart: it is compiled or of a whole training, or it "
-    "only checks a mechanism"
-)
+NO_PARTS = "it was measured, but its step is not taken apart: it is compiled, or it only checks a mechanism"
 
 
 def chosen(points: pd.DataFrame, name: str, usable: pd.Series, lack: str) -> int:
@@ -48,6 +45,8 @@ def chosen(points: pd.DataFrame, name: str, usable: pd.Series, lack: str) -> int
         UserError: there is none, none that is usable, or several.
     """
     trainings = points.loc[points["trainer"].notna(), NAMING].astype(str)
+    batches = points.loc[trainings.index, "samples_per_step"].astype("Int64").astype(str)
+    trainings["batch"] = "batch=" + batches
     known = sorted(set(trainings.to_numpy().flat))
     named = trainings
     for word in name.split("/"):

@@ -4,10 +4,10 @@ import pandas as pd
 
 from siliconprof import words
 from siliconprof.analyse import answer
-from siliconprof.analyse.frames import POINT, Frames
+from siliconprof.analyse.frames import Frames
 from siliconprof.render.exhibit import Exhibit, Num, Text
 
-UNKNOWN, OF_WHOLE = "not taken apart", "both sides’ parts are in operators.csv"
+UNKNOWN = "not taken apart"
 
 
 def rows(frames: Frames) -> pd.DataFrame:
@@ -21,20 +21,13 @@ def rows(frames: Frames) -> pd.DataFrame:
     of_same = frames.points[f"{answer.STEP}_n"].reindex(frame["same_index"]).set_axis(frame.index)
     fewest = pd.concat([frame[f"{answer.STEP}_n"], of_same], axis=1).min(axis=1)
     frame["same_times_n"] = fewest.where(frame["same_times"].notna())
-    told = (
-        frames.results.frame("operators")[POINT]
-        .drop_duplicates()
-        .merge(frames.points[[*POINT, "order"]])
-    )
-    both = frame["point_index"].isin(told["order"]) & frame["rival_index"].isin(told["order"])
-    unknown = both.map({True: OF_WHOLE, False: UNKNOWN})
     missing = pd.Series("nothing elsewhere was measured in this precision", frame.index)
     return frame.assign(
         amount=label[1],
         against=frame["comparison"].replace("", pd.NA),
         same_setup=frame["same_setup"].mask(is_same),
         same_times_why=missing.mask(is_same, "as against the best, which is in the same precision"),
-        main_cause=cause.mask(frame["cause"].isna() & frame["rival_times_low"].gt(1), unknown),
+        main_cause=cause.mask(frame["cause"].isna() & frame["rival_times_low"].gt(1), UNKNOWN),
         per_1000_usd_why="no source has its price",
     )
 
