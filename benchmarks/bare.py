@@ -1,4 +1,4 @@
-"""A cell's step against the same training without us: `python benchmarks/bare.py`
+"""A cell's step against the same training without us: `python benchmarks/bare.py [--model FOLDER --steps 20]`
 
 The default experiment's GPT-2 nano in fp32 on this host's CPU: a `plain` cell against a bare loop
 of torch, an `hf` cell against transformers' Trainer alone, an MLX cell against a loop of mlx-lm's
@@ -6,8 +6,8 @@ model as its own tuner writes it; and cells forked from a process that has impor
 them on Linux, against cells in an interpreter of their own. Both sides of a round are processes of
 their own, one after the other, in an order that is drawn; model, weights, batches, optimizer, threads
 and environment are the same. For each pair: the ratio of the median step, the cell's over the other's, the median over the rounds with
-its 95 % interval. The data sets must have been prepared (`make report`). What the probes add is
-asked of `probes.py`, within one process.
+its 95 % interval. The data sets must have been prepared (`make report`, of a `--model` with the same
+MODEL). What the probes add is asked of `probes.py`, within one process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from siliconprof.measure import fork_server
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 
-WARM_UP, STEPS = 20, 100
+STEPS_VARIABLE = "SILICONPROF_BARE_STEPS"  # how many are timed; a fifth as many warm up
+STEPS = int(os.environ.get(STEPS_VARIABLE, "100"))
+WARM_UP = STEPS // 5
 
 
 # -- the other side, in a process of its own -------------------------------------------------------
@@ -181,9 +183,8 @@ def step_of_loop(text: str, folder: Path) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
-TORCH, TRAINER = ("torch-cpu", "gpt2-nano-plain"), ("torch-cpu", "gpt2-nano-hf")
-MLX = ("mlx", "gpt2-nano-plain")
-# what -> (backend, workload), the one side, the other
+TORCH, TRAINER, MLX = ("torch-cpu", "plain"), ("torch-cpu", "hf"), ("mlx", "plain")
+# what -> (backend and trainer, the one side, the other)
 PAIRS = {
     "plain cell / bare loop of torch": (TORCH, step_of_cell, step_of_loop),
     "hf cell / Trainer alone": (TRAINER, step_of_cell, step_of_loop),
@@ -197,17 +198,24 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--configfile", default=CONFIG)
+    parser.add_argument("--model", help="hub id or folder, in the place of GPT-2 nano")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=STEPS, help="of the side without us")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--loop", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.loop:
         loop(arguments.loop)
         return 0
+    os.environ[STEPS_VARIABLE] = str(arguments.steps)
+    config = [f"model={arguments.model}"] if arguments.model else []
     cells = {
-        (cell["backend"], cell["workload"]): json.dumps(cell)
-        for cell in planned_cells(arguments.configfile)
+        (cell["backend"], cell["trainer"]): json.dumps(cell)
+        for cell in planned_cells(arguments.configfile, *config)
         if cell["precision"] == "fp32"
+        and (
+            cell["module"] == "causal_lm" or cell["workload"] in ("gpt2-nano-plain", "gpt2-nano-hf")
+        )
     }
     found: dict[str, tuple[list[float], list[float]]] = {what: ([], []) for what in PAIRS}
     with tempfile.TemporaryDirectory() as scratch:

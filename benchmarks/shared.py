@@ -77,9 +77,14 @@ def python(*words: str, folder: Path = ROOT, **more: str) -> str:
     return done.stdout
 
 
-def planned_cells(configfile: str) -> list[dict[str, Any]]:
-    """The cells that a config has on this host's CPU, without their energy windows."""
+def planned_cells(configfile: str, *config: str) -> list[dict[str, Any]]:
+    """The cells that a config has on this host's CPU, without their energy windows.
+
+    Args:
+        config: what Snakemake's `--config` would lay over it, such as `model=folder`.
+    """
     only = ("--configfile", configfile, "--replace-workflow-config")
+    only += ("--config", *config) if config else ()
     plan = json.loads(python("siliconprof.cells.plan", *only, "--json"))
     cells = [entry["cell"] for entry in plan["cells"]]
     for cell in cells:
