@@ -31,6 +31,12 @@ COMPARED = {  # axis -> title, the column that names a side, what one side must 
 }
 
 
+OUTPUT = (
+    "lm_head",
+    "outside the model",
+)  # roles of operators that score all tokens: layer and loss
+
+
 def sentences(frames: Frames) -> pd.DataFrame:
     """Those that these results allow: `name` and `sentence`.
 
@@ -45,6 +51,8 @@ def sentences(frames: Frames) -> pd.DataFrame:
         both = both[both[axis] == side if side else both["order"] < both["order_other"]]
         found.append((title, _said(both, axis, name)))
     found.append(("How close to the hardware", _hardware(frames)))
+    of_model = frames.matrix.experiment.get("model")  # first, where the run is about one
+    found.insert(0 if of_model else len(found), ("Output layer", _output_layer(frames)))
     return pd.DataFrame([one for one in found if one[1]], columns=["name", "sentence"])
 
 
@@ -107,4 +115,24 @@ def _hardware(frames: Frames) -> str:
     return (
         f"{best['model']} ({best['setup']}) reaches {words.percent(best['share'])} ({span}) of the "
         f"fastest matrix product measured on {best['place']}{_remarks(few, best['disturbed'], [])}."
+    )
+
+
+def _output_layer(frames: Frames) -> str:
+    """What the largest model that has one spends on its output layer and the loss, of a whole step."""
+    operators = frames.table("operators")
+    is_output = operators["role"].isin(OUTPUT) & operators["phase"].isin(
+        ["forward_s", "backward_s"]
+    )
+    has_layer = operators.loc[operators["role"].eq("lm_head"), "order"]
+    spent_ms = 1e3 * operators[is_output].groupby("order")["seconds"].sum()
+    steps = frames.steps[frames.steps["order"].isin(has_layer)]
+    if steps.empty:
+        return ""
+    by = ["disturbed", "n_parameters", "order"]
+    row = steps.sort_values(by, ascending=[True, False, True], kind="stable").iloc[0]
+    share = words.whole_percent(spent_ms[row["order"]] / row[STEP])
+    return (
+        f"{row['model']} ({row['setup']}) spends {share} of its step on the output layer and the cross "
+        "entropy, which score every token of its vocabulary."
     )
