@@ -159,7 +159,8 @@ def test_results_that_the_documentation_names_are_there(finished: Checkout) -> N
     cells = re.findall(r"^\| (`.*?) \|", table, re.M)
     named_there = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
     names = {f"results/{name}" for name in named_there} | named(("results/",))
-    of_others = tuple(f"results/{n}" for n in ("quick", "print", "imported", "captures", "scratch"))
+    others = ("quick", "print", "imported", "captures", "scratch", "models")
+    of_others = tuple(f"results/{name}" for name in others)
     own = {n for n in names if not re.search(r"[{…*]|[A-Z]{4}", n) and not n.startswith(of_others)}
     assert len(own) > 20
     assert {name for name in own if not (finished.path / name).exists()} == set()

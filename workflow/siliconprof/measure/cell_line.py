@@ -44,9 +44,9 @@ def of(record: Record, others: Iterable[Record] = ()) -> str:
     if rate and n_points == 1 and not remark and record.cell.parameters.get("batch_size") != AUTO:
         remark = _against(record, rate, best[rate], others)
     speed = _speed(rate, best) if best else ""
-    if best and n_points > 1:
-        speed += f"  ({declarations.describe(best)})"
-    return f"{head}{speed:<{SPEED_WIDTH}}  {remark}".replace(words.THIN, " ").rstrip()
+    point = f"({declarations.describe(best)})" if best and n_points > 1 else ""
+    line = f"{head}{speed:<{SPEED_WIDTH}}  {'  '.join(filter(None, [remark, point]))}"
+    return words.shortened(line.replace(words.THIN, " ").rstrip(), MOST_COLUMNS)
 
 
 def beside(results: Path, own: Record) -> Iterator[Record]:
