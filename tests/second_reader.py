@@ -186,6 +186,15 @@ def pairs(rows: list[Row], axis: str, side: str | None = None) -> Iterator[list[
                 yield [a, b]
 
 
+def output_s(operators: Row) -> float:
+    """Seconds of a step in its output layer and its loss; 0 of a model without one."""
+    rows = [row for row in operators.get("rows", ()) if row["phase"] in ("forward_s", "backward_s")]
+    if not any(row["role"] == "lm_head" for row in rows):
+        return 0.0
+    roles = ("lm_head", "outside the model")
+    return sum(median(row["seconds"]) for row in rows if row["role"] in roles and row["seconds"])
+
+
 def tables(results: Path) -> dict[str, list[Row]]:
     """Table -> its rows."""
     rows = sorted(read(results), key=lambda row: row["order"])
@@ -224,6 +233,10 @@ def tables(results: Path) -> dict[str, list[Row]]:
     close = [x for x in lines if x["of_ceiling"] and x["quantity"] == RATES[0] and x["trainer"]]
     close = [x for x in close if x["precision"] == "fp32" and x["trainer"] not in WHOLE]
     found["hardware"] = sorted(close, key=lambda x: (x["disturbed"], -x["of_ceiling"]))[:1]
+    scored = [
+        p | {"output_s": s} for p in split if (s := output_s(p["raw"].get("operators") or {}))
+    ]
+    found["output"] = sorted(scored, key=lambda p: p["disturbed"])[:1]
     fits = [p for p in split if (p["precision"], p["stage"], p["apart"]) == ("fp32", "fits", 0)]
     papers = [p for p in fits if p["module"] in ("gpt2", "whisper") and not p["compile"]]
     first = {(p["model"], p["backend"]): p for p in papers[::-1] if p["device_peak_bytes"]}

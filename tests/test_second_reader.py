@@ -231,6 +231,12 @@ def sentences(made: dict[str, list[Row]], place: str) -> list[str]:
             f"{row['model']} ({setup(row)}) reaches {text} ({span}) of the fastest matrix product "
             f"measured on {place}{remarks(n, row['disturbed'])}."
         )
+    for row in made["output"]:
+        share = f"{100 * row['output_s'] / row['whole_step_s'][0]:.0f}{THIN}%"
+        found.append(
+            f"{row['model']} ({setup(row)}) spends {share} of its step on the output layer and the cross "
+            "entropy, which score every token of its vocabulary."
+        )
     return found
 
 

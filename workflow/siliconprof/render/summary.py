@@ -50,12 +50,12 @@ def text(frames: Frames) -> str:
 
 def of_model(rows: pd.DataFrame) -> list[str]:
     """A line for each training of the model that the run is about."""
-    told = rows.dropna(subset="of_model")
-    lines = told["training"] + ": " + told["of_model"]
     return [
-        wrapped
-        for line in lines
-        for wrapped in textwrap.wrap(line, MOST_COLUMNS, subsequent_indent="  ")
+        line
+        for row in records(rows.dropna(subset="of_model"))
+        for line in textwrap.wrap(
+            f"{row['training']}: {row['of_model']}", MOST_COLUMNS, subsequent_indent="  "
+        )
     ]
 
 
