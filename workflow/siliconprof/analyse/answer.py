@@ -95,11 +95,12 @@ def _of_model(frame: pd.DataFrame, frames: Frames) -> pd.Series:
         if row["module"] != "causal_lm" or not frames.matrix.experiment.get("model"):
             told.append(None)
             continue
-        rate, share = row["tokens_per_s"], shares.get(row["point_index"], float("nan"))
+        rate, share = row["tokens_per_s"], shares.get(row["point_index"], np.nan)
         need, capacity = row["predicted_memory_bytes"], row["capacity_bytes"]
         parts = [f"{words.significant(rate)} tokens/s"]
         parts += [f"{words.significant(MANY_TOKENS / rate / 3600)} h per 100 million tokens"]
-        parts += [f"{words.whole_percent(share)} of the ceiling of products"] * (share == share)
+        if not np.isnan(share):
+            parts.append(f"{words.whole_percent(share)} of the ceiling of products")
         if need and capacity:
             parts += [f"it fits: {words.mebibytes(need)} of {words.mebibytes(capacity)}"]
         told.append(", ".join(parts))
