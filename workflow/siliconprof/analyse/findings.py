@@ -17,6 +17,7 @@ from siliconprof.analyse.frames import (
     holds,
     pairs,
 )
+from siliconprof.store.record import REFERENCE
 
 NEEDED = (  # columns of the trainings that are held against each other
     *(*WORK, *CIRCUMSTANCES, *DEVICE, *(f"{STEP}{end}" for end, *_ in ENDS), "whole_step_n"),
@@ -120,13 +121,14 @@ def _hardware(frames: Frames) -> str:
 
 def _output_layer(frames: Frames) -> str:
     """What the largest model that has one spends on its output layer and the loss, of a whole step."""
-    operators = frames.table("operators")
+    operators = frames.table("operators").dropna(subset="seconds")  # some steps are too long
     is_output = operators["role"].isin(OUTPUT) & operators["phase"].isin(
         ["forward_s", "backward_s"]
     )
     has_layer = operators.loc[operators["role"].eq("lm_head"), "order"]
     spent_ms = 1e3 * operators[is_output].groupby("order")["seconds"].sum()
-    steps = frames.steps[frames.steps["order"].isin(has_layer)]
+    steps = frames.steps[frames.steps["source"].ne(REFERENCE)]
+    steps = steps[steps["order"].isin(has_layer)]
     if steps.empty:
         return ""
     by = ["disturbed", "n_parameters", "order"]
