@@ -38,9 +38,9 @@ EXHIBIT = Exhibit(
     table=(
         Text("training", "Training", below="amount", prose=True),
         Text("place", "Device", folds=True, prose=True),
-        Num("samples_per_s", "Speed", "samples/s", below="of_model"),
+        Num("samples_per_s", "Speed", "samples/s"),
         Num(answer.STEP, "Time per step", "ms"),
-        Text("setup", "Fastest setup", badge="remark", prose=True),
+        Text("setup", "Fastest setup", below="of_model", badge="remark", prose=True),
         Text("against", "Against the best other backend or device", prose=True),
         Num("same_times", "In the same precision", "times faster", below="same_setup", folds=True),
         Text("main_cause", "Main cause", below="cause_of", prose=True),
