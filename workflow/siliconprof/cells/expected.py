@@ -57,7 +57,7 @@ def announced(due: Sequence[matrix.PlannedCell]) -> list[str]:
     about = f"about {minutes:.0f} min" if minutes >= 1 else "under a minute"
     labels = {one.cell.host for one in due}
     cells = f"{words.count(len(due), 'cell')} to measure on {words.listing(labels)}: {about}"
-    return [*_needs_of_models(due), cells]
+    return [line.replace(words.THIN, " ") for line in (*_needs_of_models(due), cells)]
 
 
 def _needs_of_models(due: Sequence[matrix.PlannedCell]) -> Iterator[str]:
