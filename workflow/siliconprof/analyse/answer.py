@@ -101,7 +101,7 @@ def _of_model(frame: pd.DataFrame, frames: Frames) -> pd.Series:
         parts += [f"{words.significant(MANY_TOKENS / rate / 3600)} h per 100 million tokens"]
         if not np.isnan(share):
             parts.append(f"{words.whole_percent(share)} of the ceiling of products")
-        if need and capacity:
+        if need and capacity and need <= capacity:
             parts += [f"it fits: {words.mebibytes(need)} of {words.mebibytes(capacity)}"]
         told.append(", ".join(parts))
     return pd.Series(told, frame.index, "str")

@@ -7,7 +7,7 @@ from siliconprof.analyse import answer
 from siliconprof.analyse.frames import Frames
 from siliconprof.render.exhibit import Exhibit, Num, Text
 
-UNKNOWN = "not taken apart"
+UNKNOWN = "not taken apart on this page"
 
 
 def rows(frames: Frames) -> pd.DataFrame:
