@@ -39,6 +39,7 @@ OWN: dict[str, dict[str, Any]] = {  # model_type -> what it has beside `SMALL`
     "starcoder2": {},
     "glm4": HEADS,
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt2": {"intermediate_size": 256},
 }
 FAST = ("llama", "qwen3")
 QUICK_CASES = [("llama", 0), ("llama", 4), ("qwen3", 0)]  # type, rank of LoRA

@@ -203,7 +203,7 @@ class Plugin(TrainingWorkload):
             self._counted(first.kept, estimator) or 0,
             work_bytes=table * estimator.master if shared else 0,
             weights=first.weights,
-            trained=first.weights if full and not facts.is_tied else 0,
+            trained=facts.looked_up if full else 0,
         )
         stages = [embedding]
         for count, layer in layers:
@@ -223,7 +223,7 @@ class Plugin(TrainingWorkload):
         head = replace(
             head,
             weights=last.weights,
-            trained=(last.weights + (first.weights if facts.is_tied else 0)) if full else 0,
+            trained=last.weights + (table if facts.is_tied else 0) if full else 0,
         )
         counted = self._counted(last.kept, estimator)
         return [*stages, head if counted is None else replace(head, saved_bytes=counted, cast=0)]
