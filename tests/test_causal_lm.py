@@ -205,6 +205,17 @@ def test_large_models_are_known_without_being_built(
     assert sum(count * stage.weights for count, stage in found.stages) == n_parameters
 
 
+def test_gpt2_is_known_without_a_look_at_it() -> None:
+    """By arithmetic, what a look at its config finds; the bytes kept are counted elsewhere."""
+    entry = {"size": "nano", "lora_rank": 4, "dataset_vocab_size": 512} | SHAPE
+    own = plugins.load("workloads", "gpt2")(defaults("gpt2", **entry)).facts
+    lora = {"lora_rank": 4, "lora_targets": ["c_attn"]}
+    found = model_file.made({"model": None, "config": own.config} | lora)
+    assert own.config.items() <= found.config.items()
+    stages = tuple((count, replace(stage, kept=None)) for count, stage in found.stages)
+    assert replace(found, config=own.config, stages=stages) == own
+
+
 def test_what_would_fit_is_said_of_what_does_not(tmp_path: Path) -> None:
     """Too little for AdamW's state of all weights, and enough for that of adapters."""
     workload = causal_lm("llama", tmp_path, force=False)
