@@ -38,6 +38,7 @@ from siliconprof.session import inventory, operators, thread_time
 from siliconprof.stats.statistics import median
 from siliconprof.store import model
 from siliconprof.store.contents import Point
+from siliconprof.workloads import gpt2
 
 PLANTED_IN = "gpt2-tiny 4 x 128"
 TINY = {"size": "tiny", "batch_size": 4, "seq_len": 128}
@@ -90,7 +91,10 @@ class Training(inventory.Training):
         told = {"dataset_vocab_size": 1024} | own | (LEAST if least else {})
         workload = shared.workload_of("gpt2", **told)
         if least:
-            workload.n_embd = workload.n_head
+            sizes = workload.facts
+            workload.known = gpt2.facts(
+                sizes.n_layer, sizes.n_head, sizes.n_head, sizes.vocab_size, workload.lora_rank
+            )
         super().__init__(workload, workload.parameters, backend, "fp32", threads)
         self.cell = SimpleNamespace(timing={})  # as a session's
         self.model = ("gpt2", "plain", own.get("lora_rank", 0))

@@ -40,6 +40,7 @@ OWN: dict[str, dict[str, Any]] = {  # model_type -> what it has beside `SMALL`
     "starcoder2": {},
     "glm4": HEADS,
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt2": {"intermediate_size": 256},
 }
 FAST = ("llama", "qwen3")
 QUICK_CASES = [("llama", 0), ("llama", 4), ("qwen3", 0)]  # type, rank of LoRA
@@ -203,6 +204,17 @@ def test_large_models_are_known_without_being_built(
     )
     assert found.n_parameters == n_parameters
     assert sum(count * stage.weights for count, stage in found.stages) == n_parameters
+
+
+def test_gpt2_is_known_without_a_look_at_it() -> None:
+    """By arithmetic, what a look at its config finds; the bytes kept are counted elsewhere."""
+    entry = {"size": "nano", "lora_rank": 4, "dataset_vocab_size": 512} | SHAPE
+    own = plugins.load("workloads", "gpt2")(defaults("gpt2", **entry)).facts
+    lora = {"lora_rank": 4, "lora_targets": ["c_attn"]}
+    found = model_file.made({"model": None, "config": own.config} | lora)
+    assert own.config.items() <= found.config.items()
+    stages = tuple((count, replace(stage, kept=None)) for count, stage in found.stages)
+    assert replace(found, config=own.config, stages=stages) == own
 
 
 def test_what_would_fit_is_said_of_what_does_not(tmp_path: Path) -> None:

@@ -34,27 +34,27 @@ class StageFacts:
     kept: Mapping[str, Kept] | None  # precision -> what autograd keeps of it; None = not counted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelFacts:
     """A model as transformers has it. Sizes have the names that GPT-2's config has for them."""
 
-    model: str | None  # hub id or folder; None = inline
-    revision: str | None  # the hub's commit
-    source: str | None  # checksum of the config.json in a folder
+    model: str | None = None  # hub id or folder; None = inline
+    revision: str | None = None  # the hub's commit
+    source: str | None = None  # checksum of the config.json in a folder
     config: Mapping[str, Any]  # whole, in transformers' names, without dropout
     torch_module: str  # of its class
     mlx_module: str | None  # of mlx-lm's
-    mlx_missing: str | None  # why there is none
+    mlx_missing: str | None = None  # why there is none
     weights: Mapping[str, tuple[int, ...]]  # the hub's name -> shape; tied ones once
     looked_up: int  # parameters that are looked up, not multiplied
-    n_experts: int  # 0 of a dense model
-    n_experts_used: int  # for a token
-    expert_parameters: int  # of all experts
+    n_experts: int = 0  # 0 of a dense model
+    n_experts_used: int = 0  # for a token
+    expert_parameters: int = 0  # of all experts
     adapters: Mapping[str, tuple[int, int]]  # linear layer that LoRA adapts -> (inputs, outputs)
     stages: tuple[tuple[int, StageFacts], ...]  # (how often in a row, which), in order
     norms: int  # of n_embd, in a layer
-    head_norms: bool  # a head's queries and keys have norms too
-    is_gated: bool  # its feed-forward has a gate
+    head_norms: bool = False  # a head's queries and keys have norms too
+    is_gated: bool = False  # its feed-forward has a gate
     is_tied: bool  # head and embedding are one matrix
     n_layer: int
     n_embd: int

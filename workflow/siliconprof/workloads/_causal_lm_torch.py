@@ -58,20 +58,32 @@ def configured(config: Mapping[str, Any], called: str) -> Any:
 
 
 def loaded(facts: ModelFacts, weights: Iterator[tuple[str, Any]]) -> Any:
-    """The model with weights under the hub's names, which transformers converts to its own."""
+    """The model with weights under the hub's names, which transformers converts where it has others."""
     import torch
-    from transformers import AutoModelForCausalLM
+
+    model = _empty(configured(facts.config, facts.model or "config"))
+    own, prefix = model.state_dict(), f"{model.base_model_prefix}."  # which the hub's GPT-2 lacks
+    own |= {name.removeprefix(prefix): value for name, value in own.items()}
+    if facts.weights.keys() <= own.keys():
+        for name, array in weights:
+            own[name].copy_(torch.from_numpy(array))
+    else:
+        model = _converted(type(model), model.config, weights)
+    model.loss_type = "ForCausalLM"  # what it falls back to, after a warning
+    return model
+
+
+def _converted(kind: Any, config: Any, weights: Iterator[tuple[str, Any]]) -> Any:
+    """The model by transformers' own loading, such as of experts, which it holds in one tensor."""
+    import torch
     from transformers.utils import logging
 
-    config = configured(facts.config, facts.model or "config")
-    kind = AutoModelForCausalLM._model_mapping[type(config)]
     arrays = {name: torch.from_numpy(array) for name, array in weights}
     logging.disable_progress_bar()
     given = {"config": config, "state_dict": arrays, "dtype": torch.float32}
     model, info = kind.from_pretrained(None, **given, output_loading_info=True)
     if wrong := {key: names for key, names in info.items() if names}:
         raise RuntimeError(f"transformers has not taken all weights: {wrong}")
-    model.loss_type = "ForCausalLM"
     return model
 
 
@@ -138,6 +150,8 @@ def facts(spec: Mapping[str, Any]) -> ModelFacts:
     tied = set(getattr(model, "_tied_weights_keys", None) or ()) if is_tied else set()
     state = {name: value for name, value in model.state_dict().items() if name not in tied}
     weights = {n: tuple(v.shape) for n, v in revert_weight_conversion(model, state).items()}
+    if config.model_type == "gpt2":  # whose names on the hub, and in mlx-lm, begin below it
+        weights = {name.removeprefix("transformer."): shape for name, shape in weights.items()}
     n_experts = next((n for key in EXPERTS if (n := getattr(config, key, None))), 0)
     adapters = _adapters(model, spec, bool(n_experts))
     lookups = [m for m in model.modules() if isinstance(m, torch.nn.Embedding)]
@@ -248,6 +262,8 @@ def _stages(
     countable: bool,
 ) -> Iterator[tuple[int, StageFacts]]:
     """The stages in order, alike ones in a row together."""
+    import torch
+
     layers = list(_layers(model, config))
     types = getattr(config, "layer_types", None) or [""] * len(layers)
     kinds = [_kind(layer, of_type) for layer, of_type in zip(layers, types, strict=True)]
@@ -261,7 +277,7 @@ def _stages(
         layer = int(name.removeprefix(prefix).partition(".")[0])
         added[layer] += spec["lora_rank"] * (inputs + outputs)
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
-    lookups = sum(p.numel() for p in model.get_input_embeddings().parameters())
+    lookups = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Embedding))
     everything = sum(p.numel() for p in model.parameters())
     yield 1, StageFacts(lookups, 0, counted[OF_EMBEDDING])
     stages = []

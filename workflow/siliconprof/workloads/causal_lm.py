@@ -32,11 +32,9 @@ LORA_MODULES = {"torch": ("peft",), "mlx": ("mlx_lm.tuner.lora",)}  # that adapt
 FACTS = "model_file"
 
 
-class Plugin(TrainingWorkload):
-    """causal_lm"""
+class CausalLM(TrainingWorkload):
+    """A causal language model of which a plug-in says what is known."""
 
-    family = "Your models"
-    called = "a causal language model"
     LIBRARIES = {"torch": ("transformers", "peft", "numpy"), "mlx": ("mlx-lm", "numpy")}
     MODULES = {
         "torch": ("transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
@@ -49,50 +47,19 @@ class Plugin(TrainingWorkload):
         "seq_len": Parameter("integer", label="sequence length", identifies=False),
     }
     PARAMETERS = {
-        **{name: own for name, own in TRAINING_PARAMETERS.items() if name != "weights_path"},
-        "weights": choice(
-            ["random", "pretrained"],
-            "initial weights; speed does not depend on them and `random` needs no download but of "
-            "config.json; `pretrained` reads those of `model`",
-        ),
-        "model": {
-            "type": ["string", "null"],
-            "default": None,
-            "description": "hub id, with `@revision` if not of the main branch, or a folder with a "
-            "config.json; of either that file alone is read, and with `weights: pretrained` the weights; "
-            "a model's own code is never run",
-        },
-        "config": {
-            "type": ["object", "null"],
-            "default": None,
-            "description": "in the place of `model`, what a config.json holds: `{model_type: llama, "
-            "hidden_size: 576, …}`; the rest is transformers' own",
-        },
+        **TRAINING_PARAMETERS,
         "seq_len": integer(128, "tokens per sequence", minimum=2),
         "lora_rank": integer(0, "rank of the LoRA adapters; 0 = train every parameter", minimum=0),
         "lora_alpha": number(
             16, "LoRA's alpha: the adapters' output is scaled by alpha / rank", exclusiveMinimum=0
         ),
-        "lora_targets": {
-            "type": ["array", "null"],
-            "items": {"type": "string"},
-            "minItems": 1,
-            "default": None,
-            "description": "last names of the linear layers that get adapters, such as `q_proj`; null = "
-            "all but the head, of a mixture of experts those of the attention",
-        },
     }
+    known: ModelFacts | None
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
         self.seq_len = int(parameters["seq_len"])
         self.lora_rank = int(parameters["lora_rank"])
-        self.known: ModelFacts | None = model_facts.load(parameters.get(FACTS))
-
-    @classmethod
-    def model_spec(cls, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        spec = {key: parameters[key] for key in ("model", "config", "lora_rank", "lora_targets")}
-        return spec if spec["lora_rank"] else {**spec, "lora_targets": None}
 
     @property
     def facts(self) -> ModelFacts:
@@ -105,27 +72,6 @@ class Plugin(TrainingWorkload):
             path = self.parameters.get(FACTS)
             raise UserError(f"{path}: not made yet; `snakemake --cores 1 {path}` makes it")
         return self.known
-
-    @classmethod
-    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        problems = [
-            line.replace("weights_path", "model")
-            for line in super().problems(
-                {**parameters, "weights_path": parameters.get("model")}, dataset
-            )
-        ]
-        model, config = parameters.get("model"), parameters.get("config")
-        if bool(model) == bool(config):
-            both = "both are set" if model else "neither is set"
-            problems.append(f"model: {both}; expected a hub id or folder, or an inline `config`")
-        try:
-            if isinstance(config, Mapping):
-                model_config.check(config, "config")
-            elif isinstance(model, str) and model_config.is_local(model):
-                model_config.read(model)
-        except UserError as error:
-            problems.append(f"model: {error}")
-        return problems
 
     def supports(self, framework: str, precision: str) -> str | None:
         if reason := super().supports(framework, precision) or self.known is None:
@@ -203,7 +149,7 @@ class Plugin(TrainingWorkload):
             self._counted(first.kept, estimator) or 0,
             work_bytes=table * estimator.master if shared else 0,
             weights=first.weights,
-            trained=first.weights if full and not facts.is_tied else 0,
+            trained=facts.looked_up if full else 0,
         )
         stages = [embedding]
         for count, layer in layers:
@@ -218,12 +164,12 @@ class Plugin(TrainingWorkload):
                 saved, tokens, d, self._d_ff, scores, own, trained, facts.is_gated
             )
             stages += [made if counted is None else replace(made, cast=0)] * count
-        before = estimator.rms_norm(tokens, d) + estimator.linear(tokens, d, full)
+        before = self._head_bytes(estimator)
         head = estimator.head(before, tokens, d, facts.vocab_size, full, True, facts.is_tied)
         head = replace(
             head,
             weights=last.weights,
-            trained=(last.weights + (first.weights if facts.is_tied else 0)) if full else 0,
+            trained=last.weights + (table if facts.is_tied else 0) if full else 0,
         )
         counted = self._counted(last.kept, estimator)
         return [*stages, head if counted is None else replace(head, saved_bytes=counted, cast=0)]
@@ -243,6 +189,11 @@ class Plugin(TrainingWorkload):
         a, b, c, d = kept["amp-bf16" if estimator.amp else narrow]
         batch, length = self.batch_size, self.seq_len
         return a * batch * length + b * batch * length**2 + c * length + d
+
+    def _head_bytes(self, estimator: footprint.MemoryEstimator) -> float:
+        """What the last norm and the head keep by formula, logits left out."""
+        tokens, d = self.tokens_per_step(), self.facts.n_embd
+        return estimator.rms_norm(tokens, d) + estimator.linear(tokens, d, not self.lora_rank)
 
     def _layer_bytes(self, estimator: footprint.MemoryEstimator) -> float:
         """What a layer keeps by the formulas for its operations."""
@@ -267,13 +218,6 @@ class Plugin(TrainingWorkload):
             saved += estimator.gelu(tokens, ff, tanh=False)
         return saved + estimator.linear(tokens, ff, full or bool(facts.adapters))
 
-    def smallest(self) -> TrainingWorkload:
-        """Its first layer alone, one sample per step; the vocabulary stays."""
-        own = type(self)({**self.parameters, "weights": "random", "batch_size": 1})
-        facts = self.facts
-        own.known = first_layers(facts, 1)
-        return own
-
     # -- data ------------------------------------------------------------------------------
 
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
@@ -288,13 +232,6 @@ class Plugin(TrainingWorkload):
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """The hub's names; tied weights once."""
         return dict(self.facts.weights)
-
-    def weights_origin(self) -> dict[str, Any]:
-        facts = self.facts
-        return {**super().weights_origin(), "model": facts.model, "model_revision": facts.revision}
-
-    def checkpoint(self) -> Checkpoint:
-        return Checkpoint(self.parameters["model"], self.facts.revision, key="model")
 
     def initial_adapters(self, seed: int) -> dict[str, Any]:
         """LoRA's A of every layer that is adapted, float32 (rank, inputs), uniform in ±1/sqrt(inputs)."""
@@ -349,6 +286,86 @@ class Plugin(TrainingWorkload):
 
         logits = self.mlx_output(model, batch)[:, :-1].astype(mx.float32)  # (B, T-1, V)
         return nn.losses.cross_entropy(logits, batch["labels"][:, 1:], reduction="mean")
+
+
+class Plugin(CausalLM):
+    """causal_lm"""
+
+    family = "Your models"
+    called = "a causal language model"
+    PARAMETERS = {
+        **{name: own for name, own in CausalLM.PARAMETERS.items() if name != "weights_path"},
+        "weights": choice(
+            ["random", "pretrained"],
+            "initial weights; speed does not depend on them and `random` needs no download but of "
+            "config.json; `pretrained` reads those of `model`",
+        ),
+        "model": {
+            "type": ["string", "null"],
+            "default": None,
+            "description": "hub id, with `@revision` if not of the main branch, or a folder with a "
+            "config.json; of either that file alone is read, and with `weights: pretrained` the weights; "
+            "a model's own code is never run",
+        },
+        "config": {
+            "type": ["object", "null"],
+            "default": None,
+            "description": "in the place of `model`, what a config.json holds: `{model_type: llama, "
+            "hidden_size: 576, …}`; the rest is transformers' own",
+        },
+        "lora_targets": {
+            "type": ["array", "null"],
+            "items": {"type": "string"},
+            "minItems": 1,
+            "default": None,
+            "description": "last names of the linear layers that get adapters, such as `q_proj`; null = "
+            "all but the head, of a mixture of experts those of the attention",
+        },
+    }
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        self.known = model_facts.load(parameters.get(FACTS))
+
+    @classmethod
+    def model_spec(cls, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+        spec = {key: parameters[key] for key in ("model", "config", "lora_rank", "lora_targets")}
+        return spec if spec["lora_rank"] else {**spec, "lora_targets": None}
+
+    @classmethod
+    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
+        problems = [
+            line.replace("weights_path", "model")
+            for line in super().problems(
+                {**parameters, "weights_path": parameters.get("model")}, dataset
+            )
+        ]
+        model, config = parameters.get("model"), parameters.get("config")
+        if bool(model) == bool(config):
+            both = "both are set" if model else "neither is set"
+            problems.append(f"model: {both}; expected a hub id or folder, or an inline `config`")
+        try:
+            if isinstance(config, Mapping):
+                model_config.check(config, "config")
+            elif isinstance(model, str) and model_config.is_local(model):
+                model_config.read(model)
+        except UserError as error:
+            problems.append(f"model: {error}")
+        return problems
+
+    def smallest(self) -> TrainingWorkload:
+        """Its first layer alone, one sample per step; the vocabulary stays."""
+        own = type(self)({**self.parameters, "weights": "random", "batch_size": 1})
+        facts = self.facts
+        own.known = first_layers(facts, 1)
+        return own
+
+    def weights_origin(self) -> dict[str, Any]:
+        facts = self.facts
+        return {**super().weights_origin(), "model": facts.model, "model_revision": facts.revision}
+
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.parameters["model"], self.facts.revision, key="model")
 
 
 def first_layers(facts: ModelFacts, n_layer: int) -> ModelFacts:
