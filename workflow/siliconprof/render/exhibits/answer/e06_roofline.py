@@ -14,7 +14,6 @@ import pandas as pd
 from siliconprof import words
 from siliconprof.analyse import step_work, throughputs
 from siliconprof.analyse.frames import CELL, DEVICE, Frames, by_phases, holds, records
-from siliconprof.analyse.throughputs import describe
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.render.drawers import Scatter
 from siliconprof.render.exhibit import Exhibit
@@ -51,11 +50,10 @@ def rows(frames: Frames) -> pd.DataFrame:
     crowded = frame.groupby("number_format")["share"].transform("size") > MOST_DOTS
     nearest = frame.sort_values("share", ascending=False).drop_duplicates([*CELL, "kind"])
     frame = frame[~crowded | frame.index.isin(nearest.index)]
-    details = pd.Series([describe(row) for row in records(frame)], frame.index)
     share = [words.percent(share) if share == share else "no part" for share in frame["share"]]
     frame = frame.assign(
         name=frame["workload"]
-        + (", " + frame["setup"]).where(frame["kind"] == TRAINING, ", " + details),
+        + (", " + frame["setup"]).where(frame["kind"] == TRAINING, ", " + frame["how"]),
         hover=pd.Series(share, frame.index) + " of the roof",
     )
     return pd.concat([frame, _sheets(frame, frames)])
@@ -72,8 +70,6 @@ def under_roofs(frames: Frames) -> pd.DataFrame:
     frame = frames.points[frames.points["point_disturbed"].isna()]
     frame = frame.assign(number_format=frame["precision"].map(PEAK_OF_PRECISION))
     lines = frames.table("ceilings")
-    cache_bytes = lines.groupby(DEVICE)["last_level_cache_bytes"].first().rename("cache_bytes")
-    frame = frame.join(cache_bytes, on=DEVICE)
     frame = pd.concat([_operations(frame, frames.table("checks")), _trainings(frame)])
     frame = frame[frame["intensity"].gt(0) & frame["flop_per_s"].gt(0)].copy()
     products = throughputs.fastest_product(frame, lines)

@@ -57,7 +57,7 @@ def _listed(cells: pd.DataFrame, by: list[str], form: str) -> pd.Series:
 
 def _absent(frames: Frames) -> pd.DataFrame:
     """Backends of this host that do not work, and devices that the experiment names and none has."""
-    host, names = frames.matrix.host, frames.registry["devices"]
+    host, names = frames.matrix.host, frames.sheets.registry["devices"]
     rows_ = [
         {"device_label": f"none on {host['label']}", "backend_label": name, "lost": state["reason"]}
         for name, state in host["backends"].items()

@@ -37,7 +37,7 @@ def chosen(frames: Frames) -> pd.DataFrame:
 
 
 def rows(frames: Frames) -> pd.DataFrame:
-    samples = frames.results.frame("samples").reindex(columns=[*CELL, "t_s", *SAMPLED, *SWAP])
+    samples = frames.results.frame("samples")[[*CELL, "t_s", *SAMPLED, *SWAP]]
     own = chosen(frames)[[*CELL, "panel", "page_size_bytes"]]
     frame = own.merge(samples, on=CELL, how="inner")
     size = frame.groupby("panel")["t_s"].transform("size")

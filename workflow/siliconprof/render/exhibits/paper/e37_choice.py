@@ -19,9 +19,7 @@ def measured(frames: Frames, models: pd.Series) -> pd.DataFrame:
     names = dict(zip(models.str.lower(), models, strict=True))
     frame = frame.assign(model=frame["model"].map(names)).dropna(subset=["model"])
     frame = frame.sort_values("samples_per_s", ascending=False, kind="stable")
-    energy = frames.results.frame("energy").reindex(
-        columns=[*POINT, "scope", "energy_per_sample_j"]
-    )
+    energy = frames.results.energy
     energy = energy[energy["scope"].eq("gpu") & energy["energy_per_sample_j"].notna()]
     frame = frame.drop_duplicates([*DEVICE, "model"]).merge(
         energy.drop_duplicates(POINT)[[*POINT, "energy_per_sample_j"]], on=POINT, how="left"
