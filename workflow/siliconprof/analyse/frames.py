@@ -363,10 +363,14 @@ def rank(values: pd.Series, first: Sequence[str]) -> pd.Series:
 
 def with_flags(cells: pd.DataFrame, checks: pd.DataFrame) -> pd.DataFrame:
     """With flags of throughputs above what a device can do, which show only beside other records."""
-    cells = cells.join(throughputs.above(checks), CELL)
-    for name, more, between in (("flags", "above", ";"), ("flag_details", "above_details", "; ")):
-        both = cells[name].fillna("") + between + cells.pop(more).fillna("")
-        cells[name] = both.str.strip(between).replace("", None).astype(object)
+    flags = checks["verdict"].map(throughputs.FLAG_OF_VERDICT)
+    details = flags + ": " + checks["reason"].fillna("")
+    found = checks[CELL].assign(flags=flags, flag_details=details).dropna(subset="flags")
+    for name, between in (("flags", ";"), ("flag_details", "; ")):
+        more = found.groupby(CELL)[name].unique().map(between.join).rename("more")
+        both = cells[name].fillna("") + between + cells.join(more, CELL)["more"].fillna("")
+        both = both.str.strip(between).replace("", None).astype(object)
+        cells = cells.assign(**{name: both})
     return cells
 
 

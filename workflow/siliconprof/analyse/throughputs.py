@@ -19,7 +19,7 @@ from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.stats import inference
 from siliconprof.store import columns, table_files
-from siliconprof.store.table_files import KEY, Row
+from siliconprof.store.table_files import Row
 
 OK = "ok"
 ABOVE_PEAK = "above the datasheet's peak"
@@ -87,15 +87,6 @@ def bandwidths(lines: pd.DataFrame) -> pd.DataFrame:
     of = ceilings_of(lines, "memory_bandwidth")
     best = of.sort_values("ceiling", ascending=False, kind="stable").drop_duplicates(DEVICE)
     return best.drop(columns=["backend", "format"])
-
-
-def above(checks: pd.DataFrame) -> pd.DataFrame:
-    """Of each cell with a throughput above what its device can do `above`, flags, and `above_details`."""
-    flags = checks["verdict"].map(FLAG_OF_VERDICT)
-    details = flags + ": " + checks["reason"].fillna("")
-    found = checks[[*KEY]].assign(above=flags, above_details=details).dropna(subset="above")
-    codes = found.drop_duplicates([*KEY, "above"]).groupby([*KEY])["above"].agg(";".join)
-    return pd.concat([codes, found.groupby([*KEY])["above_details"].agg("; ".join)], axis=1)
 
 
 def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:

@@ -291,7 +291,6 @@ def memory_energy(frames: Frames) -> pd.DataFrame:
     return frame.sort_values(by, ascending=[False, True], kind="stable", ignore_index=True)
 
 
-GROUP = [*DEVICE, "backend"]
 MOST_LETTERS = 100  # of a reason; the table of all cells has the whole
 DRIFT = "drift_check"  # of how repeats scatter, not of what is true
 
@@ -330,9 +329,9 @@ def checks(frames: Frames) -> pd.DataFrame:
     first = {name: (name, "first") for name in ("device_label", "whose", "backend_label", "order")}
     sums = {name: (name, "sum") for name in ("ok", "passed", "checked", "disturbed", "between")}
     most = ("worst_result_error", "max")
-    frame = cells.groupby(GROUP).agg(**first, **sums, n=("ok", "size"), error=most)
+    frame = cells.groupby(BACKEND).agg(**first, **sums, n=("ok", "size"), error=most)
     names = {column: str(column).removesuffix("_check").replace("_", " ") for column in checks}
-    failed = cells.melt(GROUP, list(checks), "check", "outcome").replace({"check": names})
+    failed = cells.melt(BACKEND, list(checks), "check", "outcome").replace({"check": names})
     between = [f"between processes in {k} of {n}" for k, n in frame[["between", "ok"]].to_numpy()]
     frame = frame.assign(
         planned=frame["n"].map(lambda n: f"of {words.count(n, 'cell')}"),
@@ -350,9 +349,9 @@ def checks(frames: Frames) -> pd.DataFrame:
 
 def _listed(cells: pd.DataFrame, by: list[str], form: str) -> pd.Series:
     """How many cells of each group have what, in words."""
-    counts = cells.groupby([*GROUP, *by], sort=False).size().rename("n").reset_index()
+    counts = cells.groupby([*BACKEND, *by], sort=False).size().rename("n").reset_index()
     counts["text"] = [form.format(**row) for row in records(counts)]
-    return counts.groupby(GROUP)["text"].agg("; ".join)
+    return counts.groupby(BACKEND)["text"].agg("; ".join)
 
 
 def _absent(frames: Frames) -> pd.DataFrame:

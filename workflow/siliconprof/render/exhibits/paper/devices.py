@@ -335,8 +335,7 @@ def printed(frames: Frames) -> pd.DataFrame:
 def trained(frames: Frames, models: pd.Series) -> pd.DataFrame:
     """This run's cells of some models with the paper's trainer, one for each device and batch."""
     cells = frames.cells
-    has_adapters = pd.to_numeric(cells["lora_rank"]).gt(0)
-    usual = uses_defaults(cells) & ~cells["is_mechanism_check"] & ~has_adapters
+    usual = uses_defaults(cells) & ~cells["is_mechanism_check"] & ~cells["lora"]
     cells = cells[cells["trainer"].eq("hf") & usual & cells["batch_size"].notna()]
     cells = cells.assign(
         model=cells["model"].map(dict(zip(models.str.lower(), models, strict=True)))

@@ -100,7 +100,7 @@ def timed(frames: Frames) -> pd.DataFrame:
 
 def in_panels(frame: pd.DataFrame) -> pd.DataFrame:
     """With the paper's panel; what is offloaded somewhere stands beside the same that fits."""
-    adapted, stage = pd.to_numeric(frame["lora_rank"]).gt(0), frame["stage"]
+    adapted, stage = frame["lora"], frame["stage"]
     fits, offloaded = frame["module"].map(FITS), frame["module"].map(OFFLOADED)
     kinds = [stage == "near-capacity", adapted & (stage == "fits"), adapted, stage == "offload"]
     own = np.select([*kinds, frame["model"] == XL], [NEAR, ADAPTED, "", offloaded, offloaded], fits)
@@ -198,7 +198,7 @@ def paper_table_4(frames: Frames) -> pd.DataFrame:
 def measured(frames: Frames) -> pd.DataFrame:
     """Pairs of equal work on one device, in fp32 and in memory, with all choices at their defaults."""
     frame = frames.steps
-    same = frame["precision"].eq("fp32") & frame["stage"].eq("fits") & ~frame["lora_rank"].gt(0)
+    same = frame["precision"].eq("fp32") & frame["stage"].eq("fits") & ~frame["lora"]
     frame = frame[frame["module"].isin(["gpt2", "whisper"]) & same & uses_defaults(frame)]
     backends, trainers = pairs(frame, "backend"), pairs(frame, "trainer")
     backends = backends[backends["backend"].eq("mlx") & backends["trainer"].eq("plain")]

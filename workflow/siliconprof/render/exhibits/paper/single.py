@@ -146,8 +146,7 @@ def paper_choice(frames: Frames) -> pd.DataFrame:
 def measured(frames: Frames, models: pd.Series) -> pd.DataFrame:
     """The fastest training of each model on each device, with the energy of its GPU."""
     frame = frames.trainings
-    has_adapters = pd.to_numeric(frame["lora_rank"]).gt(0)
-    usual = uses_defaults(frame) & ~frame["is_mechanism_check"] & ~has_adapters
+    usual = uses_defaults(frame) & ~frame["is_mechanism_check"] & ~frame["lora"]
     frame = frame[usual & frame["samples_per_s"].gt(0)]
     names = dict(zip(models.str.lower(), models, strict=True))
     frame = frame.assign(model=frame["model"].map(names)).dropna(subset=["model"])
