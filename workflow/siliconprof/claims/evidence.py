@@ -51,7 +51,7 @@ class Evidence:
     """
 
     def __init__(self, frames: Frames) -> None:
-        self.frames = frames
+        self.frames, self.results = frames, frames.results
         self._kept: dict[tuple[str, ...], Any] = {}
 
     def rows(self, of: str) -> pd.DataFrame:
@@ -109,7 +109,7 @@ class Evidence:
 
     @cached_property
     def _lines(self) -> pd.DataFrame:
-        lines, cells = self.frames.results.frame("scaling"), self.frames.labelled
+        lines, cells = self.results.frame("scaling"), self.frames.labelled
         own = cells[[*CELL, *cells.columns.difference(lines.columns)]]
         return _complete(lines.merge(own[own["status"] == "ok"], on=CELL))
 
@@ -117,7 +117,7 @@ class Evidence:
         self, table: str, of: pd.DataFrame, *names: str, on: Sequence[str] = POINT
     ) -> Iterator[list[np.ndarray]]:
         """Of each row some columns of a table's lines about its point, or its cell; NaN for none."""
-        lines = self.frames.results.frame(table)
+        lines = self.results.frame(table)
         places = self.kept((table, *on), lambda: lines.groupby([*on], sort=False).indices)
         arrays = [
             self.kept((table, name), partial(lines[name].to_numpy, na_value=math.nan))
@@ -139,7 +139,7 @@ class Evidence:
     def _bandwidths(self, points: pd.DataFrame) -> pd.DataFrame:
         """Of each point the bandwidth of its device's memory, as measured or by its data sheet."""
         found = of_sheets(points[DEVICE], self.frames.sheets.bandwidth)
-        found = found.merge(bandwidths(self.frames.results.frame("ceilings")), "left", DEVICE)
+        found = found.merge(bandwidths(self.results.frame("ceilings")), "left", DEVICE)
         is_measured, is_warm = known(found["ceiling"]), points["cache"].eq("warm")
         none = "no bandwidth of its memory was measured, and " + found["datasheet_reason"]
         warm = "its data may stay in a cache, so memory does not limit it"
