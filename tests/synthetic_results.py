@@ -37,11 +37,9 @@ from siliconprof.analyse import (  # noqa: E402
 from siliconprof.analyse.frames import Frames  # noqa: E402
 from siliconprof.claims import judge  # noqa: E402
 from siliconprof.hosts import registry  # noqa: E402
-from siliconprof.hosts.datasheet import DataSheets  # noqa: E402
 from siliconprof.pipeline import cli  # noqa: E402
 from siliconprof.render import page  # noqa: E402
-from siliconprof.store import matrix_file, record, table_files  # noqa: E402
-from siliconprof.store.results import Results  # noqa: E402
+from siliconprof.store import record, table_files  # noqa: E402
 
 READ_ONCE = cache(registry.load)
 CONFIG = ROOT / "config"
@@ -441,9 +439,9 @@ def options_of(results: Path) -> dict[str, Any]:
 def run(stage: ModuleType, **options: Any) -> None:
     """Run a part of `pipeline.analyse` with its options."""
     arguments = Namespace(**{name.replace("-", "_"): value for name, value in options.items()})
-    host = matrix_file.read(arguments.matrix).host
-    sheets = DataSheets(READ_ONCE(arguments.registry), host)
-    stage.write(Results(arguments.tables), sheets, arguments)
+    with patch.object(registry, "load", READ_ONCE):
+        files = (arguments.matrix, arguments.tables, arguments.published, arguments.registry)
+        stage.write(Frames.load(*files), arguments)
 
 
 def words(**options: Any) -> list[str]:

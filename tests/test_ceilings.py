@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from siliconprof.analyse import ceilings
-from siliconprof.render.exhibits.answer.e06_roofline import under_roofs
-from siliconprof.render.exhibits.paper.e12_devices import fastest_products
+from siliconprof.render.exhibits.answer.limits import under_roofs
+from siliconprof.render.exhibits.paper.devices import fastest_products
 from synthetic_cells import bandwidth, matvec, product, products, vjp
 from synthetic_results import CPU, GPU, H200, load, make, table, training
 

@@ -15,13 +15,11 @@ import math
 import numpy as np
 import pandas as pd
 
-from siliconprof.analyse.equal_work import DISTURBED, NO_GAP, NO_SPEED_FLAG, WORK, flagged
-from siliconprof.analyse.frames import CELL, POINT, holds
+from siliconprof.analyse.equal_work import NO_GAP
+from siliconprof.analyse.frames import CELL, POINT, Frames, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
-from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import columns, table_files
 from siliconprof.store.record import HERE
-from siliconprof.store.results import Results
 
 SIDES = ("fast", "slow")
 STEP, LOW, HIGH = (f"whole_step_{part}_s" for part in ("median", "low", "high"))
@@ -45,7 +43,7 @@ def has_parts(points: pd.DataFrame) -> pd.Series:
 
     A check of a mechanism has no speed, and a compiled step has no phases.
     """
-    eager = points["trainer"].notna() & ~holds(points, "compile") & ~flagged(points, NO_SPEED_FLAG)
+    eager = points["trainer"].notna() & ~holds(points, "compile") & ~points["is_mechanism_check"]
     return eager & points[STEP].gt(0)
 
 
@@ -61,17 +59,16 @@ def pairs(points: pd.DataFrame) -> pd.DataFrame:
     Returns:
         `rule`; `fast` and `slow`, labels of points.
     """
-    steps = points.reindex(columns=[*dict.fromkeys((*CELL, *WORK)), "trainer", "flags", STEP])
-    steps = steps[has_parts(points)].reset_index(names="at")
+    names = [*CELL, "work", "trainer", "disturbed", STEP]
+    steps = points.loc[has_parts(points), names].reset_index(names="at")
 
     def number(*names: str) -> pd.Series:
         return steps.groupby([*names], sort=False, dropna=False).ngroup()
 
-    steps["work"] = number(*WORK)
+    steps["work"] = number("work")
     steps["on_host"] = number("work", "source", "host")
     steps["alike"] = number("on_host", "workload", "scenario", "precision")
     steps["on_device"] = number("alike", "device")
-    steps["disturbed"] = flagged(steps, DISTURBED)
     fp32, plain = steps["precision"].eq("fp32"), steps["trainer"].eq("plain")
     steps["tier"] = np.select([fp32 & plain, fp32], [0, 1], 2)
 
@@ -241,8 +238,8 @@ def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.
     return pd.Series(np.select(rules, [EXPLAINED, PERHAPS, UNEXPLAINED], OVER), gap.index)
 
 
-def write(results: Results, _: DataSheets, arguments: argparse.Namespace) -> None:
+def write(frames: Frames, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    points = results.of_ok_cells()
-    table = lines(points, pairs(points), results.step_parts)
+    points = frames.undisturbed
+    table = lines(points, pairs(points), frames.results.step_parts)
     table_files.write_frame(table_files.path(arguments.output, "attribution"), table)

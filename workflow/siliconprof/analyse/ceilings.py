@@ -16,13 +16,13 @@ import pandas as pd
 
 from siliconprof import words
 from siliconprof.analyse import results_table, scaling, throughputs
+from siliconprof.analyse.frames import Frames
 from siliconprof.analyse.scaling import AMORTISED, DISPATCH
 from siliconprof.analyse.throughputs import BYTE, FLOP, PLACE, known
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.store import columns, table_files
-from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
 KERNELS = ("copy", "triad", "reduction")
@@ -66,7 +66,7 @@ def lines(points: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
     """Lines of ceilings.csv: device by device and backend by backend, format by format.
 
     Args:
-        points: those that are `throughputs.described`.
+        points: of `Frames`.
     """
     lines = throughputs.of_sheets(_best(points), lambda row: _sheet(row, sheets), *OF_LINE[-2:])
     lines = lines.assign(
@@ -82,7 +82,7 @@ def counting(points: pd.DataFrame) -> dict[str, pd.Series]:
     """Quantity -> which points of its workload may be the best; of others all may be.
 
     Args:
-        points: those that are `throughputs.described`.
+        points: of `Frames`.
     """
     size, cache = points["working_set_bytes"], points["cache_bytes"]
     of_kernel = [points[name] for name in (*PLACE, "precision", "kernel")]
@@ -147,20 +147,18 @@ def _sheet(line: Row, sheets: DataSheets) -> Figure:
     return sheets.bandwidth(line) if line["quantity"] in IN_MEMORY else NO_SHEET
 
 
-def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -> None:
+def write(frames: Frames, arguments: argparse.Namespace) -> None:
     """Compute and write: the three tables, and those of grids, see `scaling`."""
-    cells = results.frame("cells")
-    every = throughputs.described(results.of_ok_cells(disturbed=True))
-    points = every[every["point_disturbed"].isna()]
-    ceilings = lines(points, sheets)
-    checks = throughputs.check(points, ceilings, sheets)
+    points = frames.undisturbed
+    ceilings = lines(points, frames.sheets)
+    checks = throughputs.check(points, ceilings, frames.sheets)
     grids = scaling.points_of_grids(points, ceilings)
     tables = {
         "ceilings": ceilings,
         "checks": checks,
-        "expected": scaling.expected(grids, sheets),
+        "expected": scaling.expected(grids),
         "scaling": scaling.lines(grids, ceilings),
-        "results": results_table.lines(cells, every, checks, results.frame("energy"), sheets),
+        "results": results_table.lines(frames, checks),
     }
     for name, frame in tables.items():
         table_files.write_frame(table_files.path(arguments.output, name), frame)

@@ -1,4 +1,4 @@
-"""The results of a run as frames, with everything joined and named once: what exhibits query.
+"""The results of a run as one labelled frame of cells and one of points: what all analysis selects from.
 
 `cells` has a row for each cell, `points` one for each measured point with its cell's columns. A
 cell that is not `ok` keeps its row and loses its points: a time that was not measured in the way
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import plugins, words
 from siliconprof.analyse import throughputs
 from siliconprof.analyse.equal_work import (
     CHOICES,
@@ -29,9 +29,10 @@ from siliconprof.analyse.equal_work import (
     flagged,
     manner,
 )
+from siliconprof.declarations import describe
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import matrix_file, published, table_files
+from siliconprof.store import matrix_file, published, results, table_files
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.record import HERE
 from siliconprof.store.results import Results
@@ -54,6 +55,7 @@ NAMES = [  # that other tables get from their point or cell
     *("trainer", "module", "stage", "variant", "disturbed", "is_mechanism_check", "flags", "here"),
     *("work_label", "order", "family_order", "work"),
 ]
+SIZE = ("n_parameters", "samples_per_step", "tokens_per_step", "audio_s_per_step", "target_len")
 TEXTS = (  # made here; without a row pandas would take them for numbers
     *("device_label", "place", "whose", "backend_label", "stem", "model", "stage"),
     *("apart", "variant", "setup"),
@@ -64,26 +66,12 @@ SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe 
 
 @dataclass(eq=False)
 class Frames:
-    """All results of a run.
-
-    Attributes:
-        cells: a row for each cell. Beside the columns of cells.csv: `here`, `order` (of the page),
-            `device_label`, `place` (with its host where that is another), `whose` (`other host: x`),
-            `backend_label`, `model` (module and size), `variant` (LoRA, offload, compiled …), `setup`
-            (`torch-cpu · plain · fp32 · LoRA 8`), `stage` (the scenario applied), `offloads`,
-            `predicted_on_device_bytes` (without what is offloaded),
-            `probes_off`, `disturbed`, `is_mechanism_check` (no speed is said of it).
-        points: a row for each point, with its cell's columns and: of each series `x_s` in
-            milliseconds `x_ms`, `x_ms_low`, `x_ms_high`; `work` (a number, equal for equal work),
-            `work_label` (`gpt2-nano: 0.20 M parameters, batch 4 × 64 tokens`), `family_order`.
-    """
+    """All results of a run."""
 
     results: Results
+    sheets: DataSheets
     matrix: Matrix
-    registry: registry.Registry
     published_folder: Path
-    cells: pd.DataFrame
-    points: pd.DataFrame
     _tables: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
 
     @classmethod
@@ -93,9 +81,148 @@ class Frames:
         Raises:
             UserError: a file is missing or damaged.
         """
-        document, results, known = matrix_file.read(matrix), Results(tables), registry.load(devices)
-        cells = _cells(results, DataSheets(known, document.host))
-        return cls(results, document, known, published, cells, _points(results, cells))
+        document = matrix_file.read(matrix)
+        sheets = DataSheets(registry.load(devices), document.host)
+        return cls(Results(tables), sheets, document, published)
+
+    @classmethod
+    def of_run(cls, folder: Path) -> Frames:
+        """A run's own, with this checkout's data sheets.
+
+        Raises:
+            UserError: the folder has no results; one line.
+        """
+        tables, config = results.load(folder).tables, plugins.CHECKOUT / "config"
+        matrix = folder / "matrix.json"
+        return cls.load(matrix, tables, config / "published", config / "devices.yaml")
+
+    @cached_property
+    def labelled(self) -> pd.DataFrame:
+        """A row for each cell, in the order of cells.csv.
+
+        Beside its columns: `here`, `order` (of the page), `device_label`, `place` (with its host where
+        that is another), `whose` (`other host: x`), `where` (`cpu-x (mlx)`), `backend_label`, `model`
+        (module and size), `variant` (LoRA, offload, compiled …), `setup` (`torch-cpu · plain · fp32 ·
+        LoRA 8`), `stage` (the scenario applied), `offloads`, `lora` (whether adapters are trained),
+        `predicted_on_device_bytes` (without what is offloaded), `probes_off`, `disturbed`,
+        `is_mechanism_check` (no speed is said of it), the device's `registry_id` where it is known,
+        its listed `peak` in the cell's precision in FLOP/s or `no_peak`, the reason.
+        """
+        cells, probes = self.results.frame("cells"), self.results.frame("probes")
+        off = probes["means"].eq(SWITCHED_OFF).groupby([probes[name] for name in CELL]).all()
+        cells = cells.join(off.rename("probes_off"), CELL)
+        cells["probes_off"] = holds(cells, "probes_off")
+        rows = table_files.rows(cells)
+        label = [device_label(self.sheets, row) for row in rows]
+        whose = [words.whose(row) for row in rows]
+        stem = [row["workload"].removesuffix(f"-{row['trainer']}") for row in rows]
+        apart_ = [apart(row) for row in rows]
+        peaks = [self.sheets.peak(row, row["precision"]) for row in rows]
+        elsewhere = ", " + cells["host"] + ", " + cells["source"]
+        backend = cells["backend"] + elsewhere.mask(cells["source"] == HERE, "")
+        labels: dict[str, Any] = {
+            "here": cells["source"].eq(HERE),
+            "device_label": label,
+            "whose": whose,
+            "place": [f"{a} [{b}]" if b else a for a, b in zip(label, whose, strict=True)],
+            "where": cells["device"] + " (" + backend + ")",
+            "backend_label": [words.backend_name(row) for row in rows],
+            "stem": stem,
+            "model": (cells["module"] + "-" + cells["size"]).where(cells["size"].notna(), stem),
+            "stage": cells["scenario_applied"].fillna(cells["scenario"]),
+            "offloads": cells["scenario_applied"].eq("offload").fillna(False).astype(bool),
+            "lora": throughputs.known(cells["lora_rank"]),
+            "disturbed": flagged(cells, DISTURBED),
+            "is_mechanism_check": flagged(cells, NO_SPEED_FLAG),
+            "apart": apart_,
+            "variant": [
+                " · ".join([of] * bool(of) + manner(row))
+                for of, row in zip(apart_, rows, strict=True)
+            ],
+            "registry_id": [self.sheets.registry_id(row) for row in rows],
+            "peak": [peak.value for peak in peaks],
+            "no_peak": [peak.reason for peak in peaks],
+        }
+        cells = cells.assign(**labels).astype({"peak": float})
+        cells["setup"] = _setup(cells)
+        whole, offloaded = cells["predicted_memory_bytes"], cells["predicted_offloaded_bytes"]
+        cells["predicted_on_device_bytes"] = whole.mask(cells["offloads"], offloaded).astype(float)
+        order = cells[["here", "source", "host", "device", "module", "stem", "variant", "scenario"]]
+        order = order.assign(
+            here=~order["here"],
+            gpu=cells["device_kind"].eq("cpu"),
+            backend=rank(cells["backend"], BACKENDS),
+            trainer=rank(cells["trainer"], TRAINERS),
+            precision=rank(cells["precision"], PRECISIONS),
+        )
+        by = ["here", "source", "host", "gpu", "device", "module", "stem", "backend", "trainer"]
+        order = order.sort_values([*by, "precision", "variant", "scenario"], kind="stable")
+        cells["order"] = pd.Series(range(len(order)), order.index)
+        return cells.astype(dict.fromkeys(TEXTS, "str")).copy()
+
+    @cached_property
+    def measured(self) -> pd.DataFrame:
+        """A row for each point, in the order of points.csv, with its cell's columns and all that any has.
+
+        Beside them: `how`, its setting in words; `cache_bytes` of the last level, where any record of
+        the device tells; `work` (a number, equal for equal work), `work_label` (`gpt2-nano: 0.20 M
+        parameters, batch 4 × 64 tokens`), `family_order`, `is_launch_bound`.
+        """
+        points = self.results.of_ok_cells(self.labelled).copy()  # in one block: more are added
+        near = holds(points, "batch_size_found")
+        cache_bytes = points.groupby(DEVICE)["last_level_cache_bytes"].transform("last")
+        dispatching = points["dispatch_median_s"] / points["whole_step_median_s"]
+        labels = {
+            "disturbed": points["disturbed"] | points["point_disturbed"].notna(),
+            "how": pd.Series(map(describe, table_files.rows(points)), points.index, "str"),
+            "cache_bytes": cache_bytes.astype(float),
+            "work": points.groupby(list(WORK), dropna=False, sort=False).ngroup(),
+            "work_label": pd.Series(_work_labels(points, near), points.index, dtype="str"),
+            "is_launch_bound": dispatching >= LAUNCH_BOUND,
+        }
+        points = points.assign(**labels)
+        families = points[[*SIZE, "model", "work_label"]].assign(near=near)
+        families = families.sort_values([SIZE[0], "near", *SIZE[1:], "model", "work_label"])
+        return points.assign(
+            family_order=rank(points["work_label"], [*families["work_label"].unique()])
+        )
+
+    @property
+    def undisturbed(self) -> pd.DataFrame:
+        """Those of them that are no operation which other processes disturbed: nothing follows from it."""
+        return self.measured[self.measured["point_disturbed"].isna()]
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """All cells in the page's order, with flags of throughputs that no device can have."""
+        cells = with_flags(self.labelled, self.results.frame("checks"))
+        return cells.sort_values("order", ignore_index=True).copy()
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """All points in the page's order, with each series `x_s` in ms: `x_ms`, `x_ms_low`, `x_ms_high`.
+
+        A setup tells all trainings of a family on a device apart.
+        """
+        points = self.measured
+        ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
+        milliseconds = {
+            f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3
+            for end, suffix in ends.items()
+            for name in points.columns[points.columns.str.endswith(f"_{end}")]
+        }
+        # Between processes there is an interval of two.
+        in_one = ~points["processes"].gt(1)
+        counts = points.columns[points.columns.str.endswith("_n")]
+        milliseconds |= {f"{name[:-2]}_ms_n": points[name].where(in_one) for name in counts}
+        points = pd.concat([points, pd.DataFrame(milliseconds, points.index)], axis=1)
+        points = points.sort_values(["order", "point"], kind="stable", ignore_index=True)
+        # Trainings that a family's labels would not tell apart get the names of their workloads.
+        twins = points.duplicated([*DEVICE, "work_label", "setup"], keep=False) & by_phases(points)
+        for name in ("setup", "variant"):
+            apart = (points[name] + " · " + points["stem"]).str.removeprefix(" · ")
+            points[name] = points[name].mask(twins, apart)
+        return points.assign(order=range(len(points))).copy()  # in one block: exhibits add columns
 
     @property
     def trainings(self) -> pd.DataFrame:
@@ -114,11 +241,6 @@ class Frames:
         own = self.cells[self.cells["here"] & self.cells["status"].eq("ok")]
         codes = [frozenset(row.split(";")) for row in own["flags"].fillna("")]
         return frozenset.intersection(*codes) - {""} if len(codes) > 1 else frozenset()
-
-    @cached_property
-    def sheets(self) -> DataSheets:
-        """What the registry says of a row's device."""
-        return DataSheets(self.registry, self.matrix.host)
 
     def table(self, name: str) -> pd.DataFrame:
         """Another table of the run, with its cells' or points' `NAMES` where it has their key."""
@@ -140,7 +262,8 @@ class Frames:
         side's; `rank` is the place of the pair: another device or backend, all else alike, first;
         nothing disturbed and no gap within noise before anything sound.
         """
-        lines, points = self.results.frame("attribution"), self.trainings
+        lines = self.results.frame("attribution")
+        points = self.points[self.points["trainer"].notna()]
         for side in ("fast", "slow"):
             key = [f"{side}_{name}" for name in POINT]
             names = points[POINT].set_axis(key, axis=1).assign(**{side: points.index})
@@ -179,7 +302,7 @@ class Frames:
             UserError: see `published.read`.
         """
         frame = published.read(self.published_folder, name).astype("string")
-        names = {device: entry["name"] for device, entry in self.registry["devices"].items()}
+        names = {device: entry["name"] for device, entry in self.sheets.registry["devices"].items()}
         devices = [column for column in frame if column in ("device", "device_a", "device_b")]
         return frame.assign(**{f"{column}_label": frame[column].map(names) for column in devices})
 
@@ -239,55 +362,17 @@ def rank(values: pd.Series, first: Sequence[str]) -> pd.Series:
     return values.map(place).fillna(len(place)).astype(int)
 
 
-def _cells(results: Results, sheets: DataSheets) -> pd.DataFrame:
-    cells = results.frame("cells")
-    probes = results.frame("probes")
-    off = probes["means"].eq(SWITCHED_OFF).groupby([probes[name] for name in CELL]).all()
-    above = throughputs.above(results.frame("checks"))
-    cells = cells.join(off.rename("probes_off"), CELL).join(above, CELL).copy()
-    # A value above a ceiling shows only beside other records, which stay as they are.
-    for name, more, between in (("flags", "above", ";"), ("flag_details", "above_details", "; ")):
-        both = cells[name].fillna("") + between + cells.pop(more).fillna("")
-        cells[name] = both.str.strip(between).replace("", None).astype(object)
-    cells["probes_off"] = holds(cells, "probes_off")
-    rows = table_files.rows(cells)
-    label = [device_label(sheets, row) for row in rows]
-    whose = [words.whose(row) for row in rows]
-    stem = [row["workload"].removesuffix(f"-{row['trainer']}") for row in rows]
-    apart_ = [apart(row) for row in rows]
-    variant = [
-        " · ".join([of] * bool(of) + manner(row)) for of, row in zip(apart_, rows, strict=True)
-    ]
-    cells = cells.assign(
-        here=cells["source"].eq(HERE),
-        device_label=label,
-        whose=whose,
-        place=[f"{a} [{b}]" if b else a for a, b in zip(label, whose, strict=True)],
-        backend_label=[words.backend_name(row) for row in rows],
-        stem=stem,
-        model=(cells["module"] + "-" + cells["size"]).where(cells["size"].notna(), stem),
-        stage=cells["scenario_applied"].fillna(cells["scenario"]),
-        offloads=cells["scenario_applied"].eq("offload").fillna(False).astype(bool),
-        disturbed=flagged(cells, DISTURBED),
-        is_mechanism_check=flagged(cells, NO_SPEED_FLAG),
-        apart=apart_,
-        variant=variant,
-    )
-    cells["setup"] = _setup(cells)
-    whole, offloaded = cells["predicted_memory_bytes"], cells["predicted_offloaded_bytes"]
-    cells["predicted_on_device_bytes"] = whole.mask(cells["offloads"], offloaded).astype(float)
-    order = cells[["here", "source", "host", "device", "module", "stem", "variant", "scenario"]]
-    order = order.assign(
-        here=~order["here"],
-        gpu=cells["device_kind"].eq("cpu"),
-        backend=rank(cells["backend"], BACKENDS),
-        trainer=rank(cells["trainer"], TRAINERS),
-        precision=rank(cells["precision"], PRECISIONS),
-    )
-    by = ["here", "source", "host", "gpu", "device", "module", "stem", "backend", "trainer"]
-    order = order.sort_values([*by, "precision", "variant", "scenario"], kind="stable")
-    cells = cells.loc[order.index].reset_index(drop=True)
-    return cells.assign(order=range(len(cells))).astype(dict.fromkeys(TEXTS, "str")).copy()
+def with_flags(cells: pd.DataFrame, checks: pd.DataFrame) -> pd.DataFrame:
+    """With flags of throughputs above what a device can do, which show only beside other records."""
+    flags = checks["verdict"].map(throughputs.FLAG_OF_VERDICT)
+    details = flags + ": " + checks["reason"].fillna("")
+    found = checks[CELL].assign(flags=flags, flag_details=details).dropna(subset="flags")
+    for name, between in (("flags", ";"), ("flag_details", "; ")):
+        more = found.groupby(CELL)[name].unique().map(between.join).rename("more")
+        both = cells[name].fillna("") + between + cells.join(more, CELL)["more"].fillna("")
+        both = both.str.strip(between).replace("", None).astype(object)
+        cells = cells.assign(**{name: both})
+    return cells
 
 
 def device_label(sheets: DataSheets, row: Mapping[str, Any]) -> str:
@@ -311,47 +396,11 @@ def _setup(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def _points(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
-    points = results.of_ok_cells(cells=cells, disturbed=True)
-    points["disturbed"] |= points["point_disturbed"].notna()
-    ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
-    milliseconds = {
-        f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3
-        for end, suffix in ends.items()
-        for name in points.columns[points.columns.str.endswith(f"_{end}")]
-    }
-    # Between processes there is an interval of two.
-    in_one = ~points["processes"].gt(1)
-    counts = points.columns[points.columns.str.endswith("_n")]
-    milliseconds |= {f"{name[:-2]}_ms_n": points[name].where(in_one) for name in counts}
-    # in one block: columns are added below
-    points = pd.concat([points, pd.DataFrame(milliseconds, points.index)], axis=1).copy()
-    near = holds(points, "batch_size_found")
-    labels = pd.Series(_work_labels(points, near), points.index, dtype="str")
-    dispatching = points["dispatch_median_s"] / points["whole_step_median_s"]
-    points = points.assign(work_label=labels, is_launch_bound=dispatching >= LAUNCH_BOUND)
-    points["work"] = points.groupby(list(WORK), dropna=False, sort=False).ngroup()
-    size = ["n_parameters", "samples_per_step", "tokens_per_step", "audio_s_per_step", "target_len"]
-    families = points[[*size, "model", "work_label"]].assign(near=near)
-    families = families.sort_values(["n_parameters", "near", *size[1:], "model", "work_label"])
-    places = {name: place for place, name in enumerate(dict.fromkeys(families["work_label"]))}
-    points["family_order"] = points["work_label"].map(places)
-    points = points.sort_values(["order", "point"], kind="stable", ignore_index=True)
-    # Trainings that a family's labels would not tell apart get the names of their workloads.
-    twins = points.duplicated([*DEVICE, "work_label", "setup"], keep=False) & by_phases(points)
-    for name in ("setup", "variant"):
-        apart = (points[name] + " · " + points["stem"]).str.removeprefix(" · ")
-        points[name] = points[name].mask(twins, apart)
-    return points.assign(order=range(len(points))).copy()  # in one block: exhibits add columns
-
-
 def _work_labels(points: pd.DataFrame, near: pd.Series) -> list[str]:
     """`gpt2-nano: 0.20 M parameters, batch 4 × 64 tokens` of each point."""
-    columns = ["model", "n_parameters", "samples_per_step", "tokens_per_step"]
-    columns += ["audio_s_per_step", "target_len"]
     labels = []
     for (model, *numbers), found in zip(
-        points[columns].itertuples(index=False, name=None), near, strict=True
+        points[["model", *SIZE]].itertuples(index=False, name=None), near, strict=True
     ):
         parameters, samples, tokens, audio_s, target_len = map(words.number, numbers)
         if parameters is None:

@@ -27,12 +27,10 @@ import pandas as pd
 from siliconprof import words
 from siliconprof.analyse.attribution import STEP
 from siliconprof.analyse.equal_work import DISTURBED, flagged
-from siliconprof.analyse.frames import CELL, POINT
+from siliconprof.analyse.frames import CELL, POINT, Frames
 from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, OTHERS, PARTS
 from siliconprof.analyse.step_parts import MOSTLY
-from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import table_files
-from siliconprof.store.results import Results
 
 PLACE = ["source", "host", "device", "backend", "threads"]
 MODEL = ["module", "trainer", "lora_rank"]  # of which the framework does alike
@@ -311,11 +309,12 @@ def timed(points: pd.DataFrame, lines: pd.DataFrame) -> Timed:
     return Timed(found.join(of_step).assign(dispatch_s=dispatch_s.mask(waited)), own)
 
 
-def trainings(results: Results) -> Timed:
-    """All of a run, labelled as in its points."""
-    points = results.of_ok_cells()
+def trainings(frames: Frames) -> Timed:
+    """All of a run, labelled as in its `measured`."""
+    points = frames.undisturbed
     names = points.loc[points[STEP].gt(0), POINT].reset_index(names="training")
-    return timed(points, results.operators.dropna(subset="seconds").merge(names, on=POINT))
+    operators = frames.results.operators.dropna(subset="seconds")
+    return timed(points, operators.merge(names, on=POINT))
 
 
 def lines(measured: Timed) -> pd.DataFrame:
@@ -345,7 +344,7 @@ def lines(measured: Timed) -> pd.DataFrame:
     return named.join(pd.DataFrame.from_dict(told, "index"))
 
 
-def write(results: Results, _: DataSheets, arguments: argparse.Namespace) -> None:
+def write(frames: Frames, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
     path = table_files.path(arguments.output, "predicted")
-    table_files.write_frame(path, lines(trainings(results)))
+    table_files.write_frame(path, lines(trainings(frames)))

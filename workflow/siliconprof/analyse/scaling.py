@@ -30,7 +30,6 @@ import pandas as pd
 from siliconprof.analyse import step_work, throughputs
 from siliconprof.analyse.throughputs import DEVICE, PLACE, known, of_step, reach_of
 from siliconprof.hosts import caches
-from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.stats import line_fit
 from siliconprof.store import table_files
@@ -62,7 +61,7 @@ MOST_RESIDUAL = 0.25  # of a step: such as lie further from the line do not lie 
 
 
 def points_of_grids(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
-    """With `seconds` of a step where it was measured, and the fastest product in their format."""
+    """Those of grids, with `seconds` of a step and the fastest product in their format."""
     points = points[points["module"] == GRID]
     seconds = of_step(points, "median_s")
     seconds = seconds.where(points["point_status"].fillna("ok").eq("ok") & known(seconds))
@@ -71,20 +70,17 @@ def points_of_grids(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFram
     return points.merge(products, "left", [*PLACE, "format"])
 
 
-def expected(points: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
+def expected(points: pd.DataFrame) -> pd.DataFrame:
     """Lines of expected.csv.
 
     Args:
         points: see `points_of_grids`.
     """
     points = points[points["seconds"].notna()]
-    points = throughputs.of_sheets(
-        points, lambda row: sheets.peak(row, row["precision"]), "precision"
-    )
     flops = points["flops"].where(known(points["flops"]))
     return points.assign(
         actual_s=points["seconds"],
-        expected_datasheet_s=flops / points["datasheet_value"],
+        expected_datasheet_s=flops / points["peak"],
         expected_ceiling_s=flops / points["ceiling"],
     )
 

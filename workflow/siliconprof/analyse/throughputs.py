@@ -7,20 +7,19 @@ ceiling, which has an error itself, only one of more than a quarter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import pandas as pd
 
 from siliconprof import words
-from siliconprof.analyse.equal_work import apart, manner
-from siliconprof.declarations import PRODUCT_INTENSITY, describe, workload_of
+from siliconprof.declarations import PRODUCT_INTENSITY, workload_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.stats import inference
 from siliconprof.store import columns, table_files
-from siliconprof.store.table_files import KEY, Row
+from siliconprof.store.table_files import Row
 
 OK = "ok"
 ABOVE_PEAK = "above the datasheet's peak"
@@ -29,6 +28,8 @@ NOT_COMPARED = "not compared"
 FLAG_OF_VERDICT = {ABOVE_PEAK: "above_peak", ABOVE_CEILING: "above_ceiling"}
 PLACE = ("source", "host", "device", "backend")
 DEVICE = list(PLACE[:-1])
+# What its calls use again and again, whether they find nothing in a cache, its quantities.
+USED = ["whole_bytes", "is_cold", "yields"]
 RATES = ["flop_per_s", "burst_flop_per_s", "bytes_per_s"]
 MOST_OF_CEILING = 1.25
 MANY = 1000.0  # degrees of freedom of an interval that no few processes make: the normal one's
@@ -50,33 +51,6 @@ def known(values: pd.Series) -> pd.Series:
 def reach_of(processes: float) -> float:
     """Standard errors from the middle of a 95 % interval to its end."""
     return inference.student_quantile((1 + inference.CONFIDENCE) / 2, processes - 1 or MANY)
-
-
-def described(points: pd.DataFrame) -> pd.DataFrame:
-    """Points with every column that any may have, their device's cache, and what plug-ins say.
-
-    That is `cache_bytes` of the last level, where any record of the device tells; `how`, `apart`
-    (what sets a training apart), `whole_bytes` (what its calls use again and again), `is_cold`, and
-    `yields`, the names of its quantities.
-    """
-    facts = [_facts(row) for row in table_files.rows(points)]
-    names = ["how", "apart", "whole_bytes", "is_cold", "yields"]
-    found = pd.DataFrame(facts, points.index, names).astype({"whole_bytes": float})
-    found["cache_bytes"] = (
-        points.groupby(DEVICE)["last_level_cache_bytes"].transform("last").astype(float)
-    )
-    every = points.columns.union([*columns.of(columns.POINTS)])
-    return points.reindex(columns=every).join(found).copy()
-
-
-def _facts(point: Row) -> tuple:
-    plugin = workload_of(point)
-    parts = [apart(point), *manner(point)] if point["trainer"] else []
-    variant = ", ".join(filter(None, parts))
-    if plugin is None:
-        return describe(point), variant, None, False, ("flop_per_s", "bytes_per_s")
-    whole = point.get(plugin.working_set) if plugin.working_set else None
-    return describe(point), variant, whole, point.get("cache") == "cold", tuple(plugin.QUANTITIES)
 
 
 def of_sheets(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) -> pd.DataFrame:
@@ -115,25 +89,17 @@ def bandwidths(lines: pd.DataFrame) -> pd.DataFrame:
     return best.drop(columns=["backend", "format"])
 
 
-def above(checks: pd.DataFrame) -> pd.DataFrame:
-    """Of each cell with a throughput above what its device can do `above`, flags, and `above_details`."""
-    flags = checks["verdict"].map(FLAG_OF_VERDICT)
-    details = flags + ": " + checks["reason"].fillna("")
-    found = checks[[*KEY]].assign(above=flags, above_details=details).dropna(subset="above")
-    codes = found.drop_duplicates([*KEY, "above"]).groupby([*KEY])["above"].agg(";".join)
-    return pd.concat([codes, found.groupby([*KEY])["above_details"].agg("; ".join)], axis=1)
-
-
 def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
     """Lines of checks.csv.
 
     Args:
-        points: those that are `described`, with `record` beside the columns of points.csv.
+        points: of `Frames`.
         lines: of ceilings.csv.
     """
     names = [name for name in columns.own("checks") if name in points]
-    names += ["flops", "bytes", "whole_bytes", "cache_bytes", "is_cold", "yields", "order"]
-    points = points.assign(order=range(len(points)))
+    names += ["flops", "bytes", "cache_bytes", *USED, "order"]
+    used = pd.DataFrame(map(_used, table_files.rows(points)), points.index, USED)
+    points = points.assign(order=range(len(points))).join(used.astype({"whole_bytes": float}))
     rows = points.melt(names, RATES, "quantity", "value")
     rows = rows[known(rows["value"])]
     pairs = zip(rows["quantity"].str.removeprefix("burst_"), rows["yields"], strict=True)
@@ -150,6 +116,15 @@ def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.D
     checks = checks.assign(of_datasheet=of_sheet, of_ceiling=of_own, verdict=verdict)
     reasons = [_reason(row) for row in table_files.rows(checks)]
     return checks.assign(reason=pd.Series(reasons, checks.index, object))
+
+
+def _used(point: Row) -> tuple[float | None, bool, Collection[str]]:
+    """`USED` of a point, by its plug-in."""
+    plugin = workload_of(point)
+    if plugin is None:
+        return None, False, ("flop_per_s", "bytes_per_s")
+    whole = point.get(plugin.working_set) if plugin.working_set else None
+    return whole, point["cache"] == "cold", plugin.QUANTITIES
 
 
 def fastest_product(points: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:

@@ -27,7 +27,14 @@ OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
 # The columns in which two compared rows must agree, less those that distinguish their sides.
 WORK = (
     *("module", "trainer", "network", *SHAPE, "n_parameters", "n_trainable_parameters"),
-    *("target_len", "clip_seconds", *OF_THE_BATCH, "precision", "model", "gradient_checkpointing"),
+    *(
+        "target_len",
+        "clip_seconds",
+        *OF_THE_BATCH,
+        "precision",
+        "proportions",
+        "gradient_checkpointing",
+    ),
     *(*CHOICES, *OPERATION),
 )
 ACROSS_SETTINGS = (*PLACE, "precision", "module", *SHAPE, "n_parameters", "batch_size")
@@ -141,13 +148,13 @@ def _pairs(compare: Compare, question: Question, rows: pd.DataFrame) -> pd.DataF
         chosen = rows[fits(rows, side)]
         if QUANTITIES[compare.quantity].fastest:
             chosen = chosen.sort_values("middle", ascending=False, kind="stable")
-            chosen = chosen.drop_duplicates(["group", "place"]).sort_index()
-        sides.append(chosen[["group", "place", "computer"]].reset_index(names="row"))
+            chosen = chosen.drop_duplicates(["group", "unit"]).sort_index()
+        sides.append(chosen[["group", "unit", "computer"]].reset_index(names="row"))
     pairs = sides[0].merge(sides[1], on="group").sort_values("group", kind="stable")
     pairs = pairs.rename(columns={"row_x": "one", "row_y": "other"})
     kept = pairs["one"] != pairs["other"]
     if _between_devices(question):
-        kept &= pairs["place_x"] != pairs["place_y"]
+        kept &= pairs["unit_x"] != pairs["unit_y"]
         if question.same_host:
             kept &= pairs["computer_x"] == pairs["computer_y"]
     return pairs[kept]

@@ -11,15 +11,10 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse import scaling
-from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
-from siliconprof.analyse.frames import CELL, DEVICE, POINT, holds
+from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames, holds
 from siliconprof.analyse.throughputs import MANY, PLACE, bandwidths, known, of_sheets, of_step
-from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.stats import inference
 from siliconprof.store import columns
-from siliconprof.store.record import HERE
-from siliconprof.store.results import Results
-from siliconprof.store.table_files import rows as as_rows
 
 # The rows that a quantity is read from: of a table, or lines of scaling.csv about something.
 POINTS, CELLS, SHAPES, BACKENDS = "points", "cells", scaling.ABOUT_SHAPE, scaling.ABOUT_BACKEND
@@ -43,7 +38,7 @@ def fits(rows: pd.DataFrame, side: Mapping[str, Any]) -> pd.Series:
     mask = pd.Series(True, rows.index)
     for name, expected in side.items():
         values = expected if isinstance(expected, list) else [expected]
-        of_name = rows[name].isin(values)
+        of_name = rows["proportions" if name == "model" else name].isin(values)
         mask &= of_name | rows["registry_id"].isin(values) if name == "device" else of_name
     return mask
 
@@ -51,15 +46,12 @@ def fits(rows: pd.DataFrame, side: Mapping[str, Any]) -> pd.Series:
 class Evidence:
     """All measured data that claims are tested with.
 
-    Rows have every column that any may have, and `registry_id` of their device where known, its
-    listed `peak` in their precision in FLOP/s or `no_peak`, the reason; `lora`, whether adapters are
-    trained; `any_batch_size`, of a training or of a batched operation; `where`, such as
-    `cpu-x (torch-cpu)`, with host and source where it is another host; numbers of their `place`, a
-    device of a host, and `computer`.
+    Rows have every column that any may have, and the labels of `Frames`; `any_batch_size`, of a training
+    or of a batched operation; numbers of their `unit`, a device of a host, and `computer`.
     """
 
-    def __init__(self, results: Results, sheets: DataSheets) -> None:
-        self.results, self.sheets = results, sheets
+    def __init__(self, frames: Frames) -> None:
+        self.frames, self.results = frames, frames.results
         self._kept: dict[tuple[str, ...], Any] = {}
 
     def rows(self, of: str) -> pd.DataFrame:
@@ -77,7 +69,7 @@ class Evidence:
     @cached_property
     def cells(self) -> pd.DataFrame:
         """All cells."""
-        return self._identified(self.results.frame("cells"))
+        return _complete(self.frames.labelled)
 
     @cached_property
     def devices(self) -> set[str]:
@@ -88,85 +80,44 @@ class Evidence:
     def points(self) -> pd.DataFrame:
         """The points of cells that are ok; every claim is about eager steps.
 
-        Beside the columns of all rows: `shape_size` of an operation; `model`, which is the `wide`
+        Beside the columns of all rows: `shape_size` of an operation; `proportions`, which is the `wide`
         and which the `deep` one of two trainings of equal size; `product`, FLOP/s of the fastest
         matrix product of its place and precision, and `bandwidth` of its memory in bytes/s, with
-        `no_product` and `no_bandwidth`, why there is none; the `spread` of its step's time, and
-        whether it `is_mechanism_check`.
+        `no_product` and `no_bandwidth`, why there is none; the `spread` of its step's time.
         """
-        points = self._identified(self.results.of_ok_cells())
+        points = self.frames.undisturbed
         status = points["point_status"]
         points = points[(status.isna() | status.eq("ok")) & ~holds(points, "compile")]
-        points = points.reset_index(drop=True)
+        points = _complete(points.reset_index(drop=True))
         values = (points["m"] * points["k"]).where(points["module"].isin(SIZED))
         sizes = [values >= LARGE_VALUES, values.gt(0) & (values <= SMALL_VALUES)]
         here = [*PLACE, "precision"]
         products = points[points["module"].eq("matmul")].groupby(here)["flop_per_s"].max()
         tokens = points["tokens_per_s"]
         faulted = [f"{kind}_faulted_bytes_per_step" for kind in ("minor", "major")]
-        made = pd.DataFrame(
-            {
-                "shape_size": np.select(sizes, ["large", "small"], ""),
-                "model": _wide_and_deep(points[points["trainer"] == "training_run"]),
-                "step_s": of_step(points, "median_s"),
-                "speed_per_s": tokens.where(known(tokens), points["samples_per_s"]),
-                "faulted_bytes": points[faulted].sum(axis=1, skipna=False),
-                "product": points[here].join(products.rename("product"), here)["product"],
-                "no_product": "no matrix product in " + points["precision"] + " was timed there",
-                "is_mechanism_check": flagged(points, NO_SPEED_FLAG),
-            },
-            points.index,
+        made = points[here].assign(
+            shape_size=np.select(sizes, ["large", "small"], ""),
+            proportions=_wide_and_deep(points[points["trainer"] == "training_run"]),
+            step_s=of_step(points, "median_s"),
+            speed_per_s=tokens.where(known(tokens), points["samples_per_s"]),
+            faulted_bytes=points[faulted].sum(axis=1, skipna=False),
+            no_product="no matrix product in " + points["precision"] + " was timed there",
         )
+        made = made.join(products.rename("product"), here).drop(columns=here)
         spreads = spread([of_step(points, f"{p}_s") for p in PARTS], points["processes"])
         return pd.concat([points, made, self._bandwidths(points), spreads], axis=1).copy()
 
     @cached_property
     def _lines(self) -> pd.DataFrame:
-        return self._identified(self.results.of_ok_cells("scaling"))
-
-    def _identified(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The lines of a table with what all rows have."""
-        frame = frame.reset_index(drop=True)
-        of = [*DEVICE, "precision"]
-        sheets = of_sheets(
-            frame[of], lambda row: self.sheets.peak(row, row["precision"]), "precision"
-        )
-        devices = frame[DEVICE].drop_duplicates()
-        ids = pd.Series([*map(self._registry_id, as_rows(devices))], devices.index, object)
-        away = ", " + frame["host"] + ", " + frame["source"]
-        where = frame["backend"] + away.mask(frame["source"] == HERE, "")
-        every = {**columns.of(POINTS), **columns.of(CELLS), **dict.fromkeys(OPERATION)}
-        frame = frame.reindex(columns=frame.columns.union([*every], sort=False))
-        size = frame["batch_size"]
-        made = (
-            frame[DEVICE]
-            .merge(devices.assign(registry_id=ids), "left", DEVICE)[["registry_id"]]
-            .assign(
-                peak=sheets["datasheet_value"],
-                no_peak=sheets["datasheet_reason"],
-                lora=known(frame["lora_rank"]),
-                where=frame["device"] + " (" + where + ")",
-                any_batch_size=size.where(known(size), frame["batch"]),
-                place=frame.groupby(DEVICE, sort=False).ngroup(),
-                computer=frame.groupby(["source", "host"], sort=False).ngroup(),
-            )
-        )
-        return pd.concat([frame, made], axis=1).copy()  # in one block
-
-    def _registry_id(self, row: Mapping[str, Any]) -> str | None:
-        entry, devices = self.sheets.entry(row), self.sheets.registry["devices"]
-        return next((name for name, of in devices.items() if of is entry), None)
-
-    def table(self, name: str) -> pd.DataFrame:
-        """A table with every column that it may have."""
-        frame = self.results.frame(name)
-        return frame.reindex(columns=frame.columns.union([*columns.of(name)], sort=False))
+        lines, cells = self.results.frame("scaling"), self.frames.labelled
+        own = cells[[*CELL, *cells.columns.difference(lines.columns)]]
+        return _complete(lines.merge(own[own["status"] == "ok"], on=CELL))
 
     def courses(
         self, table: str, of: pd.DataFrame, *names: str, on: Sequence[str] = POINT
     ) -> Iterator[list[np.ndarray]]:
         """Of each row some columns of a table's lines about its point, or its cell; NaN for none."""
-        lines = self.table(table)
+        lines = self.results.frame(table)
         places = self.kept((table, *on), lambda: lines.groupby([*on], sort=False).indices)
         arrays = [
             self.kept((table, name), partial(lines[name].to_numpy, na_value=math.nan))
@@ -187,7 +138,7 @@ class Evidence:
 
     def _bandwidths(self, points: pd.DataFrame) -> pd.DataFrame:
         """Of each point the bandwidth of its device's memory, as measured or by its data sheet."""
-        found = of_sheets(points[DEVICE], self.sheets.bandwidth)
+        found = of_sheets(points[DEVICE], self.frames.sheets.bandwidth)
         found = found.merge(bandwidths(self.results.frame("ceilings")), "left", DEVICE)
         is_measured, is_warm = known(found["ceiling"]), points["cache"].eq("warm")
         none = "no bandwidth of its memory was measured, and " + found["datasheet_reason"]
@@ -199,6 +150,18 @@ class Evidence:
                 "no_bandwidth": none.mask(is_warm, warm),
             }
         )
+
+
+def _complete(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with what all have, see `Evidence`."""
+    every = {**columns.of(POINTS), **columns.of(CELLS), **dict.fromkeys(OPERATION)}
+    frame = frame.reindex(columns=frame.columns.union([*every], sort=False))
+    size = frame["batch_size"]
+    return frame.assign(
+        any_batch_size=size.where(known(size), frame["batch"]),
+        unit=frame.groupby(DEVICE, sort=False).ngroup(),
+        computer=frame.groupby(DEVICE[:2], sort=False).ngroup(),
+    ).copy()  # in one block
 
 
 def spread(times: Sequence[pd.Series], processes: pd.Series) -> pd.DataFrame:

@@ -13,16 +13,15 @@ from typing import Any
 
 import pandas as pd
 
+from siliconprof.analyse.frames import Frames
 from siliconprof.claims import cases, claims_file, verdicts
 from siliconprof.claims.cases import WHICH_DEVICE, Asked
 from siliconprof.claims.claims_file import Claim
 from siliconprof.claims.evidence import Evidence, fits
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE
-from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.store import table_files
 from siliconprof.store.record import HERE
-from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
 NO_CASE = "no two of its cells did the same work in the same way"
@@ -81,7 +80,7 @@ def judged(claim: Claim, evidence: Evidence) -> Row:
 def _missing(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> list[str]:
     """Why the answer is not complete."""
     unmeasured = [name for name in claim.devices if name not in evidence.devices]
-    devices = evidence.sheets.registry["devices"]
+    devices = evidence.frames.sheets.registry["devices"]
     names = "; ".join(devices[name]["name"] for name in unmeasured)  # which contain commas
     missing = [f"not measured: {names}"] if names else []
     for asked in every:
@@ -112,7 +111,7 @@ def _why_none(claim: Claim, asked: Asked, evidence: Evidence) -> str:
     for side in question.sides:
         device = {k: v for k, v in side.items() if k in (*WHICH_DEVICE, "backend")}
         setting = {k: v for k, v in side.items() if k not in (*device, *OF_POINTS)}
-        name = _side_words(device, evidence.sheets.registry["devices"])
+        name = _side_words(device, evidence.frames.sheets.registry["devices"])
         there = counted[fits(counted, device)]
         if there.empty:
             return f"no {modules} cell{name} is part of these results"
@@ -147,10 +146,10 @@ def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
     return f"{text} by {side['backend']}" if "backend" in side else text
 
 
-def write(results: Results, sheets: DataSheets, arguments: argparse.Namespace) -> None:
+def write(frames: Frames, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    claims = claims_file.load(arguments.claims, sheets.registry, arguments.published)
-    evidence = Evidence(results, sheets)
+    claims = claims_file.load(arguments.claims, frames.sheets.registry, arguments.published)
+    evidence = Evidence(frames)
     lines = [
         row_of(claim) | (judged(claim, evidence) if claim.questions else {}) for claim in claims
     ]

@@ -296,7 +296,7 @@ def _growth(values: Sequence[float]) -> Figure:
 def _energy_per_sample(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     """Joules per sample of the GPU alone, or on a CPU of its package."""
     scope = rows["device_kind"].map(ENERGY_SCOPES).fillna("gpu")
-    lines = rows[POINT].assign(row=rows.index, own=scope).merge(evidence.table("energy"), on=POINT)
+    lines = rows[POINT].assign(row=rows.index, own=scope).merge(evidence.results.energy, on=POINT)
     lines["own"] = lines["scope"] == lines["own"]
     lines = lines.sort_values("own", ascending=False, kind="stable")
     measured = lines[lines["own"] & known(lines["energy_per_sample_j"])]
@@ -346,7 +346,7 @@ def _finding(words: str, rows: str, word: Callable[[Evidence, pd.DataFrame], Any
 
 def _heat(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
     """Whether the hardware throttled, for heat or its protection, while a cell ran."""
-    probes = evidence.table("probes")
+    probes = evidence.results.probes
     clocks = probes[probes["probe"] == "clocks"].drop_duplicates(CELL).set_index(CELL)["throttled"]
     throttled = rows[CELL].join(clocks, CELL)["throttled"]
     return throttled.map({True: "throttled", False: "not throttled"})

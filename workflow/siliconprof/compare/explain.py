@@ -23,8 +23,9 @@ from siliconprof import options
 from siliconprof.analyse import attribution
 from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE, STEP
 from siliconprof.analyse.equal_work import WORK
+from siliconprof.analyse.frames import Frames
 from siliconprof.errors import UserError, nearest, stage
-from siliconprof.store import results, table_files
+from siliconprof.store import table_files
 from siliconprof.store.record import HERE
 from siliconprof.words import aligned
 
@@ -74,13 +75,13 @@ def lines(folder: Path, names: Sequence[str]) -> pd.DataFrame:
     Raises:
         UserError: see `chosen`; or they did not do the same work, or are one.
     """
-    run = results.load(folder)
-    points = run.of_ok_cells()
+    run = Frames.of_run(folder)
+    points = run.undisturbed
     usable = attribution.has_parts(points)
     a, b = (chosen(points, name, usable, NO_PARTS) for name in names)
     if a == b:
         raise UserError(f"{names[0]} and {names[1]} are one training; name two")
-    work = table_files.rows(points.reindex(columns=WORK).loc[[a, b]])
+    work = table_files.rows(points.loc[[a, b], [*WORK]])
     apart = [
         f"{name} {work[0][name]} and {work[1][name]}"
         for name in WORK
@@ -90,7 +91,7 @@ def lines(folder: Path, names: Sequence[str]) -> pd.DataFrame:
         raise UserError(f"{names[0]} and {names[1]} differ in their work: {'; '.join(apart)}")
     fast, slow = sorted((a, b), key=points[STEP].__getitem__)
     pair = pd.DataFrame({"rule": [ASKED], "fast": [fast], "slow": [slow]})
-    return attribution.lines(points, pair, run.step_parts)
+    return attribution.lines(points, pair, run.results.step_parts)
 
 
 def as_text(found: pd.DataFrame) -> str:

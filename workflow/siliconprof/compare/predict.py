@@ -26,6 +26,7 @@ import pandas as pd
 
 from siliconprof import options, plugins
 from siliconprof.analyse import attribution, prediction
+from siliconprof.analyse.frames import Frames
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
 from siliconprof.analyse.prediction import MODEL, PLACE, Timed
 from siliconprof.cells import model_file
@@ -33,7 +34,7 @@ from siliconprof.compare import explain
 from siliconprof.errors import UserError, nearest, stage
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
-from siliconprof.store import model, results, table_files
+from siliconprof.store import model, table_files
 from siliconprof.store.cell import PRECISIONS
 from siliconprof.workloads import causal_lm
 
@@ -242,12 +243,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError("name one: a training of the results, or --model with --batch")
     factors = faster(arguments.faster)
     asked_model = of_model(arguments) if arguments.model else None
-    of_run = results.load(arguments.results)
+    frames = Frames.of_run(arguments.results)
     with options.at_work(
         f"predicting {arguments.training or arguments.model} by {arguments.results}"
     ):
-        measured = prediction.trainings(of_run)
-        asked = asked_model or of_training(arguments.training, of_run.of_ok_cells(), measured)
+        measured = prediction.trainings(frames)
+        asked = asked_model or of_training(arguments.training, frames.undisturbed, measured)
         found = list(answers(asked, measured.sound, factors, arguments))
     if arguments.json:
         print(json.dumps(found, indent=1))

@@ -39,6 +39,11 @@ class DataSheets:
                     return devices.get(device["registry_id"])
         return devices.get(row["device"]) or devices.get(registry.kind_of(row["device"]))
 
+    def registry_id(self, row: Mapping[str, Any]) -> str | None:
+        """The registry's id of a row's device."""
+        entry, devices = self.entry(row), self.registry["devices"]
+        return next((name for name, of in devices.items() if of is entry), None)
+
     def peak(self, row: Mapping[str, Any], number_format: str) -> Figure:
         """Peak of products in fp32, tf32, fp16 or bf16, in FLOP/s."""
         entry = self.entry(row)

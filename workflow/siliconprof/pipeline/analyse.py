@@ -14,12 +14,10 @@ from collections.abc import Sequence
 
 from siliconprof import options
 from siliconprof.analyse import attribution, ceilings, prediction
+from siliconprof.analyse.frames import Frames
 from siliconprof.claims import judge
 from siliconprof.errors import stage
-from siliconprof.hosts import registry
-from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import matrix_file, table_files
-from siliconprof.store.results import Results
+from siliconprof.store import table_files
 
 # In this order: later ones read what earlier ones have written.
 STAGES = (ceilings.write, attribution.write, prediction.write, judge.write)
@@ -29,13 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write all tables."""
     names = ("matrix", "tables", "registry", "claims", "published", "output")
     arguments = options.parsed(main, argv, *names)
-    devices, matrix = registry.load(arguments.registry), matrix_file.read(arguments.matrix)
-    tables = table_files.together(
-        arguments.tables, arguments.output
-    )  # later stages read earlier ones'
-    results, sheets = Results(tables), DataSheets(devices, matrix.host)
+    tables = table_files.together(arguments.tables, arguments.output)
+    frames = Frames.load(arguments.matrix, tables, arguments.published, arguments.registry)
     for write in STAGES:
-        write(results, sheets, arguments)
+        write(frames, arguments)
     return 0
 
 

@@ -1,7 +1,8 @@
 """What stands on the page, as values: a query, how it is drawn, which of its columns are printed.
 
-One exhibit is one file `exhibits/{section}/eNN_{name}.py` with an `EXHIBIT`, and its title and caption
-under its id in `report/captions.yaml`. Nothing else lists it.
+An exhibit is a query below `@exhibit` in a file of `exhibits/{section}/`; its title and caption stand
+under its id in `report/captions.yaml`. Nothing else lists it. The page has files by name, and the
+exhibits of each in their order.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Num:
         return [self.column, *ends, *filter(None, [self.below])]
 
 
+Rows = Callable[[Frames], pd.DataFrame]
 Column = Text | Num
 Columns = Sequence[Column]
 
@@ -107,7 +109,7 @@ class Exhibit:
     """
 
     id: str
-    rows: Callable[[Frames], pd.DataFrame]
+    rows: Rows
     figure: Drawer | None = None
     table: Columns | Callable[[pd.DataFrame], Columns] = ()
     needs: str = ""
@@ -116,6 +118,11 @@ class Exhibit:
     facts: bool = False
     sentences: bool = False
     shows: Sequence[str] = ()
+
+
+def exhibit(id_: str, **parts: Any) -> Callable[[Rows], Exhibit]:
+    """What makes an exhibit of the query below it; `parts` as in `Exhibit`."""
+    return lambda rows: Exhibit(id_, rows, **parts)
 
 
 PLACE: tuple[Column, ...] = (
@@ -137,14 +144,13 @@ def fitting(drawer: Drawer, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def modules() -> Iterator[tuple[str, str]]:
-    """(section, dotted module) of every exhibit, in the page's order."""
+    """(section, dotted module) of all exhibits, in the page's order."""
     for section in SECTIONS:
         kind = f"render.exhibits.{section}"
         yield from ((section, plugins.module_name(kind, name)) for name in plugins.names(kind))
 
 
-def load(module: str) -> Exhibit:
-    """The exhibit of a module."""
-    exhibit: Any = importlib.import_module(module).EXHIBIT
-    assert isinstance(exhibit, Exhibit), f"{module}: EXHIBIT is no Exhibit"
-    return exhibit
+def load(module: str) -> list[Exhibit]:
+    """The exhibits of a module, in their order."""
+    every = vars(importlib.import_module(module)).values()
+    return [value for value in every if isinstance(value, Exhibit)]

@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +65,33 @@ class Shown:
     error: str = ""
 
 
-def shown(module: str, section: str, number: int, frames: Frames, report: ReportBuilder) -> Shown:
-    """One exhibit drawn and written; what raises becomes a box, and the page goes on."""
-    name = module.rpartition(".")[2]
+def shown(frames: Frames, report: ReportBuilder) -> Iterator[Shown]:
+    """All exhibits drawn and written; what raises becomes a box, and the page goes on."""
+    number = count(1)
+    for section, module in exhibit.modules():
+        try:
+            values = exhibit.load(module)
+        except Exception as error:
+            yield _boxed(module.rpartition(".")[2], section, next(number), error)
+        else:
+            yield from (_shown(one, section, next(number), frames, report) for one in values)
+
+
+def _boxed(name: str, section: str, number: int, error: Exception) -> Shown:
+    """The box of an exhibit, or of a module of several.
+
+    Raises:
+        Exception: no exhibit is to blame.
+    """
+    if isinstance(error, PASSED_ON):
+        raise error
+    return Shown(name, section, name, "", number, error=f"{name}: {explained(error)}")
+
+
+def _shown(
+    value: Exhibit, section: str, number: int, frames: Frames, report: ReportBuilder
+) -> Shown:
     try:
-        value = exhibit.load(module)
         title, caption = caption_of(report.captions, "exhibits", value.id)
         one = Shown(value.id, section, title, caption, number)
         frame = value.rows(frames)
@@ -78,10 +100,8 @@ def shown(module: str, section: str, number: int, frames: Frames, report: Report
             return one
         _fill(one, value, frame, report)
         return one
-    except PASSED_ON:
-        raise
     except Exception as error:
-        return Shown(name, section, name, "", number, error=f"{name}: {explained(error)}")
+        return _boxed(value.id, section, number, error)
 
 
 def _fill(one: Shown, value: Exhibit, frame: pd.DataFrame, report: ReportBuilder) -> None:
@@ -220,11 +240,7 @@ def write(arguments: argparse.Namespace) -> None:
         temporary.remove(staged)
         staged.mkdir(parents=True)
         report = ReportBuilder(captions, staged, folder.as_posix(), arguments.print)
-        modules = islice(exhibit.modules(), arguments.most_exhibits)
-        exhibits = [
-            shown(module, section, number, frames, report)
-            for number, (section, module) in enumerate(modules, start=1)
-        ]
+        exhibits = [*islice(shown(frames, report), arguments.most_exhibits)]
         if arguments.print:
             temporary.remove(folder)
             staged.replace(folder)

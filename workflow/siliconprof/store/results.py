@@ -33,7 +33,7 @@ class Results:
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
-        """A table by its name, such as `points`.
+        """A table by its name, such as `points`, with every column that it may have.
 
         Args:
             equal: columns and values: those lines of it alone, which their reader keeps.
@@ -44,33 +44,26 @@ class Results:
         if equal:
             return table_files.read(table_files.path(self.tables, name), **equal)
         if name not in self._frames:
-            self._frames[name] = table_files.read(table_files.path(self.tables, name))
+            frame = table_files.read(table_files.path(self.tables, name))
+            absent = {key: of.type for key, of in columns.of(name).items() if key not in frame}
+            types = {key: object if type_ == "text" else float for key, type_ in absent.items()}
+            self._frames[name] = frame.reindex(columns=[*frame, *absent]).astype(types)
         return self._frames[name]
 
-    def of_ok_cells(
-        self,
-        name: str = "points",
-        cells: pd.DataFrame | None = None,
-        disturbed: bool = False,
-    ) -> pd.DataFrame:
-        """The lines of a table that are about cells whose status is ok, with the cells' columns.
+    def of_ok_cells(self, cells: pd.DataFrame | None = None) -> pd.DataFrame:
+        """The points of cells whose status is ok, with the columns of their cells.
 
-        A column that both tables have is the line's. Of points it is the cell's where they have no
-        value, such as the batch size; in other tables it may mean something else.
+        A column that both tables have is the point's, the cell's where the point has no value. Nothing
+        follows from an operation that other processes disturbed, see `point_disturbed`.
 
         Args:
             cells: the table of cells with more columns; None = as it is in its file.
-            disturbed: with operations that other processes disturbed, from which nothing follows.
         """
-        lines, cells = self.frame(name), self.frame("cells") if cells is None else cells
-        if name == columns.POINTS and not disturbed:
-            lines = lines[lines["point_disturbed"].isna()]
+        points, cells = self.frame(columns.POINTS), self.frame("cells") if cells is None else cells
         ok = cells[cells["status"] == "ok"]
-        joined = lines.merge(ok, on=list(KEY), suffixes=("", "_of_cell"))
-        for column in lines.columns.intersection(ok.columns).difference(list(KEY)):
-            of_cell = joined.pop(f"{column}_of_cell")
-            if name == columns.POINTS:
-                joined[column] = joined[column].combine_first(of_cell)
+        joined = points.merge(ok, on=list(KEY), suffixes=("", "_of_cell"))
+        for column in points.columns.intersection(ok.columns).difference(list(KEY)):
+            joined[column] = joined[column].combine_first(joined.pop(f"{column}_of_cell"))
         return joined
 
     def __getattr__(self, name: str) -> pd.DataFrame:

@@ -97,7 +97,7 @@ def paper_places(frames: Frames) -> pd.DataFrame:
     """The devices of Table 1 that the registry has, with what a training may use of each."""
     rows = []
     for device in frames.published("table1_devices")["device"]:
-        entry = frames.registry["devices"].get(device)
+        entry = frames.sheets.registry["devices"].get(device)
         if entry is None or not entry["memory_gib"] or not entry["backends"]:
             continue
         size = int(entry["memory_gib"]["value"] * registry.GIB)
