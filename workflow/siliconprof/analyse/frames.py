@@ -143,7 +143,8 @@ class Frames:
             "peak": [peak.value for peak in peaks],
             "no_peak": [peak.reason for peak in peaks],
         }
-        cells = cells.assign(**labels).astype({"peak": float})
+        of_cells = pd.DataFrame(labels, cells.index).astype({"peak": float})
+        cells = pd.concat([cells, of_cells], axis=1).copy()  # in one block: more are added
         cells["setup"] = _setup(cells)
         whole, offloaded = cells["predicted_memory_bytes"], cells["predicted_offloaded_bytes"]
         cells["predicted_on_device_bytes"] = whole.mask(cells["offloads"], offloaded).astype(float)
@@ -231,8 +232,8 @@ class Frames:
 
     @property
     def steps(self) -> pd.DataFrame:
-        """Those of them whose whole step was timed and says something about speed."""
-        frame = self.trainings
+        """All trainings whose whole step was timed and says something about speed."""
+        frame = self.points[self.points["trainer"].notna()]
         return frame[frame["whole_step_ms"].gt(0) & ~frame["is_mechanism_check"]]
 
     @cached_property

@@ -154,7 +154,11 @@ def why(frames: Frames) -> pd.DataFrame:
     parts = gaps[gaps["pair"].isin(pairs["pair"]) & gaps["kind"].isin(BAR_OF)]
     # Of a step whose operators were not timed nothing is explained, which is no part of its gap.
     timed = parts.loc[parts["kind"] == CAUSE, "pair"]
-    parts = parts[parts["kind"].eq(PHASE) | parts["pair"].isin(timed)]
+    # A whole training's steps are not split into phases.
+    is_phase = parts["kind"].eq(PHASE) & parts["part"].ne(REST)
+    split = parts.loc[is_phase & parts["seconds"].notna(), "pair"]
+    is_known = parts["pair"].isin(timed).mask(parts["kind"] == PHASE, parts["pair"].isin(split))
+    parts = parts[is_known]
     parts = parts.assign(bar=parts["kind"].map(BAR_OF), ms=1e3 * parts["seconds"])
     bars = parts.pivot_table("ms", ["pair", "bar"], "part", "first").reset_index()
     named = ["pair", "title", "gap", "gap_low", "gap_high", "disturbed", *CELL]
