@@ -64,6 +64,7 @@ class Plugin(Backend):
         recomputed=1.7,
         recomputed_gated=2.4,
         update_all=0.5,
+        update_at_once=20,  # MLX_BFS_MAX_WIDTH: where more wait, the evaluator goes depth first
         update_largest=1.5,
         update_two=2.8,
     )

@@ -1,16 +1,19 @@
 """How long a cell should take: as long as last time, else what its process and its budgets come to.
 
-Nobody knows beforehand how fast a device is: where a step lasts longer than the budget, so does the cell.
+Nobody knows beforehand how fast a device is: the least number of steps of a large model may last
+longer than the budgets, of which a processor's cores give a rough idea.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from siliconprof import words
 from siliconprof.cells import matrix
+from siliconprof.cells.of_model import TRAINERS
 from siliconprof.session.energy import LEAST_WINDOW_S, SETTLE_S
-from siliconprof.session.timing import GPU_WARM_UP_S
+from siliconprof.session.timing import FEWEST, GPU_WARM_UP_S, overran
 from siliconprof.session.trial import Trial
 from siliconprof.store.contents import Record
 
@@ -27,6 +30,8 @@ IMPORTS_S = {  # by their names in `Trial.imports`
     "peft": 0.4,
 }
 OTHER_IMPORT_S = 0.1
+CORE_FLOP_PER_S = 2e10  # of a training; 12 and 26 GFLOP/s were seen under MLX and torch
+STEPS_BESIDE = 10  # what is read beside the timed ones takes as long as so many
 
 
 def seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
@@ -39,6 +44,8 @@ def seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
         return float(last_s)
     cell, trial, timing = planned.cell, planned.trial, planned.cell.timing
     work_s = trial.workload.planned_s(timing["warmup_budget_s"] + timing["budget_s"])
+    if cell.device_kind == "cpu" and cell.trainer in TRAINERS:
+        work_s = max(work_s, _least_s(trial, cell.threads, timing))
     window_s = timing["energy_window_s"]
     if trial.trains and cell.device_kind == "gpu" and window_s >= LEAST_WINDOW_S:
         work_s += window_s + 2 * (SETTLE_S + timing["energy_idle_s"])
@@ -49,6 +56,15 @@ def seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
         once = 1 if planned.forked else fresh
         work_s += once * (INTERPRETER_S + import_s(trial.backend.framework))
     return cell.parameters.get("repeats", 1) * (PROCESS_S + own_s + work_s)
+
+
+def _least_s(trial: Trial, threads: int, timing: Mapping[str, Any]) -> float:
+    """Seconds of the least number of steps, on this many cores."""
+    step_s = trial.workload.flops_per_step()[0] / (threads * CORE_FLOP_PER_S)
+    iterations = timing["iterations"]
+    if overran(2 * iterations * step_s, timing["budget_s"]):
+        iterations = FEWEST
+    return float(step_s * (timing["warmup_iterations"] + 2 * iterations + STEPS_BESIDE))
 
 
 def announced(due: Sequence[matrix.PlannedCell]) -> list[str]:

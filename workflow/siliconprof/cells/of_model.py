@@ -17,6 +17,9 @@ from siliconprof.datasets import model_config
 DATA = "python-docs-512"  # of few tokens, so that small vocabularies too have them
 SHAPES = {"cpu": (1, 128), "gpu": (8, 512)}  # batch × length, the same everywhere, to be compared
 TRAINERS = ("plain", "hf")
+# At least, where the config has less: a large model's steps take seconds, and with fewer of them no
+# operator is timed twice, or the training overruns.
+TIMING = {"iterations": 5, "budget_s": 6.0}
 # Keys beside `model`, which decide its trainings alone.
 KEYS = ("batch", "seq_len", "lora")
 
@@ -35,7 +38,7 @@ def expanded(config: Mapping[str, Any]) -> Mapping[str, Any]:
     if model_config.is_local(model):
         model_config.read(model)
     asked = {key: config[key] for key in KEYS if config.get(key) is not None}
-    trainings = _trainings(model, asked)
+    trainings = _trainings(model, asked, _timing(config.get("timing")))
     quick = [name for name in config.get("quick") or () if _is_operation(entries.get(name))]
     return {
         **config,
@@ -53,7 +56,16 @@ def _is_operation(entry: Any) -> bool:
     return bool(known and plugins.load("workloads", str(module)).kind == "kernels")
 
 
-def _trainings(model: str, asked: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _timing(given: Any) -> dict[str, Any]:
+    """What the trainings have in the place of the config's own `timing`."""
+    own = given if isinstance(given, Mapping) else {}
+    numbers = {name: own[name] for name in TIMING if isinstance(own.get(name), int | float)}
+    return {name: max(least, numbers.get(name, least)) for name, least in TIMING.items()}
+
+
+def _trainings(
+    model: str, asked: Mapping[str, Any], timing: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
     """The model under each trainer, in the shape of each kind of device."""
     kinds: dict[tuple[Any, Any], list[str]] = {}
     for kind, (batch, length) in SHAPES.items():
@@ -74,6 +86,7 @@ def _trainings(model: str, asked: Mapping[str, Any]) -> dict[str, dict[str, Any]
                 "lora_rank": rank,
                 "dataset": DATA,
                 "device_kinds": of_kinds,
+                "timing": dict(timing),
             }
     return found
 

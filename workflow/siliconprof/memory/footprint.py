@@ -49,6 +49,7 @@ class MemoryProfile:
     recomputed: float = 1.0  # fitted: times a checkpointed layer's saved values when recomputed
     recomputed_gated: float = 1.0  # fitted: and of one whose feed-forward is a SwiGLU
     update_all: float = 0.0  # the optimizer's room, in copies of all trained weights
+    update_at_once: int | None = None  # ... or of the share that so many tensors are; None = of all
     update_largest: float = 2.0  # and in copies of the largest trained tensor
     update_two: float | None = None  # fitted: in its place, of the two largest, if there are two
     workspace_bytes: int = 0  # the libraries' own, taken once from the counted memory
@@ -203,13 +204,14 @@ class MemoryEstimator:
     # -- the step ------------------------------------------------------------------------------
 
     def peak(
-        self, stages: Sequence[Stage], largest: int, two_largest: int | None = None
+        self, stages: Sequence[Stage], largest: int, tensors: int, two_largest: int | None = None
     ) -> dict[str, int]:
         """Bytes by part at the step's largest moment.
 
         Args:
             stages: in the order of the forward pass.
             largest: values of the largest trained tensor.
+            tensors: how many are trained.
             two_largest: values of the two largest together, where these are about equal, as an
                 embedding and an untied head.
 
@@ -221,6 +223,8 @@ class MemoryEstimator:
         trained = sum(stage.trained for stage in stages)
         copies = self.width * weights if self.amp and profile.casts_stay else 0
         update = profile.update_all * trained
+        if profile.update_at_once is not None and profile.update_at_once < tensors:
+            update *= profile.update_at_once / tensors
         if two_largest is not None and profile.update_two is not None:
             update += profile.update_two * two_largest
         else:

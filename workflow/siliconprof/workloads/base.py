@@ -378,6 +378,10 @@ class TrainingWorkload(Workload):
         shapes = self.weight_shapes().items()
         return max(math.prod(shape) for name, shape in shapes if name not in self.fixed)
 
+    def trained_tensors(self) -> int:
+        """How many tensors the optimizer changes."""
+        return sum(name not in self.fixed for name in self.weight_shapes())
+
     def _estimator(
         self, precision: str, backend: str, capability: str | None
     ) -> footprint.MemoryEstimator:
@@ -388,7 +392,9 @@ class TrainingWorkload(Workload):
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         estimator = self._estimator(precision, backend, capability)
         stages = self.stages(estimator)
-        return estimator.peak(stages, self.largest_trained()) if stages else {}
+        if not stages:
+            return {}
+        return estimator.peak(stages, self.largest_trained(), self.trained_tensors())
 
     def offloaded_memory_bytes(
         self, precision: str, backend: str, capability: str | None = None

@@ -107,6 +107,9 @@ class CausalLM(TrainingWorkload):
             return super().largest_trained()
         return self.lora_rank * max(map(max, self.facts.adapters.values()))
 
+    def trained_tensors(self) -> int:
+        return 2 * len(self.facts.adapters) if self.lora_rank else super().trained_tensors()
+
     def tokens_per_step(self) -> int:
         return self.batch_size * self.seq_len
 

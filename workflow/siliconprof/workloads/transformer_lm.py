@@ -210,7 +210,8 @@ class Plugin(TrainingWorkload):
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         estimator = self._estimator(precision, backend, capability)
         *_, second, largest = sorted(math.prod(shape) for shape in self.weight_shapes().values())
-        return estimator.peak(self.stages(estimator), largest, largest + second)
+        stages, tensors = self.stages(estimator), self.trained_tensors()
+        return estimator.peak(stages, largest, tensors, largest + second)
 
     def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:
         d, ff, heads = self.n_embd, self.d_ff, self.n_head
