@@ -1,4 +1,4 @@
-"""A cell's step against the same training without us: `python benchmarks/bare.py [--model FOLDER --steps 20]`
+"""A cell's step against the same training without us: `python benchmarks/bare.py [--model FOLDER --steps 5 --only torch]`
 
 The default experiment's GPT-2 nano in fp32 on this host's CPU: a `plain` cell against a bare loop
 of torch, an `hf` cell against transformers' Trainer alone, an MLX cell against a loop of mlx-lm's
@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -36,15 +37,13 @@ from siliconprof.measure import fork_server
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 
-STEPS_VARIABLE = "SILICONPROF_BARE_STEPS"  # how many are timed; a fifth as many warm up
-STEPS = int(os.environ.get(STEPS_VARIABLE, "100"))
-WARM_UP = STEPS // 5
+WARM_UP_SHARE = 0.2  # of the steps that are timed
 
 
 # -- the other side, in a process of its own -------------------------------------------------------
 
 
-def of_torch(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]:
+def of_torch(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> list[float]:
     """Seconds of each step of a bare loop."""
     import torch
 
@@ -52,7 +51,7 @@ def of_torch(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]:
     model = workload.torch_model(cell.seed).train()
     optimizer = torch.optim.AdamW(model.parameters(), **workload.optimizer_settings("fp32"))
     times = []
-    for _ in range(WARM_UP + STEPS):
+    for _ in range(steps):
         began = time.perf_counter()
         batch = next(batches)  # a cell's step fetches its batch, too
         loss = model(**{name: torch.from_numpy(array).long() for name, array in batch.items()}).loss
@@ -64,7 +63,7 @@ def of_torch(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]:
     return times
 
 
-def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]:
+def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> list[float]:
     """Seconds of each step of transformers' Trainer, by a callback at each step's end."""
     import torch
     from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -72,7 +71,7 @@ def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]
     torch.set_num_threads(cell.threads)
     size = workload.batch_size
     rows: list[Any] = []
-    for batch in islice(batches, WARM_UP + STEPS + 1):
+    for batch in islice(batches, steps + 1):
         tensors = {name: torch.from_numpy(array).long() for name, array in batch.items()}
         rows += [{name: tensor[i] for name, tensor in tensors.items()} for i in range(size)]
     ends: list[float] = []
@@ -86,7 +85,7 @@ def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]
         arguments = TrainingArguments(
             output_dir=folder,
             per_device_train_batch_size=size,
-            max_steps=WARM_UP + STEPS + 1,
+            max_steps=steps + 1,
             optim="adamw_torch",  # the default is the fused one, which the plain loop does not ask for
             learning_rate=settings["lr"],
             lr_scheduler_type="constant",
@@ -104,7 +103,7 @@ def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]
     return [after - before for before, after in zip(ends, ends[1:], strict=False)]
 
 
-def of_mlx(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]:
+def of_mlx(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> list[float]:
     """Seconds of each step of a loop like mlx-lm's tuner."""
     blas.load_for_mlx()
     import mlx.core as mx
@@ -121,7 +120,7 @@ def of_mlx(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]:
 
     value_and_grad = nn.value_and_grad(model, loss_of)
     times = []
-    for _ in range(WARM_UP + STEPS):
+    for _ in range(steps):
         began = time.perf_counter()
         batch = next(batches)
         loss, gradients = value_and_grad(model, mx.array(batch["input_ids"]))
@@ -133,28 +132,34 @@ def of_mlx(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]:
     return times
 
 
-LOOPS: dict[tuple[str, str], Callable[[Any, Iterator[Any], Cell], list[float]]] = {
+LOOPS: dict[tuple[str, str], Callable[[Any, Iterator[Any], Cell, int], list[float]]] = {
     ("torch-cpu", "plain"): of_torch,
     ("torch-cpu", "hf"): of_trainer,
     ("mlx", "plain"): of_mlx,
 }
 
 
-def loop(text: str) -> None:
-    """Print the median step of a cell's training without us."""
+def loop(text: str, steps: int) -> None:
+    """Print the median of so many steps of a cell's training without us, after a fifth as many."""
     cell = Cell.from_json(text)
     workload = Trial(cell).workload
     data = data_folder.load(ROOT / (cell.dataset or ""))
     trained = LOOPS[cell.backend, cell.trainer or ""]
-    print(statistics.median(trained(workload, workload.batches(data, cell.seed), cell)[WARM_UP:]))
+    warm_up = int(WARM_UP_SHARE * steps)
+    times = trained(workload, workload.batches(data, cell.seed), cell, warm_up + steps)
+    print(statistics.median(times[warm_up:]))
 
 
 # -- both sides in turn ----------------------------------------------------------------------------
 
 
-def step_of_cell(text: str, folder: Path, **more: str) -> float:
-    """The median whole step of a cell, measured by its command."""
-    record = measured(text, folder, **more)
+def step_of_cell(text: str, folder: Path, steps: int) -> float:
+    """The median whole step of a cell, measured by its command, for as long as its budgets say."""
+    return step_of(measured(text, folder))
+
+
+def step_of(record: dict[str, Any]) -> float:
+    """The median whole step of a record."""
     if record["status"] != "ok":
         raise SystemExit(f"{record['cell']['workload']}: {record['status']}: {record['reason']}")
     return statistics.median(record["points"][0]["times"]["whole_step_s"])
@@ -168,15 +173,15 @@ def forks() -> dict[str, str]:
     return {fork_server.VARIABLE: address}
 
 
-def step_of_forked(text: str, folder: Path) -> float:
+def step_of_forked(text: str, folder: Path, steps: int) -> float:
     """The same of a cell that is forked."""
-    return step_of_cell(text, folder, **forks())
+    return step_of(measured(text, folder, **forks()))
 
 
-def step_of_loop(text: str, folder: Path) -> float:
+def step_of_loop(text: str, folder: Path, steps: int) -> float:
     """The median step of the same training without us, in the cell's own environment."""
     environment = fork_server.child_environment(Trial(Cell.from_json(text)), folder)
-    command = [sys.executable, __file__, "--loop", text]
+    command = [sys.executable, __file__, "--loop", text, "--steps", str(steps)]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -200,14 +205,15 @@ def main() -> int:
     parser.add_argument("--configfile", default=CONFIG)
     parser.add_argument("--model", help="hub id or folder, in the place of GPT-2 nano")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=STEPS, help="of the side without us")
+    parser.add_argument("--steps", type=int, default=100, help="of the side without us")
+    parser.add_argument("--only", default="", help="pairs whose name matches this expression")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--loop", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.loop:
-        loop(arguments.loop)
+        loop(arguments.loop, arguments.steps)
         return 0
-    os.environ[STEPS_VARIABLE] = str(arguments.steps)
+    pairs = [pair for pair in PAIRS.items() if re.search(arguments.only, pair[0])]
     config = [f"model={arguments.model}"] if arguments.model else []
     cells = {
         (cell["backend"], cell["trainer"]): json.dumps(cell)
@@ -217,17 +223,16 @@ def main() -> int:
             cell["module"] == "causal_lm" or cell["workload"] in ("gpt2-nano-plain", "gpt2-nano-hf")
         )
     }
-    found: dict[str, tuple[list[float], list[float]]] = {what: ([], []) for what in PAIRS}
+    found: dict[str, tuple[list[float], list[float]]] = {what: ([], []) for what, _ in pairs}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for number in range(arguments.rounds):
-            pairs = list(PAIRS.items())
             random.Random(number).shuffle(pairs)
             for what, (name, *ways) in pairs:
                 sides = list(zip(found[what], ways, strict=True))
                 random.Random(f"{number} {what}").shuffle(sides)
-                for steps, step_of in sides:
-                    steps.append(step_of(cells[name], folder))
+                for medians, step_of_side in sides:
+                    medians.append(step_of_side(cells[name], folder, arguments.steps))
     ratios = {what: ratio(*both) for what, both in found.items()}
     if arguments.json:
         print(json.dumps(ratios))
