@@ -186,8 +186,8 @@ def percent(share: float) -> str:
 
 
 def whole_percent(share: float) -> str:
-    """A share between 0 and 1 as `15 %`."""
-    return f"{whole(100 * share)}{THIN}%"
+    """A share as `15 %`."""
+    return f"{whole(100 * share)}{THIN}%".replace("-", "−")
 
 
 def change(share: float) -> str:

@@ -49,14 +49,16 @@ def text(frames: Frames) -> str:
 
 
 def of_model(rows: pd.DataFrame) -> list[str]:
-    """A line for each training of the model that the run is about."""
-    return [
-        line
-        for row in records(rows.dropna(subset="of_model"))
-        for line in textwrap.wrap(
-            f"{row['training']}: {row['of_model']}", MOST_COLUMNS, subsequent_indent="  "
-        )
-    ]
+    """What there is to say of each training of the model that the run is about, and why it is slower elsewhere."""
+    lines = []
+    for row in records(rows.dropna(subset="of_model")):
+        told = [row["of_model"]]
+        if isinstance(row["cause"], str):
+            told.append(f"main causes {row['cause_of']}: {row['cause']}")
+        for text in told:
+            line = f"{row['training']}: {text}"
+            lines += textwrap.wrap(line, MOST_COLUMNS, subsequent_indent="  ")
+    return lines
 
 
 def _line(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -32,8 +32,6 @@ def fastest(frames: Frames) -> pd.DataFrame:
     """For each model its fastest setup of all, against the best of every other backend or device."""
     frame = answer.fastest(frames)
     label = frame["work_label"].str.extract("([^:]*)(?:: (.*))?")
-    share = ", " + frame["cause_share"].map(words.whole_percent).astype(str)
-    cause = (frame["cause"].astype("str") + share).where(frame["cause"].notna())
     is_same = frame["same_index"] == frame["rival_index"]
     for end in ("", "_low", "_high"):
         frame[f"same_times{end}"] = frame[f"same_times{end}"].mask(is_same)
@@ -46,7 +44,9 @@ def fastest(frames: Frames) -> pd.DataFrame:
         against=frame["comparison"].replace("", pd.NA),
         same_setup=frame["same_setup"].mask(is_same),
         same_times_why=missing.mask(is_same, "as against the best, which is in the same precision"),
-        main_cause=cause.mask(frame["cause"].isna() & frame["rival_times_low"].gt(1), UNKNOWN),
+        main_cause=frame["cause"].mask(
+            frame["cause"].isna() & frame["rival_times_low"].gt(1), UNKNOWN
+        ),
         per_1000_usd_why="no source has its price",
     )
 
