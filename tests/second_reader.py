@@ -191,8 +191,12 @@ def output_s(operators: Row) -> float:
     rows = [row for row in operators.get("rows", ()) if row["phase"] in ("forward_s", "backward_s")]
     if not any(row["role"] == "lm_head" for row in rows):
         return 0.0
-    roles = ("lm_head", "outside the model")
-    return sum(median(row["seconds"]) for row in rows if row["role"] in roles and row["seconds"])
+    heads = ("lm_head", "ForCausalLM", "LMHeadModel")  # the class itself takes the loss
+    return sum(
+        median(row["seconds"])
+        for row in rows
+        if row["seconds"] and row["role"].endswith(heads) and "." not in row["role"]
+    )
 
 
 def tables(results: Path) -> dict[str, list[Row]]:

@@ -144,6 +144,11 @@ def test_an_operator_is_that_of_the_module_which_called_for_it() -> None:
     (weight,) = (r for r in found["rows"] if r["phase"] == "forward_s" and r["role"] == "lm_head")
     assert weight["inputs"] == "float32[64, 64] float32[64, 512]/1, 64"
     assert weight["flops"] == 2 * 64 * 64 * 512
+    losses = {"aten::_log_softmax", "aten::nll_loss_forward"}
+    assert losses <= of["forward_s", "GPT2LMHeadModel"]
+    adapted, _ = looked_at("gpt2 lora")
+    roles = {row["role"] for row in adapted["rows"]}
+    assert {"lm_head", "GPT2LMHeadModel", "transformer.h.*.attn.c_attn.lora_A.default"} <= roles
     assert weight["bytes"] == 4 * (64 * 64 + 64 * 512 + 64 * 512)
 
 

@@ -32,10 +32,9 @@ COMPARED = {  # axis -> title, the column that names a side, what one side must 
 }
 
 
-OUTPUT = (
-    "lm_head",
-    "outside the model",
-)  # roles of operators that score all tokens: layer and loss
+OUTPUT_LAYER = "lm_head"
+# Roles of operators that score all tokens: the layer, and the loss, which transformers' classes take.
+OUTPUT = rf"{OUTPUT_LAYER}|\w+(?:ForCausalLM|LMHeadModel)"
 
 
 def sentences(frames: Frames) -> pd.DataFrame:
@@ -122,10 +121,9 @@ def _hardware(frames: Frames) -> str:
 def _output_layer(frames: Frames) -> str:
     """What the largest model that has one spends on its output layer and the loss, of a whole step."""
     operators = frames.table("operators").dropna(subset="seconds")  # some steps are too long
-    is_output = operators["role"].isin(OUTPUT) & operators["phase"].isin(
-        ["forward_s", "backward_s"]
-    )
-    has_layer = operators.loc[operators["role"].eq("lm_head"), "order"]
+    role, passes = operators["role"].astype("str"), ["forward_s", "backward_s"]
+    is_output = role.str.fullmatch(OUTPUT, na=False) & operators["phase"].isin(passes)
+    has_layer = operators.loc[role.eq(OUTPUT_LAYER), "order"]
     spent_ms = 1e3 * operators[is_output].groupby("order")["seconds"].sum()
     steps = frames.steps[frames.steps["source"].ne(REFERENCE)]
     steps = steps[steps["order"].isin(has_layer)]

@@ -218,8 +218,10 @@ class _Roles:
     def _name(self, model: Any) -> None:
         """Name a model's modules, and its weights after the module that has them."""
         for name, module in model.named_modules():
+            # A model with peft's adapters has the names that it has without them.
             # `h.3.attn` -> `h.*.attn`: layers do the same work; without a word it is its type
-            role = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", name)
+            own = name.removeprefix("base_model.model").removeprefix(".")
+            role = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", own)
             self.names[module] = role if role.strip("*.") else type(module).__name__
             for weight in module.parameters(recurse=False):
                 self.names.setdefault(weight, self.names[module])
