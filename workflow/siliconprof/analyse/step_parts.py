@@ -14,6 +14,9 @@ Of what phases last beyond their operators, the time use of the measuring thread
 - A GPU works beside the host. What phases last beyond its operators the GPU waits, for the host or
   between two kernels; the host's own times are no parts of the step. Where dispatching a step takes
   nearly as long as the step, that is what bounds it.
+- Operators that outlast their phase when they are timed one by one, as MLX's do, whose graph reuses
+  memory of which each of them needs its own, are shortened to it in proportion: no part of a step
+  takes longer than the phase it is in. A GPU's are timed on the device, and stay.
 - Time in the kernel falls into operators, which touch new memory, as well as between them: nothing
   tells how much, and it is no part of its own.
 
@@ -49,6 +52,7 @@ TIMED = "its operators, timed inside of steps"
 BEYOND = "what phases last beyond their operators"
 WAITS = "what phases last beyond its operators: the device waits, for the host or between them"
 MOSTLY = 0.9  # of a step
+TELLING = 0.02  # from which it is said that operators outlast their phases
 UNTOLD = "what of it is blocked or waits for a core is not known"
 BLOCKED_BEYOND = "what the measuring thread is blocked beyond the time of other threads on cores"
 WAITS_FOR_CORE = "what the measuring thread waits for a core"
@@ -81,10 +85,15 @@ def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
     timed = [operator for operator in point.operators.rows if operator.seconds]
     seconds = medians([operator.seconds for operator in timed], WATCHED)  # (operators, 1 + DRAWS)
     own = np.array([part_of(operator) for operator in timed])
-    within = np.array([operator.phase in phases for operator in timed])
+    of_phase = np.array([operator.phase for operator in timed])
+    on_gpu, alone_s = device_kind != "cpu", seconds[:, 0].sum()
+    beyond = np.zeros(1 + DRAWS)
+    for phase, times in phases.items():
+        phase_s, inside = medians(times, BETWEEN), of_phase == phase
+        if not on_gpu and inside.any():
+            seconds[inside] *= np.minimum(phase_s / seconds[inside].sum(axis=0), 1.0)
+        beyond += phase_s - seconds[inside].sum(axis=0)
     operators = seconds.sum(axis=0)
-    beyond = sum(medians(times, BETWEEN) for times in phases.values()) - seconds[within].sum(axis=0)
-    on_gpu = device_kind != "cpu"
     use = None if on_gpu else time_use(point)
     lost = apart(beyond, operators, use) if use else Lost(*[np.zeros_like(beyond)] * 3)
     at_work = 1 - lost.waiting_inside / operators
@@ -96,6 +105,8 @@ def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
         _how_on_gpu(point, operators[0]) if on_gpu else BEYOND if use else f"{BEYOND}; {UNTOLD}"
     )
     hows = {FRAMEWORK: of_rest, BLOCKED: BLOCKED_BEYOND, WAITING: WAITS_FOR_CORE}
+    longer = alone_s / operators[0] - 1
+    of_operators = f"{TIMED}, one by one {longer:.0%} longer" if longer > TELLING else TIMED
     for part in PARTS:
         if part in own or part == FRAMEWORK or (part in values and values[part][0] > 0):
             middle, *drawn = values[part]
@@ -105,7 +116,7 @@ def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
                 "seconds": middle,
                 "low_s": min(low, middle),
                 "high_s": max(high, middle),
-                "how": hows.get(part, TIMED),
+                "how": hows.get(part, of_operators),
             }
 
 
