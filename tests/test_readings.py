@@ -18,9 +18,8 @@ from conftest import ROOT, Checkout, opened, until
 from siliconprof.errors import UserError
 from siliconprof.hosts import doctor, environment, host_file, machine, remedies
 from siliconprof.hosts.sensors import apple, linux
-from siliconprof.memory import footprint
 from siliconprof.probes import clocks, interference, page_faults
-from siliconprof.session import inventory, sampler, thread_time
+from siliconprof.session import alone, sampler, thread_time
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
 from test_probes import Mac, Nvidia, Sampled, by_name, gpu, hasty, libraries, mac, plan
@@ -243,20 +242,18 @@ def test_each_reading_of_a_mac_that_raises_costs_itself_alone(
 # -- what is decided by a reading that is not there -------------------------------------------------
 
 
-def test_a_step_is_refused_by_all_memory_where_what_is_free_is_not_known(
-    broken: unreadable.Broken, monkeypatch: pytest.MonkeyPatch
+def test_an_operator_is_refused_by_all_memory_where_what_is_free_is_not_known(
+    broken: unreadable.Broken,
 ) -> None:
     """By nothing where that is not known either."""
-    workload: Any = type("Huge", (), {"memory_bytes": lambda *_: {"weights": 2**60}})()
-    monkeypatch.setattr(footprint, "total", lambda parts: 2**60)
     with pytest.raises(UserError, match="are available"):
-        inventory.require_memory(workload, "fp32", "torch-cpu")
+        alone.require_memory(2**60)
     broken.set("virtual_memory")
     with pytest.raises(UserError, match="is all its memory"):
-        inventory.require_memory(workload, "fp32", "torch-cpu")
+        alone.require_memory(2**60)
     broken.set()
     assert machine.cpu()["memory_bytes"] is None
-    inventory.require_memory(workload, "fp32", "torch-cpu")
+    alone.require_memory(2**60)
 
 
 def test_no_cell_is_skipped_for_what_is_not_known_of_a_processor(

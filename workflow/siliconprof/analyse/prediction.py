@@ -227,6 +227,13 @@ class Timed:
             call_s + np.dot(more_s, [rows["count"].sum(), (rows["count"] * rows["bytes"]).sum()])
         )
 
+    def call_s(self, model: Sequence[Any]) -> float:
+        """What the framework takes of a step for each operator, in trainings of the same module if any."""
+        of = self.trainings
+        each_s = of["framework_s"] / of["calls"]
+        like = each_s[of["module"].eq(model[0])]
+        return float((like if len(like) else each_s).median())
+
     def _beyond_s(self, operators_s: Any, framework_s: Any) -> Any:
         """What of the framework's time is beyond that of the operators."""
         return np.maximum(framework_s - operators_s, 0.0) if self._beside else framework_s

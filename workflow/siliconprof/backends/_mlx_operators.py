@@ -64,8 +64,8 @@ class StepGraph:
             stepper.optimizer.state = state
             stepper.model.update(parameters)
         parts = {event["type"]: event for event in events if event["type"] != "primitive"}
-        self._inputs = [name for name, *_ in parts["inputs"]["inputs"]]
-        self._constants = dict(parts["constants"]["constants"])
+        self.inputs = {name: layout for name, *layout in parts["inputs"]["inputs"]}
+        self.constants = dict(parts["constants"]["constants"])
         outputs = [name for name, *_ in parts["outputs"]["outputs"]]
         clipped = 1 + len(tree_flatten(parameters))
         left = 2 * clipped - 1
@@ -73,11 +73,11 @@ class StepGraph:
         ends = {FORWARD: outputs[:1], BACKWARD: outputs[1:clipped], OTHER: outputs[clipped:left]}
         told = [event for event in events if event["type"] == "primitive"]
         repeats = {e["outputs"][0][0]: e["inputs"][0] for e in told if e["name"] == "Broadcast"}
-        self._primitives = [
+        self.primitives = [
             _primitive(event, phase, repeats)
             for event, phase in zip(told, _phases(told, ends), strict=True)
         ]
-        self.operators = [p.operator for p in self._primitives if p.name not in VIEWS]
+        self.operators = [p.operator for p in self.primitives if p.name not in VIEWS]
 
     def run(self, stepper: Any, arrays: Any) -> tuple[list[Any], list[tuple[str, float]]]:
         """([weights, optimizer's state, scalars] after a step, seconds of each operator)."""
@@ -86,12 +86,12 @@ class StepGraph:
         mx = self.mx
         inputs = tree_flatten([stepper.parameters, stepper.optimizer.state, arrays])
         values = [value for _, value in inputs]
-        kept = {*self._wanted, *self._inputs, *self._constants}
-        last = {name: i for i, p in enumerate(self._primitives) for name in p.inputs}
-        known = dict(zip(self._inputs, values, strict=True)) | self._constants
+        kept = {*self._wanted, *self.inputs, *self.constants}
+        last = {name: i for i, p in enumerate(self.primitives) for name in p.inputs}
+        known = dict(zip(self.inputs, values, strict=True)) | self.constants
         times: list[float] = []
         burst_s: dict[tuple[str, ...], float] = {}
-        for index, primitive in enumerate(self._primitives):
+        for index, primitive in enumerate(self.primitives):
             arguments = [known[name] for name in primitive.inputs]
             for name in primitive.inputs:  # MLX may write into what is not used again
                 if last[name] == index and name not in kept:
@@ -130,7 +130,7 @@ class StepGraph:
         nothing; where it was cut off at 0, or their median was taken off, many small ones would sum
         to a multiple of what they last.
         """
-        by_primitive = list(zip(self._primitives, times, strict=True))
+        by_primitive = list(zip(self.primitives, times, strict=True))
         views = [seconds for primitive, seconds in by_primitive if primitive.name in VIEWS]
         cost_s = sum(views) / len(views) if views else 0.0
         return [

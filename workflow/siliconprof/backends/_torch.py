@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
-from siliconprof.backends import _streams, _torch_operators
+from siliconprof.backends import _alone, _streams, _torch_alone, _torch_operators
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
 from siliconprof.backends.base import SAMPLED, Backend, Operator, Stepper
 from siliconprof.store.cell import PRECISIONS
@@ -171,6 +171,10 @@ class TorchBackend(Backend):
     def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
         """What a dispatch mode sees, views left out."""
         return _torch_operators.described(clock, self.device.type)
+
+    def calls(self, workload: Any, batch: Any, clock: Any) -> list[_alone.Call]:
+        """By a step on fake tensors, on a CPU."""
+        return _torch_alone.calls(self, workload, batch, clock)
 
     def launches_of(self, step: Callable[[], Any]) -> int | None:
         place = self.device.type

@@ -169,7 +169,7 @@ def watch(see: Callable[[Any, Any, Any], Any], place: str) -> Any:
         ) -> Any:
             kwargs = kwargs or {}
             view = func.is_view or func.name() == "aten::_unsafe_view"  # by its schema it is none
-            if view or func.namespace == "profiler" or not _works_on(place, args, kwargs):
+            if view or func.namespace in ("prim", "profiler") or not _works_on(place, args, kwargs):
                 return func(*args, **kwargs)
             return see(func, args, kwargs)
 

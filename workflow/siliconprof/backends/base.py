@@ -294,6 +294,10 @@ class Backend:
         """As `operators_described`, with (kind, seconds) of each operator."""
         raise Unsupported("this backend does not time operators inside of a step")
 
+    def calls(self, workload: Any, batch: Any, clock: Any) -> list[Any]:
+        """`_alone.Call` of each operator of a step, without memory for arrays, or `Unsupported`."""
+        raise NotImplementedError
+
     def launches_of(self, step: Callable[[], Any]) -> int | None:
         """Operators that one more training step hands to a GPU; None on a CPU."""
         return None

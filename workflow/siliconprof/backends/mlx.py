@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from typing import Any
 
-from siliconprof.backends import _cuda_driver, _metal, _mlx_operators
+from siliconprof.backends import _alone, _cuda_driver, _metal, _mlx_alone, _mlx_operators
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
 from siliconprof.backends.base import SAMPLED, Backend, Operator, Stepper, Unsupported
@@ -193,6 +193,10 @@ class Plugin(Backend):
 
     def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
         return _mlx_operators.of(self.mx, launch)
+
+    def calls(self, workload: Any, batch: Any, clock: Any) -> list[_alone.Call]:
+        """By the step's graph, of which nothing is evaluated."""
+        return _mlx_alone.calls(self, workload, batch)
 
     def launches_of(self, step: Callable[[], Any]) -> int | None:
         """The primitives of its graph on that GPU; None where one of them is unknown."""

@@ -2,13 +2,21 @@
 
     siliconprof predict --model gpt2-mini --batch 2
     siliconprof predict --model gpt2-tiny --batch 4 --backend mlx --faster products=2
-    siliconprof predict --model ./FOLDER --batch 1
+    siliconprof predict --model ./FOLDER --batch 1 --measure
     siliconprof predict gpt2-tiny-plain/torch-cpu/fp32 --backend torch-cpu
 
-For every device and backend whose trainings had their operators timed, see `analyse.prediction`. A
-model's operators are read from a step on this host, which is not timed; those of a measured training,
-named as for `siliconprof explain`, stand in its record. `--faster` divides the time of a part of the
-step. Each number comes with how far off the same prediction is for trainings that were measured there.
+For every device and backend whose trainings had their operators timed, up to three answers, each with
+how far off the same answer is for trainings that were measured there:
+
+  at least, and likely   by the fastest product, the bandwidth and the launches that were measured there
+  by operators           by the times of the same operators in other trainings, see `analyse.prediction`;
+                         where these tell too little of them, it is refused
+  --measure              by the model's own operators, each distinct one timed alone on this host's CPU:
+                         half a minute on a host where nothing else runs
+
+A model is never built: its operators are told by a step on arrays without memory. Those of a measured
+training, named as for `siliconprof explain`, stand in its record. `--faster` divides the time of a part
+of the step that is predicted by operators.
 """
 
 from __future__ import annotations
@@ -17,21 +25,23 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from siliconprof import options, plugins
-from siliconprof.analyse import attribution, prediction
-from siliconprof.analyse.frames import Frames
+from siliconprof import options, plugins, words
+from siliconprof.analyse import attribution, bound, prediction
+from siliconprof.analyse.frames import POINT, Frames
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
 from siliconprof.analyse.prediction import MODEL, PLACE, Timed
 from siliconprof.cells import model_file
 from siliconprof.compare import explain
-from siliconprof.errors import UserError, nearest, stage
+from siliconprof.compare.own_operators import Asked, by_own_operators, cell_of
+from siliconprof.errors import UserError, in_one_line, nearest, stage
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
 from siliconprof.store import model, table_files
@@ -42,23 +52,19 @@ MS = 1e-3
 SPEECH = {"dataset_clip_seconds": 30, "dataset_n_mels": 80}  # what Whisper is made for
 PREDICTED = tuple(part for part in PARTS if part not in (BLOCKED, WAITING))
 
+MOSTLY = (
+    0.5  # of the operators' time, by lines of their kinds: such a prediction is of another kind
+)
+MEASURES = "--measure times its own operators on this host"
+
 UNTIMED = (
     "it was measured, but the operators of its step were not timed, or the step is of a whole training "
     "or only checks a mechanism"
 )
 
 
-class Asked(NamedTuple):
-    """A training, as it is predicted."""
-
-    title: str
-    model: Sequence[Any]  # see `prediction.MODEL`
-    samples: float  # of a step
-    operators: Callable[[Mapping[str, Any]], pd.DataFrame]  # of its step, on a place
-
-
 def of_model(arguments: argparse.Namespace) -> Asked:
-    """A model by name, batch size and length; its operators are read from a step on this host.
+    """A model by name, batch size and length.
 
     Raises:
         UserError: no such model, or it does not take these values; one line each.
@@ -88,10 +94,9 @@ def of_model(arguments: argparse.Namespace) -> Asked:
 
     @cache
     def read(backend: str, threads: float) -> pd.DataFrame:
-        workload = plugin(own)
-        inventory.require_memory(workload, precision, backend)
-        step = inventory.Training(workload, SPEECH | own, backend, precision, int(threads))
-        rows = pd.DataFrame(step.operators())
+        found = inventory.calls(plugin(own), SPEECH | own, backend, precision, int(threads))
+        counts = Counter(call.operator for call in found)
+        rows = pd.DataFrame([one._asdict() | {"count": count} for one, count in counts.items()])
         rows["group"] = list(map(group, rows["kind"], rows["phase"]))
         return prediction.described(rows)
 
@@ -100,7 +105,8 @@ def of_model(arguments: argparse.Namespace) -> Asked:
 
     title = f"{arguments.model}, batch {arguments.batch} × {arguments.seq_len} tokens, {precision}"
     title += f", LoRA {arguments.lora}" if arguments.lora else ""
-    return Asked(title, (module, "plain", arguments.lora), arguments.batch, operators)
+    of_model = module, "plain", arguments.lora
+    return Asked(title, of_model, arguments.batch, precision, operators, SPEECH | own)
 
 
 def of_training(name: str, points: pd.DataFrame, measured: Timed) -> Asked:
@@ -118,7 +124,7 @@ def of_training(name: str, points: pd.DataFrame, measured: Timed) -> Asked:
     title = f"the operators of {point['workload']}/{point['backend']}/{point['precision']}"
     rows = measured.operators[measured.operators["training"] == label]
     samples = points["samples_per_step"].astype(float)[label]
-    return Asked(title, point[MODEL], samples, lambda _: rows)
+    return Asked(title, point[MODEL], samples, point["precision"], lambda _: rows)
 
 
 def faster(asked: Sequence[str]) -> dict[str, float]:
@@ -144,13 +150,8 @@ def faster(asked: Sequence[str]) -> dict[str, float]:
     return factors
 
 
-def answers(
-    asked: Asked, measured: Timed, factors: Mapping[str, float], arguments: argparse.Namespace
-) -> Iterator[dict[str, Any]]:
-    """What is predicted for each device and backend that is asked about.
-
-    Args:
-        factors: from `faster`.
+def places(measured: Timed, arguments: argparse.Namespace) -> list[tuple[dict[str, Any], Timed]]:
+    """Devices and backends that are asked about, each with its trainings.
 
     Raises:
         UserError: there is none.
@@ -160,59 +161,134 @@ def answers(
         if (wanted := getattr(arguments, axis)) is not None:
             near = near or nearest(wanted, {*measured.trainings[axis]} - {wanted})
             chosen = chosen[chosen[axis] == wanted]
-    places = chosen.groupby(PLACE, sort=False).groups
-    if not places:
+    found = chosen.groupby(PLACE, sort=False).groups
+    if not found:
         known = (measured.trainings["backend"] + " on " + measured.trainings["device"]).unique()
         raise UserError(
             "no such device and backend has trainings whose operators were timed undisturbed; "
             f"there are: {', '.join(known) or 'none, of any'}{near}"
         )
-    lines = prediction.lines(measured)
-    for labels in places.values():
-        (place,) = table_files.rows(chosen.loc[labels[:1], PLACE])
-        there = measured.only(measured.trainings.index.to_series().isin(labels))
-        predicted = there.predict(asked.operators(place), asked.model, factors)
-        errors = prediction.errors(lines.loc[labels])
-        yield {
-            **place,
-            "seconds": None if predicted.refusal else predicted.seconds,
-            "samples_per_s": None if predicted.refusal else asked.samples / predicted.seconds,
-            "refusal": predicted.refusal,
-            "parts": predicted.parts,
-            "closure": predicted.closure,
-            "shares": predicted.shares,
-            "errors": errors and errors._asdict(),
-        }
+    return [
+        (place, measured.only(measured.trainings.index.to_series().isin(labels)))
+        for labels in found.values()
+        for place in table_files.rows(chosen.loc[labels[:1], PLACE])
+    ]
 
 
-def as_text(answer: Mapping[str, Any]) -> str:
-    """The step, its parts, what the numbers rest on."""
-    where = "{backend} on {device} of {host}, {threads:.0f} threads".format_map(answer)
-    if answer["refusal"]:
-        return f"{where}: not predicted: {answer['refusal']}"
-    parts, shares, off = answer["parts"], answer["shares"], "never tried"
-    if answer["errors"]:
-        errors = prediction.Errors(**answer["errors"])
-        off = f"such predictions of measured trainings there are {errors}"
-    text = [
-        f"{where}: {answer['seconds'] / MS:.4g} ms a step, "
-        f"{answer['samples_per_s']:.4g} samples/s ({off})"
-    ]
-    text += [
-        f"  {part:24}{seconds / MS:10.4g} ms {seconds / sum(parts.values()):6.0%}"
-        for part, seconds in parts.items()
-        if seconds
-    ]
-    text.append(
-        f"  times {answer['closure']:.3g}, what whole steps last over the sum of such parts; of the "
-        f"operators' time {shares[prediction.TIMED]:.0%} was timed in the same shapes, "
-        f"{shares[prediction.BY_LINE]:.0%} is by lines of their kinds"
-    )
+def answer(
+    asked: Asked,
+    place: Mapping[str, Any],
+    there: Timed,
+    frames: Frames,
+    factors: Mapping[str, float],
+) -> dict[str, Any]:
+    """What is predicted for a device and backend without measuring anything.
+
+    Args:
+        there: its trainings.
+        factors: from `faster`.
+    """
+    found: dict[str, Any] = {**place, "seconds": None, "bound": None, "measured": None}
+    try:
+        rows = asked.operators(place)
+    except (UserError, ImportError) as error:
+        return found | {"refusal": in_one_line(error)}
+    predicted = there.predict(rows, asked.model, factors)
+    limits = bound.ceilings(frames.results.frame("ceilings"), there, asked.precision)
+    least = bound.of_step(rows, there, limits, asked.precision)
+    held = there.trainings[POINT].merge(frames.results.frame("predicted"), on=POINT)
+    by_lines = predicted.shares[prediction.BY_LINE] >= MOSTLY
+    errors = prediction.errors(held[(held["line_share"].astype(float) >= MOSTLY) == by_lines])
+    seconds = None if predicted.refusal else predicted.seconds
+    return found | {
+        "seconds": seconds,
+        "samples_per_s": seconds and asked.samples / seconds,
+        "refusal": predicted.refusal,
+        "parts": predicted.parts,
+        "closure": predicted.closure,
+        "shares": predicted.shares,
+        "errors": errors and errors._asdict(),
+        "bound": least and least._asdict(),
+    }
+
+
+def is_answered(found: Mapping[str, Any]) -> bool:
+    """Whether anything is predicted."""
+    return bool(found["seconds"] or found["bound"] or found["measured"])
+
+
+def as_text(found: Mapping[str, Any], measures: bool) -> str:
+    """The answers in order of cost, each with what it rests on.
+
+    Args:
+        measures: whether its operators could be timed here.
+    """
+    text = ["{backend} on {device} of {host}, {threads:.0f} threads:".format_map(found)]
+    if found["bound"]:
+        text.append("  " + _bound_text(bound.Bound(**found["bound"])))
+    if found["refusal"]:
+        instead = f"; {MEASURES}" if measures and not found["measured"] else ""
+        text.append(f"  by operators: not predicted: {found['refusal']}{instead}")
+    else:
+        text += _operators_text(found)
+    if reason := found.get("not_measured"):
+        text.append(f"  by its own operators: not timed: {reason}")
+    if found["measured"]:
+        text.append("  " + _measured_text(found["measured"]))
     return "\n".join(text)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print it."""
+def _bound_text(least: bound.Bound) -> str:
+    text = f"at least {words.duration(least.seconds)} a step by the ceilings there"
+    if least.low_s is None or least.high_s is None:
+        return f"{text}; no training there tells how near a step comes to them"
+    if least.trainings == 1:
+        times = least.high_s / least.seconds
+        return f"{text}; the one training there takes {times:.3g} times its own bound"
+    return (
+        f"{text}; likely {words.duration(least.low_s)} to {words.duration(least.high_s)} ({least.within} "
+        f"of {least.trainings} trainings there are within such a range of the others)"
+    )
+
+
+def _operators_text(found: Mapping[str, Any]) -> Iterator[str]:
+    parts, shares = found["parts"], found["shares"]
+    how = "lines of their kinds" if shares[prediction.BY_LINE] >= MOSTLY else "the same shapes"
+    off = f"no training there was predicted mostly by {how}"
+    if found["errors"]:
+        off = f"such predictions, mostly by {how}, are {prediction.Errors(**found['errors'])}"
+    yield (
+        f"  by operators: {found['seconds'] / MS:.4g} ms a step, "
+        f"{found['samples_per_s']:.4g} samples/s ({off})"
+    )
+    for part, seconds in parts.items():
+        if seconds:
+            share = seconds / sum(parts.values())
+            yield f"    {part:22}{seconds / MS:10.4g} ms {share:6.0%}"
+    yield (
+        f"    times {found['closure']:.3g}, what whole steps last over the sum of such parts; of the "
+        f"operators' time {shares[prediction.TIMED]:.0%} was timed in the same shapes, "
+        f"{shares[prediction.BY_LINE]:.0%} is by lines of their kinds"
+    )
+
+
+def _measured_text(own: Mapping[str, Any]) -> str:
+    checks = ", ".join(f"{one['workload']} {words.change(one['error'])}" for one in own["checks"])
+    held = f"held against measured steps in the same way: {checks}" if checks else "never tried"
+    return (
+        f"by its own operators, timed alone now: {own['seconds'] / MS:.4g} ms a step, by their quartiles "
+        f"{own['low_s'] / MS:.4g} to {own['high_s'] / MS:.4g} ms ({held}); "
+        f"{own['operators']:,} operators, {own['distinct']} of them distinct, and "
+        f"{own['host_s'] / MS:.3g} ms of the host between them"
+    )
+
+
+def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments.
+
+    Raises:
+        UserError: they do not go together; one line.
+    """
     parser = options.parser("siliconprof predict", __doc__)
     parser.add_argument("training", nargs="?", help="of the results; else --model")
     parser.add_argument(
@@ -234,6 +310,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="PART=TIMES",
         help=f"of: {', '.join(PREDICTED)}",
     )
+    parser.add_argument(
+        "--measure", action="store_true", help="with --model: time its own operators too"
+    )
     parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args(argv)
@@ -241,6 +320,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.batch and arguments.training
     ):
         raise UserError("name one: a training of the results, or --model with --batch")
+    if arguments.measure and not arguments.model:
+        raise UserError("--measure: times the operators of a --model; a training has been measured")
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print it."""
+    arguments = parsed(argv)
     factors = faster(arguments.faster)
     asked_model = of_model(arguments) if arguments.model else None
     frames = Frames.of_run(arguments.results)
@@ -249,13 +336,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         measured = prediction.trainings(frames)
         asked = asked_model or of_training(arguments.training, frames.undisturbed, measured)
-        found = list(answers(asked, measured.sound, factors, arguments))
+        asked_places = places(measured.sound, arguments)
+        able = [cell_of(place, frames) is not None for place, _ in asked_places]
+        if arguments.measure and not any(able):
+            raise UserError(
+                "--measure: operators are timed on the CPU of the host whose results these are; "
+                "without it, the ceilings and the operators of other trainings tell"
+            )
+        found = []
+        for (place, there), can in zip(asked_places, able, strict=True):
+            found.append(answer(asked, place, there, frames, factors))
+            if arguments.measure and can:
+                try:
+                    found[-1]["measured"] = by_own_operators(asked, place, there, frames)
+                except UserError as error:
+                    found[-1]["not_measured"] = str(error)
     if arguments.json:
         print(json.dumps(found, indent=1))
     else:
         print(asked.title)
-        print("\n".join(map(as_text, found)))
-    return 1 if all(answer["refusal"] for answer in found) else 0
+        for one, can in zip(found, able, strict=True):
+            print(as_text(one, can and bool(arguments.model)))
+    return 0 if any(map(is_answered, found)) else 1
 
 
 if __name__ == "__main__":

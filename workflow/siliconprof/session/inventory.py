@@ -1,7 +1,7 @@
-"""The operators of a training step that nobody has measured: one step, on this host's CPU.
+"""The operators of a training step that nobody has measured, on this host's CPU.
 
-The values do not matter, so the data are blank; the second step is listed, when the optimizer has
-its state. Nothing is timed. Of a backend for GPUs the step runs on the same framework's for a CPU,
+The values do not matter, so the data are blank. `Training` takes real steps, of which the second is
+listed, when the optimizer has its state; `calls` takes none, and needs no memory for the model. Of a backend for GPUs the step runs on the same framework's for a CPU,
 with the optimizer that the GPU would have; what is another operator there is one that nobody timed.
 """
 
@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from siliconprof import plugins
+from siliconprof.backends._alone import Call
 from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.datasets import image_data, speech_data, token_data
 from siliconprof.errors import UserError
-from siliconprof.hosts import machine
-from siliconprof.memory import footprint
 from siliconprof.session.operators import Operators
 from siliconprof.session.timing import PhaseClock
 
@@ -42,19 +41,10 @@ class Training:
         precision: str,
         threads: int,
     ) -> None:
-        asked = plugins.load("backends", backend)
-        self.for_gpu = asked.device_kind == "gpu"
-        self.backend = on_cpu(asked)()
-        if asked.usual_adamw and workload.parameters.get("adamw") == "default":
-            workload.parameters = {**workload.parameters, "adamw": asked.usual_adamw}
-        self.backend.import_framework()
-        try:
-            self.backend.open("cpu", 0, threads, precision)
-        except Unsupported as error:
-            raise UserError(f"a step's operators are read from a step on a CPU: {error}") from error
+        self.for_gpu = is_for_gpu(backend)
+        self.backend = opened(workload, backend, precision, threads)
         self.stepper = self.backend.stepper(workload, 0)
-        blank = blank_data(workload.data_kind, parameters)
-        self.batch = next(iter(workload.batches(blank, 0)))
+        self.batch = blank_batch(workload, parameters)
         self.clock = PhaseClock(self.backend)
         self.method: dict[str, Any] = {}  # as a session's: which kernels were taken
 
@@ -74,6 +64,52 @@ class Training:
         watched.end()
         rows: list[dict[str, Any]] = watched.part()["operators"]["rows"]
         return [row for row in rows if not (self.for_gpu and row["kind"] == HOST_READS)]
+
+
+def calls(
+    workload: Any, parameters: Mapping[str, Any], backend: str, precision: str, threads: int
+) -> list[Call]:
+    """The operators of a step, in order, each with what times it alone; see `Training`.
+
+    Nothing is computed, so the model needs no memory.
+
+    Raises:
+        UserError: no CPU does it in that precision, or the framework does not tell them.
+    """
+    own = opened(workload, backend, precision, threads)
+    try:
+        found = own.calls(workload, blank_batch(workload, parameters), PhaseClock(own))
+    except Unsupported as error:
+        raise UserError(f"the operators of its step are not known: {error}") from None
+    return [one for one in found if not (is_for_gpu(backend) and one.operator.kind == HOST_READS)]
+
+
+def is_for_gpu(backend: str) -> bool:
+    """Whether a backend works on GPUs alone."""
+    return bool(plugins.load("backends", backend).device_kind == "gpu")
+
+
+def opened(workload: Any, backend: str, precision: str, threads: int) -> Backend:
+    """The backend on this host's CPU, with the optimizer of the one that is asked for.
+
+    Raises:
+        UserError: no CPU does it in that precision.
+    """
+    asked = plugins.load("backends", backend)
+    own = on_cpu(asked)()
+    if asked.usual_adamw and workload.parameters.get("adamw") == "default":
+        workload.parameters = {**workload.parameters, "adamw": asked.usual_adamw}
+    own.import_framework()
+    try:
+        own.open("cpu", 0, threads, precision)
+    except Unsupported as error:
+        raise UserError(f"a step's operators are read from a step on a CPU: {error}") from error
+    return own
+
+
+def blank_batch(workload: Any, parameters: Mapping[str, Any]) -> Any:
+    """A batch of `blank_data`."""
+    return next(iter(workload.batches(blank_data(workload.data_kind, parameters), 0)))
 
 
 def on_cpu(asked: type[Backend]) -> type[Backend]:
@@ -114,21 +150,3 @@ def blank_data(kind: str | None, parameters: Mapping[str, Any]) -> Any:
     # Some workloads take a token more for the last label, and hold half of the tokens out at most.
     tokens = np.zeros(4 * batch_size * (parameters["seq_len"] + 1), np.uint16)
     return token_data.TokenData(tokens, "", vocab_size, "blank")
-
-
-def require_memory(workload: Any, precision: str, backend: str) -> None:
-    """Refuse a step that this host has no memory for.
-
-    Raises:
-        UserError: one line.
-    """
-    need = footprint.total(workload.memory_bytes(precision, backend))
-    room, _ = machine.by_psutil(lambda psutil: psutil.virtual_memory().available)
-    has = "are available"
-    if room is None:  # what is free is not known: then all that there is
-        room, has = machine.cpu()["memory_bytes"], "is all its memory"
-    if room is not None and need > room:
-        raise UserError(
-            f"a step's operators are read from a step on this host, which needs {need / 1e9:.3g} GB; "
-            f"{room / 1e9:.3g} GB {has}: a smaller batch, or a host with more memory"
-        )

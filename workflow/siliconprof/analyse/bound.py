@@ -1,0 +1,126 @@
+"""What a training's step takes at least, by what its device can do at most, and what it may take.
+
+Every operator takes at least what its operations take at the fastest product that was measured there,
+and what its bytes take at the bandwidth of memory, or of the caches where they fit; and a step at
+least what the host takes to launch its operators at the fastest. How many times as long real steps
+last, trainings that were measured there tell. It falls as steps grow, so that those nearest by their
+own bound count; a step far beyond all of them may come as near to its bound as any.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from siliconprof.analyse.attribution import STEP
+from siliconprof.analyse.prediction import Timed
+from siliconprof.analyse.scaling import AMORTISED
+from siliconprof.analyse.throughputs import PLACE
+
+NEAREST = 5  # trainings by their own bound, that say what a step may take
+BEYOND = 2.0  # as many times the largest bound, a step may come near its own
+
+
+class Ceilings(NamedTuple):
+    """Of a device, its backend and a number format; NaN where nothing tells."""
+
+    flop_per_s: float
+    memory_bytes_per_s: float
+    cache_bytes_per_s: float
+    cache_bytes: float
+    launch_s: float
+
+    def least_s(self, rows: pd.DataFrame) -> float:
+        """Seconds of a step, at least.
+
+        Args:
+            rows: its operators with `flops`, `bytes` and `count`; see `prediction.described`.
+        """
+        fits = rows["bytes"] <= self.cache_bytes
+        bandwidth = np.where(fits, self.cache_bytes_per_s, self.memory_bytes_per_s)
+        limits = np.vstack([rows["flops"] / self.flop_per_s, rows["bytes"] / bandwidth])
+        work_s = rows["count"] * np.nan_to_num(limits).max(axis=0)
+        return float(max(work_s.sum(), np.nan_to_num(rows["count"].sum() * self.launch_s)))
+
+
+class Bound(NamedTuple):
+    """What a step takes at least, and may take."""
+
+    seconds: float
+    low_s: float | None
+    high_s: float | None
+    trainings: int  # that were measured there in that precision
+    within: int  # of them, those whose step lies where the others say that it may
+
+
+def ceilings(lines: pd.DataFrame, there: Timed, precision: str) -> Ceilings:
+    """Of the device of some trainings; what these reach counts as well.
+
+    Args:
+        lines: of ceilings.csv.
+        there: trainings of one device and backend.
+    """
+    first = there.trainings.iloc[0]
+    own = lines[np.logical_and.reduce([lines[axis] == first[axis] for axis in PLACE])]
+    number_format = precision.removeprefix("amp-")
+
+    def best(quantity: str, *formats: str) -> float:
+        of = own[(own["quantity"] == quantity) & (own["precision"].isin(formats) | (not formats))]
+        return float(of["value"].astype(float).max())
+
+    of_format = there.trainings["precision"].str.removeprefix("amp-") == number_format
+    products = there.operators[there.operators["training"].map(of_format)]
+    reached = (products["flops"] / products["call_s"].where(products["call_s"] > 0)).max()
+    memory, launch_s = best("memory_bandwidth"), best(AMORTISED)
+    dispatched = (there.trainings["dispatch_s"] / there.trainings["calls"]).min()
+    return Ceilings(
+        float(np.fmax(best("matmul", number_format), reached)),
+        memory,
+        float(np.fmax(best("cache_bandwidth"), memory)),
+        float(own["last_level_cache_bytes"].astype(float).max()),
+        float(np.fmin(launch_s, dispatched)),
+    )
+
+
+def of_step(rows: pd.DataFrame, there: Timed, of: Ceilings, precision: str) -> Bound | None:
+    """The bound of a step; None where nothing is known that limits it.
+
+    Args:
+        rows: its operators, described.
+        there: trainings of its device and backend, undisturbed.
+    """
+    least_s = of.least_s(rows)
+    if not least_s:
+        return None
+    alike = there.trainings[there.trainings["precision"] == precision]
+    own = there.operators.groupby("training")
+    bounds = [of.least_s(own.get_group(label)) for label in alike.index]
+    known = pd.DataFrame({"bound_s": bounds, "step_s": alike[STEP].astype(float)}, alike.index)
+    known = known[known["bound_s"] > 0]
+    inside = 0
+    for label in known.index:
+        low_s, high_s = _range(known["bound_s"][label], known.drop(label))
+        inside += bool(low_s <= known["step_s"][label] <= high_s)
+    low_s, high_s = _range(least_s, known)
+    is_known = math.isfinite(high_s)
+    return Bound(
+        least_s, low_s if is_known else None, high_s if is_known else None, len(known), inside
+    )
+
+
+def _range(bound_s: float, known: pd.DataFrame) -> tuple[float, float]:
+    """What a step of a bound may take; NaN without trainings.
+
+    Args:
+        known: `bound_s` and `step_s` of measured trainings.
+    """
+    if known.empty:
+        return math.nan, math.nan
+    distance = np.log(known["bound_s"] / bound_s).abs()
+    near = known.loc[distance.nsmallest(NEAREST).index]
+    times = near["step_s"] / near["bound_s"]
+    is_beyond = bound_s > BEYOND * known["bound_s"].max()
+    return bound_s * (1.0 if is_beyond else float(times.min())), bound_s * float(times.max())

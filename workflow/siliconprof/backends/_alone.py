@@ -1,0 +1,53 @@
+"""One operator of a training step by itself: of a step of which nothing is computed, timed on its own.
+
+A step's operators repeat: some 250 are distinct, whatever the depth. Whether an operand comes from
+a cache decides how long an operator takes, so calls are alike only if their operands were last used
+about as long ago: with more bytes moved since than the last-level cache holds, an operand is cold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple
+
+from siliconprof.backends.base import Operator
+
+SMALL_BYTES = 2**16  # of an operand: where it comes from does not matter
+VALUE = 0.05  # of what is no integer; those are 1, so that they index anything
+
+
+class Call(NamedTuple):
+    """An operator of a step of which nothing was computed."""
+
+    operator: Operator
+    alike: Hashable  # equal for calls that do the same on operands laid out and cached alike
+    # Makes operands of its own; what it returns runs the operator once and returns seconds.
+    alone: Callable[[], Callable[[], float]]
+
+
+class Reuse:
+    """Which operands a step's operators find in the cache, by the bytes moved since their last use.
+
+    Args:
+        cache_bytes: of the last-level cache.
+    """
+
+    def __init__(self, cache_bytes: int) -> None:
+        self._cache_bytes = cache_bytes
+        self._moved_bytes = 0
+        self._last: dict[Hashable, int] = {}
+
+    def cold(self, arrays: Iterable[Hashable]) -> tuple[bool, ...]:
+        """Of each operand whether it comes from memory."""
+        oldest = self._moved_bytes - self._cache_bytes
+        return tuple(self._last.get(name, -1) < max(oldest, 0) for name in arrays)
+
+    def used(self, arrays: Iterable[Hashable], moved_bytes: int) -> None:
+        """An operator has read and written some arrays."""
+        self._moved_bytes += moved_bytes
+        self._last |= dict.fromkeys(arrays, self._moved_bytes)
+
+
+def copies(operand_bytes: int, least_bytes: int) -> int:
+    """How many copies of an operand calls take in turn, so that each comes from memory."""
+    return -(-least_bytes // operand_bytes) or 1 if operand_bytes >= SMALL_BYTES else 1

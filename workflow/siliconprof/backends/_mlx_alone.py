@@ -1,0 +1,144 @@
+"""The operators of a training step in MLX of which nothing is computed, and each of them alone.
+
+Weights are one value, repeated by a view; the step's graph is told without evaluating it. What a
+primitive is timed on are arrays of its own, seen through the views that it has in the step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import cycle
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from siliconprof.backends import _mlx_operators
+from siliconprof.backends._alone import VALUE, Call, Reuse, copies
+from siliconprof.backends._mlx_operators import VIEWS, Primitive
+from siliconprof.backends.base import Unsupported
+from siliconprof.hosts import caches
+
+EVALUATIONS = 200  # whose median is what evaluating costs by itself
+
+
+def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
+    """See `Backend.calls`."""
+    mx, shapes = backend.mx, workload.weight_shapes()
+    workload.initial_weights = lambda seed: (
+        (name, mx.broadcast_to(mx.array(VALUE), shape)) for name, shape in shapes.items()
+    )
+    stepper = backend.stepper(workload, 0)
+    try:
+        graph = _mlx_operators.StepGraph(stepper, stepper.arrays(batch))
+    except _mlx_operators.Unknown as error:
+        raise Unsupported(str(error)) from None
+    makers = {name: one for one in graph.primitives for name, *_ in one.outputs}
+    layouts = {name: layout for one in graph.primitives for name, *layout in one.outputs}
+    layouts |= graph.inputs
+    alone = _Alone(mx, makers, layouts, graph.constants)
+    reuse, found = Reuse(caches.beyond_bytes(caches.last_level_bytes()[0]) // 2), []
+    for primitive in graph.primitives:
+        if primitive.name in VIEWS:
+            continue
+        operands = [alone.operand(name) for name in primitive.inputs]
+        cold = reuse.cold(operands)
+        results = [name for name, *_ in primitive.outputs]
+        reuse.used([*operands, *results], primitive.operator.bytes)
+        seen = [alone.seen(name) for name in primitive.inputs]
+        own = str(primitive.arguments), primitive.operator.inputs, *seen
+        whole = {name for name, is_cold in zip(operands, cold, strict=True) if is_cold}
+
+        def timed(one: Primitive = primitive, cold: Any = whole) -> Callable[[], float]:
+            return alone.timed(one, cold)
+
+        found.append(Call(primitive.operator, (primitive.name, *own, cold), timed))
+    return found
+
+
+class _Alone:
+    """Primitives of a step's graph, each on arrays of its own.
+
+    Args:
+        makers: array -> the primitive that makes it.
+        layouts: array -> shape, dtype.
+    """
+
+    def __init__(
+        self,
+        mx: Any,
+        makers: Mapping[str, Primitive],
+        layouts: Mapping[str, Sequence[Any]],
+        constants: Mapping[str, Any],
+    ) -> None:
+        self.mx, self.makers, self.layouts, self.constants = mx, makers, layouts, constants
+        self.evaluating_s = cache(self._evaluating_s)
+
+    def _is_view(self, name: str) -> bool:
+        return name in self.makers and self.makers[name].name in VIEWS
+
+    def operand(self, name: str) -> str:
+        """The array that is seen through views."""
+        while self._is_view(name):
+            name = self.makers[name].inputs[0]
+        return name
+
+    def seen(self, name: str) -> str:
+        """The views through which an array is seen, in words."""
+        words = []
+        while self._is_view(name):
+            maker = self.makers[name]
+            words.append(f"{maker.name}{maker.arguments}")
+            name = maker.inputs[0]
+        return f"{' '.join(words)} {name in self.constants}"
+
+    def _evaluating_s(self) -> float:
+        values, times = self.mx.array([VALUE]), []
+        for _ in range(EVALUATIONS):
+            view = self.mx.expand_dims(values, 0)
+            start = perf_counter()
+            self.mx.eval(view)
+            times.append(perf_counter() - start)
+        return median(times)
+
+    def timed(self, primitive: Primitive, cold: set[str]) -> Callable[[], float]:
+        """Measures seconds of a call, less what evaluating costs.
+
+        Args:
+            cold: operands of which each call has a copy that none of the last ones has used.
+        """
+        mx, made = self.mx, dict[str, list[Any]]()
+        least_bytes = caches.beyond_bytes(caches.last_level_bytes()[0]) // max(len(cold), 1)
+        for name in map(self.operand, primitive.inputs):
+            if name in self.constants:
+                made[name] = [self.constants[name]]
+                continue
+            shape, dtype = self.layouts[name]
+            value = VALUE if mx.issubdtype(dtype, mx.floating) else 1
+            n_copies = copies(math.prod(shape) * dtype.size, least_bytes if name in cold else 0)
+            made[name] = [mx.full(shape, value, dtype) for _ in range(n_copies)]
+        mx.eval(list(made.values()))
+        different = max(map(len, made.values()), default=1)
+        arguments = [
+            [self._seen(name, made, index) for name in primitive.inputs]
+            for index in range(different)
+        ]
+        mx.eval(arguments)
+        of_calls = cycle(arguments)
+
+        def seconds() -> float:
+            results = _mlx_operators.call(mx, primitive, next(of_calls))
+            start = perf_counter()
+            mx.eval(results)
+            return perf_counter() - start - self.evaluating_s()
+
+        return seconds
+
+    def _seen(self, name: str, made: Mapping[str, Sequence[Any]], index: int) -> Any:
+        """One of an array's copies, through its views."""
+        if name in made:
+            return made[name][index % len(made[name])]
+        maker = self.makers[name]
+        arrays = [self._seen(one, made, index) for one in maker.inputs]
+        return _mlx_operators.call(self.mx, maker, arrays)[0]

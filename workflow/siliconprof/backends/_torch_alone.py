@@ -1,0 +1,207 @@
+"""The operators of a training step in torch of which nothing is computed, and each of them alone.
+
+The step runs on fake tensors, which have shapes and no memory. What an operator is timed on are
+tensors of its own of the same layout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import cycle, repeat
+from time import perf_counter
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+from siliconprof.backends import _torch_operators
+from siliconprof.backends._alone import VALUE, Call, Reuse, copies
+from siliconprof.hosts import caches, machine
+
+# glibc gives larger blocks back to the system, to begin with (mallopt(3), M_MMAP_THRESHOLD).
+MAPPED_BYTES = 2**17
+BEFORE_UPDATE = 3  # edges of a step's clock: data, forward and backward pass
+
+
+class Layout(NamedTuple):
+    """Of a tensor."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: Any
+
+
+class Seen(NamedTuple):
+    """An operator as it was called."""
+
+    function: Any
+    leaves: list[Any]  # its arguments, tensors as their layouts
+    tree: Any  # how they are nested
+    cold: tuple[bool, ...]  # of each tensor
+
+
+def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
+    """See `Backend.calls`."""
+    torch, shapes = backend.torch, workload.weight_shapes()
+    workload.initial_weights = lambda seed: (  # without memory
+        (name, np.broadcast_to(np.float32(0), shape)) for name, shape in shapes.items()
+    )
+    with _fake_tensors(torch):
+        stepper = backend.stepper(workload, 0)
+        for weight in stepper.trained.values():
+            weight.grad = torch.zeros_like(weight)
+        stepper.optimizer.step()  # which makes its state
+        stepper.optimizer.zero_grad()
+        watched = _Watched(clock)
+        clock.start(split=True)
+        with (
+            _torch_operators.watch(watched.see, "cpu"),
+            _torch_operators.described(clock, "cpu") as operators,
+        ):
+            stepper.step(batch, clock)
+            clock.stop()
+    found = []
+    for index, (operator, seen) in enumerate(zip(operators, watched.seen, strict=True)):
+        fresh = index in watched.lasting
+
+        def alone(seen: Seen = seen, fresh: bool = fresh) -> Callable[[], float]:
+            return _alone(torch, seen, fresh)
+
+        found.append(Call(operator, (operator.kind, repr(seen.leaves), seen.cold, fresh), alone))
+    return found
+
+
+class _Watched:
+    """Operators of a step as they were called.
+
+    Attributes:
+        lasting: those whose result lasts until the optimizer: a gradient. All are freed at the step's
+            end, so that the next step's have pages that fault.
+    """
+
+    def __init__(self, clock: Any) -> None:
+        self.seen: list[Seen] = []
+        self.lasting: set[int] = set()
+        self._clock = clock
+        self._reuse = Reuse(caches.beyond_bytes(caches.last_level_bytes()[0]) // 2)
+        self._makers: dict[int, int] = {}  # memory -> the operator that made it
+
+    def see(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator."""
+        from torch.utils._pytree import tree_flatten
+
+        leaves, tree = tree_flatten((args, kwargs))
+        operands = [*map(_memory, filter(_is_tensor, leaves))]
+        cold = self._reuse.cold(operands)
+        updates = self._clock.n_edges >= BEFORE_UPDATE
+        if updates:
+            self.lasting |= {self._makers[own] for own in operands if own in self._makers}
+        result = function(*args, **kwargs)
+        made = [x for x in _torch_operators._tensors(result) if _memory(x) not in operands]
+        for tensor in made:
+            self._makers.pop(_memory(tensor), None)  # an earlier one's
+            if not updates and tensor.untyped_storage().nbytes() >= MAPPED_BYTES:
+                self._makers[_memory(tensor)] = len(self.seen)
+        moved_bytes = _torch_operators._bytes((args, kwargs)) + _torch_operators._bytes(made)
+        self._reuse.used([*operands, *map(_memory, made)], moved_bytes)
+        own = [_layout(x) if _is_tensor(x) else x for x in leaves]
+        self.seen.append(Seen(function, own, tree, cold))
+        return result
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "untyped_storage")
+
+
+def _memory(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _layout(tensor: Any) -> Layout:
+    return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+
+@contextmanager
+def _fake_tensors(torch: Any) -> Iterator[None]:
+    """Tensors that are made in here have shapes and no memory; what torch does by values is patched."""
+    from torch._subclasses import fake_tensor
+    from torch.utils import _foreach_utils
+    from transformers import masking_utils
+
+    find_texts = masking_utils.find_packed_sequence_indices
+
+    def one_text(position_ids: Any) -> None:
+        """What a batch of whole texts gives: it is computed as far as no value is looked at."""
+        with suppress(fake_tensor.DataDependentOutputException):
+            find_texts(position_ids)
+
+    patches = (
+        (masking_utils, "find_packed_sequence_indices", one_text),
+        (torch.nn.Module, "to", _converted),
+        # Gradients are clipped together.
+        (_foreach_utils, "_foreach_supported_types", [fake_tensor.FakeTensor, torch.nn.Parameter]),
+    )
+    with (
+        fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),
+        mock.patch.object(*patches[0]),
+        mock.patch.object(*patches[1]),
+        mock.patch.object(*patches[2]),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # an array without memory cannot be written to
+        yield
+
+
+def _converted(model: Any, *_: Any, dtype: Any = None, **__: Any) -> Any:
+    """`Module.to` for weights that are fake, whose data cannot be exchanged."""
+    import torch
+
+    made: dict[int, Any] = {}  # tied ones once
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None and dtype not in (None, weight.dtype):
+                new = torch.nn.Parameter(weight.detach().to(dtype), weight.requires_grad)
+                module._parameters[name] = made.setdefault(id(weight), new)
+    return model
+
+
+def _alone(torch: Any, seen: Seen, fresh: bool) -> Callable[[], float]:
+    """Measures seconds of a call, giving its result back included.
+
+    Args:
+        fresh: whether its result's pages fault.
+    """
+    from torch.utils._pytree import tree_unflatten
+
+    least_bytes = caches.beyond_bytes(caches.last_level_bytes()[0]) // max(sum(seen.cold), 1)
+    cold = iter(seen.cold)
+    own = [
+        cycle(_made(torch, x, least_bytes if next(cold) else 0))
+        if isinstance(x, Layout)
+        else repeat(x)
+        for x in seen.leaves
+    ]
+
+    def seconds() -> float:
+        args, kwargs = tree_unflatten([*map(next, own)], seen.tree)
+        if fresh and not machine.is_mac():
+            ctypes.CDLL(None).malloc_trim(0)
+        with torch.no_grad():
+            start = perf_counter()
+            seen.function(*args, **kwargs)
+            return perf_counter() - start
+
+    return seconds
+
+
+def _made(torch: Any, layout: Layout, least_bytes: int) -> Sequence[Any]:
+    """Tensors of a layout, with at least so many bytes together."""
+    shape, stride, dtype = layout
+    reach = sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) + 1 if all(shape) else 0
+    value = VALUE if dtype.is_floating_point else 1
+    n_copies = copies(reach * dtype.itemsize, least_bytes)
+    flat = [torch.full((reach,), value, dtype=dtype) for _ in range(n_copies)]
+    return [one.as_strided(shape, stride) for one in flat]

@@ -1,0 +1,128 @@
+"""A model's step as the sum of its own operators, each timed alone on this host's CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from siliconprof import plugins
+from siliconprof.analyse.attribution import STEP
+from siliconprof.analyse.frames import Frames
+from siliconprof.analyse.prediction import MODEL, Timed
+from siliconprof.errors import UserError
+from siliconprof.measure import fork_server
+from siliconprof.session.trial import Trial
+from siliconprof.store.cell import Cell
+from siliconprof.store.record import HERE
+
+TARGET_S, CHECK_S = 14.0, 3.0  # budgets of timing the operators of one training
+CHECKS = 2  # measured trainings that are predicted in the same way
+ALONE = "siliconprof.session.alone"
+
+
+class Asked(NamedTuple):
+    """A training, as it is predicted."""
+
+    title: str
+    model: Sequence[Any]  # see `prediction.MODEL`
+    samples: float  # of a step
+    precision: str
+    operators: Callable[[Mapping[str, Any]], pd.DataFrame]  # of its step, on a place
+    parameters: Mapping[str, Any] | None = None  # of its workload and data, where it is a model
+
+
+def cell_of(place: Mapping[str, Any], frames: Frames) -> Cell | None:
+    """A cell of this host's matrix on a place, whose operators can be timed alone; None where not."""
+    axes = ("host", "device", "backend")
+    cells = (planned.cell for planned in frames.matrix.cells if place["source"] == HERE)
+    here = (c for c in cells if all(getattr(c, axis) == place[axis] for axis in axes))
+    return next((c for c in here if c.device_kind == "cpu" and c.trainer == "plain"), None)
+
+
+def by_own_operators(
+    asked: Asked, place: Mapping[str, Any], there: Timed, frames: Frames
+) -> dict[str, Any]:
+    """The step as the sum of its own operators, timed alone in a process as a cell's.
+
+    Beyond them the host takes as long for each call as in trainings there, in those of the same module
+    where there are some. Trainings that were measured are predicted in the same way, as checks.
+
+    Raises:
+        UserError: its operators are not known, or need more memory than there is.
+    """
+    cell = cell_of(place, frames)
+    assert cell is not None and asked.parameters is not None
+    module, _, _ = asked.model
+    cell = replace(cell, module=module, precision=asked.precision, parameters=asked.parameters)
+    jobs = [_job(cell, TARGET_S)]
+    held = []
+    for label, of in _checks(asked, there, frames):
+        held.append(label)
+        jobs.append(_job(of, CHECK_S))
+    with tempfile.TemporaryDirectory() as code:
+        done = subprocess.run(
+            [sys.executable, "-m", ALONE],
+            input=json.dumps(jobs),
+            env=fork_server.child_environment(Trial(cell), Path(code)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise UserError(f"timing its operators ended with status {done.returncode}: {last[0]}")
+    (own, *others) = json.loads(done.stdout)
+    if own["reason"]:
+        raise UserError(own["reason"])
+    rows = pd.DataFrame(own["rows"])
+    calls = int(rows["count"].sum())
+    host_s = calls * there.call_s(asked.model)
+    times = {
+        name: float((rows["count"] * rows[name]).sum()) for name in ("low_s", "seconds", "high_s")
+    }
+    errors = []
+    for label, other in zip(held, others, strict=True):
+        without = there.only(there.trainings.index.to_series() != label)
+        if other["reason"] or without.trainings.empty:
+            continue
+        line: Any = there.trainings.loc[label]
+        of_check = pd.DataFrame(other["rows"])
+        seconds = (of_check["count"] * of_check["seconds"]).sum()
+        seconds += of_check["count"].sum() * without.call_s([line[name] for name in MODEL])
+        errors.append({"workload": line["workload"], "error": float(seconds / line[STEP] - 1.0)})
+    return {
+        **{name: host_s + seconds for name, seconds in times.items()},
+        "host_s": host_s,
+        "operators": calls,
+        "distinct": len(rows),
+        "checks": errors,
+    }
+
+
+def _job(cell: Cell, budget_s: float) -> dict[str, Any]:
+    """Of `session.alone`."""
+    names = ("module", "backend", "precision", "threads", "parameters")
+    return {name: getattr(cell, name) for name in names} | {"budget_s": budget_s}
+
+
+def _checks(asked: Asked, there: Timed, frames: Frames) -> Iterator[tuple[Any, Cell]]:
+    """The longest steps of measured trainings like the one asked for, and their cells."""
+    cells = {
+        planned.cell.path: planned.cell
+        for planned in frames.matrix.cells
+        if planned.cell.trainer == "plain"
+        and planned.cell.dataset
+        and "size" in plugins.load("workloads", planned.cell.module).PARAMETERS
+    }
+    axes = ["host", "device", "backend", "workload", "scenario", "precision"]
+    of = there.trainings[there.trainings["precision"] == asked.precision]
+    paths = of.sort_values(STEP, ascending=False)[axes].agg("/".join, axis=1)
+    yield from [(label, cells[path]) for label, path in paths.items() if path in cells][:CHECKS]
